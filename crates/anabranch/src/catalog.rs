@@ -28,11 +28,12 @@ use mmtp::uri::Uri;
 use mmtp::wire::NAME_MAX;
 use mmtp::{ChunksPerBlock, ContentId, publisher};
 
+use crate::file_identity::FileIdentity;
 use crate::monitor::lock;
 pub(crate) use read_error::ReadError;
 pub(crate) use walk::{FoundFile, check, walk};
 pub(crate) use warnings::Warnings;
-use watch::{Rechecks, WatchedFile};
+use watch::{HashedFile, Rechecks};
 
 /// Files that are held open at once; others are opened when they are asked for.
 pub(crate) const OPEN_FILES_MAX: usize = 128;
@@ -71,7 +72,7 @@ pub(crate) struct CatalogEntry {
 
 #[derive(Debug)]
 enum Body {
-    File(Arc<WatchedFile>),
+    File(FileIdentity),
     Memory(Vec<u8>),
 }
 
@@ -166,14 +167,15 @@ impl Catalog {
                 out.copy_from_slice(&content[offset as usize..][..out.len()]);
                 Ok(())
             }
-            Body::File(watched) => {
-                let file = self.file(offer, watched)?;
+            Body::File(identity) => {
+                let hashed = offer.hashed(identity);
+                let file = self.file(&hashed)?;
                 file.read_exact_at(out, offset).map_err(|e| match e.kind() {
                     io::ErrorKind::UnexpectedEof => ReadError::Changed,
                     _ => ReadError::Io(e),
                 })?;
                 // After reading: a change before or during it shows now.
-                watched.check(&file, &self.rechecks)
+                self.rechecks.check(&hashed, &file)
             }
         }
     }
@@ -185,7 +187,10 @@ impl Catalog {
     pub(crate) fn check(&self, offer: &CatalogEntry) -> Result<(), ReadError> {
         match &offer.body {
             Body::Memory(_) => Ok(()),
-            Body::File(watched) => watched.check(&*self.file(offer, watched)?, &self.rechecks),
+            Body::File(identity) => {
+                let hashed = offer.hashed(identity);
+                self.rechecks.check(&hashed, &*self.file(&hashed)?)
+            }
         }
     }
 
@@ -201,9 +206,9 @@ impl Catalog {
     }
 
     /// An open descriptor of the offer's file, the same file that was hashed.
-    fn file(&self, offer: &CatalogEntry, watched: &Arc<WatchedFile>) -> Result<Arc<File>, ReadError> {
+    fn file(&self, hashed: &HashedFile<'_>) -> Result<Arc<File>, ReadError> {
         let mut open = lock(&self.open);
-        if let Some(at) = open.iter().position(|(index, _)| *index == offer.index) {
+        if let Some(at) = open.iter().position(|(index, _)| *index == hashed.index) {
             // The one used last stays longest.
             if at > 0
                 && let Some(found) = open.remove(at)
@@ -212,10 +217,10 @@ impl Catalog {
             }
             return Ok(Arc::clone(&open[0].1));
         }
-        let file = watched.open(&self.rechecks)?;
-        watched.check(&file, &self.rechecks)?;
+        let file = self.rechecks.open(hashed)?;
+        self.rechecks.check(hashed, &file)?;
         let file = Arc::new(file);
-        open.push_front((offer.index, Arc::clone(&file)));
+        open.push_front((hashed.index, Arc::clone(&file)));
         open.truncate(OPEN_FILES_MAX);
         Ok(file)
     }
@@ -232,6 +237,11 @@ impl CatalogEntry {
     /// Its place among the catalog's offers.
     pub(crate) const fn index(&self) -> usize {
         self.index
+    }
+
+    /// Itself, where it is a file that was hashed in this state.
+    fn hashed<'a>(&'a self, identity: &'a FileIdentity) -> HashedFile<'a> {
+        HashedFile { index: self.index, path: &self.path, id: self.id, identity }
     }
 
     /// The URI of this offer, with `from` as its sources.

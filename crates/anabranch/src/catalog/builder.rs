@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use mmtp::collection::{Collection, Entry};
 use mmtp::tree::Outboard;
 
-use super::watch::WatchedFile;
 use super::{Body, Catalog, Warnings, cache, hash, walk};
 use crate::filenames::show;
 use crate::hashing::HashJob;
@@ -56,8 +55,7 @@ impl Builder {
                         id: outboard.id(),
                     });
                 }
-                let watched = WatchedFile::new(file.path.clone(), outboard.id(), identity);
-                catalog.add((named, file.relative), file.path, false, outboard, Body::File(watched));
+                catalog.add((named, file.relative), file.path, false, outboard, Body::File(identity));
             }
             if root.directory {
                 let manifest = Collection::new(entries)

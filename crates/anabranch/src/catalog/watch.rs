@@ -5,11 +5,11 @@
 //! sets the time of modification back does it, too. So it is hashed again, by one thread for all files, and
 //! meanwhile whoever asks is told to come again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -23,17 +23,39 @@ use crate::hashing::HashJob;
 use crate::monitor::lock;
 
 /// A file on offer.
-#[derive(Debug)]
-pub(super) struct WatchedFile {
-    path: PathBuf,
-    id: ContentId,
-    state: Mutex<State>,
+pub(super) struct HashedFile<'a> {
+    /// Its number among the offers.
+    pub(super) index: usize,
+    pub(super) path: &'a Path,
+    pub(super) id: ContentId,
+    /// The state in which it was hashed.
+    pub(super) identity: &'a FileIdentity,
 }
 
-#[derive(Debug)]
+/// The files that are in another state than the one in which they were hashed: hashes them again, and says
+/// what has become of them.
+#[derive(Debug, Default)]
+pub(super) struct Rechecks {
+    state: Mutex<State>,
+    /// Ends the hashing.
+    job: HashJob,
+}
+
+#[derive(Debug, Default)]
 struct State {
-    /// In this state it has the bytes that were hashed.
-    known: FileIdentity,
+    /// By their numbers among the offers.
+    doubts: BTreeMap<usize, Doubt>,
+    /// Those that are to be hashed again.
+    waiting: VecDeque<(usize, PathBuf, ContentId)>,
+    /// There is a thread for them.
+    is_served: bool,
+    said: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Doubt {
+    /// In this state, too, it has the bytes that were hashed.
+    same: Option<FileIdentity>,
     /// It has been found in this state, and is being hashed again, or will be.
     doubted: Option<FileIdentity>,
     /// In this state it has other bytes.
@@ -42,89 +64,69 @@ struct State {
     is_told: bool,
 }
 
-/// Hashes files again, and says what has become of them.
-#[derive(Debug, Default)]
-pub(super) struct Rechecks {
-    waiting: Mutex<Waiting>,
-    said: Mutex<Vec<String>>,
-    /// Ends the hashing.
-    job: HashJob,
+impl State {
+    fn tell(&mut self, file: &HashedFile<'_>) {
+        if !std::mem::replace(&mut self.doubts.entry(file.index).or_default().is_told, true) {
+            self.said.push(format!(
+                "{} is gone or not what was hashed any more, and is refused: serve it anew to offer what is \
+                 there",
+                show(file.path)
+            ));
+        }
+    }
 }
 
-#[derive(Debug, Default)]
-struct Waiting {
-    files: VecDeque<Arc<WatchedFile>>,
-    /// There is a thread for them.
-    is_served: bool,
-}
-
-impl WatchedFile {
-    pub(super) fn new(path: PathBuf, id: ContentId, known: FileIdentity) -> Arc<Self> {
-        let state = State { known, doubted: None, other: None, is_told: false };
-        Arc::new(Self { path, id, state: Mutex::new(state) })
-    }
-
-    /// Looks whether an open file is what was hashed.
-    ///
-    /// # Errors
-    /// [`ReadError::Changed`] if it is another, [`ReadError::InDoubt`] while that is not known.
-    pub(super) fn check(self: &Arc<Self>, file: &File, rechecks: &Arc<Rechecks>) -> Result<(), ReadError> {
-        let now = FileIdentity::of(file).map_err(ReadError::Io)?;
-        let mut state = lock(&self.state);
-        if state.doubted.is_some() {
-            return Err(ReadError::InDoubt);
-        }
-        if now == state.known {
-            return Ok(());
-        }
-        let is_alike = FileIdentity { changed: state.known.changed, ..now } == state.known;
-        if is_alike && state.other != Some(now) && self.is_there(&now) {
-            state.doubted = Some(now);
-            drop(state);
-            rechecks.add(self);
-            return Err(ReadError::InDoubt);
-        }
-        if !std::mem::replace(&mut state.is_told, true) {
-            rechecks.say_changed(self);
-        }
-        Err(ReadError::Changed)
-    }
-
-    /// Opens it.
+impl Rechecks {
+    /// Opens a file.
     ///
     /// # Errors
     /// What that fails with.
-    pub(super) fn open(&self, rechecks: &Rechecks) -> Result<File, ReadError> {
-        open_file(&self.path).map_err(|e| {
+    pub(super) fn open(&self, file: &HashedFile<'_>) -> Result<File, ReadError> {
+        open_file(file.path).map_err(|e| {
             let error = ReadError::Io(e);
-            if error.is_final() && !std::mem::replace(&mut lock(&self.state).is_told, true) {
-                rechecks.say_changed(self);
+            if error.is_final() {
+                lock(&self.state).tell(file);
             }
             error
         })
     }
 
-    /// Whether its path leads to this file.
-    fn is_there(&self, identity: &FileIdentity) -> bool {
-        fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == identity.inode)
-    }
-
-    /// Its state, if it has the bytes that were hashed.
-    fn hash_again(&self, job: &HashJob) -> io::Result<Option<FileIdentity>> {
-        let file = open_file(&self.path)?;
-        let identity = FileIdentity::to_hash(&file)?;
-        if identity.length != self.id.length {
-            return Ok(None);
+    /// Looks whether a file, which is `open`, is what was hashed.
+    ///
+    /// # Errors
+    /// [`ReadError::Changed`] if it is another, [`ReadError::InDoubt`] while that is not known.
+    pub(super) fn check(self: &Arc<Self>, file: &HashedFile<'_>, open: &File) -> Result<(), ReadError> {
+        let now = FileIdentity::of(open).map_err(ReadError::Io)?;
+        if now == *file.identity {
+            return Ok(());
         }
-        let outboard = hash::hash(job, &file, identity.length, 1)?;
-        Ok((outboard.id() == self.id && FileIdentity::of(&file)? == identity).then_some(identity))
+        let mut state = lock(&self.state);
+        let doubt = state.doubts.entry(file.index).or_default();
+        if doubt.doubted.is_some() {
+            return Err(ReadError::InDoubt);
+        }
+        if doubt.same == Some(now) {
+            return Ok(());
+        }
+        let is_alike = FileIdentity { changed: file.identity.changed, ..now } == *file.identity;
+        if !(is_alike && doubt.other != Some(now) && is_there(file.path, &now)) {
+            state.tell(file);
+            return Err(ReadError::Changed);
+        }
+        doubt.doubted = Some(now);
+        state.waiting.push_back((file.index, file.path.to_owned(), file.id));
+        if !state.is_served {
+            let this = Arc::clone(self);
+            let thread = thread::Builder::new().name("recheck".into()).spawn(move || this.run());
+            // Without one, the next file that is in doubt tries to start it.
+            state.is_served = thread.is_ok();
+        }
+        Err(ReadError::InDoubt)
     }
-}
 
-impl Rechecks {
     /// What has been found out since this was asked last: one sentence for each file.
     pub(super) fn said(&self) -> Vec<String> {
-        std::mem::take(&mut *lock(&self.said))
+        std::mem::take(&mut lock(&self.state).said)
     }
 
     /// Ends hashing; what is in doubt stays so.
@@ -132,45 +134,43 @@ impl Rechecks {
         self.job.stop();
     }
 
-    fn add(self: &Arc<Self>, file: &Arc<WatchedFile>) {
-        let mut waiting = lock(&self.waiting);
-        waiting.files.push_back(Arc::clone(file));
-        if !waiting.is_served {
-            let this = Arc::clone(self);
-            let thread = thread::Builder::new().name("recheck".into()).spawn(move || this.run());
-            // Without one, the next file that is in doubt tries to start it.
-            waiting.is_served = thread.is_ok();
-        }
-    }
-
     /// Hashes what waits until nothing does.
     fn run(&self) {
         loop {
-            let mut waiting = lock(&self.waiting);
-            let Some(file) = waiting.files.pop_front() else {
-                waiting.is_served = false;
+            let mut state = lock(&self.state);
+            let Some((index, path, id)) = state.waiting.pop_front() else {
+                state.is_served = false;
                 return;
             };
-            drop(waiting);
-            let found = file.hash_again(&self.job);
+            drop(state);
+            let found = hash_again(&self.job, &path, &id);
             if self.job.is_stopped() {
                 return;
             }
-            let mut state = lock(&file.state);
-            let doubted = state.doubted.take();
+            let mut state = lock(&self.state);
+            let doubt = state.doubts.entry(index).or_default();
+            let doubted = doubt.doubted.take();
             match found {
-                Ok(Some(identity)) => state.known = identity,
+                Ok(Some(identity)) => doubt.same = Some(identity),
                 // It is looked at again when somebody asks, and told then.
-                Ok(None) | Err(_) => state.other = doubted,
+                Ok(None) | Err(_) => doubt.other = doubted,
             }
         }
     }
+}
 
-    fn say_changed(&self, file: &WatchedFile) {
-        lock(&self.said).push(format!(
-            "{} is gone or not what was hashed any more, and is refused: serve it anew to offer what is \
-             there",
-            show(&file.path)
-        ));
+/// Whether a path leads to this file.
+fn is_there(path: &Path, identity: &FileIdentity) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == identity.inode)
+}
+
+/// The state of a file, if it has the bytes of this content.
+fn hash_again(job: &HashJob, path: &Path, id: &ContentId) -> io::Result<Option<FileIdentity>> {
+    let file = open_file(path)?;
+    let identity = FileIdentity::to_hash(&file)?;
+    if identity.length != id.length {
+        return Ok(None);
     }
+    let outboard = hash::hash(job, &file, identity.length, 1)?;
+    Ok((outboard.id() == *id && FileIdentity::of(&file)? == identity).then_some(identity))
 }
