@@ -68,6 +68,18 @@ pub(crate) fn lossy(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
+/// Texts that are named when many are meant.
+const NAMED_MAX: usize = 5;
+
+/// The first few of these in a sentence: `a, b, …`.
+pub(crate) fn first_few(texts: impl IntoIterator<Item = String>, between: &str) -> String {
+    let mut few: Vec<String> = texts.into_iter().take(NAMED_MAX + 1).collect();
+    if few.len() > NAMED_MAX {
+        few[NAMED_MAX] = "…".into();
+    }
+    few.join(between)
+}
+
 /// What a publisher is told of hidden files below a directory, if there are any among these paths.
 #[must_use]
 pub fn hidden_warning<'a>(directory: &Path, paths: impl Iterator<Item = &'a [u8]>) -> Option<String> {

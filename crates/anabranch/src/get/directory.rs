@@ -24,15 +24,12 @@ use super::small_files::{ByteTotals, FileJob, Hash, SMALL_BYTES, SmallFiles};
 use super::writer::Writer;
 use crate::error::ErrorKind;
 use crate::event::CHECKING_PART;
-use crate::filenames::{lossy, show};
+use crate::filenames::{first_few, lossy, show};
 use crate::format::bytes;
 use crate::report::{add, share};
 use crate::target::{DestPath, Directory, is_there};
 use crate::{BannedSource, PathProgress, Progress, Report, Verified, VouchedBy};
 use crate::{Error, Result};
-
-/// Files that are named when download could not be had.
-const NAMED_MAX: usize = 5;
 
 /// Fetches the files that a Metalink describes into a directory. `by`: who vouches for it.
 pub(super) fn get(
@@ -373,17 +370,10 @@ impl Totals {
         reasons.sort_by_key(|(is_other, _)| *is_other);
         let describe = |of: &str| {
             let names = self.missing.iter().filter(|(.., why)| why == of).map(|(name, ..)| show(name));
-            let mut names: Vec<String> = names.take(NAMED_MAX + 1).collect();
-            if names.len() > NAMED_MAX {
-                names[NAMED_MAX] = "…".into();
-            }
-            format!("({}): {of}", names.join(", "))
+            format!("({}): {of}", first_few(names, ", "))
         };
-        let mut why: Vec<String> = reasons.iter().take(NAMED_MAX).map(|(_, why)| describe(why)).collect();
-        if reasons.len() > NAMED_MAX {
-            why.push("…".into());
-        }
-        let (lost, files, why) = (self.missing.len(), self.files, why.join("; "));
+        let why = first_few(reasons.iter().map(|(_, why)| describe(why)), "; ");
+        let (lost, files) = (self.missing.len(), self.files);
         let hint = if codes.iter().all(|code| *code == ErrorKind::NotFound) {
             "; perhaps the URLs in the Metalink are wrong"
         } else {

@@ -9,16 +9,13 @@ use mmtp::subscriber::{DownloadId, Subscriber};
 use mmtp::tree::ChainingValue;
 
 use super::reassembly_buffer::{self, ReassemblyBuffer};
-use crate::filenames::show;
+use crate::filenames::{first_few, show};
 use crate::target::{Demands, DestPath, Target};
 use crate::{Error, Result};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
 /// trips, few enough for the descriptors (three a file) and for the disk.
 const OPEN_MAX: usize = 64;
-
-/// Contents that are named when they cannot be had.
-const NAMED_MAX: usize = 5;
 
 /// Tells a machine that a content is wanted, and which blocks of it are here already; returns the number
 /// under which the rest will arrive.
@@ -254,16 +251,12 @@ impl Sink {
         if self.missing.is_empty() {
             return Ok(());
         }
-        let mut names: Vec<String> = self.missing.iter().take(NAMED_MAX).map(show).collect();
-        if self.missing.len() > NAMED_MAX {
-            names.push("…".to_owned());
-        }
         Err(Error::not_found(format!(
             "{} of {} files could not be had ({}): no source has them as the directory's URI says; the \
              others are here: try another `from_source`, or the URI that the directory has now",
             self.missing.len(),
             self.count,
-            names.join(", ")
+            first_few(self.missing.iter().map(show), ", ")
         )))
     }
 

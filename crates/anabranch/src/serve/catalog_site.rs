@@ -126,12 +126,6 @@ impl CatalogSite {
         format!("http://{address}/{}{slash}", encoded(&self.paths[index]))
     }
 
-    /// The URL of the Metalink of a directory, if it has one.
-    pub(crate) fn metalink_url(&self, index: usize, address: &str) -> Option<String> {
-        let path = self.metalink_path(index).ok()?;
-        Some(format!("http://{address}/{}", encoded(&path)))
-    }
-
     fn offer(&self, index: usize) -> &CatalogEntry {
         &self.catalog.offers()[index]
     }

@@ -321,7 +321,9 @@ fn offers(catalog: &Catalog, site: Option<&CatalogSite>, from: &[String], http: 
             hosts.iter().map(urls).collect()
         }),
         metalinks: site.filter(|_| entry.collection).map_or(Vec::new(), |site| {
-            let url = |host: &String| site.metalink_url(entry.index(), host);
+            // All names are looked at for it: once for all hosts.
+            let path = site.metalink_path(entry.index()).ok();
+            let url = |host: &String| Some(format!("http://{host}/{}", path.as_ref()?));
             hosts.iter().map(|hosts| hosts.iter().filter_map(url).collect()).collect()
         }),
     };

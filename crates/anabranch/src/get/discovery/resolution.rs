@@ -15,7 +15,7 @@ use super::claims::Quorum;
 use super::names::Evidence;
 use super::{Discovery, Expected};
 use crate::error::ErrorKind;
-use crate::filenames::show;
+use crate::filenames::{first_few, show};
 use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
 use crate::get::history::{HistoryEntry, Provenance};
 use crate::get::offered_names::OfferedNames;
@@ -24,8 +24,8 @@ use crate::get::server_status;
 use crate::target::{FinalCheck, RootCheck};
 use crate::{Error, Result, VouchedBy};
 
-/// URLs that are named when they differ.
-const NAMED_MAX: usize = 5;
+/// Lengths that are tried when servers differ.
+const LENGTHS_MAX: usize = 5;
 
 /// What the content is known by, and who says so.
 #[derive(Clone, Default)]
@@ -64,19 +64,11 @@ impl Discovery<'_> {
             Some(length) => vec![length],
             None => self.lengths(&known)?,
         };
-        let mut all = Vec::new();
-        for length in lengths {
-            let (said, warned) = (self.notices.len(), self.warnings.len());
-            let troubles = self.troubles.len();
-            let found = self.found_of(length, file.as_ref(), known.clone())?;
-            if !all.is_empty() {
-                // The same has been said of the first.
-                self.notices.truncate(said);
-                self.warnings.truncate(warned);
-                self.troubles.truncate(troubles);
-            }
-            all.push(found);
+        if let Some(first) = lengths.first() {
+            self.tell_other_lengths(*first);
         }
+        let all = lengths.into_iter().map(|length| self.found_of(length, file.as_ref(), known.clone()));
+        let mut all: Vec<DiscoveredFile> = all.collect::<Result<_>>()?;
         let signed = self.signatures.take()?;
         all.iter_mut().for_each(|found| found.signed.clone_from(&signed));
         Ok(all)
@@ -273,7 +265,7 @@ impl Discovery<'_> {
         if self.tells_lengths && !known.is_nothing() && votes.len() > 1 {
             let may_be = |length: &u64| known.pieces.as_ref().is_none_or(|pieces| pieces.fit(*length));
             let lengths = votes.iter().map(|(length, _)| *length).filter(|length| *length <= LENGTH_MAX);
-            let lengths: Vec<u64> = lengths.filter(may_be).take(NAMED_MAX).collect();
+            let lengths: Vec<u64> = lengths.filter(may_be).take(LENGTHS_MAX).collect();
             if !lengths.is_empty() {
                 return Ok(lengths);
             }
@@ -282,12 +274,11 @@ impl Discovery<'_> {
         if let Some((_, votes)) = most
             && 2 * votes <= said.len()
         {
-            let each = said.iter().take(NAMED_MAX).map(|(url, length)| format!("{url} has {length} bytes"));
-            let more = if said.len() > NAMED_MAX { ", …" } else { "" };
+            let each = said.iter().map(|(url, length)| format!("{url} has {length} bytes"));
             return Err(Error::corrupt(format!(
-                "the URLs are of files of different lengths, and nothing tells which is meant: {}{more}: \
-                     name one of them alone, or a Metalink",
-                each.collect::<Vec<_>>().join(", ")
+                "the URLs are of files of different lengths, and nothing tells which is meant: {}: name one \
+                 of them alone, or a Metalink",
+                first_few(each, ", ")
             )));
         }
         match most.map(|(length, _)| length).or_else(|| self.told_length()) {
@@ -300,21 +291,28 @@ impl Discovery<'_> {
         }
     }
 
+    /// Says which servers have no file of this length.
+    fn tell_other_lengths(&mut self, length: u64) {
+        for (url, head) in self.urls.iter().zip(&self.heads) {
+            let Some(there) = head.as_ref().and_then(|head| head.length).filter(|there| *there != length)
+            else {
+                continue;
+            };
+            let error = FetchError::NotTheFile(format!("it has {there} bytes, not {length}: another file"));
+            let why = format!("{}: {error}", host(url));
+            self.warnings.push(why.clone());
+            self.troubles.push((server_status::code(&error), why));
+        }
+    }
+
     /// Those that have a file of this length.
-    fn mirrors(&mut self, length: u64) -> Result<Vec<Mirror>> {
+    fn mirrors(&self, length: u64) -> Result<Vec<Mirror>> {
         let mut mirrors = Vec::new();
         let voters: Vec<usize> = self.first_of_each_origin().collect();
         for (number, (url, head)) in self.urls.iter().zip(&self.heads).enumerate() {
-            let Some(head) = head else { continue };
-            if head.length.is_some_and(|there| there != length) {
-                let there = head.length.unwrap_or_default();
-                let error =
-                    FetchError::NotTheFile(format!("it has {there} bytes, not {length}: another file"));
-                let why = format!("{}: {error}", host(url));
-                self.warnings.push(why.clone());
-                self.troubles.push((server_status::code(&error), why));
+            let Some(head) = head.as_ref().filter(|head| head.length.is_none_or(|its| its == length)) else {
                 continue;
-            }
+            };
             let validator = head.etag.as_deref().and_then(ETag::parse);
             let validator = validator.as_ref().and_then(ETag::strong).map(str::to_owned);
             let date = head.last_modified.clone().filter(|_| validator.is_none());

@@ -64,11 +64,8 @@ impl MirrorDriver {
 
     /// Tries the next mirror alone, where the hash of the whole tells who is right; whether there is one.
     pub(super) fn try_next(&mut self, now: Time, observer: &mut Observer<'_>) -> bool {
-        let untried = self.untried();
-        let fastest = untried.iter().filter_map(|mirror| self.rate_of(*mirror)).max();
-        let is_slow = |mirror| self.is_outrun(mirror, fastest);
         let untried: Vec<(MirrorId, bool)> =
-            untried.into_iter().map(|mirror| (mirror, is_slow(mirror))).collect();
+            self.untried().map(|mirror| (mirror, self.is_outrun(mirror))).collect();
         let PoolState::Plain(plain) = &mut self.pool else { return false };
         let next = plain.try_next(untried.into_iter());
         self.comparison.alone =
@@ -84,7 +81,7 @@ impl MirrorDriver {
     /// # Errors
     /// [`Error::Corrupt`] if that one is out, and none is left.
     pub(super) fn replace_candidate(&mut self, now: Time, observer: &mut Observer<'_>) -> Result<bool> {
-        let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
+        let PoolState::Plain(plain) = &self.pool else { return Ok(false) };
         let (Some(mirror), Some(Alone { since, bytes, at })) = (plain.alone(), self.comparison.alone) else {
             return Ok(false);
         };
@@ -96,16 +93,13 @@ impl MirrorDriver {
         let brought = self.brought_from(mirror);
         if brought != bytes && !is_out {
             self.comparison.alone = Some(Alone { since, bytes: brought, at: now });
-            let fastest = self.untried().into_iter().filter_map(|other| self.rate_of(other)).max();
-            if now.since(since) < ALONE_FOR || !self.is_outrun(mirror, fastest) {
+            let is_slow = now.since(since) >= ALONE_FOR && self.is_outrun(mirror);
+            let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
+            if !is_slow || !plain.postpone() {
                 return Ok(false);
             }
-            let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
-            if plain.postpone() {
-                observer.notice(&format!("{} is slow: the others are tried before it", self.name(mirror)));
-                return Ok(self.try_next(now, observer));
-            }
-            return Ok(false);
+            observer.notice(&format!("{} is slow: the others are tried before it", self.name(mirror)));
+            return Ok(self.try_next(now, observer));
         }
         if !is_out && now.since(at) < ALONE_FOR {
             return Ok(false);
@@ -125,17 +119,18 @@ impl MirrorDriver {
     }
 
     /// The mirrors that may yet be tried alone.
-    fn untried(&self) -> Vec<MirrorId> {
-        let PoolState::Plain(plain) = &self.pool else { return Vec::new() };
+    fn untried(&self) -> impl Iterator<Item = MirrorId> {
+        let is_tried = |mirror| matches!(&self.pool, PoolState::Plain(plain) if plain.is_tried(mirror));
         let usable = (0..).zip(&self.mirrors).filter(|(_, state)| state.status.out.is_none());
         // Who does not say that it has what the hash is of is not asked for it.
         let may_have = |name: &String| self.candidates.is_empty() || self.candidates.contains(name);
-        let usable = usable.filter(|(_, state)| may_have(&state.status.name));
-        usable.map(|(mirror, _)| mirror).filter(|mirror| !plain.is_tried(*mirror)).collect()
+        let usable = usable.filter(move |(_, state)| may_have(&state.status.name));
+        usable.map(|(mirror, _)| mirror).filter(move |mirror| !is_tried(*mirror))
     }
 
-    /// Whether another mirror, of this rate, is much faster than `mirror`.
-    fn is_outrun(&self, mirror: MirrorId, fastest: Option<u64>) -> bool {
+    /// Whether a mirror that may yet be tried is much faster than this one.
+    fn is_outrun(&self, mirror: MirrorId) -> bool {
+        let fastest = self.untried().filter_map(|other| self.rate_of(other)).max();
         self.rate_of(mirror).zip(fastest).is_some_and(|(rate, fastest)| rate < fastest / SLOWER)
     }
 

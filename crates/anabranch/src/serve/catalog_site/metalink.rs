@@ -12,7 +12,7 @@ use mirror::metalink::{
 };
 use mirror::url::Url;
 
-use super::{CatalogSite, Content, Found, LEAVES_SUFFIX, METALINK_SUFFIX, root_text, text_resource};
+use super::{CatalogSite, Content, Found, LEAVES_SUFFIX, METALINK_SUFFIX, encoded, root_text, text_resource};
 use crate::filenames::show;
 
 impl CatalogSite {
@@ -62,16 +62,16 @@ impl CatalogSite {
         Some(format!("it cannot have the name {}", show(OsStr::from_bytes(bad))))
     }
 
-    /// The path of the Metalink of a directory on offer, without a slash in front.
+    /// The path of the Metalink of a directory on offer, as it stands in a URL, without a slash in front.
     ///
     /// # Errors
     /// Why there is none.
-    pub(crate) fn metalink_path(&self, index: usize) -> Result<Vec<u8>, String> {
+    pub(crate) fn metalink_path(&self, index: usize) -> Result<String, String> {
         let directory = &self.paths[index];
         let path = [directory, METALINK_SUFFIX].concat();
         match self.find(&path, false) {
             Some(Found::MetalinkOfAll(of)) if of == *directory => {
-                self.lacks_metalink(directory).map_or(Ok(path), Err)
+                self.lacks_metalink(directory).map_or_else(|| Ok(encoded(&path)), Err)
             }
             _ => Err("a file of its name is on offer".to_owned()),
         }
