@@ -17,6 +17,8 @@ pub use table::{CONTROLLERS, Controller, PIN_DIR, Program};
 use std::path::Path;
 use std::{fs, io};
 
+use net::capabilities::{self, CAP_NET_ADMIN};
+
 use crate::error::refused;
 use crate::{Error, Result};
 
@@ -236,12 +238,11 @@ fn preflight(controllers: &[&'static Controller], options: Options) -> Result<()
 }
 
 // capabilities(7)
-const NET_ADMIN: u32 = 12;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
 
 fn allowed(attempt: &str) -> Result<()> {
-    match nix::unistd::geteuid().is_root() || capable(&[NET_ADMIN, PERFMON, BPF]) {
+    match nix::unistd::geteuid().is_root() || capabilities::has(&[CAP_NET_ADMIN, PERFMON, BPF]) {
         true => Ok(()),
         false => Err(Error::Permission(attempt.into())),
     }
@@ -250,15 +251,7 @@ fn allowed(attempt: &str) -> Result<()> {
 /// Whether the kernel tells this process which subflows are one connection.
 #[must_use]
 pub fn may_see_subflows() -> bool {
-    capable(&[NET_ADMIN])
-}
-
-/// Whether this process has these capabilities.
-fn capable(all: &[u32]) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let held = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    all.iter().all(|bit| held >> bit & 1 == 1)
+    capabilities::has(&[CAP_NET_ADMIN])
 }
 
 /// Makes sure that there is a place for pins.

@@ -10,6 +10,7 @@
 //! other Unix systems compile without offloads, without binding to interfaces and without the emulator.
 //!
 //! **Map.**
+//! * [`capabilities`]: what this process may do.
 //! * [`clock`]: [`Clock`], the only reader of the operating system's clock.
 //! * [`udp`]: [`Udp`], one socket of a source ([`Udp::listen`]) or of a subflow ([`Udp::connect`]).
 //! * [`interface`]: [`interfaces`], what the host has.
@@ -35,6 +36,7 @@
 //! sockets carries on this machine: the ceiling of every protocol above.
 #![deny(unsafe_code)]
 
+pub mod capabilities;
 pub mod clock;
 pub mod egress;
 #[cfg(target_os = "linux")]

@@ -5,11 +5,10 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
+use crate::capabilities::{self, CAP_NET_ADMIN, CAP_SYS_ADMIN};
+
 /// The variable that names the file in which skips are counted, a line each: `.ci/run` sets it.
 const COUNTED_IN: &str = "ANABRANCH_SKIPPED";
-/// What it takes to make namespaces and devices, and to load eBPF: `CAP_NET_ADMIN` and `CAP_SYS_ADMIN` of
-/// capabilities(7).
-const CAPABILITIES: u64 = 1 << 12 | 1 << 21;
 
 /// Says that a test, or a part of one, is skipped, and what is missing: a right, a program, a part of the
 /// kernel. It is seen even where the output of tests that pass is swallowed.
@@ -46,10 +45,7 @@ pub fn refused_device(why: impl Display) {
 /// Whether this process may make namespaces and devices, and load eBPF.
 #[must_use]
 pub fn is_privileged() -> bool {
-    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    held.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .is_some_and(|held| held & CAPABILITIES == CAPABILITIES)
+    capabilities::has(&[CAP_NET_ADMIN, CAP_SYS_ADMIN])
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub enum Door {
 }
 
 impl Door {
-    /// Its name: `socks`, `http`, `trunks`.
+    /// Its name: `socks`, `http`, `transparent`, `trunks`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

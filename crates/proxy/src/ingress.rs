@@ -19,6 +19,7 @@ use std::fmt;
 
 pub use body::{Body, Malformed};
 
+use crate::secret_file::same;
 use crate::trunk::{Destination, Reason};
 
 /// Who may use the proxy: pairs of name and password. None: whoever reaches it.
@@ -54,10 +55,6 @@ impl Users {
     fn named(&self, name: &[u8]) -> Option<String> {
         self.0.iter().map(|(user, _)| user).find(|user| user.as_bytes() == name).cloned()
     }
-}
-
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
 /// What has become of a handshake.

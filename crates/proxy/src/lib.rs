@@ -26,6 +26,7 @@
 //! * [`flows`]: the connections that are there, and how long they may take; [`quota`]: what one user may
 //!   have.
 //! * [`status`]: what a role is doing: a snapshot, a page, metrics; `traffic`: what links carry.
+//! * `secret_file`: files that are their owner's alone.
 //! * `relay`: bytes between a TCP connection and a stream; `buffer`: what is read into.
 //! * [`client`], [`server`]: the two roles: options in; [`Running`] has the [events](Event), and the handle
 //!   that ends it.
@@ -50,6 +51,7 @@ pub mod quota;
 pub mod redirect;
 mod relay;
 pub mod role;
+mod secret_file;
 pub mod server;
 pub mod socket;
 pub mod status;

@@ -1,14 +1,13 @@
 //! A key pair in a file: PKCS #8 in PEM (RFC 7468), for its owner alone.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use crate::keys::key_pair::{KeyPair, NoRandomness};
+use crate::secret_file::{self, Unreadable};
 
 /// A file with a key is a few lines.
 const FILE_BYTES_MAX: u64 = 16 * 1024;
@@ -42,7 +41,9 @@ impl KeyPair {
             read => return read.map(|pair| (pair, false)),
         }
         let pair = Self::generate()?;
-        match write_new(path, &pair) {
+        let key = data_encoding::BASE64.encode(&pair.to_pkcs8());
+        let text = format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n");
+        match secret_file::write_new(path, &text) {
             // Another process was first: its key is the key.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path).map(|pair| (pair, false)),
             Err(e) => Err(KeyFileError::Io(path.to_owned(), e)),
@@ -55,41 +56,20 @@ impl KeyPair {
     /// # Errors
     /// See [`KeyFileError`].
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
-        let failed = |e| KeyFileError::Io(path.to_owned(), e);
-        let file = File::open(path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        if metadata.mode() & 0o077 != 0 {
-            return Err(KeyFileError::Open(path.to_owned(), metadata.mode() & 0o777));
-        }
-        let mut text = Vec::new();
-        file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
+        let text = secret_file::read(path, FILE_BYTES_MAX).map_err(|e| match e {
+            Unreadable::Io(e) => KeyFileError::Io(path.to_owned(), e),
+            Unreadable::Open(mode) => KeyFileError::Open(path.to_owned(), mode),
+        })?;
         let der = PrivatePkcs8KeyDer::from_pem_slice(&text).ok();
         let pair = der.and_then(|der| Self::from_pkcs8(der.secret_pkcs8_der()));
         pair.ok_or_else(|| KeyFileError::NoKey(path.to_owned()))
     }
 }
 
-/// Writes a file that appears whole or not at all, and in no other's place.
-fn write_new(path: &Path, pair: &KeyPair) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".new-{}", std::process::id()));
-    let draft = path.with_file_name(name);
-    let write = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-        let key = data_encoding::BASE64.encode(&pair.to_pkcs8());
-        writeln!(file, "-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----")?;
-        file.sync_all()?;
-        fs::hard_link(&draft, path)
-    };
-    let written = write();
-    // If it is somebody else's of the same number, from before a crash, it is of no use either.
-    let _ = fs::remove_file(&draft);
-    written
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     use super::*;
 
@@ -103,7 +83,10 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
         let (read, is_new) = KeyPair::load_or_create(&path).unwrap();
         assert_eq!((read.public(), is_new), (made.public(), false));
-        assert_eq!(write_new(&path, &made).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(
+            secret_file::write_new(&path, "another").unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let error = KeyPair::load_or_create(&path).unwrap_err().to_string();

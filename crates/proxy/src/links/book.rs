@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use algo::{Span, Time};
 use net::Namespace;
+use net::capabilities::{self, CAP_NET_ADMIN};
 use net::netlink::Netlink;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -72,7 +73,7 @@ impl Book {
             return Ok(None);
         }
         let dir = dir.ok_or(CapsError::NoDirectory)?;
-        if !may_administer() {
+        if !capabilities::has(&[CAP_NET_ADMIN]) {
             return Err(CapsError::NotAllowed);
         }
         let path = dir.join(FILE);
@@ -178,15 +179,6 @@ fn unix_s() -> i64 {
     since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// Whether this process has CAP_NET_ADMIN (capabilities(7)).
-fn may_administer() -> bool {
-    const CAP_NET_ADMIN: u32 = 12;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    bits.is_some_and(|bits| bits >> CAP_NET_ADMIN & 1 == 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,7 +189,7 @@ mod tests {
         let (free, capped) = (["lo".parse().unwrap()], ["lo:cap=1GB/day".parse().unwrap()]);
         assert!(Book::open(&free, None).unwrap().is_none());
         assert!(matches!(Book::open(&capped, None), Err(CapsError::NoDirectory)));
-        if !may_administer() {
+        if !capabilities::has(&[CAP_NET_ADMIN]) {
             assert!(matches!(Book::open(&capped, Some(dir.path())), Err(CapsError::NotAllowed)));
             return;
         }

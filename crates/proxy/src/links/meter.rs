@@ -1,8 +1,8 @@
 //! What the subflows of all trunks say of each link: what it moved, its round-trip time, which trunks have
 //! lost it. Numbers in, numbers out.
 //!
-//! A trunk that had a subflow over a link, and has none though the link works, is *lame*: the kernel does not
-//! try a second time to join (Linux 6.18), nor does a server whose limit of subflows is too low let it.
+//! A trunk that had a subflow over a link, and has none though the link works, is *lame*: a server whose
+//! limit of subflows is too low does not let it join again.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -74,6 +74,13 @@ struct State {
     doomed: BTreeSet<u64>,
 }
 
+impl State {
+    /// Whether each link cannot be used: it is dead or spent.
+    fn out(&self) -> Vec<bool> {
+        self.dead.iter().zip(&self.spent).map(|(dead, spent)| *dead || *spent).collect()
+    }
+}
+
 /// A trunk that is watched, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched {
@@ -181,10 +188,11 @@ impl Links {
     fn decide_price(&self) -> bool {
         let now = self.shared.clock.now();
         let mut state = self.lock();
-        let State { dead, spent, is_full, price, backups, .. } = &mut *state;
-        let is_out: Vec<bool> = dead.iter().zip(spent).map(|(dead, spent)| *dead || *spent).collect();
-        let new = price.step(now, &self.shared.via, &is_out, *is_full);
-        std::mem::replace(backups, new.clone()) != new
+        let (out, is_full) = (state.out(), state.is_full);
+        let new = state.price.step(now, &self.shared.via, &out, is_full);
+        let is_new = state.backups != new;
+        state.backups = new;
+        is_new
     }
 
     fn backups(&self) -> Vec<String> {
@@ -230,10 +238,9 @@ impl Links {
 
     /// What the kernel is to know of the program.
     fn program(&self, servers: Vec<IpAddr>) -> Program {
-        let state = self.lock();
-        let is_out = |n: &usize| state.dead[*n] || state.spent[*n];
-        let out = (0..self.shared.via.len()).filter(is_out);
-        Program { servers, without: out.map(|n| self.shared.via[n].name.clone()).collect() }
+        let out = self.lock().out();
+        let without = self.shared.via.iter().zip(out).filter(|(_, is_out)| *is_out);
+        Program { servers, without: without.map(|(link, _)| link.name.clone()).collect() }
     }
 
     /// Puts back what the kernel was told; that takes milliseconds.
@@ -403,8 +410,7 @@ impl Links {
             Some((*number, subflows))
         };
         let trunks: Vec<_> = state.trunks.iter().filter_map(says).collect();
-        let out: Vec<bool> =
-            state.dead.iter().zip(&state.spent).map(|(dead, spent)| *dead || *spent).collect();
+        let out = state.out();
         drop(state);
         meter.measure(now, places, &out, &trunks)
     }

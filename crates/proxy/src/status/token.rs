@@ -1,13 +1,13 @@
 //! The secret of the status page: who knows it may look.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::secret_file::{self, Unreadable};
 
 /// 128 bits: nobody guesses them.
 const TOKEN_BYTES: usize = 16;
@@ -57,28 +57,19 @@ impl Token {
     /// # Errors
     /// See [`TokenError`].
     pub fn load_or_create(path: &Path) -> Result<Self, TokenError> {
-        let failed = |e| TokenError::Io(path.to_owned(), e);
         let token = Self::generate()?;
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-            Ok(mut file) => {
-                let written = writeln!(file, "{}", token.0);
-                // A part of one would be in the way for ever.
-                written.map(|()| token).inspect_err(|_| drop(fs::remove_file(path))).map_err(failed)
-            }
+        match secret_file::write_new(path, &format!("{}\n", token.0)) {
+            Ok(()) => Ok(token),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
-            Err(e) => Err(failed(e)),
+            Err(e) => Err(TokenError::Io(path.to_owned(), e)),
         }
     }
 
     fn load(path: &Path) -> Result<Self, TokenError> {
-        let failed = |e| TokenError::Io(path.to_owned(), e);
-        let file = File::open(path).map_err(failed)?;
-        let mode = file.metadata().map_err(failed)?.mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(TokenError::Open(path.to_owned(), mode));
-        }
-        let mut text = Vec::new();
-        file.take(4 * TOKEN_BYTES as u64).read_to_end(&mut text).map_err(failed)?;
+        let text = secret_file::read(path, 4 * TOKEN_BYTES as u64).map_err(|e| match e {
+            Unreadable::Io(e) => TokenError::Io(path.to_owned(), e),
+            Unreadable::Open(mode) => TokenError::Open(path.to_owned(), mode),
+        })?;
         let text = String::from_utf8(text).unwrap_or_default();
         let text = text.trim_end();
         let is_token = HEXLOWER.decode(text.as_bytes()).is_ok_and(|bytes| bytes.len() == TOKEN_BYTES);
@@ -94,14 +85,14 @@ impl Token {
     /// Whether this is it. The time that this takes says nothing of where they differ.
     #[must_use]
     pub fn is(&self, other: &str) -> bool {
-        let pairs = self.0.bytes().zip(other.bytes());
-        self.0.len() == other.len() && pairs.fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+        secret_file::same(self.0.as_bytes(), other.as_bytes())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     use super::*;
 
