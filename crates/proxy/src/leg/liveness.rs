@@ -128,7 +128,11 @@ impl Leg {
         let path = &mut self.paths[i];
         let sent = path.subflow.sent_packets().next_seq();
         // The nearest number with these lowest bits that is no higher than what was sent.
-        let next = sent - u64::from((sent as u32).wrapping_sub(ack.next));
+        let Some(next) = sent.checked_sub((sent as u32).wrapping_sub(ack.next).into()) else {
+            // Nothing like that was sent yet.
+            self.counters.strays += 1;
+            return;
+        };
         let (mut at, floor) = (next, next.saturating_sub(WINDOW));
         let (mut arrived, mut is_answer, mut newest, mut first) = (0, false, None, None);
         for (skip, there) in &ack.ranges {

@@ -451,6 +451,13 @@ fn what_no_packet_holds_and_what_nobody_asked_for_is_counted() {
     client.send(Time::ZERO, 5, &peer(), payload(0, 1_500));
     let counters = client.counters();
     assert_eq!((counters.strays, counters.too_long), (1, 1));
+    // What was never sent cannot have come.
+    client.add_path(Time::ZERO, server_address());
+    let mut packet = Vec::new();
+    packet::Header { path: 0, association: 9, number: 0 }.encode(&mut packet);
+    Frame::Ack(Ack { next: u32::MAX, delay: Span::ZERO, ranges: vec![(0, 1)] }).encode(&mut packet);
+    client.receive(Time::ZERO, server_address(), &mut packet).unwrap();
+    assert_eq!(client.counters().strays, 2);
     for flow in 0..FLOWS_MAX as u32 {
         client.open(10 + flow, Mode::Best);
     }
