@@ -430,6 +430,10 @@ impl Pool for VerifiedPool {
         }
     }
 
+    fn compares(&self) -> bool {
+        self.only_compares()
+    }
+
     fn is_wanted(&self, block: u64) -> bool {
         if block >= self.id.blocks() || self.is_over() {
             return false;

@@ -472,3 +472,30 @@ fn a_mirror_that_trickles_costs_no_more_than_a_few_seconds() {
     // The silence, what comparisons are waited for, and a while to find out.
     assert!(worst.0 <= 2_000 + 5_000 + 2_000, "{worst:?}");
 }
+
+/// Comparisons are made while the rest comes, not after it.
+#[test]
+fn comparing_with_a_slow_mirror_costs_little() {
+    let content = content(100_000_000);
+    let length = content.len() as u64;
+    let mut worst = (0, String::new());
+    for (slow_kbit, rtt) in
+        [500, 1_000, 2_000, 5_000, 20_000].into_iter().flat_map(|slow| [20, 100].map(|rtt| (slow, rtt)))
+    {
+        for (seed, order) in (0..4).flat_map(|seed| [(seed, [0, 1]), (seed, [1, 0])]) {
+            let mut links = order.map(|mirror| Link::new(mirror, mbit(100), rtt));
+            links[usize::from(order[0] == 0)].rate = slow_kbit * 125;
+            let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
+            pool.seed([seed; 32]);
+            let mut world = World::new(length, Some(&content), &links, 3);
+            world.patience = secs(30).since(Time::ZERO);
+            let outcome = world.run(&mut pool);
+            let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+            worst = worst.max((took, format!("{slow_kbit} kbit/s, {rtt} ms, {order:?}, {seed}")));
+        }
+    }
+    println!("{worst:?}");
+    let alone = length * 1_000 / mbit(100);
+    // At 500 kbit/s the comparisons themselves take this long.
+    assert!(worst.0 <= alone * 3 / 2, "{worst:?}: alone {alone} ms");
+}

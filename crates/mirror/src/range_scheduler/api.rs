@@ -42,6 +42,11 @@ pub trait Pool {
         let _ = mirror;
         true
     }
+    /// Whether mirrors are compared with each other, because nothing else tells what is right. A slow one then
+    /// does best to compare.
+    fn compares(&self) -> bool {
+        false
+    }
     /// Whether the bytes of a block would be used: it is neither verified nor waiting for verification.
     fn is_wanted(&self, block: u64) -> bool;
     /// Whether they would be used if they came from `mirror`: a block that is being compared is wanted from

@@ -10,7 +10,7 @@ use algo::{Rate, Span, Time};
 use mmtp::id::SEGMENT_BLOCKS;
 
 use super::RangeScheduler;
-use super::api::{MirrorId, Pool};
+use super::api::{MirrorId, Pool, State};
 use super::connection::{BLOCK, Connection, FetchRole};
 use super::limits::{FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, TRIAL_BLOCKS};
 use crate::fetch_id::{ConnectionId, FetchId};
@@ -20,6 +20,8 @@ use crate::fetch_id::{ConnectionId, FetchId};
 const GAPS_A_RANGE: u64 = 20;
 /// The same while there is enough left to request.
 const GAPS_A_RANGE_WANTED: u64 = 100;
+/// Where mirrors are compared, one that is so many times slower than another is there to compare.
+const SLOWER: u64 = 4;
 
 /// Whether a connection can be asked for ranges of what is missing. One whose mirror may bring nothing, for
 /// another one is tried alone, cannot.
@@ -51,6 +53,24 @@ impl RangeScheduler {
             && let Some(blocks) = pool.take(self.connections[p].mirror, request_size)
         {
             self.ask(now, p, blocks, FetchRole::Owner);
+        }
+    }
+
+    /// As long as a mirror is busy with a range, it compares nothing. One that turns out to be slow in its first
+    /// range, which is long, keeps what it brings in [`REQUEST_SPAN`]. The others get the rest.
+    pub(super) fn shorten(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
+        let connection = &self.connections[p];
+        let Some(rate) = connection.throughput.rate().filter(|_| pool.compares()) else { return };
+        let is_outrun = self.connections.iter().any(|other| {
+            let theirs = other.throughput.rate().filter(|_| other.state == State::Open);
+            other.mirror != connection.mirror && theirs.is_some_and(|theirs| theirs / SLOWER > rate)
+        });
+        let keeps = Rate::from_bytes(rate).bytes_in(REQUEST_SPAN) / BLOCK + 1;
+        let Some(fetch) = self.connections[p].fetch.as_mut().filter(|_| is_outrun) else { return };
+        let blocks = fetch.blocks();
+        if fetch.role == FetchRole::Owner && blocks.end - blocks.start > 2 * keeps.max(TRIAL_BLOCKS) {
+            fetch.keep = blocks.start + keeps;
+            pool.release(fetch.keep..blocks.end);
         }
     }
 
@@ -99,6 +119,8 @@ impl RangeScheduler {
         }
         let pending: u64 = self.connections.iter().map(Connection::blocks_left).sum();
         let (idle, all) = (pool.idle(), pool.idle().saturating_add(pending));
+        // A slow mirror that is busy with a long range compares nothing meanwhile.
+        let floor = if pool.compares() { TRIAL_BLOCKS } else { SEGMENT_BLOCKS };
         let (Some(rate), Some(pace)) = (connection.throughput.rate(), connection.throughput.pace()) else {
             let usable =
                 self.connections.iter().filter(|connection| connection.is_usable()).count().max(1) as u64;
@@ -120,7 +142,7 @@ impl RangeScheduler {
         let worth_a_gap = in_span(rate, gap.times(GAPS_A_RANGE));
         // With fewer, the request after the next would be too late.
         let worth_asking = in_span(pace, connection.prefetch_lead());
-        let least = worth_a_gap.max(worth_asking).clamp(SEGMENT_BLOCKS, REQUEST_BLOCKS_MAX);
+        let least = worth_a_gap.max(worth_asking).clamp(floor, REQUEST_BLOCKS_MAX);
         let span = gap.times(GAPS_A_RANGE_WANTED).clamp(REQUEST_SPAN, REQUEST_SPAN_MAX);
         let most = in_span(rate, span).min(REQUEST_BLOCKS_MAX);
         // Fewer ranges have fewer gaps; the endgame takes over what is too much.

@@ -15,8 +15,6 @@ use mmtp::id::BLOCK_BYTES;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// What one read brings at most.
 const CHUNK: u64 = 64 << 10;
-/// Who has all blocks waits so long for a comparison.
-const PATIENCE: Span = Span::from_secs(5);
 /// No test takes longer.
 const END: Time = Time::from_nanos(3 * 3_600 * 1_000_000_000);
 
@@ -259,6 +257,8 @@ pub(crate) struct World<'a> {
     verified: BTreeSet<u64>,
     last_fetch: BTreeSet<FetchId>,
     outcome: Outcome,
+    /// Who has all blocks waits so long for a comparison.
+    pub(crate) patience: Span,
 }
 
 impl<'a> World<'a> {
@@ -296,6 +296,7 @@ impl<'a> World<'a> {
             verified: BTreeSet::new(),
             last_fetch: BTreeSet::new(),
             outcome,
+            patience: Span::from_secs(5),
         }
     }
 
@@ -358,7 +359,7 @@ impl<'a> World<'a> {
                 self.mirrors.handle(self.now, input, pool);
                 continue;
             }
-            if next.max(self.now) > news + PATIENCE && pool.waive() {
+            if next.max(self.now) > news + self.patience && pool.waive() {
                 news = next.max(self.now);
                 continue;
             }
