@@ -21,7 +21,6 @@ use super::request::Request;
 use super::server_status::most_specific;
 use super::single_file;
 use super::small_files::{ByteTotals, FileJob, Hash, SMALL_BYTES, SmallFiles};
-use super::writer::Writer;
 use crate::error::ErrorKind;
 use crate::event::CHECKING_PART;
 use crate::filenames::{first_few, lossy, show};
@@ -225,10 +224,10 @@ impl DirectoryDownload<'_> {
             return Ok(());
         }
         events.observer.among(Progress::default());
-        let writer = Writer::start(&self.directory, self.request.force, &events.world.waker())?;
         events.world.open_http()?;
         let (origins, totals) = (&self.beside.origins, self.sum.totals);
-        let mut small = SmallFiles::new(items, origins, self.request, writer, totals, &self.by, events)?;
+        let mut small =
+            SmallFiles::new(items, origins, self.request, &self.directory, totals, &self.by, events)?;
         let result = events.run(&mut small);
         let ended = small.end(events.world.now());
         self.sum.totals = ended.totals;

@@ -9,6 +9,7 @@ use mmtp::subscriber::{DownloadId, Subscriber};
 use mmtp::tree::ChainingValue;
 
 use super::reassembly_buffer::{self, ReassemblyBuffer};
+use super::writer::Writer;
 use crate::filenames::{first_few, show};
 use crate::target::{Demands, DestPath, Target};
 use crate::{Error, Result};
@@ -16,6 +17,8 @@ use crate::{Error, Result};
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
 /// trips, few enough for the descriptors (three a file) and for the disk.
 const OPEN_MAX: usize = 64;
+/// Of several contents, those that are whole and wait to be made durable.
+const ENDING_MAX: usize = 64;
 
 /// Tells a machine that a content is wanted, and which blocks of it are here already; returns the number
 /// under which the rest will arrive.
@@ -51,6 +54,8 @@ pub(super) struct Sink {
     dissent: Vec<String>,
     /// How many contents there were, and the paths of those that cannot be had.
     count: usize,
+    /// Gives several contents their names; none before the first, and where there is only one.
+    writer: Option<Writer>,
     missing: Vec<PathBuf>,
     total_bytes: u64,
     done_bytes: u64,
@@ -69,6 +74,7 @@ impl Sink {
         Self {
             total_bytes: wanted.iter().map(|w| w.id.length).sum(),
             count: wanted.len(),
+            writer: None,
             missing: Vec::new(),
             waiting: wanted.into(),
             open: BTreeMap::new(),
@@ -246,8 +252,12 @@ impl Sink {
     /// How it ends when all has come that can be had.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if some contents were given up.
-    pub(super) fn result(&self) -> Result<()> {
+    /// [`Error::NotFound`] if some contents were given up; as for [`complete`](Self::complete), if one could
+    /// not get its name.
+    pub(super) fn result(&mut self) -> Result<()> {
+        while let Some((_, outcome)) = self.writer.as_mut().and_then(Writer::wait) {
+            outcome?;
+        }
         if self.missing.is_empty() {
             return Ok(());
         }
@@ -303,6 +313,9 @@ impl Sink {
                 if executable {
                     target.make_executable()?;
                 }
+                if self.has_several() {
+                    return self.finish(*target);
+                }
                 let length = target.length();
                 let finished = target.finish(&mut |bytes| checking(length, bytes))?;
                 (self.root, self.signer) = (Some(finished.root), finished.signer);
@@ -319,6 +332,22 @@ impl Sink {
                 Ok(())
             }
             None => Ok(()),
+        }
+    }
+
+    /// One of several contents gets its name, while others come.
+    fn finish(&mut self, target: Target) -> Result<()> {
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => none.insert(Writer::start(None)?),
+        };
+        // What it holds is a few blocks.
+        writer.put(0, 0, move || target.finish(&mut |_| true).map(drop));
+        writer.ended().into_iter().try_for_each(|(_, outcome)| outcome)?;
+        if writer.waiting() > ENDING_MAX {
+            writer.wait().map_or(Ok(()), |(_, outcome)| outcome)
+        } else {
+            Ok(())
         }
     }
 

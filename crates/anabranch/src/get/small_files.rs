@@ -10,6 +10,7 @@ mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use algo::{Machine as _, Output, Time};
 use anabranch_http::client::{FetchError, FetchId, FetchRequest, Head, PIPELINE_MAX, RequestKind};
@@ -32,6 +33,7 @@ use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::filenames::show;
 use crate::target::Mismatch;
+use crate::target::{Directory, Target};
 use crate::{Result, VouchedBy};
 pub(super) use file_job::{FileJob, Hash, is_page};
 
@@ -85,6 +87,8 @@ pub(super) struct SmallFiles<'a> {
     named: &'a [Egress],
     coming: BTreeMap<FetchId, PartialBody>,
     writer: Writer,
+    directory: Arc<Directory>,
+    force: bool,
     /// Files that have their places.
     here: BTreeSet<FileId>,
     /// The servers that have a file with other bytes.
@@ -110,12 +114,13 @@ impl<'a> SmallFiles<'a> {
     /// caller named. `by`: who says what the files are.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if none leads from a named `via`.
+    /// [`Error::Unreachable`] if none leads from a named `via`; [`Error::System`] if a thread cannot be
+    /// started.
     pub(super) fn new(
         items: &'a [FileJob],
         named: &[Origin],
         request: &'a Request,
-        writer: Writer,
+        directory: &Arc<Directory>,
         totals: ByteTotals,
         by: &VouchedBy,
         events: &mut EventLoop<'_, '_>,
@@ -161,6 +166,7 @@ impl<'a> SmallFiles<'a> {
                 .notice(&format!("the Metalink names more than {SERVERS_MAX} servers: the first are asked"));
         }
         let now = events.world.now();
+        let writer = Writer::start(Some(&events.world.waker()))?;
         let mut new = Self {
             machine: FileScheduler::new(&wanted, PIPELINE_MAX),
             items,
@@ -169,6 +175,8 @@ impl<'a> SmallFiles<'a> {
             named: &request.via,
             coming: BTreeMap::new(),
             writer,
+            directory: Arc::clone(directory),
+            force: request.force,
             here: BTreeSet::new(),
             wrong: BTreeMap::new(),
             contradictions: BTreeMap::new(),
@@ -277,7 +285,7 @@ impl<'a> SmallFiles<'a> {
                     if self.contradictions.contains_key(&file) {
                         continue;
                     }
-                    self.writer.put(file, &self.items[file].name, came.bytes);
+                    self.write(file, came.bytes);
                 }
                 Output::Event(Event::BadContent { file, server }) => {
                     self.counted(file, server, cx.observer);
@@ -286,6 +294,16 @@ impl<'a> SmallFiles<'a> {
                 Output::Event(Event::Lost { .. }) => {}
             }
         }
+    }
+
+    /// A verified file gets its place below the directory.
+    fn write(&mut self, file: FileId, bytes: Vec<u8>) {
+        let (name, directory) = (self.items[file].name.clone(), Arc::clone(&self.directory));
+        let force = self.force;
+        self.writer.put(file, bytes.len() as u64, move || {
+            let place = directory.place(name.split('/').map(str::as_bytes))?;
+            Target::put(place, &bytes, force)
+        });
     }
 
     /// A server has a file with other bytes.

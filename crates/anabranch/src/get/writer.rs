@@ -1,5 +1,5 @@
-//! Threads that give small files their places. Making a file durable takes a disk milliseconds; a few at a
-//! time share them, and whoever waits for the network does not wait for that.
+//! Threads that give files their places. Making a file durable takes a disk milliseconds; a few at a time
+//! share them, and whoever waits for the network does not wait for that.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,6 @@ use std::thread::{self, JoinHandle};
 use net::Waker;
 
 use crate::monitor::lock;
-use crate::target::{Directory, Target};
 use crate::{Error, Result};
 
 /// Threads: as many as a disk does things at once.
@@ -18,11 +17,14 @@ const WAITING_BYTES_MAX: u64 = 32 << 20;
 /// Files that wait for a thread at most.
 const WAITING_MAX: usize = 1_024;
 
-/// A verified file and its place below the directory.
+/// What gives a file its place.
+type Work = Box<dyn FnOnce() -> Result<()> + Send>;
+
+/// A file that waits for its place.
 struct Job {
     number: usize,
-    name: String,
-    bytes: Vec<u8>,
+    bytes: u64,
+    work: Work,
 }
 
 /// See the [module](self).
@@ -37,16 +39,18 @@ pub(super) struct Writer {
 
 impl Writer {
     /// `waker` is used when a file has its place.
-    pub(super) fn start(directory: &Arc<Directory>, force: bool, waker: &Waker) -> Result<Self> {
+    ///
+    /// # Errors
+    /// [`Error::System`] if a thread cannot be started.
+    pub(super) fn start(waker: Option<&Waker>) -> Result<Self> {
         let failed = |e: std::io::Error| Error::system(format!("cannot start a thread: {e}"));
         let (jobs, inbox) = channel();
         let (outbox, ended) = channel();
         let inbox = Arc::new(Mutex::new(inbox));
         let mut threads = Vec::new();
         for _ in 0..THREADS {
-            let (inbox, outbox) = (Arc::clone(&inbox), outbox.clone());
-            let (directory, waker) = (Arc::clone(directory), waker.clone());
-            let work = move || work(&inbox, &outbox, &directory, force, &waker);
+            let (inbox, outbox, waker) = (Arc::clone(&inbox), outbox.clone(), waker.cloned());
+            let work = move || work(&inbox, &outbox, waker.as_ref());
             threads.push(thread::Builder::new().name("writer".into()).spawn(work).map_err(failed)?);
         }
         Ok(Self { jobs: Some(jobs), ended, threads, waiting: 0, waiting_bytes: 0 })
@@ -57,29 +61,43 @@ impl Writer {
         self.waiting < WAITING_MAX && self.waiting_bytes < WAITING_BYTES_MAX
     }
 
-    /// Whether all that was brought has its place.
-    pub(super) const fn is_idle(&self) -> bool {
-        self.waiting == 0
+    /// Files that were brought and of which it has not been told that they have their places.
+    pub(super) const fn waiting(&self) -> usize {
+        self.waiting
     }
 
-    /// Brings a file.
-    pub(super) fn put(&mut self, number: usize, name: &str, bytes: Vec<u8>) {
-        (self.waiting, self.waiting_bytes) = (self.waiting + 1, self.waiting_bytes + bytes.len() as u64);
-        let job = Job { number, name: name.to_owned(), bytes };
+    /// Brings a file, of which `bytes` bytes are held in memory until `work` has given it its place.
+    pub(super) fn put(
+        &mut self,
+        number: usize,
+        bytes: u64,
+        work: impl FnOnce() -> Result<()> + Send + 'static,
+    ) {
+        (self.waiting, self.waiting_bytes) = (self.waiting + 1, self.waiting_bytes + bytes);
         if let Some(jobs) = &self.jobs {
             // Fails only if all threads have panicked, which is found when they are joined.
-            let _ = jobs.send(job);
+            let _ = jobs.send(Job { number, bytes, work: Box::new(work) });
         }
     }
 
     /// Files that have got their places, or not.
     pub(super) fn ended(&mut self) -> Vec<(usize, Result<()>)> {
         let mut all = Vec::new();
-        while let Ok((number, bytes, outcome)) = self.ended.try_recv() {
-            (self.waiting, self.waiting_bytes) = (self.waiting - 1, self.waiting_bytes - bytes);
-            all.push((number, outcome));
+        while let Ok(ended) = self.ended.try_recv() {
+            all.push(self.count(ended));
         }
         all
+    }
+
+    /// Waits for the next file to get its place, or not; none if no file waits.
+    pub(super) fn wait(&mut self) -> Option<(usize, Result<()>)> {
+        let ended = if self.waiting > 0 { self.ended.recv().ok() } else { None };
+        ended.map(|ended| self.count(ended))
+    }
+
+    fn count(&mut self, (number, bytes, outcome): (usize, u64, Result<()>)) -> (usize, Result<()>) {
+        (self.waiting, self.waiting_bytes) = (self.waiting - 1, self.waiting_bytes - bytes);
+        (number, outcome)
     }
 }
 
@@ -93,19 +111,12 @@ impl Drop for Writer {
     }
 }
 
-fn work(
-    inbox: &Mutex<Receiver<Job>>,
-    outbox: &Sender<(usize, u64, Result<()>)>,
-    directory: &Directory,
-    force: bool,
-    waker: &Waker,
-) {
+fn work(inbox: &Mutex<Receiver<Job>>, outbox: &Sender<(usize, u64, Result<()>)>, waker: Option<&Waker>) {
     loop {
         let next = lock(inbox).recv();
-        let Ok(Job { number, name, bytes }) = next else { return };
-        let mut guard = CompletionGuard { number, bytes: bytes.len() as u64, outcome: None, outbox, waker };
-        let destination = directory.place(name.split('/').map(str::as_bytes));
-        guard.outcome = Some(destination.and_then(|path| Target::put(path, &bytes, force)));
+        let Ok(Job { number, bytes, work }) = next else { return };
+        let mut guard = CompletionGuard { number, bytes, outcome: None, outbox, waker };
+        guard.outcome = Some(work());
     }
 }
 
@@ -116,7 +127,7 @@ struct CompletionGuard<'a> {
     /// None if the thread panics.
     outcome: Option<Result<()>>,
     outbox: &'a Sender<(usize, u64, Result<()>)>,
-    waker: &'a Waker,
+    waker: Option<&'a Waker>,
 }
 
 impl Drop for CompletionGuard<'_> {
@@ -125,7 +136,9 @@ impl Drop for CompletionGuard<'_> {
         let outcome = self.outcome.take().unwrap_or_else(panicked);
         // Nobody listens any more after a failure.
         let _ = self.outbox.send((self.number, self.bytes, outcome));
-        self.waker.wake();
+        if let Some(waker) = self.waker {
+            waker.wake();
+        }
     }
 }
 
@@ -142,7 +155,7 @@ mod tests {
         let wake = WakeReceiver::new().expect("a wake");
         let (outbox, ended) = channel();
         let waker = wake.waker();
-        drop(CompletionGuard { number: 7, bytes: 3, outcome: None, outbox: &outbox, waker: &waker });
+        drop(CompletionGuard { number: 7, bytes: 3, outcome: None, outbox: &outbox, waker: Some(&waker) });
         let (number, bytes, outcome) = ended.try_recv().expect("told");
         assert_eq!((number, bytes), (7, 3));
         assert!(outcome.expect_err("a failure").to_string().contains("panicked"));

@@ -20,7 +20,7 @@ impl Stage for SmallFiles<'_> {
             }
             until = self.drain(cx);
         }
-        if self.machine.remaining() == 0 && self.writer.is_idle() {
+        if self.machine.remaining() == 0 && self.writer.waiting() == 0 {
             return Ok(Poll::Done);
         }
         self.is_paused |= !self.writer.has_room();
@@ -55,7 +55,7 @@ impl Stage for SmallFiles<'_> {
         let bytes: u64 =
             self.machine.connections().map(|connection| connection.counters.received_bytes).sum();
         // A disk that takes its time is no silence.
-        Some(Liveness { who: "mirror", heard: bytes + self.answers, busy: !self.writer.is_idle() })
+        Some(Liveness { who: "mirror", heard: bytes + self.answers, busy: self.writer.waiting() > 0 })
     }
 
     fn faults(&self) -> Option<String> {
