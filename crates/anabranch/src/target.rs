@@ -323,6 +323,13 @@ impl Target {
         }
     }
 
+    /// Mirrors have different bytes: what is here may be a liar's, and is removed if it is wrong.
+    pub(crate) fn mirrors_differ(&mut self) {
+        if self.demands.if_wrong == IfWrong::KeepOnce {
+            self.demands.if_wrong = IfWrong::Remove;
+        }
+    }
+
     /// Whether all blocks together are not the content, and others may be; whatever they are, they stay.
     /// `progress` is called with the bytes read so far and stops it by returning false.
     ///

@@ -519,6 +519,19 @@ fn if_none_has_what_the_hash_is_of_nothing_is_left() {
     assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
 }
 
+/// The checksum may be mistyped: nothing says that anybody lies.
+#[test]
+fn what_all_mirrors_have_is_kept_though_it_is_not_what_the_hash_is_of() {
+    let ground = Ground::new(LENGTH);
+    let sites = sites(&ground.content, &[false, false]);
+    let other = format!("sha256:{}", sha256(b"another file"));
+    let urls: Vec<String> = sites.iter().map(Site::url).collect();
+    let done = run(ground.get_named(&urls, &["--json", "--checksum", &other])).expect(5);
+    assert!(done.err.contains("mistyped") && done.err.contains("all have the same bytes"), "{}", done.err);
+    assert_eq!(names(&ground.to()), ["f.unverified"]);
+    assert!(fs::read(ground.to().join("f.unverified")).expect("kept") == ground.content);
+}
+
 #[test]
 fn who_falls_silent_is_compared_all_the_same() {
     // It sends one range of wrong bytes, and then nothing any more. One that is sly leaves right what it can

@@ -229,7 +229,8 @@ impl ContentFetch {
     fn drain_mirrors(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Time> {
         let Some(mirrors) = &mut self.mirrors else { return Ok(Time::NEVER) };
         let mut written = Ok(());
-        let (judged, advice) = (mirrors.is_judged(), mirrors.advice());
+        let judged = mirrors.is_judged();
+        let advice = [false, true].map(|differ| mirrors.advice(differ));
         let until = mirrors.drain(&mut self.subscriber, cx, |brought, cx| {
             match brought {
                 PoolEvent::Block { .. } | PoolEvent::Complete if written.is_err() => {}
@@ -239,14 +240,20 @@ impl ContentFetch {
                 PoolEvent::Disagree => arrivals.discard(0)?,
                 // It was said that what is there is kept as it is.
                 PoolEvent::Complete if self.stop.is_stopped() => {}
-                PoolEvent::Complete | PoolEvent::Wrong => {
+                PoolEvent::Complete | PoolEvent::Wrong { .. } => {
                     let mut checking = checking(cx, CHECKING_WHOLE);
                     let needs_others = arrivals.needs_others(0, &mut checking)?;
                     if needs_others && judged && matches!(brought, PoolEvent::Complete) {
                         return Ok(false);
                     }
+                    let differ = matches!(brought, PoolEvent::Wrong { differ: true });
+                    if differ {
+                        arrivals.mirrors_differ(0);
+                    }
                     arrivals.complete(0, &mut checking).map_err(|error| match error.kind() {
-                        ErrorKind::Corrupt if needs_others => Error::corrupt(format!("{error}{advice}")),
+                        ErrorKind::Corrupt if needs_others => {
+                            Error::corrupt(format!("{error}{}", advice[usize::from(differ)]))
+                        }
                         _ => error,
                     })?;
                 }

@@ -56,8 +56,8 @@ pub(super) enum PoolEvent {
     Disagree,
     /// All of it is here. The answer is whether it is right; where it is not, another mirror is tried.
     Complete,
-    /// All of it is here, it is wrong, and there is no other mirror to try.
-    Wrong,
+    /// All of it is here, it is wrong, and there is no other mirror to try: they all have it, or `differ`.
+    Wrong { differ: bool },
 }
 
 /// Everything about HTTP in a transfer.
@@ -422,7 +422,7 @@ impl MirrorDriver {
                     if self.try_next(now, cx.observer) {
                         again = true;
                     } else {
-                        each(PoolEvent::Wrong, cx)?;
+                        each(PoolEvent::Wrong { differ: self.differ() }, cx)?;
                     }
                 }
                 verified_pool::Event::SetAside { mirror, block } => {

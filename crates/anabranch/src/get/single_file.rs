@@ -78,6 +78,8 @@ fn fetch_one(
     let mut destination = || destination().map(|path| path.anew(anew));
     let mut verified =
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
+    // What is read in order cannot be tried again.
+    let judged = found.is_judged_as_a_whole() && request.reader.is_none() && found.mirrors.len() > 1;
     let parts = MirrorConfig {
         length: found.id.length,
         check: found.check.clone(),
@@ -91,8 +93,7 @@ fn fetch_one(
             .as_ref()
             .filter(|_| found.check != Check::Nothing)
             .map_or_else(String::new, VouchedBy::according),
-        // What is read in order cannot be tried again.
-        judged: found.is_judged_as_a_whole() && request.reader.is_none() && found.mirrors.len() > 1,
+        judged,
         candidates: match &found.vouched_by {
             Some(VouchedBy::Hosts(hosts)) if found.signed.is_none() => hosts.clone(),
             _ => Vec::new(),
@@ -103,8 +104,10 @@ fn fetch_one(
     let if_wrong = match found.mirrors.len() {
         _ if !is_last => IfWrong::Remove,
         _ if found.is_self_asserted() && signed.is_none() => IfWrong::Keep,
-        // What a single mirror sent is no mixture.
-        1 if sources.is_empty() && proof.root != RootCheck::Blocks => IfWrong::KeepOnce,
+        // What a single mirror sent is no mixture, and each is tried alone.
+        mirrors if sources.is_empty() && proof.root != RootCheck::Blocks && (mirrors == 1 || judged) => {
+            IfWrong::KeepOnce
+        }
         _ => IfWrong::Remove,
     };
     let (claims, weighs_claims) = (found.claims.clone(), found.is_vouched_for_by_nobody());

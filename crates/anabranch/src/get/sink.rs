@@ -226,6 +226,13 @@ impl Sink {
         }
     }
 
+    /// Mirrors have different bytes, and none the right ones: what is here is not worth keeping.
+    pub(super) fn mirrors_differ(&mut self, download: DownloadId) {
+        if let Some(SinkEntry::File { target, .. }) = self.open.get_mut(&download) {
+            target.mirrors_differ();
+        }
+    }
+
     /// Whether there are others that may come though one cannot be had.
     pub(super) const fn has_several(&self) -> bool {
         self.count > 1

@@ -112,6 +112,11 @@ impl Candidates {
         bringers.is_some_and(|bringers| bringers & bit(mirror) != 0)
     }
 
+    /// Whether somebody brought a block otherwise than somebody else.
+    pub(super) fn differ(&self) -> bool {
+        !(self.others.is_empty() && self.aside.is_empty())
+    }
+
     /// Those who brought a block otherwise than it is now, each with the first such block.
     pub(super) fn liars(&self) -> BTreeMap<MirrorId, u64> {
         let mut liars = BTreeMap::new();

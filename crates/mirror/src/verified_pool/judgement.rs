@@ -37,6 +37,12 @@ impl VerifiedPool {
         }
     }
 
+    /// Whether mirrors were seen to have different bytes.
+    #[must_use]
+    pub fn differ(&self) -> bool {
+        self.disagreed || self.candidates.as_ref().is_some_and(Candidates::differ)
+    }
+
     /// Whether a mirror has been tried alone, or is now.
     #[must_use]
     pub fn is_tried(&self, mirror: MirrorId) -> bool {

@@ -146,10 +146,16 @@ impl MirrorDriver {
         its.map(|connection| connection.counters.received_bytes).sum()
     }
 
-    /// What to do about a whole that is wrong.
-    pub(in crate::get) fn advice(&self) -> &'static str {
+    /// Whether mirrors were seen to have different bytes.
+    pub(super) fn differ(&self) -> bool {
+        matches!(&self.pool, PoolState::Plain(plain) if plain.differ())
+    }
+
+    /// What to do about a whole that is wrong, where mirrors `differ` or all have the same.
+    pub(in crate::get) fn advice(&self, differ: bool) -> &'static str {
         match (self.judged, self.mirrors.len()) {
             (_, ..=1) => "",
+            (true, _) if !differ => "; each mirror was tried alone, and all have the same bytes",
             (true, _) => "; each mirror was tried alone, and none has the right file",
             (false, _) => {
                 "; without hashes of its parts nobody can tell who sent the wrong bytes: try each mirror \
