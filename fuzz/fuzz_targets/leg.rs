@@ -44,7 +44,7 @@ fuzz_target!(|steps: Vec<(u8, u8, u16, Vec<u8>)>| {
                 assert!(sent < 5_000);
             }
             while leg.poll_event().is_some() {}
-            assert!(leg.deadline(now) > now);
+            assert!(leg.deadline(now) > now, "{now:?} {leg:?}");
         }
     }
     // Nobody here can answer a challenge but by guessing it.

@@ -9,6 +9,16 @@ use crate::exit::Failure;
 /// in front of a host.
 const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 
+/// Options of curl, wget and aria2 that people give to `get`, and what is said of them.
+const ELSEWHERE: [(&str, &str); 6] = [
+    ("-s", "-q is curl's -s; how many connections there are (aria2's -s) need not be said"),
+    ("-c", "what has come is always gone on with"),
+    ("-d", "a directory to put it into is -o DIR/"),
+    ("-j", "how many files come at once need not be said"),
+    ("--retry", "it is tried again until nothing has come for --timeout"),
+    ("--max-time", "--timeout is for how long nothing may come"),
+];
+
 /// clap's message as one line: what is wrong, what was perhaps meant, and where to read on. Its tip to write
 /// `-- -X` is left out: it is about file names that begin with a dash, and nobody means one.
 #[must_use]
@@ -38,8 +48,13 @@ pub fn failure(error: &Error) -> Failure {
     {
         message = message.replace(value.as_str(), "…");
     }
-    if message.starts_with("unexpected argument '-s'") {
-        message += "; -q is curl's -s; how many connections there are (aria2's -s) need not be said";
+    let is_get = rest.is_some_and(|usage| usage.starts_with("anabranch get "));
+    let is_unknown = |option: &str| is_get && message.starts_with(&format!("unexpected argument '{option}'"));
+    if let Some((option, hint)) = ELSEWHERE.iter().find(|(option, _)| is_unknown(option)) {
+        // What clap finds similar has nothing to do with it.
+        message = format!("unexpected argument '{option}' found; {hint}");
+    } else if message.contains("for '--from <") && message.contains("://") {
+        message += "; mirrors stand alone, without --from, and curl's -f is not needed";
     }
     if let Some(usage) = rest {
         let is_name = |word: &&str| !word.starts_with(['[', '<', '-']) && *word == word.to_lowercase();
@@ -77,6 +92,15 @@ mod tests {
         assert_eq!(said, "invalid value '…' for '--header <NAME: VALUE>': expected NAME: VALUE");
         let said = message("anabranch get http://h/f -s 16");
         assert!(said.contains("aria2's -s) need not be said (see anabranch get --help)"), "{said}");
+        let said = message("anabranch get http://h/f --retry 3");
+        let wanted = "unexpected argument '--retry' found; it is tried again until nothing has come for \
+                      --timeout (see anabranch get --help)";
+        assert_eq!(said, wanted);
+        let said = message("anabranch get -f http://h/f");
+        assert!(
+            said.ends_with("; mirrors stand alone, without --from, and curl's -f is not needed"),
+            "{said}"
+        );
         let said = message("anabranch get http://h/f --forse");
         let wanted = "unexpected argument '--forse' found; a similar argument exists: '--force'";
         assert!(said.starts_with(wanted), "{said}");

@@ -42,6 +42,8 @@ fn options_that_users_of_curl_know() {
         (&["-x16", url][..], "this is the proxy, as with curl"),
         (&["-C", "100", url][..], "only -C - can be meant"),
         (&["-Z", url][..], "unexpected argument '-Z' found (see anabranch get --help)"),
+        (&["-c", url][..], "what has come is always gone on with"),
+        (&["file:///etc/hostname"][..], "is given by its name, without file:"),
         (&["no-such-file"][..], "neither a URI of ours"),
     ] {
         let done = get(dir.path(), args).expect(2);

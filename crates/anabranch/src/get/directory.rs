@@ -95,8 +95,15 @@ fn refuse(request: &Request, metalink: &Metalink, base: &MetalinkOrigin, beside:
             )));
         }
         let mut names = BTreeSet::new();
-        return match metalink.files.iter().find(|file| !names.insert(file.name.as_str())) {
-            Some(twice) => Err(Error::usage(format!("the Metalink has {} twice", show(&twice.name)))),
+        if let Some(twice) = metalink.files.iter().find(|file| !names.insert(file.name.as_str())) {
+            return Err(Error::usage(format!("the Metalink has {} twice", show(&twice.name))));
+        }
+        let parents = |name: &&&str| name.match_indices('/').any(|(at, _)| names.contains(&name[..at]));
+        return match names.iter().find(parents) {
+            Some(below) => Err(Error::usage(format!(
+                "the Metalink has {}, and a part of that name as a file, too: there cannot be both",
+                show(below)
+            ))),
             None => Ok(()),
         };
     };

@@ -114,6 +114,13 @@ impl Locators {
         if is_list(name) {
             return self.list(path);
         }
+        if lower.starts_with("file:") {
+            return Err(Error::usage(format!(
+                "{}: a file of this machine is given by its name, without file:, and only a Metalink is of \
+                 use",
+                show(name)
+            )));
+        }
         Err(Error::usage(format!(
             "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a file of that \
              name (a Metalink)",

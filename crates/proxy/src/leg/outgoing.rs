@@ -48,7 +48,12 @@ impl Leg {
         if std::mem::take(&mut path.is_probe_due) {
             Frame::Probe(path.rank).encode(&mut frames);
         }
-        self.transmit(now, i, &frames, asks, out)
+        let transmit = self.transmit(now, i, &frames, asks, out);
+        if asks && transmit.is_none() {
+            // The address may get no more. The next probe is due as if this one had been sent.
+            self.paths[i].asked_at = Some(now);
+        }
+        transmit
     }
 
     /// The datagram whose turn it is.
