@@ -468,16 +468,14 @@ fn what_no_packet_holds_and_what_nobody_asked_for_is_counted() {
 #[test]
 fn what_may_not_be_sent_is_not_tried_without_end() {
     let (_, mut server) = pair(false, &Settings::default());
+    let mut packet = Vec::new();
+    packet::Header { path: 0, association: 9, number: 0 }.encode(&mut packet);
+    let datagram = Datagram { mode: Mode::Best, flow: 1, number: 0, peer: peer(), bytes: b"" };
+    Frame::Datagram(datagram).encode(&mut packet);
+    server.receive(Time::ZERO, address(0), &mut packet).unwrap();
     let mut now = Time::ZERO;
-    for number in 0..200 {
+    for _ in 0..200 {
         now += Span::from_millis(10);
-        let mut packet = Vec::new();
-        packet::Header { path: 0, association: 9, number }.encode(&mut packet);
-        if number == 0 {
-            let datagram = Datagram { mode: Mode::Best, flow: 1, number: 0, peer: peer(), bytes: b"" };
-            Frame::Datagram(datagram).encode(&mut packet);
-        }
-        server.receive(now, address((number % 3) as u8), &mut packet).unwrap();
         server.send(now, 1, &peer(), payload(0, 900));
         let mut out = Vec::new();
         while server.poll_transmit(now, &mut out).is_some() {}
