@@ -121,6 +121,8 @@ class Ours:
 
     def __init__(self, binary, is_plain):
         self.binary, self.is_plain = binary, is_plain
+        #: More words for the client.
+        self.more = []
         self.name = "anabranch, plain" if is_plain else "anabranch, TLS"
 
     def start(self, site, port):
@@ -131,7 +133,7 @@ class Ours:
         server = [self.binary, "proxy", "server", "--quiet", "--listen", f"0.0.0.0:{middle}"]
         server += [word for network in site.networks for word in ("--allow", network)]
         client = [self.binary, "proxy", "client", "--quiet", "--server", f"{site.middle}:{middle}",
-                  "--socks", f"127.0.0.1:{port}"]
+                  "--socks", f"127.0.0.1:{port}", *self.more]
         if self.is_plain:
             server += ["--plain"] + [word for network in site.networks for word in ("--from", network)]
             client += ["--plain"]
