@@ -1,19 +1,19 @@
 //! `anabranch proxy status` and the page of `--status`, of a server and a client as a user starts them.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+mod common;
+
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::thread;
-use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use common::proxy_roles::{LONG, Role, client_command, connect, own, server_command};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const LONG: Duration = Duration::from_secs(30);
 /// The name of a destination that means harm to whoever prints it.
 const HOSTILE: &str = "<b>\"x'&{}<img>";
 
@@ -22,67 +22,16 @@ fn place() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn anabranch(place: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
-    command.args(args).env("STATE_DIRECTORY", place).env("RUNTIME_DIRECTORY", place.join("run"));
-    command.stderr(Stdio::inherit());
-    command
-}
-
 fn status(place: &Path, args: &[&str]) -> Output {
-    anabranch(place, &[&["proxy", "status"], args].concat()).stderr(Stdio::piped()).output().unwrap()
-}
-
-/// A role that runs, and where it listens.
-struct Role {
-    child: Child,
-    listening: Vec<Value>,
-}
-
-impl Role {
-    /// Starts one that listens at `count` addresses.
-    fn start(place: &Path, args: &[&str], count: usize) -> Self {
-        let mut child = anabranch(place, args).arg("--json").stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let parsed = (&mut lines).map(|line| serde_json::from_str::<Value>(&line).unwrap());
-        let listening = parsed.filter(|line| line["event"] == "listening").take(count).collect();
-        thread::spawn(move || lines.for_each(drop));
-        Self { child, listening }
-    }
-
-    fn listening(&self, door: &str) -> &Value {
-        self.listening.iter().find(|line| line["door"] == door).unwrap()
-    }
-
-    fn address(&self, door: &str) -> &str {
-        self.listening(door)["address"].as_str().unwrap()
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn signal(&mut self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Role {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    own(place, &[&["proxy", "status"], args].concat()).stderr(Stdio::piped()).output().unwrap()
 }
 
 fn server(place: &Path, more: &[&str], count: usize) -> Role {
-    let args = ["proxy", "server", "--plain", "--from", "127.0.0.0/8", "--listen", "127.0.0.1:0"];
-    Role::start(place, &[&args[..], &["--allow", "127.0.0.1"], more].concat(), count)
+    Role::start(&mut server_command(place, more), count)
 }
 
 fn client(place: &Path, server: &Role, more: &[&str], count: usize) -> Role {
-    let args = ["proxy", "client", "--plain", "--server", server.address("trunks"), "--socks", "127.0.0.1:0"];
-    Role::start(place, &[&args[..], more].concat(), count)
+    Role::start(&mut client_command(place, server.address("trunks"), more), count)
 }
 
 /// An origin that says something and waits.
@@ -101,19 +50,6 @@ fn origin() -> SocketAddr {
         drop(held);
     });
     address
-}
-
-/// A connection through SOCKS5 to a destination in SOCKS5's form.
-fn connect(socks: &str, to: &[u8], port: u16) -> TcpStream {
-    let mut stream = TcpStream::connect(socks).unwrap();
-    stream.set_read_timeout(Some(LONG)).unwrap();
-    stream.write_all(&[5, 1, 0]).unwrap();
-    stream.read_exact(&mut [0; 2]).unwrap();
-    stream.write_all(&[&[5, 1, 0], to, &port.to_be_bytes()[..]].concat()).unwrap();
-    let mut reply = [0; 10];
-    stream.read_exact(&mut reply).unwrap();
-    assert_eq!(reply[..2], [5, 0]);
-    stream
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -225,14 +161,14 @@ fn the_page_wants_the_token_of_a_file_that_stays_the_same() {
     let to = server.address("trunks");
     let args =
         ["proxy", "client", "--plain", "--server", to, "--status", "127.0.0.1:0", "--socks", "127.0.0.1:0"];
-    let refused = anabranch(place, &args).stderr(Stdio::piped()).output().unwrap();
+    let refused = own(place, &args).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("open to others (mode 644)"), "{refused:?}");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let args = ["proxy", "client", "--plain", "--server", to, "--status", &taken, "--socks", "127.0.0.1:0"];
     std::fs::remove_file(place.join("proxy-client.token")).unwrap();
-    let refused = anabranch(place, &args).stderr(Stdio::piped()).output().unwrap();
+    let refused = own(place, &args).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains(&format!("listening on {taken}")), "{refused:?}");
 }

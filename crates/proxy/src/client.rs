@@ -35,6 +35,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
+use crate::descriptors::{Descriptors, Shortage};
 use crate::error::Error;
 use crate::event::{Door, Event, Reports, Stop};
 use crate::flows::{Flows, Timeouts};
@@ -351,6 +352,7 @@ async fn keep_rules(trunks: &Trunks, listeners: Vec<SocketAddr>, reports: &Repor
 async fn accept(door: Door, listener: TcpListener, service: Service) {
     let mut programs = JoinSet::new();
     let mut is_short = false;
+    let (descriptors, shortage) = (Descriptors::of_process(), Shortage::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -359,6 +361,13 @@ async fn accept(door: Door, listener: TcpListener, service: Service) {
         match accepted {
             Ok((tcp, from)) => {
                 is_short = false;
+                // This one and those behind it wait: a trunk may have to be made.
+                let mut newest = descriptors.check(&tcp);
+                while let Err(scarce) = newest {
+                    shortage.tell(&service.reports, "programs have to wait", &scarce);
+                    sleep(ACCEPT_PAUSE).await;
+                    newest = descriptors.check_free(&tcp);
+                }
                 let (service, users) = (service.clone(), service.manners.get().users.clone());
                 programs.spawn(async move {
                     let leg = Leg::new(tcp);

@@ -16,6 +16,7 @@ mod spares;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +25,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
+use crate::descriptors::{self, Descriptors};
 use crate::happy_eyeballs::race;
 use crate::policy::Policy;
 use crate::socket::set_up_leg;
@@ -93,6 +95,7 @@ pub struct Connector {
     policy: Policy,
     options: Options,
     spares: Spares,
+    descriptors: Descriptors,
 }
 
 impl Connector {
@@ -100,13 +103,13 @@ impl Connector {
     /// [bounded](Resolver::bounded) one.
     #[must_use]
     pub fn new(resolver: Resolver, policy: Policy, options: Options) -> Self {
-        Self { resolver, policy, options, spares: Spares::default() }
+        Self { resolver, policy, options, spares: Spares::default(), descriptors: Descriptors::of_process() }
     }
 
     /// One that has the same resolver, and the same spare connections: each is judged when it is taken.
     #[must_use]
     pub fn with(&self, policy: Policy, options: Options) -> Self {
-        Self { resolver: self.resolver.clone(), policy, options, spares: self.spares.clone() }
+        Self { policy, options, ..self.clone() }
     }
 
     /// A connection to `destination`, with as much of `first` under way as Fast Open allows.
@@ -117,6 +120,14 @@ impl Connector {
         let connected = timeout(self.options.connect_timeout, self.resolve_and_race(destination, first));
         let late = || Failed::new(Reason::HostUnreachable, "it did not answer in time");
         connected.await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Whether a further socket may be made; `made` is the latest.
+    ///
+    /// # Errors
+    /// Too few descriptors are left.
+    pub(crate) fn check_descriptors(&self, made: &impl AsRawFd) -> io::Result<()> {
+        Ok(self.descriptors.check(made)?)
     }
 
     /// The addresses of a destination that the policy allows, at least one; the best first.
@@ -151,7 +162,8 @@ impl Connector {
         }
         let is_sent = self.options.is_fast_open && is_repeatable;
         let clock = Clock::start();
-        let raced = connect_any(addresses, if is_sent { first.clone() } else { Bytes::new() }).await;
+        let sent = if is_sent { first.clone() } else { Bytes::new() };
+        let raced = connect_any(addresses, sent, self.descriptors).await;
         if let Ok(connected) = &raced {
             let took = Duration::from_nanos(clock.now().as_nanos());
             // With bytes in the SYN it took no time, and needs none.
@@ -176,7 +188,9 @@ impl Connector {
 
     /// An address was connected to that is worth a spare connection.
     fn note(&self, address: SocketAddr) {
-        let connecting = || async move { connect(address, &[]).await.map(|connected| connected.stream) };
+        let descriptors = self.descriptors;
+        let connecting =
+            move || async move { connect(address, &[], descriptors).await.map(|connected| connected.stream) };
         self.spares.note(address, self.options.spares, connecting);
     }
 }
@@ -204,10 +218,15 @@ fn in_turn(addresses: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// The first connection to any of these.
-async fn connect_any(addresses: Vec<SocketAddr>, first: Bytes) -> Result<Connected, Failed> {
+async fn connect_any(
+    addresses: Vec<SocketAddr>,
+    first: Bytes,
+    descriptors: Descriptors,
+) -> Result<Connected, Failed> {
     // What is sent with the SYN goes to one address only.
     let bytes = std::iter::once(first).chain(std::iter::repeat(Bytes::new()));
-    let attempts = addresses.into_iter().zip(bytes).map(|(address, first)| attempt(address, first));
+    let attempts = addresses.into_iter().zip(bytes);
+    let attempts = attempts.map(|(address, first)| attempt(address, first, descriptors));
     let mut worst: Option<Failed> = None;
     let connected = race(attempts, |failed| match failed {
         Ok(failed) => {
@@ -237,13 +256,14 @@ fn telling(reason: Reason) -> u8 {
     }
 }
 
-async fn attempt(address: SocketAddr, first: Bytes) -> Result<Connected, Failed> {
-    let connected = connect(address, &first).await;
+async fn attempt(address: SocketAddr, first: Bytes, descriptors: Descriptors) -> Result<Connected, Failed> {
+    let connected = connect(address, &first, descriptors).await;
     connected.map_err(|e| Failed::new(reason(&e), format!("{address}: {e}")))
 }
 
-async fn connect(address: SocketAddr, first: &[u8]) -> io::Result<Connected> {
+async fn connect(address: SocketAddr, first: &[u8], descriptors: Descriptors) -> io::Result<Connected> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    descriptors.check(&socket)?;
     socket.set_nonblocking(true)?;
     set_up_leg(&socket)?;
     if !first.is_empty() {
@@ -287,7 +307,8 @@ pub fn reason(error: &io::Error) -> Reason {
     // Out of descriptors, of memory, of local ports.
     let exhausted =
         [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL, libc::EAGAIN];
-    if error.raw_os_error().is_some_and(|number| exhausted.contains(&number)) {
+    let is_exhausted = error.raw_os_error().is_some_and(|number| exhausted.contains(&number));
+    if is_exhausted || descriptors::is_scarce(error) {
         return Reason::Busy;
     }
     match error.kind() {

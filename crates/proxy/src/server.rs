@@ -37,6 +37,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, sleep, timeout};
 
 use crate::PORT;
+use crate::descriptors::Shortage;
 use crate::egress::{self, Connector};
 use crate::error::Error;
 use crate::event::{Door, Event, Reports, Stop};
@@ -155,7 +156,8 @@ pub fn start(options: Options) -> Result<Running, Error> {
         let legs = legs.map(Arc::new).inspect_err(|e| {
             reports.put(Event::Notice(format!("no UDP for clients: {e}")));
         });
-        let origins = Origins { connector, reports: reports.clone(), flows, quotas };
+        let origins =
+            Origins { connector, reports: reports.clone(), flows, quotas, shortage: Shortage::default() };
         let handshakes = Semaphore::new(HANDSHAKES_MAX);
         let legs = legs.ok();
         // It is set once. Whoever looks does not keep them, for the role has ended when they have.

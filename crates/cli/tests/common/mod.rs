@@ -8,6 +8,7 @@ pub(crate) mod hostile;
 pub(crate) mod netns;
 pub(crate) mod nginx;
 pub(crate) mod proxy_bed;
+pub(crate) mod proxy_roles;
 pub(crate) mod relay;
 pub(crate) mod site;
 pub(crate) mod terminal;

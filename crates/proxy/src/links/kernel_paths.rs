@@ -1,8 +1,10 @@
 //! What the kernel's MPTCP is told of the links, for the life of the client.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use kernel::uplinks::{self, Error, Options, PROGRAM_STATE_DIR, Program, STATE_DIR, Session};
+use net::netlink::{Netlink, PathManager};
 
 use crate::event::{Event, Reports};
 use crate::links::Via;
@@ -35,6 +37,27 @@ pub(crate) fn begin(
             None
         }
     }
+}
+
+/// Whether the kernel has no endpoint for a link, since it could not be used.
+pub(crate) fn unknown(links: &[Via]) -> Vec<bool> {
+    let endpoints = PathManager::open().and_then(|manager| manager.endpoints()).unwrap_or_default();
+    let netlink = Netlink::open();
+    let is_known = |link: &Via| {
+        let index = netlink.as_ref().ok().and_then(|netlink| netlink.index(&link.name).ok());
+        index.is_some() && endpoints.iter().any(|endpoint| endpoint.device == index)
+    };
+    links.iter().map(|link| !is_known(link)).collect()
+}
+
+/// The links of which the kernel uses an address that they have lost, while they have another.
+pub(crate) fn moved(before: &[Vec<IpAddr>], now: &[Vec<IpAddr>]) -> Vec<usize> {
+    let used = PathManager::open().and_then(|manager| manager.endpoints()).unwrap_or_default();
+    let is_lost = |ip: &IpAddr, now: &[IpAddr]| !now.contains(ip) && used.iter().any(|of| of.ip == *ip);
+    let has_moved = |(_, (before, now)): &(usize, (&Vec<IpAddr>, &Vec<IpAddr>))| {
+        !now.is_empty() && before.iter().any(|ip| is_lost(ip, now))
+    };
+    before.iter().zip(now).enumerate().filter(has_moved).map(|(n, _)| n).collect()
 }
 
 fn refusal(links: &[Via], error: &Error) -> String {

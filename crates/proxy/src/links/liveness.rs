@@ -58,6 +58,8 @@ struct State {
     is_dead: bool,
     is_forbidden: bool,
     is_probed: bool,
+    /// What comes of the probe that is under way says nothing.
+    ignores_probe: bool,
     sample: Sample,
     /// When it last moved bytes, and when it last moved many.
     progress: Option<Time>,
@@ -97,6 +99,21 @@ impl Liveness {
         if is_forbidden {
             (link.is_dead, link.flow) = (true, None);
         }
+    }
+
+    /// The link's address is gone: it counts as dead until it answers with another. `false` if it did so
+    /// already.
+    pub(crate) fn lose(&mut self, link: usize) -> bool {
+        let link = &mut self.links[link];
+        // It is asked at once; an answer that is under way is one to the old address.
+        (link.flow, link.probed) = (None, None);
+        link.ignores_probe = link.is_probed;
+        !std::mem::replace(&mut link.is_dead, true)
+    }
+
+    /// The link that was to be opened could not be: it is asked again after a while.
+    pub(crate) fn not_opened(&mut self, link: usize) {
+        self.links[link].is_dead = true;
     }
 
     /// A step of time, with what each link says now.
@@ -149,6 +166,9 @@ impl Liveness {
     pub(crate) fn on_probe(&mut self, now: Time, link: usize, is_answered: bool) -> Option<Action> {
         let state = &mut self.links[link];
         state.is_probed = false;
+        if std::mem::take(&mut state.ignores_probe) {
+            return None;
+        }
         if is_answered {
             let was_silent = state.failed.take().is_some() && !within(now, state.progress, STUCK_AFTER);
             state.alive = Some(now);
@@ -264,6 +284,29 @@ mod tests {
         liveness.forbid(0, false);
         assert_eq!(liveness.step(at(4_100), &[moved(100_000), moved(410_000)]), [Action::Probe(0)]);
         assert_eq!(liveness.on_probe(at(4_120), 0, true), Some(Action::Open(0)));
+    }
+
+    #[test]
+    fn a_link_whose_address_is_gone_is_asked_at_once_and_opened_when_it_answers() {
+        let mut liveness = busy();
+        assert!(liveness.lose(0) && !liveness.lose(0));
+        assert_eq!(liveness.step(at(1_050), &[moved(100_000), moved(105_000)]), [Action::Probe(0)]);
+        assert_eq!(liveness.on_probe(at(1_060), 0, false), None, "there is no route yet");
+        assert_eq!(liveness.step(at(1_450), &[moved(100_000), moved(145_000)]), []);
+        assert_eq!(liveness.step(at(1_500), &[moved(100_000), moved(150_000)]), [Action::Probe(0)]);
+        assert_eq!(liveness.on_probe(at(1_520), 0, true), Some(Action::Open(0)));
+        // Its route was not there yet.
+        liveness.not_opened(0);
+        assert_eq!(liveness.step(at(1_550), &[moved(100_000), moved(155_000)]), []);
+        assert_eq!(liveness.step(at(1_950), &[moved(100_000), moved(195_000)]), [Action::Probe(0)]);
+        // One that was asked just before.
+        let mut liveness = busy();
+        liveness.forbid(0, true);
+        liveness.forbid(0, false);
+        assert_eq!(liveness.step(at(1_050), &[moved(100_000), moved(105_000)]), [Action::Probe(0)]);
+        liveness.lose(0);
+        assert_eq!(liveness.on_probe(at(1_060), 0, true), None, "the old address was asked");
+        assert_eq!(liveness.step(at(1_100), &[moved(100_000), moved(110_000)]), [Action::Probe(0)]);
     }
 
     #[test]

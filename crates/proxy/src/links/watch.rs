@@ -263,7 +263,7 @@ impl Links {
 
     async fn tend(&self, servers: &[SocketAddr], ips: &[IpAddr], reports: &Reports) {
         let clock = self.shared.clock;
-        let mut liveness = Liveness::new(&self.unknown_to_the_kernel());
+        let mut liveness = Liveness::new(&kernel_paths::unknown(&self.shared.via));
         let mut monitor = NetworkMonitor::new().ok();
         let mut places = self.places();
         let mut probes = JoinSet::new();
@@ -272,7 +272,17 @@ impl Links {
         self.forbid_spent(&mut liveness, &mut spent_at);
         loop {
             if monitor.as_mut().is_some_and(|monitor| monitor.changed(clock.now())) {
-                places = self.places();
+                let before = std::mem::replace(&mut places, self.places());
+                for link in kernel_paths::moved(&before, &places) {
+                    // Its subflows have nowhere to be answered. It is put back when the server answers over
+                    // it, so when there are routes again.
+                    if liveness.lose(link) {
+                        self.lock().dead[link] = true;
+                        self.close(link).await;
+                        let name = &self.shared.via[link].name;
+                        reports.put(Event::Notice(format!("the link {name} has another address")));
+                    }
+                }
             }
             for change in self.count(reports) {
                 if let Change::Spent(link) = change {
@@ -308,29 +318,19 @@ impl Links {
                         let says = format!("the link {name} is dead: the others carry on");
                         reports.put(Event::Notice(says));
                     }
-                    Action::Renew(link) => {
-                        self.close(link).await;
-                        self.open(link, ips, reports).await;
-                    }
-                    Action::Open(link) => {
-                        self.open(link, ips, reports).await;
+                    Action::Renew(link) | Action::Open(link) => {
+                        if action == Action::Renew(link) {
+                            self.close(link).await;
+                        }
+                        if !self.open(link, ips, reports).await {
+                            liveness.not_opened(link);
+                        }
                         places = self.places();
                     }
                 }
             }
             sleep(STEP).await;
         }
-    }
-
-    /// Whether the kernel has no endpoint for a link, since it could not be used.
-    fn unknown_to_the_kernel(&self) -> Vec<bool> {
-        let endpoints = PathManager::open().and_then(|manager| manager.endpoints()).unwrap_or_default();
-        let netlink = Netlink::open();
-        let is_known = |link: &Via| {
-            let index = netlink.as_ref().ok().and_then(|netlink| netlink.index(&link.name).ok());
-            index.is_some() && endpoints.iter().any(|endpoint| endpoint.device == index)
-        };
-        self.shared.via.iter().map(|link| !is_known(link)).collect()
     }
 
     /// The addresses of each link; none if it is down.
@@ -448,15 +448,21 @@ impl Links {
         let _ = spawn_blocking(closing).await;
     }
 
-    /// Puts a link back: the kernel opens subflows over it, also of trunks that are there.
-    async fn open(&self, link: usize, ips: &[IpAddr], reports: &Reports) {
+    /// Puts a link back: the kernel opens subflows over it, also of trunks that are there. Whether it has: a
+    /// link with a new address may have no route yet, though the server answers over it.
+    async fn open(&self, link: usize, ips: &[IpAddr], reports: &Reports) -> bool {
         let name = &self.shared.via[link].name;
         self.lock().dead[link] = false;
         self.decide_price();
-        match self.update(ips).await {
-            Ok(()) => reports.put(Event::Notice(format!("the link {name} works again"))),
+        let updated = self.update(ips).await;
+        let is_known = !kernel_paths::unknown(&self.shared.via[link..=link])[0];
+        self.lock().dead[link] = !is_known;
+        match updated {
+            Ok(()) if is_known => reports.put(Event::Notice(format!("the link {name} works again"))),
+            Ok(()) => {}
             Err(e) => reports.put(Event::Notice(format!("the link {name} works again, but: {e}"))),
         }
+        is_known
     }
 
     /// Tells the kernel which links are used, and how.

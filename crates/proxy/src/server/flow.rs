@@ -44,13 +44,15 @@ struct Sockets {
 
 impl Sockets {
     /// The one for this address, made if it is not there.
-    async fn towards(&mut self, to: SocketAddr) -> io::Result<&UdpSocket> {
+    async fn towards(&mut self, to: SocketAddr, connector: &Connector) -> io::Result<&UdpSocket> {
         let (slot, any) = match to {
             SocketAddr::V4(_) => (&mut self.v4, IpAddr::from(Ipv4Addr::UNSPECIFIED)),
             SocketAddr::V6(_) => (&mut self.v6, IpAddr::from(Ipv6Addr::UNSPECIFIED)),
         };
         if slot.is_none() {
-            *slot = Some(UdpSocket::bind(SocketAddr::new(any, 0)).await?);
+            let made = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
+            connector.check_descriptors(&made)?;
+            *slot = Some(made);
         }
         slot.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
@@ -135,11 +137,12 @@ pub(super) async fn serve_flow(
                     let finished = Finished::begin(association.from, association.client.clone(), to.clone());
                     Finished { protocol: Protocol::Udp, ..finished }
                 });
-                let sent = match peers.address(&connector.get(), &to).await {
+                let connector = connector.get();
+                let sent = match peers.address(&connector, &to).await {
                     Ok(address) => {
                         finished.origin = finished.origin.or(Some(address));
                         let len = bytes.len() as u64;
-                        match sockets.towards(address).await {
+                        match sockets.towards(address, &connector).await {
                             Ok(socket) => {
                                 let sent = socket.send_to(&bytes, address).await;
                                 sent.map(|_| len).map_err(|e| e.to_string())

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use net::Clock;
 
+use crate::descriptors::Shortage;
 use crate::egress::{Connector, Failed};
 use crate::event::{Event, Finished, Reports};
 use crate::flows::{Flow, Flows};
@@ -25,6 +26,7 @@ pub(super) struct Origins {
     pub(super) reports: Reports,
     pub(super) flows: Flows,
     pub(super) quotas: Quotas,
+    pub(super) shortage: Shortage,
 }
 
 impl From<Failed> for Ending {
@@ -74,7 +76,12 @@ impl Origins {
             connected = connector.connect(to, &first) => connected,
             reason = stream.peer_reset() => return Err(reason.into()),
         };
-        let connected = connected.inspect_err(|failed| stream.reset(failed.reason))?;
+        let connected = connected.inspect_err(|failed| {
+            stream.reset(failed.reason);
+            if failed.reason == Reason::Busy {
+                self.shortage.tell(&self.reports, "programs are refused", failed);
+            }
+        })?;
         stream.confirm(connected.peer);
         // It is set once.
         let _ = flow.origin.set(connected.peer);
