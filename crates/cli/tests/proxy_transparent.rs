@@ -68,6 +68,15 @@ fn rules_end_with_the_client_and_those_of_a_killed_one_with_the_next() {
         client.wait().expect("it ends");
         assert_eq!(has_rules(&bed), signal == Signal::SIGKILL, "{signal}");
     }
+    // However soon it ends: they may be being set just then.
+    for millis in 0..12 {
+        bed.client(&TRANSPARENT);
+        std::thread::sleep(std::time::Duration::from_millis(millis * 3));
+        let mut client = bed.running.pop().expect("a client");
+        kill(Pid::from_raw(client.id().cast_signed()), Signal::SIGTERM).expect("it lives");
+        client.wait().expect("it ends");
+        assert!(!has_rules(&bed), "ended after {} ms", millis * 3);
+    }
     // What is printed can be set.
     let printed = bed.own(&["proxy", "rules", "--transparent", "[::1]:1081", "--server", "192.0.2.7"]);
     let printed = { printed }.output().expect("it runs");

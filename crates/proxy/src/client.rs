@@ -331,15 +331,15 @@ fn paths_of_datagrams(datagrams: &DatagramLeg, via: &[Via]) -> Vec<(u8, Key, Rea
 /// Has the kernel redirect programs' connections; the rules know the server's addresses, which may change.
 /// Never ends; the rules do, when this is dropped.
 async fn keep_rules(trunks: &Trunks, listeners: Vec<SocketAddr>, reports: &Reports) {
-    let _removed = redirect::RemovedAtEnd;
+    let rules = redirect::Installed::default();
     let mut known = Vec::new();
     loop {
         let mut servers = trunks.server_addresses().await;
         servers.sort();
         if servers != known {
             known.clone_from(&servers);
-            let listeners = listeners.clone();
-            let set = spawn_blocking(move || redirect::install(&listeners, &servers)).await;
+            let (listeners, set) = (listeners.clone(), rules.setter());
+            let set = spawn_blocking(move || set(&listeners, &servers)).await;
             if let Ok(Err(e)) = set {
                 reports.put(Event::Notice(format!("programs' connections are not redirected: {e}")));
             }

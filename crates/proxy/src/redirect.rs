@@ -11,6 +11,7 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{Ip6tOriginalDst, OriginalDst};
@@ -81,12 +82,30 @@ pub fn install(listeners: &[SocketAddr], servers: &[SocketAddr]) -> io::Result<(
     nft(&[], &rules(listeners, servers))
 }
 
-/// Removes the rules when it is dropped.
-#[derive(Debug)]
-pub(crate) struct RemovedAtEnd;
+/// The rules as long as this is there. Dropping it removes them, and those that are being set meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Installed {
+    is_over: Arc<Mutex<bool>>,
+}
 
-impl Drop for RemovedAtEnd {
+impl Installed {
+    /// What sets the rules, on whichever thread; nothing once they were removed.
+    pub(crate) fn setter(
+        &self,
+    ) -> impl FnOnce(&[SocketAddr], &[SocketAddr]) -> io::Result<()> + Send + use<> {
+        let is_over = Arc::clone(&self.is_over);
+        move |listeners, servers| {
+            // Held to the end: whoever removes them comes before or after.
+            let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
+            if *is_over { Ok(()) } else { install(listeners, servers) }
+        }
+    }
+}
+
+impl Drop for Installed {
     fn drop(&mut self) {
+        let mut is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        *is_over = true;
         // They may not be there yet, or any more.
         let _ = nft(&[], &format!("delete table inet {TABLE}\n"));
     }
