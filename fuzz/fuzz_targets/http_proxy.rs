@@ -16,7 +16,8 @@ fn run(users: &Users, pieces: &[&[u8]]) -> Option<(Progress, Vec<u8>)> {
                 let taken = request.body.take(piece).ok()?;
                 request.first.extend_from_slice(&piece[..taken]);
             }
-            Progress::Refused | Progress::Associate => {}
+            Progress::Associate(wanted) => wanted.first.extend_from_slice(piece),
+            Progress::Refused => {}
         }
     }
     let is_ambiguous = out.windows(27).any(|words| words == b"where the body of this requ");
@@ -42,6 +43,10 @@ fuzz_target!(|input: (bool, Vec<u16>, &[u8])| {
             assert_eq!(request.body, Body::Endless);
             assert!(bytes.ends_with(&request.first));
         }
+    }
+    if let Some((Progress::Associate(wanted), out)) = &whole {
+        assert!(out.is_empty() && wanted.to.is_some());
+        assert!(bytes.ends_with(&wanted.first));
     }
     let mut cuts: Vec<usize> =
         cuts.iter().map(|cut| usize::from(*cut)).filter(|cut| *cut <= bytes.len()).collect();

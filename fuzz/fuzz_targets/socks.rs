@@ -12,7 +12,7 @@ fn run(users: &Users, pieces: &[&[u8]]) -> (Progress, Vec<u8>) {
         match &mut progress {
             Progress::More => progress = handshake.handle(piece, &mut out),
             Progress::Wanted(request) => request.first.extend_from_slice(piece),
-            Progress::Refused | Progress::Associate => {}
+            Progress::Refused | Progress::Associate(_) => {}
         }
     }
     (progress, out)

@@ -11,11 +11,15 @@
 //! hosts.
 
 mod body;
+pub mod capsule;
+mod connect_udp;
+mod fields;
 mod http;
 mod socks;
 pub mod socks_udp;
 
 use std::fmt;
+use std::net::SocketAddr;
 
 pub use body::{Body, Malformed};
 
@@ -65,7 +69,7 @@ pub enum Progress {
     /// It is known what the program wants.
     Wanted(Box<Request>),
     /// The program wants to send datagrams, as long as its connection lives.
-    Associate,
+    Associate(Box<Association>),
     /// It cannot be had: the output says so, and the connection is to be closed after it.
     Refused,
 }
@@ -129,6 +133,32 @@ impl Request {
     #[must_use]
     pub fn is_answered_by_origin(&self) -> bool {
         self.form == Form::Plain
+    }
+}
+
+/// Datagrams that a program wants to send, as long as its connection lives.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Association {
+    /// Where to: the datagrams are in capsules on its connection (RFC 9298). `None`: each has its own
+    /// destination, and comes to a port of ours (RFC 1928 section 7).
+    pub to: Option<Destination>,
+    /// What of the capsules has come.
+    pub first: Vec<u8>,
+    /// Who asks, where that was to be said.
+    pub user: Option<String>,
+}
+
+impl Association {
+    /// What to write when it can be had; of SOCKS, where `bound` is the port of ours.
+    #[must_use]
+    pub fn accepted(&self, bound: SocketAddr) -> Vec<u8> {
+        if self.to.is_some() { connect_udp::ACCEPTED.to_vec() } else { socks_udp::bound(bound) }
+    }
+
+    /// What to write when it cannot be had.
+    #[must_use]
+    pub fn failed(&self, reason: Reason) -> Vec<u8> {
+        if self.to.is_some() { http::failed(reason) } else { socks::reply(socks::code(reason)).to_vec() }
     }
 }
 

@@ -69,6 +69,11 @@ impl Leg {
         Ok(())
     }
 
+    /// Its two directions, for who reads and writes at a time.
+    pub(crate) fn halves(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+        self.tcp.split()
+    }
+
     /// Waits until it is reset while nobody reads or writes.
     pub(crate) async fn failed(&self) -> io::Error {
         failed(&self.tcp).await
@@ -180,7 +185,7 @@ type Ended = Result<(), Broken>;
 pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body, flow: &Flow) -> Relayed {
     let (mut up, mut down): (Option<Ended>, Option<Ended>) = (None, None);
     let ended_both = {
-        let (mut reading, writing) = leg.tcp.split();
+        let (mut reading, writing) = leg.halves();
         let mut upward = pin!(send(&mut reading, &stream, &mut body, flow));
         let mut downward = pin!(receive(&stream, &writing, flow));
         let mut breaks = pin!(breaks(writing.as_ref(), &stream));

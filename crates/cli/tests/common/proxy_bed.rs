@@ -230,7 +230,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 
 impl Bed {
     /// The network namespace of a program that runs.
-    fn namespace(of: &Child) -> Namespace {
+    pub(crate) fn namespace(of: &Child) -> Namespace {
         Namespace::open(Path::new(&format!("/proc/{}/ns/net", of.id()))).expect("a namespace")
     }
 

@@ -1,46 +1,110 @@
-//! A program's datagrams: SOCKS5's UDP ASSOCIATE (RFC 1928 section 7).
+//! A program's datagrams: SOCKS5's UDP ASSOCIATE (RFC 1928 section 7), and CONNECT-UDP (RFC 9298).
+//!
+//! Both are an *association*: a flow of the client's leg, for as long as the program's connection lives. They
+//! differ in how the program's end looks: a port of ours, or capsules on the connection itself.
 
+use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes, BytesMut};
+use net::Clock;
 use tokio::net::UdpSocket;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 
+use crate::buffer::{BUFFER_BYTES, poll_read};
 use crate::client::datagrams::{DatagramLeg, ProgramFlow};
-use crate::event::{Finished, Protocol};
-use crate::ingress::socks_udp;
+use crate::descriptors::Descriptors;
+use crate::egress;
+use crate::event::{Event, Finished, Protocol, Reports};
+use crate::ingress::capsule::{self, Capsules, Malformed};
+use crate::ingress::{Association, socks_udp};
 use crate::relay::{Broken, Ending, Leg};
-use crate::trunk::Destination;
+use crate::trunk::{Destination, Host, Reason};
 
 /// Datagrams that are taken in a row before the others have their turn.
 const BATCH_MAX: usize = 64;
 const DATAGRAM_BYTES_MAX: usize = 65_535;
+/// Bytes of capsules that wait for a program that does not read; then it loses its own.
+const WAITING_BYTES_MAX: usize = 256 * 1024;
 
-/// Serves it as long as the program's connection lives. `finished` is there once something was sent.
+/// Serves it as long as the program's connection lives, and reports how it ended.
 pub(super) async fn associate(
     datagrams: &DatagramLeg,
-    mut leg: Leg,
+    reports: &Reports,
+    leg: Leg,
     from: SocketAddr,
-    finished: &mut Option<Finished>,
+    wanted: Association,
+) {
+    let clock = Clock::start();
+    let mut traffic = Traffic { from, user: wanted.user.clone(), finished: None };
+    let end = match datagrams.open().await {
+        Ok(flow) => match &wanted.to {
+            Some(to) => capsules(leg, flow, &mut traffic, &wanted, to, reports).await,
+            None => own_port(leg, flow, &mut traffic, &wanted).await,
+        },
+        Err((reason, why)) => refuse(leg, &wanted, reason, why).await,
+    };
+    match (traffic.finished, end) {
+        (Some(mut finished), end) => {
+            finished.end(clock, end);
+            reports.put(Event::Finished(finished));
+        }
+        (None, Err(Ending { reason, why })) => {
+            let why = why.unwrap_or_else(|| reason.to_string());
+            reports.put(Event::Notice(format!("a program cannot send datagrams: {why}")));
+        }
+        (None, Ok(())) => {}
+    }
+}
+
+async fn refuse(leg: Leg, wanted: &Association, reason: Reason, why: String) -> Result<(), Ending> {
+    leg.end_with(&wanted.failed(reason)).await;
+    Err(Ending { reason, why: Some(why) })
+}
+
+/// What an association has moved.
+struct Traffic {
+    from: SocketAddr,
+    user: Option<String>,
+    /// There once something was sent.
+    finished: Option<Finished>,
+}
+
+impl Traffic {
+    /// A datagram of the program.
+    fn send(&mut self, flow: &ProgramFlow, to: &Destination, payload: Bytes) {
+        let begin = || Finished {
+            protocol: Protocol::Udp,
+            ..Finished::begin(self.from, self.user.clone(), to.clone())
+        };
+        self.finished.get_or_insert_with(begin).sent_bytes += payload.len() as u64;
+        flow.send(to, payload);
+    }
+
+    /// One for the program.
+    fn count_received(&mut self, payload: &Bytes) {
+        if let Some(finished) = &mut self.finished {
+            finished.received_bytes += payload.len() as u64;
+        }
+    }
+}
+
+/// The program sends to a port of ours, each datagram with its destination.
+async fn own_port(
+    mut leg: Leg,
+    mut flow: ProgramFlow,
+    traffic: &mut Traffic,
+    wanted: &Association,
 ) -> Result<(), Ending> {
     let local = leg.local_addr().map_err(Broken::Tcp)?;
-    let opened = datagrams.open().await;
-    let bound = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await;
-    let (mut flow, socket) = match (opened, bound) {
-        (Ok(flow), Ok(socket)) => (flow, socket),
-        (opened, bound) => {
-            leg.end_with(&socks_udp::REFUSED).await;
-            let (reason, why) = match (opened, bound) {
-                (Err((reason, why)), _) => (reason, why),
-                (Ok(_), bound) => {
-                    let e = bound.err().unwrap_or_else(|| std::io::ErrorKind::Other.into());
-                    (crate::egress::reason(&e), e.to_string())
-                }
-            };
-            return Err(Ending { reason, why: Some(why) });
-        }
+    let socket = match bind(local).await {
+        Ok(socket) => socket,
+        Err(e) => return refuse(leg, wanted, egress::reason(&e), e.to_string()).await,
     };
     let address = socket.local_addr().map_err(Broken::Tcp)?;
-    leg.write_all(&socks_udp::bound(address)).await.map_err(Broken::Tcp)?;
+    leg.write_all(&wanted.accepted(address)).await.map_err(Broken::Tcp)?;
     // The port from which the program sends: the first one.
     let mut program: Option<SocketAddr> = None;
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
@@ -56,17 +120,22 @@ pub(super) async fn associate(
                 readable.map_err(Broken::Tcp)?;
                 for _ in 0..BATCH_MAX {
                     let Ok((n, sender)) = socket.try_recv_from(&mut buffer) else { break };
-                    let is_ours = sender.ip().to_canonical() == from.ip().to_canonical();
-                    if is_ours && program.is_none_or(|known| known == sender) {
-                        take(&buffer[..n], &flow, from, finished, || program = Some(sender));
+                    let is_ours = sender.ip().to_canonical() == traffic.from.ip().to_canonical();
+                    // What is malformed is dropped.
+                    if is_ours
+                        && program.is_none_or(|known| known == sender)
+                        && let Some((to, payload)) = socks_udp::decode(&buffer[..n])
+                    {
+                        program = Some(sender);
+                        traffic.send(&flow, &to, Bytes::copy_from_slice(payload));
                     }
                 }
             }
             Some((peer, bytes)) = flow.receive() => {
                 let mut next = Some((peer, bytes));
                 while let Some((peer, bytes)) = next {
-                    if let (Some(program), Some(finished)) = (program, finished.as_mut()) {
-                        finished.received_bytes += bytes.len() as u64;
+                    if let Some(program) = program {
+                        traffic.count_received(&bytes);
                         // A program that does not read loses its own.
                         let _ = socket.try_send_to(&socks_udp::encode(&peer, &bytes), program);
                     }
@@ -79,18 +148,110 @@ pub(super) async fn associate(
     Ok(())
 }
 
-/// A datagram of the program; what is malformed is dropped.
-fn take(
-    bytes: &[u8],
-    flow: &ProgramFlow,
-    from: SocketAddr,
-    finished: &mut Option<Finished>,
-    is_right: impl FnOnce(),
-) {
-    let Some((to, payload)) = socks_udp::decode(bytes) else { return };
-    is_right();
-    let begin =
-        |to: &Destination| Finished { protocol: Protocol::Udp, ..Finished::begin(from, None, to.clone()) };
-    finished.get_or_insert_with(|| begin(&to)).sent_bytes += payload.len() as u64;
-    flow.send(&to, Bytes::copy_from_slice(payload));
+async fn bind(local: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await?;
+    Descriptors::of_process().check(&socket)?;
+    Ok(socket)
+}
+
+/// The program sends to one destination, in capsules on its connection.
+async fn capsules(
+    mut leg: Leg,
+    mut flow: ProgramFlow,
+    traffic: &mut Traffic,
+    wanted: &Association,
+    to: &Destination,
+    reports: &Reports,
+) -> Result<(), Ending> {
+    leg.write_all(&wanted.accepted(traffic.from)).await.map_err(Broken::Tcp)?;
+    let mut read = Capsules::default();
+    let end = exchange(&mut leg, &mut flow, traffic, &mut read, Bytes::copy_from_slice(&wanted.first), to);
+    let end = end.await;
+    let passed = read.passed();
+    if passed.datagrams > 0 {
+        let says = format!("{} datagrams to {to} were of unknown contexts, and dropped", passed.datagrams);
+        reports.put(Event::Notice(says));
+    }
+    if end.is_ok() {
+        leg.end_with(&[]).await;
+    }
+    end
+}
+
+/// Moves datagrams until the program's connection ends.
+async fn exchange(
+    leg: &mut Leg,
+    flow: &mut ProgramFlow,
+    traffic: &mut Traffic,
+    read: &mut Capsules,
+    mut come: Bytes,
+    to: &Destination,
+) -> Result<(), Ending> {
+    let (mut reading, writing) = leg.halves();
+    let mut waiting = BytesMut::new();
+    loop {
+        while let Some(payload) = read.next(&mut come).map_err(malformed)? {
+            traffic.send(flow, to, payload);
+        }
+        tokio::select! {
+            more = read_some(&mut reading) => {
+                come = more.map_err(Broken::Tcp)?;
+                if come.is_empty() {
+                    return if read.is_between() { Ok(()) } else { Err(cut()) };
+                }
+            }
+            Some((peer, bytes)) = flow.receive() => {
+                let mut next = Some((peer, bytes));
+                while let Some((peer, bytes)) = next {
+                    if answers(&peer, to) && waiting.len() + bytes.len() <= WAITING_BYTES_MAX {
+                        traffic.count_received(&bytes);
+                        let mut capsule = Vec::with_capacity(bytes.len() + 8);
+                        capsule::encode(&bytes, &mut capsule);
+                        waiting.extend_from_slice(&capsule);
+                    }
+                    next = flow.receive_now();
+                }
+                write(&writing, &mut waiting).map_err(Broken::Tcp)?;
+            }
+            writable = writing.writable(), if !waiting.is_empty() => {
+                writable.map_err(Broken::Tcp)?;
+                write(&writing, &mut waiting).map_err(Broken::Tcp)?;
+            }
+        }
+        tokio::task::consume_budget().await;
+    }
+}
+
+async fn read_some(from: &mut ReadHalf<'_>) -> io::Result<Bytes> {
+    poll_fn(|cx| poll_read(Pin::new(&mut *from), cx, BUFFER_BYTES)).await
+}
+
+/// Writes as much as the connection takes.
+fn write(to: &WriteHalf<'_>, waiting: &mut BytesMut) -> io::Result<()> {
+    while !waiting.is_empty() {
+        match to.try_write(waiting) {
+            Ok(n) => waiting.advance(n),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Whether what this peer sent is from the one destination. The flow lets other ports of its host answer.
+fn answers(peer: &Destination, to: &Destination) -> bool {
+    let is_host = match to.host() {
+        // Which address that is only the server knows.
+        Host::Name(_) => true,
+        Host::Ip(_) => peer.host() == to.host(),
+    };
+    is_host && peer.port() == to.port()
+}
+
+fn malformed(e: Malformed) -> Ending {
+    Ending { reason: Reason::NoInterest, why: Some(e.to_string()) }
+}
+
+fn cut() -> Ending {
+    Ending { reason: Reason::NoInterest, why: Some("the connection ended within a capsule".to_owned()) }
 }

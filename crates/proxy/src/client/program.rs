@@ -13,7 +13,7 @@ use crate::client::datagrams::DatagramLeg;
 use crate::client::trunks::Trunks;
 use crate::event::{Event, Finished, Reports};
 use crate::flows::{Flow, Flows};
-use crate::ingress::{Handshake, Progress, Request, Users};
+use crate::ingress::{Association, Handshake, Progress, Request, Users};
 use crate::quota::Quotas;
 use crate::relay::{Broken, Ending, Leg, relay};
 use crate::role::Live;
@@ -53,17 +53,8 @@ impl Service {
         let asked = timeout(within, read_request(&mut leg, &mut handshake)).await;
         let request = match asked {
             Ok(Ok(Some(Asked::Connection(request)))) => request,
-            Ok(Ok(Some(Asked::Datagrams))) => {
-                let mut finished = None;
-                let end = associate(&self.datagrams, leg, from, &mut finished).await;
-                if let Some(mut finished) = finished {
-                    finished.end(clock, end);
-                    self.reports.put(Event::Finished(finished));
-                } else if let Err(Ending { reason, why }) = end {
-                    let why = why.unwrap_or_else(|| reason.to_string());
-                    self.reports.put(Event::Notice(format!("a program cannot send datagrams: {why}")));
-                }
-                return;
+            Ok(Ok(Some(Asked::Datagrams(wanted)))) => {
+                return associate(&self.datagrams, &self.reports, leg, from, *wanted).await;
             }
             // It was told why.
             Ok(Ok(None)) => return leg.end_with(&[]).await,
@@ -161,7 +152,7 @@ impl Service {
 /// What a program wants.
 enum Asked {
     Connection(Box<Request>),
-    Datagrams,
+    Datagrams(Box<Association>),
 }
 
 /// What the program wants; `None` if it was told that it cannot have that.
@@ -177,7 +168,7 @@ async fn read_request(leg: &mut Leg, handshake: &mut Handshake) -> io::Result<Op
         match progress {
             Progress::More => {}
             Progress::Wanted(request) => return Ok(Some(Asked::Connection(request))),
-            Progress::Associate => return Ok(Some(Asked::Datagrams)),
+            Progress::Associate(wanted) => return Ok(Some(Asked::Datagrams(wanted))),
             Progress::Refused => return Ok(None),
         }
     }

@@ -5,8 +5,9 @@ use std::io::Write as _;
 use data_encoding::BASE64;
 use httparse::Header;
 
-use super::body::Chunked;
-use super::{Body, Form, Progress, Request, Users};
+use super::connect_udp;
+use super::fields::{AMBIGUOUS, Refusal, framing, members, values};
+use super::{Association, Body, Form, Progress, Request, Users};
 use crate::trunk::{Destination, Reason};
 
 /// The longest head.
@@ -28,9 +29,6 @@ const HOP_BY_HOP: &[&str] = &[
 /// is.
 const KEPT: &[&str] = &["content-length", "host", "transfer-encoding"];
 
-/// Why a request is not served: a status and a line for whoever looks.
-type Refusal = (&'static str, &'static str);
-
 const MALFORMED: Refusal = ("400 Bad Request", "This is no request to a proxy.");
 const TOO_LONG: Refusal = ("431 Request Header Fields Too Large", "The head of the request is too long.");
 const ORIGIN_FORM: Refusal =
@@ -38,7 +36,6 @@ const ORIGIN_FORM: Refusal =
 const NOT_HTTP: Refusal =
     ("501 Not Implemented", "This proxy fetches http URLs only. Use CONNECT for others.");
 const NO_TRACE: Refusal = ("501 Not Implemented", "This proxy takes no TRACE.");
-const AMBIGUOUS: Refusal = ("400 Bad Request", "Nobody knows where the body of this request ends.");
 const WHO: Refusal = (
     "407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=\"anabranch\", charset=\"UTF-8\"",
     "This proxy wants a name and a password.",
@@ -90,7 +87,7 @@ impl Head {
             (_, None) if self.bytes.len() > HEAD_BYTES_MAX => TOO_LONG,
             (_, None) => return Progress::More,
             (_, Some(end)) => match request(&self.bytes[..end], users) {
-                Ok(mut request) => {
+                Ok(Wanted::Connection(mut request)) => {
                     let rest = &self.bytes[end..];
                     match request.body.take(rest) {
                         Ok(taken) => {
@@ -99,6 +96,10 @@ impl Head {
                         }
                         Err(_) => AMBIGUOUS,
                     }
+                }
+                Ok(Wanted::Datagrams(mut association)) => {
+                    association.first.extend_from_slice(&self.bytes[end..]);
+                    return Progress::Associate(Box::new(association));
                 }
                 Err(refusal) => refusal,
             },
@@ -121,8 +122,14 @@ impl Head {
     }
 }
 
+/// What a head asks for.
+enum Wanted {
+    Connection(Request),
+    Datagrams(Association),
+}
+
 /// The request that a whole head makes, without what is behind it.
-fn request(bytes: &[u8], users: &Users) -> Result<Request, Refusal> {
+fn request(bytes: &[u8], users: &Users) -> Result<Wanted, Refusal> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut head = httparse::Request::new(&mut fields);
     match head.parse(bytes) {
@@ -140,7 +147,11 @@ fn request(bytes: &[u8], users: &Users) -> Result<Request, Refusal> {
     if method == "CONNECT" {
         let destination = target.parse().map_err(|_| MALFORMED)?;
         let (first, body) = (Vec::new(), Body::Endless);
-        return Ok(Request { destination, first, body, user, form: Form::Tunnel });
+        return Ok(Wanted::Connection(Request { destination, first, body, user, form: Form::Tunnel }));
+    }
+    if connect_udp::is_wanted(version, fields) {
+        let to = Some(connect_udp::target(method, target, version, fields)?);
+        return Ok(Wanted::Datagrams(Association { to, first: Vec::new(), user }));
     }
     if method == "TRACE" {
         return Err(NO_TRACE);
@@ -155,17 +166,7 @@ fn request(bytes: &[u8], users: &Users) -> Result<Request, Refusal> {
         path => format!("/{path}"),
     };
     let first = rewrite(method, &path, version, host, fields);
-    Ok(Request { destination, first, body, user, form: Form::Plain })
-}
-
-fn values<'a>(fields: &'a [Header<'_>], name: &'static str) -> impl Iterator<Item = &'a [u8]> {
-    fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
-}
-
-/// The members of all fields of this name, which are lists.
-fn members<'a>(fields: &'a [Header<'_>], name: &'static str) -> impl Iterator<Item = &'a [u8]> {
-    let all = values(fields, name).flat_map(|value| value.split(|byte| *byte == b','));
-    all.map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
+    Ok(Wanted::Connection(Request { destination, first, body, user, form: Form::Plain }))
 }
 
 /// The user that these credentials are of, if there is one (RFC 7617 section 2).
@@ -194,32 +195,6 @@ fn absolute(target: &str) -> Result<(&str, &str), Refusal> {
 /// and a password in it make it malformed (RFC 9110 section 4.2.4).
 fn authority(text: &str) -> Option<Destination> {
     text.parse().or_else(|_| format!("{}:80", text.strip_suffix(':').unwrap_or(text)).parse()).ok()
-}
-
-/// Where the body ends (RFC 9112 section 6.3). What two parsers could read differently is refused.
-fn framing(fields: &[Header<'_>], version: u8) -> Result<Body, Refusal> {
-    let codings: Vec<&[u8]> = members(fields, "transfer-encoding").collect();
-    let length = match values(fields, "content-length").collect::<Vec<_>>().as_slice() {
-        [] => None,
-        [digits] if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => {
-            Some(str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok()).ok_or(AMBIGUOUS)?)
-        }
-        _ => return Err(AMBIGUOUS),
-    };
-    match codings.as_slice() {
-        // A field without a value is there, and says nothing.
-        [] if values(fields, "transfer-encoding").next().is_some() => Err(AMBIGUOUS),
-        [] => Ok(Body::Length(length.unwrap_or(0))),
-        [before @ .., last]
-            if last.eq_ignore_ascii_case(b"chunked")
-                && !before.iter().any(|coding| coding.eq_ignore_ascii_case(b"chunked"))
-                && length.is_none()
-                && version == 1 =>
-        {
-            Ok(Body::Chunked(Chunked::default()))
-        }
-        _ => Err(AMBIGUOUS),
-    }
 }
 
 /// The head for the origin. It says the program's own version, since the origin's answer goes to the program

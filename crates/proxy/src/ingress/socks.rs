@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{Body, Form, Progress, Request, Users};
+use super::{Association, Body, Form, Progress, Request, Users};
 use crate::trunk::{Destination, Reason};
 
 const VERSION: u8 = 5;
@@ -78,7 +78,10 @@ impl Socks {
             match step {
                 Step::More => return Progress::More,
                 Step::Refused => return Progress::Refused,
-                Step::Associate => return Progress::Associate,
+                Step::Associate => {
+                    let user = self.user.take();
+                    return Progress::Associate(Box::new(Association { user, ..Association::default() }));
+                }
                 Step::Next(length, state) => {
                     self.bytes.drain(..length);
                     self.state = state;

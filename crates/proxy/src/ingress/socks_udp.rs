@@ -8,9 +8,6 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// The reply to UDP ASSOCIATE if it cannot be had.
-pub(crate) const REFUSED: [u8; 10] = [5, 1, 0, IPV4, 0, 0, 0, 0, 0, 0];
-
 /// The reply to UDP ASSOCIATE: datagrams are taken at this address.
 pub(crate) fn bound(address: SocketAddr) -> Vec<u8> {
     let mut reply = vec![5, 0, 0];

@@ -25,7 +25,8 @@ fn run(mut handshake: Handshake, bytes: &[u8], sizes: &[usize]) -> (Progress, Ve
                 // Known sooner or later.
                 Err(Malformed) => progress = Progress::Refused,
             },
-            Progress::Refused | Progress::Associate => {}
+            Progress::Associate(wanted) if wanted.to.is_some() => wanted.first.extend_from_slice(piece),
+            Progress::Refused | Progress::Associate(_) => {}
         }
         at = end;
     }
@@ -256,6 +257,8 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
         Just(b"\x05\x01\x00\x01\x01\x02\x03\x04\x00\x50".to_vec()),
         Just(b"CONNECT h:1 HTTP/1.1\r\n".to_vec()),
         Just(b"POST http://h/ HTTP/1.1\r\n".to_vec()),
+        Just(b"GET /.well-known/masque/udp/h/1/ HTTP/1.1\r\n".to_vec()),
+        Just(b"Host: h\r\nConnection: Upgrade\r\nUpgrade: connect-udp\r\n".to_vec()),
         Just(b"Proxy-Authorization: Basic Ym9iOnNlY3JldA==\r\n".to_vec()),
         Just(b"Content-Length: 7\r\n".to_vec()),
         Just(b"Transfer-Encoding: chunked\r\n".to_vec()),
@@ -290,7 +293,64 @@ proptest! {
 fn who_wants_to_send_datagrams_may_say_from_where_and_need_not() {
     for from in [&[1, 0, 0, 0, 0, 0, 0][..], &[1, 127, 0, 0, 1, 4, 210], &[3, 1, b'a', 0, 1], &[4; 19]] {
         let bytes = [SOCKS_GREETING, &[5, 3, 0], from].concat();
-        assert_eq!(socks(&bytes), (Progress::Associate, vec![5, 0]));
+        let (progress, out) = socks(&bytes);
+        assert_eq!((progress, out), (Progress::Associate(Box::default()), vec![5, 0]));
         assert_eq!(socks(&bytes[..bytes.len() - 1]).0, Progress::More);
     }
+}
+
+const PLACE: &str = "/.well-known/masque/udp";
+const SWITCH: &str = "Connection: Upgrade\r\nUpgrade: connect-udp\r\nCapsule-Protocol: ?1";
+
+#[test]
+fn a_program_may_send_datagrams_in_capsules() {
+    for (target, fields, to) in [
+        (format!("{PLACE}/192.0.2.6/443/"), SWITCH, "192.0.2.6:443"),
+        (format!("https://proxy.example{PLACE}/2001%3Adb8%3A%3A1/53/"), SWITCH, "[2001:db8::1]:53"),
+        (format!("http://127.0.0.1:8080{PLACE}/a.example/53/"), SWITCH, "a.example:53"),
+        (
+            format!("{PLACE}/a.example/53/"),
+            "connection: close, upgrade\r\nupgrade: h2c, Connect-UDP",
+            "a.example:53",
+        ),
+        (format!("{PLACE}/a.example/53/"), &format!("{SWITCH}\r\nContent-Length: 0"), "a.example:53"),
+    ] {
+        let (progress, out) =
+            http(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n\0\x03\0hi"));
+        let Progress::Associate(wanted) = progress else { panic!("{target}: {progress:?}") };
+        assert_eq!((wanted.to.clone(), wanted.first.as_slice()), (to.parse().ok(), &b"\0\x03\0hi"[..]));
+        assert!(out.is_empty());
+        let accepted = wanted.accepted("127.0.0.1:9".parse().unwrap());
+        assert_eq!(status(&accepted), "101 Switching Protocols");
+        assert!(accepted.ends_with(b"Upgrade: connect-udp\r\nCapsule-Protocol: ?1\r\n\r\n"));
+        assert_eq!(status(&wanted.failed(Reason::TrunkGone)), "503 Service Unavailable");
+    }
+}
+
+#[test]
+fn what_is_no_request_for_capsules_is_said() {
+    let host = "Host: h";
+    for (line, fields) in [
+        (format!("POST {PLACE}/a.example/53/ HTTP/1.1"), format!("{host}\r\n{SWITCH}")),
+        (format!("GET {PLACE}/a.example/0/ HTTP/1.1"), format!("{host}\r\n{SWITCH}")),
+        (format!("GET {PLACE}/a.example/53 HTTP/1.1"), format!("{host}\r\n{SWITCH}")),
+        ("GET /elsewhere HTTP/1.1".to_owned(), format!("{host}\r\n{SWITCH}")),
+        ("GET http://h HTTP/1.1".to_owned(), format!("{host}\r\n{SWITCH}")),
+        (format!("GET {PLACE}/a.example/53/ HTTP/1.1"), SWITCH.to_owned()),
+        (format!("GET {PLACE}/a.example/53/ HTTP/1.1"), format!("{host}\r\n{host}\r\n{SWITCH}")),
+        (format!("GET {PLACE}/a.example/53/ HTTP/1.1"), format!("{host}\r\nUpgrade: connect-udp")),
+        (format!("GET {PLACE}/a.example/53/ HTTP/1.1"), format!("{host}\r\n{SWITCH}\r\nContent-Length: 2")),
+        // Without what it is to switch to, and where it cannot, it is a request to this proxy itself.
+        (format!("GET {PLACE}/a.example/53/ HTTP/1.1"), format!("{host}\r\nConnection: Upgrade")),
+        (format!("GET {PLACE}/a.example/53/ HTTP/1.0"), format!("{host}\r\n{SWITCH}")),
+    ] {
+        let (progress, out) = http(&format!("{line}\r\n{fields}\r\n\r\n"));
+        assert_eq!((progress, status(&out)), (Progress::Refused, "400 Bad Request"), "{line} {fields}");
+    }
+    let text = format!("GET {PLACE}/h/1/ HTTP/1.1\r\n{host}\r\n{SWITCH}\r\n");
+    let run = |field: &str| run(Handshake::http(users()), format!("{text}{field}\r\n").as_bytes(), &[1_000]);
+    assert_eq!(status(&run("").1), "407 Proxy Authentication Required");
+    let (progress, _) = run("Proxy-Authorization: Basic Ym9iOnNlY3JldA==\r\n");
+    let Progress::Associate(wanted) = progress else { panic!("{progress:?}") };
+    assert_eq!(wanted.user.as_deref(), Some("bob"));
 }

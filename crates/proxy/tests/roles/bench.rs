@@ -150,6 +150,20 @@ impl Bench {
         })
     }
 
+    /// The same, and whether a notice with these words came before it.
+    pub(crate) fn finished_after(&self, words: &str) -> (Finished, bool) {
+        let has_come = std::cell::Cell::new(false);
+        let finished = self.client.event(|event| match event {
+            Event::Finished(finished) => Some(finished.clone()),
+            Event::Notice(text) => {
+                has_come.set(has_come.get() || text.contains(words));
+                None
+            }
+            _ => None,
+        });
+        (finished, has_come.get())
+    }
+
     /// The client's next word on a trunk that is there.
     pub(crate) fn trunk_up(&self) -> Event {
         self.client.event(|event| matches!(event, Event::TrunkUp { .. }).then(|| event.clone()))

@@ -1,11 +1,12 @@
 //! Programs' datagrams through a client and a server.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
 use proxy::Protocol;
+use proxy::ingress::capsule::{self, PAYLOAD_BYTES_MAX};
 use proxy::trunk::Reason;
 
 use crate::bench::{Bench, LONG};
@@ -115,4 +116,107 @@ fn datagrams_go_on_after_a_restart_of_the_server() {
     bench.stop_server();
     bench.start_server();
     assert!(ask(&socket, at, &header(origin), b"again").ends_with(b"niaga"));
+}
+
+/// A program that may send datagrams to one destination in capsules.
+fn connect_udp(bench: &Bench, host: &str, port: u16) -> TcpStream {
+    let mut stream = TcpStream::connect(bench.http()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    write!(
+        stream,
+        "GET /.well-known/masque/udp/{host}/{port}/ HTTP/1.1\r\nHost: proxy\r\nConnection: Upgrade\r\n\
+         Upgrade: connect-udp\r\nCapsule-Protocol: ?1\r\n\r\n"
+    )
+    .unwrap();
+    let expected = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: connect-udp\r\n\
+                    Capsule-Protocol: ?1\r\n\r\n";
+    let mut said = vec![0; expected.len()];
+    stream.read_exact(&mut said).unwrap();
+    assert_eq!(String::from_utf8(said).unwrap(), expected);
+    stream
+}
+
+/// Sends a datagram in a capsule until it is answered by the same, backwards.
+fn is_answered(stream: &mut TcpStream, payload: &[u8]) {
+    let mut capsule = Vec::new();
+    capsule::encode(payload, &mut capsule);
+    let backwards: Vec<u8> = payload.iter().rev().copied().collect();
+    let mut expected = Vec::new();
+    capsule::encode(&backwards, &mut expected);
+    let mut answer = vec![0; expected.len()];
+    for _ in 0..10 {
+        stream.write_all(&capsule).unwrap();
+        if stream.read_exact(&mut answer).is_ok() {
+            assert_eq!(answer, expected);
+            return;
+        }
+    }
+    panic!("no answer");
+}
+
+#[test]
+fn datagrams_in_capsules_reach_an_origin_by_address_and_by_name() {
+    let (bench, origin) = (Bench::new(), echo());
+    for host in ["127.0.0.1", "origin.example"] {
+        let mut stream = connect_udp(&bench, host, origin.port());
+        is_answered(&mut stream, b"query");
+        // What is unknown is passed over: a type, a context.
+        stream.write_all(b"\x29\x02??\0\x03\x02??").unwrap();
+        is_answered(&mut stream, &[7; 1_200]);
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        let (finished, told) = bench.finished_after("unknown contexts");
+        assert!(told, "what was dropped is counted");
+        assert_eq!((finished.protocol, finished.reason), (Protocol::Udp, None));
+        assert_eq!(finished.destination.to_string(), format!("{host}:{}", origin.port()));
+        assert!(finished.sent_bytes >= 1_205 && finished.received_bytes >= 1_205, "{finished:?}");
+    }
+}
+
+#[test]
+fn capsules_that_nobody_may_send_and_those_that_are_cut_end_the_connection() {
+    let (bench, origin) = (Bench::new(), echo());
+    let mut long = Vec::new();
+    capsule::encode(&[0; PAYLOAD_BYTES_MAX + 1], &mut long);
+    for (bytes, why) in [(&long[..], "longer than one of UDP"), (b"\0\0", "over before the context")] {
+        let mut stream = connect_udp(&bench, "127.0.0.1", origin.port());
+        is_answered(&mut stream, b"query");
+        let _ = stream.write_all(bytes);
+        assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        let said = bench.finished().why.unwrap_or_default();
+        assert!(said.contains(why), "{said}");
+    }
+    let mut stream = connect_udp(&bench, "127.0.0.1", origin.port());
+    is_answered(&mut stream, b"query");
+    stream.write_all(b"\0\x09\0cut").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert!(bench.finished().why.unwrap_or_default().contains("within a capsule"));
+    // What the policy denies goes nowhere, as by SOCKS; the server tells of it.
+    let mut denied = connect_udp(&bench, "192.0.2.1", 53);
+    denied.write_all(b"\0\x06\0query").unwrap();
+    denied.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    assert_eq!(denied.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_program_that_does_not_read_its_capsules_loses_its_own() {
+    // Each datagram is answered by a hundred.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    thread::spawn(move || {
+        while let Ok((_, from)) = socket.recv_from(&mut [0; 64]) {
+            for _ in 0..100 {
+                let _ = socket.send_to(&[7; 1_200], from);
+            }
+        }
+    });
+    let bench = Bench::new();
+    let mut deaf = connect_udp(&bench, "127.0.0.1", port);
+    for _ in 0..500 {
+        deaf.write_all(b"\0\x02\0!").unwrap();
+        thread::sleep(Duration::from_millis(2));
+    }
+    let mut other = connect_udp(&bench, "127.0.0.1", echo().port());
+    is_answered(&mut other, b"query");
 }
