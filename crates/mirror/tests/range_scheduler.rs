@@ -499,3 +499,25 @@ fn comparing_with_a_slow_mirror_costs_little() {
     // At 500 kbit/s the comparisons themselves take this long.
     assert!(worst.0 <= alone * 3 / 2, "{worst:?}: alone {alone} ms");
 }
+
+/// A server without ranges can be asked only once: a pause in its answer is not the end of it.
+#[test]
+fn a_pause_of_a_server_without_ranges_costs_little_more_than_the_pause() {
+    let content = content(120_000_000);
+    for check in [leaves(&content), Check::Nothing] {
+        for pause_ms in [1_200, 2_000, 2_800] {
+            let mut fast = Link::new(1, mbit(160), 20);
+            fast.ranges = false;
+            let from = secs(2);
+            fast.silent = vec![from..from + Span::from_millis(pause_ms)];
+            let slow = Link::new(0, mbit(32), 20);
+            let outcome = fetch(&content, check.clone(), &[slow, fast], 3);
+            let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+            // What both bring together, and the slow one alone in the pause.
+            let ideal = (content.len() as u64 * 1_000 + mbit(160) * pause_ms) / mbit(192);
+            let what = format!("pause of {pause_ms} ms: {took} ms, ideal {ideal} ms");
+            println!("{what}");
+            assert!(outcome.file == content && took <= ideal * 21 / 20, "{what}");
+        }
+    }
+}

@@ -25,6 +25,10 @@ impl RangeScheduler {
                 self.finish_early(p, pool);
             }
             FetchRole::Released => {
+                if self.resume_stream(p, pool) {
+                    return;
+                }
+                let Some(fetch) = &self.connections[p].fetch else { return };
                 let next = fetch.blocks().start;
                 let elsewhere = self.connections.iter().enumerate().any(|(q, other)| {
                     let mut own = other.fetch.iter().chain(&other.prefetch);

@@ -3,14 +3,15 @@
 //! It can only be asked for everything, once, from the first byte on. Of a long content of which nothing is
 //! here yet it brings the beginning and the others the end. What it keeps is prolonged whenever it has
 //! brought that, until what comes next is here or has been asked of somebody else: then its answer is given
-//! up. So nothing is asked of two, and how much it brings is what it can. Where its answer fails, the others
-//! bring the rest: to ask again would bring again what is here.
+//! up. So nothing is asked of two, and how much it brings is what it can. After a pause it goes on where it
+//! was, if nobody else has been asked for that. Where its answer fails, the others bring the rest: to ask
+//! again would bring again what is here.
 
 use algo::Time;
 
 use super::RangeScheduler;
 use super::api::Pool;
-use super::connection::{Connection, FetchRole};
+use super::connection::{BLOCK, Connection, Fetch, FetchRole};
 use super::limits::{FIRST_BLOCKS, STREAM_MIN_BLOCKS};
 use crate::fetch_id::ConnectionId;
 
@@ -27,7 +28,19 @@ impl RangeScheduler {
                 self.connections[p].fetch.iter_mut().for_each(|fetch| fetch.streams = true);
             }
         }
-        pool.take_from_end(self.connections.iter().any(Connection::is_streaming));
+        pool.take_from_end(self.connections.iter().any(Connection::may_stream));
+    }
+
+    /// An answer that had stalled goes on; whether what comes next is its own again.
+    pub(super) fn resume_stream(&mut self, p: ConnectionId, pool: &mut dyn Pool) -> bool {
+        let connection = &self.connections[p];
+        let Some(fetch) = connection.fetch.as_ref().filter(|fetch| fetch.streams) else { return false };
+        let (mirror, next, size) = (connection.mirror, fetch.at / BLOCK, self.request_size(p, pool).max(1));
+        let Some(blocks) = pool.take_at(mirror, next, size) else { return false };
+        if let Some(fetch) = &mut self.connections[p].fetch {
+            (fetch.role, fetch.keep) = (FetchRole::Owner, blocks.end);
+        }
+        true
     }
 
     /// Prolongs what the answer of a server without ranges is to bring; whether it goes on.
@@ -36,7 +49,9 @@ impl RangeScheduler {
         let Some(fetch) = connection.fetch.as_ref().filter(|_| connection.is_streaming()) else {
             return false;
         };
-        let (mirror, next, size) = (connection.mirror, fetch.keep, self.request_size(p, pool).max(1));
+        // What came at once with the end of what it kept has been delivered already.
+        let next = fetch.keep.max(fetch.at / BLOCK);
+        let (mirror, size) = (connection.mirror, self.request_size(p, pool).max(1));
         let Some(more) = pool.take_at(mirror, next, size) else { return false };
         if let Some(fetch) = &mut self.connections[p].fetch {
             fetch.keep = more.end;
@@ -53,5 +68,11 @@ impl Connection {
     /// Whether it is a server without ranges that brings the beginning while others bring the end.
     pub(super) fn is_streaming(&self) -> bool {
         self.fetch.as_ref().is_some_and(|fetch| fetch.streams && fetch.role == FetchRole::Owner)
+    }
+
+    /// Whether it is such a server, or was one until its answer stalled, and may go on.
+    fn may_stream(&self) -> bool {
+        let may = |fetch: &Fetch| matches!(fetch.role, FetchRole::Owner | FetchRole::Released);
+        self.fetch.as_ref().is_some_and(|fetch| fetch.streams && may(fetch))
     }
 }
