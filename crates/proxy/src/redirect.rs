@@ -21,6 +21,9 @@ use crate::trunk::Destination;
 /// The table of nftables that has the rules.
 pub const TABLE: &str = "anabranch_proxy";
 
+/// How often it is tried to remove the rules.
+const REMOVALS_MAX: usize = 3;
+
 /// Where programs go without the server (RFC 6890): "this" network, private ones, shared address space,
 /// loopback, link-local, multicast and reserved.
 const EXEMPT_V4: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \
@@ -107,7 +110,9 @@ impl Drop for Installed {
         let mut is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
         *is_over = true;
         // They may not be there yet, or any more.
-        let _ = nft(&[], &format!("delete table inet {TABLE}\n"));
+        let text = format!("add table inet {TABLE}\ndelete table inet {TABLE}\n");
+        // A signal to all processes of a service ends nft too, which has just begun.
+        let _ = (0..REMOVALS_MAX).any(|_| nft(&[], &text).is_ok());
     }
 }
 

@@ -1,8 +1,9 @@
 //! Where what is kept and where the sockets are, if nobody says where.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use kernel::uplinks::PROGRAM_STATE_DIR;
 use nix::unistd::geteuid;
 
 /// Where sockets of root's roles are, and those of the units in `contrib/`.
@@ -28,8 +29,11 @@ pub(super) fn own_dir() -> Option<PathBuf> {
 }
 
 fn explicit_dir() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    absolute("RUNTIME_DIRECTORY").or_else(|| absolute("XDG_RUNTIME_DIR").map(|dir| dir.join("anabranch")))
+    let all = |name| std::env::var_os(name).map(|dirs| std::env::split_paths(&dirs).collect::<Vec<_>>());
+    // A unit may have several, in the order of their names; what the kernel was told has one of its own.
+    let is_ours = |dir: &PathBuf| dir.is_absolute() && dir != Path::new(PROGRAM_STATE_DIR);
+    let first = |name| all(name).unwrap_or_default().into_iter().find(is_ours);
+    first("RUNTIME_DIRECTORY").or_else(|| first("XDG_RUNTIME_DIR").map(|dir| dir.join("anabranch")))
 }
 
 /// Where sockets may be that this user can open.
