@@ -5,13 +5,16 @@
 //! before that is paid for.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use algo::{Rate, RateLimiter, RateLimits, Span, Time};
 use net::Clock;
-use tokio::time::sleep;
+use tokio::time::{Sleep, sleep};
 
 /// What a user may have; `None`: as much as there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +48,8 @@ const FORGOTTEN_AT_ONCE: usize = 2;
 #[derive(Debug)]
 struct Has {
     connections: u32,
+    /// Those that share the rate and are no connections.
+    others: u32,
     /// New connections are paid for up to here.
     paid: Time,
     /// When it had its last one.
@@ -84,14 +89,19 @@ impl UserRate {
 
     /// Pays for bytes that were read, and returns when the next ones may be.
     pub(crate) async fn pay(&self, direction: usize, bytes: usize) {
+        if let Some(pause) = self.charge(direction, bytes) {
+            sleep(pause).await;
+        }
+    }
+
+    /// Pays for bytes that were read; how long nothing more may be.
+    fn charge(&self, direction: usize, bytes: usize) -> Option<Duration> {
         if !self.is_limited.load(Ordering::Relaxed) {
-            return;
+            return None;
         }
         let now = self.clock.now();
         let due = self.of(direction).charge(now, bytes);
-        if due > now {
-            sleep(Duration::from_nanos(due.since(now).as_nanos())).await;
-        }
+        (due > now).then(|| Duration::from_nanos(due.since(now).as_nanos()))
     }
 
     fn of(&self, direction: usize) -> RateLimits {
@@ -135,16 +145,7 @@ impl Quotas {
         let now = self.clock.now();
         let mut state = self.lock();
         let limits = state.limits;
-        forget(&mut state.users, now);
-        if !state.users.contains_key(user) {
-            if state.users.len() >= USERS_MAX {
-                return Err(TooMany::Users);
-            }
-            let rate = Arc::new(UserRate::new(limits.rate, self.clock));
-            let has = Has { connections: 0, paid: Time::ZERO, since: now, rate };
-            state.users.insert(user.to_owned(), has);
-        }
-        let Some(has) = state.users.get_mut(user) else { return Err(TooMany::Users) };
+        let has = self.known(&mut state, user, now)?;
         if limits.connections.is_some_and(|most| has.connections >= most) {
             return Err(TooMany::Open);
         }
@@ -158,14 +159,40 @@ impl Quotas {
             has.paid = paid;
         }
         has.connections += 1;
+        Ok(self.admitted(has, user, true))
+    }
+
+    /// Something of this user that is no connection, and shares its rate.
+    pub(crate) fn join(&self, user: &str) -> Result<Admitted, TooMany> {
+        let mut state = self.lock();
+        let has = self.known(&mut state, user, self.clock.now())?;
+        has.others += 1;
+        Ok(self.admitted(has, user, false))
+    }
+
+    fn known<'a>(&self, state: &'a mut State, user: &str, now: Time) -> Result<&'a mut Has, TooMany> {
+        let rate = state.limits.rate;
+        forget(&mut state.users, now);
+        if !state.users.contains_key(user) {
+            if state.users.len() >= USERS_MAX {
+                return Err(TooMany::Users);
+            }
+            let rate = Arc::new(UserRate::new(rate, self.clock));
+            let has = Has { connections: 0, others: 0, paid: Time::ZERO, since: now, rate };
+            state.users.insert(user.to_owned(), has);
+        }
+        state.users.get_mut(user).ok_or(TooMany::Users)
+    }
+
+    fn admitted(&self, has: &mut Has, user: &str, is_connection: bool) -> Admitted {
         has.since = Time::NEVER;
-        Ok(Admitted { rate: Arc::clone(&has.rate), quotas: self.clone(), user: user.to_owned() })
+        Admitted { rate: Arc::clone(&has.rate), quotas: self.clone(), user: user.to_owned(), is_connection }
     }
 }
 
 /// Forgets a few that had their last connection long ago.
 fn forget(users: &mut BTreeMap<String, Has>, now: Time) {
-    let is_old = |has: &Has| has.connections == 0 && now >= has.since + REMEMBERED;
+    let is_old = |has: &Has| has.connections + has.others == 0 && now >= has.since + REMEMBERED;
     let old = users.iter().filter(|(_, has)| is_old(has)).map(|(user, _)| user.clone());
     let old: Vec<_> = old.take(FORGOTTEN_AT_ONCE).collect();
     for user in old {
@@ -179,6 +206,7 @@ pub(crate) struct Admitted {
     rate: Arc<UserRate>,
     quotas: Quotas,
     user: String,
+    is_connection: bool,
 }
 
 impl Admitted {
@@ -191,11 +219,54 @@ impl Drop for Admitted {
     fn drop(&mut self) {
         let now = self.quotas.clock.now();
         if let Some(has) = self.quotas.lock().users.get_mut(&self.user) {
-            has.connections -= 1;
-            if has.connections == 0 {
+            match self.is_connection {
+                true => has.connections -= 1,
+                false => has.others -= 1,
+            }
+            if has.connections + has.others == 0 {
                 has.since = now;
             }
         }
+    }
+}
+
+/// The pace of one that moves datagrams in both directions: it pays for what it has moved, and rests in a
+/// direction until that is paid for. Whoever sends more fills the queue before it, and loses what is beyond.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    admitted: Admitted,
+    rests: [Option<Pin<Box<Sleep>>>; 2],
+}
+
+impl Pace {
+    pub(crate) fn new(admitted: Admitted) -> Self {
+        Self { admitted, rests: [None, None] }
+    }
+
+    /// Bytes were moved.
+    pub(crate) fn count(&mut self, direction: usize, bytes: usize) {
+        if let Some(pause) = self.admitted.rate.charge(direction, bytes) {
+            self.rests[direction] = Some(Box::pin(sleep(pause)));
+        }
+    }
+
+    /// Whether nothing is to be moved in this direction.
+    pub(crate) fn rests(&self, direction: usize) -> bool {
+        self.rests[direction].is_some()
+    }
+
+    /// Waits until one that rests may go on; for ever if none does.
+    pub(crate) async fn rested(&mut self) {
+        poll_fn(|cx| {
+            let ended = |rest: &mut Option<Pin<Box<Sleep>>>| {
+                let is_over = rest.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready());
+                is_over.then(|| *rest = None).is_some()
+            };
+            // Both are to wake this.
+            let ended = self.rests.iter_mut().map(ended).filter(|ended| *ended).count();
+            if ended > 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 
@@ -229,7 +300,8 @@ mod tests {
         let mut users = BTreeMap::new();
         let rate = Arc::new(UserRate::new(None, Clock::start()));
         for user in 0..3 {
-            let has = Has { connections: user, paid: Time::ZERO, since: Time::ZERO, rate: Arc::clone(&rate) };
+            let rate = Arc::clone(&rate);
+            let has = Has { connections: user, others: 0, paid: Time::ZERO, since: Time::ZERO, rate };
             users.insert(user.to_string(), has);
         }
         forget(&mut users, Time::ZERO + Span::from_secs(1));

@@ -152,7 +152,7 @@ pub fn start(options: Options) -> Result<Running, Error> {
         }
     };
     Ok(Running::begin(runtime, addresses, reload, parts, |reports, stop| async move {
-        let legs = Legs::bind(address, networks, connector.clone(), reports.clone());
+        let legs = Legs::bind(address, networks, connector.clone(), reports.clone(), quotas.clone());
         let legs = legs.map(Arc::new).inspect_err(|e| {
             reports.put(Event::Notice(format!("no UDP for clients: {e}")));
         });

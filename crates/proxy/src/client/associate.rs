@@ -20,6 +20,7 @@ use crate::egress;
 use crate::event::{Event, Finished, Protocol, Reports};
 use crate::ingress::capsule::{self, Capsules, Malformed};
 use crate::ingress::{Association, socks_udp};
+use crate::quota::{Pace, Quotas};
 use crate::relay::{Broken, Ending, Leg};
 use crate::trunk::{Destination, Host, Reason};
 
@@ -32,21 +33,32 @@ const WAITING_BYTES_MAX: usize = 256 * 1024;
 /// Serves it as long as the program's connection lives, and reports how it ended.
 pub(super) async fn associate(
     datagrams: &DatagramLeg,
+    quotas: &Quotas,
     reports: &Reports,
     leg: Leg,
     from: SocketAddr,
     wanted: Association,
 ) {
     let clock = Clock::start();
-    let mut traffic = Traffic { from, user: wanted.user.clone(), finished: None };
-    let end = match datagrams.open().await {
-        Ok(flow) => match &wanted.to {
-            Some(to) => capsules(leg, flow, &mut traffic, &wanted, to, reports).await,
-            None => own_port(leg, flow, &mut traffic, &wanted).await,
-        },
+    let admitted = quotas.admit(wanted.user.as_deref().unwrap_or_default());
+    let opened = match admitted {
+        Ok(admitted) => datagrams.open().await.map(|flow| (flow, Pace::new(admitted))),
+        Err(e) => Err((Reason::Busy, e.to_string())),
+    };
+    let mut finished = None;
+    let end = match opened {
+        Ok((flow, pace)) => {
+            let mut traffic = Traffic { from, user: wanted.user.clone(), finished: None, pace };
+            let end = match &wanted.to {
+                Some(to) => capsules(leg, flow, &mut traffic, &wanted, to, reports).await,
+                None => own_port(leg, flow, &mut traffic, &wanted).await,
+            };
+            finished = traffic.finished;
+            end
+        }
         Err((reason, why)) => refuse(leg, &wanted, reason, why).await,
     };
-    match (traffic.finished, end) {
+    match (finished, end) {
         (Some(mut finished), end) => {
             finished.end(clock, end);
             reports.put(Event::Finished(finished));
@@ -70,7 +82,13 @@ struct Traffic {
     user: Option<String>,
     /// There once something was sent.
     finished: Option<Finished>,
+    pace: Pace,
 }
+
+/// From the program.
+const UP: usize = 0;
+/// To the program.
+const DOWN: usize = 1;
 
 impl Traffic {
     /// A datagram of the program.
@@ -80,6 +98,7 @@ impl Traffic {
             ..Finished::begin(self.from, self.user.clone(), to.clone())
         };
         self.finished.get_or_insert_with(begin).sent_bytes += payload.len() as u64;
+        self.pace.count(UP, payload.len());
         flow.send(to, payload);
     }
 
@@ -88,6 +107,12 @@ impl Traffic {
         if let Some(finished) = &mut self.finished {
             finished.received_bytes += payload.len() as u64;
         }
+        self.pace.count(DOWN, payload.len());
+    }
+
+    /// What has come next, if it may be passed on now.
+    fn next(&self, flow: &mut ProgramFlow) -> Option<(Destination, Bytes)> {
+        if self.pace.rests(DOWN) { None } else { flow.receive_now() }
     }
 }
 
@@ -116,9 +141,13 @@ async fn own_port(
                 Ok(_) => {}
                 Err(e) => return Err(Broken::Tcp(e).into()),
             },
-            readable = socket.readable() => {
+            () = traffic.pace.rested() => {}
+            readable = socket.readable(), if !traffic.pace.rests(UP) => {
                 readable.map_err(Broken::Tcp)?;
                 for _ in 0..BATCH_MAX {
+                    if traffic.pace.rests(UP) {
+                        break;
+                    }
                     let Ok((n, sender)) = socket.try_recv_from(&mut buffer) else { break };
                     let is_ours = sender.ip().to_canonical() == traffic.from.ip().to_canonical();
                     // What is malformed is dropped.
@@ -131,7 +160,7 @@ async fn own_port(
                     }
                 }
             }
-            Some((peer, bytes)) = flow.receive() => {
+            Some((peer, bytes)) = flow.receive(), if !traffic.pace.rests(DOWN) => {
                 let mut next = Some((peer, bytes));
                 while let Some((peer, bytes)) = next {
                     if let Some(program) = program {
@@ -139,7 +168,7 @@ async fn own_port(
                         // A program that does not read loses its own.
                         let _ = socket.try_send_to(&socks_udp::encode(&peer, &bytes), program);
                     }
-                    next = flow.receive_now();
+                    next = traffic.next(&mut flow);
                 }
             }
         }
@@ -190,17 +219,21 @@ async fn exchange(
     let (mut reading, writing) = leg.halves();
     let mut waiting = BytesMut::new();
     loop {
-        while let Some(payload) = read.next(&mut come).map_err(malformed)? {
+        // What comes too fast stays in the connection: its program waits.
+        while !traffic.pace.rests(UP)
+            && let Some(payload) = read.next(&mut come).map_err(malformed)?
+        {
             traffic.send(flow, to, payload);
         }
         tokio::select! {
-            more = read_some(&mut reading) => {
+            () = traffic.pace.rested() => {}
+            more = read_some(&mut reading), if !traffic.pace.rests(UP) => {
                 come = more.map_err(Broken::Tcp)?;
                 if come.is_empty() {
                     return if read.is_between() { Ok(()) } else { Err(cut()) };
                 }
             }
-            Some((peer, bytes)) = flow.receive() => {
+            Some((peer, bytes)) = flow.receive(), if !traffic.pace.rests(DOWN) => {
                 let mut next = Some((peer, bytes));
                 while let Some((peer, bytes)) = next {
                     if answers(&peer, to) && waiting.len() + bytes.len() <= WAITING_BYTES_MAX {
@@ -209,7 +242,7 @@ async fn exchange(
                         capsule::encode(&bytes, &mut capsule);
                         waiting.extend_from_slice(&capsule);
                     }
-                    next = flow.receive_now();
+                    next = traffic.next(flow);
                 }
                 write(&writing, &mut waiting).map_err(Broken::Tcp)?;
             }

@@ -54,7 +54,7 @@ impl Service {
         let request = match asked {
             Ok(Ok(Some(Asked::Connection(request)))) => request,
             Ok(Ok(Some(Asked::Datagrams(wanted)))) => {
-                return associate(&self.datagrams, &self.reports, leg, from, *wanted).await;
+                return associate(&self.datagrams, &self.quotas, &self.reports, leg, from, *wanted).await;
             }
             // It was told why.
             Ok(Ok(None)) => return leg.end_with(&[]).await,

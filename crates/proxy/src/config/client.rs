@@ -89,13 +89,14 @@ settings! {
         /// The same for one that one side has ended
         "half-closed-timeout" half_closed_timeout: TimeSpan, "TIME", Some("10 min"), Live;
 
-        /// Connections that a user may have at a time; more are refused
+        /// Connections that a user may have at a time, programs that send datagrams among them; more are
+        /// refused
         "max-connections" max_connections: u32, "N", None, Live;
 
         /// Connections that a user may open in a second, on average over one; more are refused
         "max-new-connections" max_new_connections: u32, "N", None, Live;
 
-        /// Rate of all connections of a user together, in each direction: 500k, 2M, 20Mbit
+        /// Rate of all connections and datagrams of a user together, in each direction: 500k, 2M, 20Mbit
         "max-rate" max_rate: Bandwidth, "RATE", None, Live;
     }
 }

@@ -61,7 +61,7 @@ settings! {
         /// Connections that a client may open in a second, on average over one; more are refused
         "max-new-connections" max_new_connections: u32, "N", None, Live;
 
-        /// Rate of all connections of a client together, in each direction: 500k, 2M, 20Mbit
+        /// Rate of all connections and datagrams of a client together, in each direction: 500k, 2M, 20Mbit
         "max-rate" max_rate: Bandwidth, "RATE", None, Live;
     }
 }

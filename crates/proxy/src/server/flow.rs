@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::egress::{Connector, Failed};
 use crate::event::{Event, Finished, Protocol, Reports};
+use crate::quota::Pace;
 use crate::relay::Ending;
 use crate::role::Live;
 use crate::server::association::Association;
@@ -34,6 +35,9 @@ const NAMES_MAX: usize = 64;
 const NAME_TIMEOUT: Duration = Duration::from_secs(5);
 /// Datagrams that are handed on at once.
 const BATCH_MAX: usize = 64;
+/// Directions, as those of a connection to an origin.
+const FROM_ORIGIN: usize = 0;
+const TO_ORIGIN: usize = 1;
 const DATAGRAM_BYTES_MAX: usize = 65_535;
 
 #[derive(Default)]
@@ -122,6 +126,7 @@ pub(super) async fn serve_flow(
     association: Arc<Association>,
     flow: u32,
     mut from_leg: mpsc::Receiver<(Destination, Bytes)>,
+    mut pace: Pace,
 ) {
     let clock = Clock::start();
     let (mut sockets, mut peers) = (Sockets::default(), Peers::default());
@@ -131,8 +136,10 @@ pub(super) async fn serve_flow(
         let is_answered = finished.as_ref().is_some_and(|finished| finished.received_bytes > 0);
         let patience = if is_answered { IDLE_BOTH_WAYS } else { IDLE_ONE_WAY };
         tokio::select! {
-            got = from_leg.recv() => {
+            () = pace.rested() => {}
+            got = from_leg.recv(), if !pace.rests(TO_ORIGIN) => {
                 let Some((to, bytes)) = got else { break };
+                pace.count(TO_ORIGIN, bytes.len());
                 let finished = finished.get_or_insert_with(|| {
                     let finished = Finished::begin(association.from, association.client.clone(), to.clone());
                     Finished { protocol: Protocol::Udp, ..finished }
@@ -158,8 +165,9 @@ pub(super) async fn serve_flow(
                     Err(failed) => failure = Some(failed),
                 }
             }
-            received = sockets.receive() => {
+            received = sockets.receive(), if !pace.rests(FROM_ORIGIN) => {
                 let mut answers = Vec::new();
+                pace.count(FROM_ORIGIN, received.iter().map(|(_, bytes)| bytes.len()).sum());
                 for (from, bytes) in received {
                     let ip = from.ip().to_canonical();
                     let Ok(peer) = Destination::from_ip(ip, from.port()) else { continue };

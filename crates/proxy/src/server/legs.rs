@@ -19,6 +19,7 @@ use crate::leg::packet::{Header, VERSION};
 use crate::leg::{self, Leg, Protection, SECRET_BYTES, Settings};
 use crate::leg_socket::{LegSocket, transmit_all};
 use crate::policy::Scope;
+use crate::quota::{Pace, Quotas};
 use crate::role::Live;
 use crate::server::association::{Association, State};
 use crate::server::flow::serve_flow;
@@ -44,6 +45,7 @@ pub(super) struct Legs {
     associations: Mutex<BTreeMap<u32, Arc<Association>>>,
     connector: Live<Connector>,
     reports: Reports,
+    quotas: Quotas,
     clock: Clock,
     secret: [u8; SECRET_BYTES],
 }
@@ -60,6 +62,7 @@ impl Legs {
         networks: Option<Vec<Scope>>,
         connector: Live<Connector>,
         reports: Reports,
+        quotas: Quotas,
     ) -> io::Result<Self> {
         let mut sockets = vec![LegSocket::listen(address)?];
         let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
@@ -68,7 +71,7 @@ impl Legs {
         }
         let secret = random().ok_or_else(|| io::Error::other("the system has no random numbers"))?;
         let (associations, clock, port) = (Mutex::default(), Clock::start(), address.port());
-        Ok(Self { sockets, port, networks, associations, connector, reports, clock, secret })
+        Ok(Self { sockets, port, networks, associations, connector, reports, quotas, clock, secret })
     }
 
     fn associations(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Association>>> {
@@ -217,11 +220,17 @@ impl Legs {
                 // An origin's network that is slower than the leg loses its own.
                 let _ = to_flow.try_send((peer, bytes));
             } else if state.flows.len() < FLOWS_MAX {
+                // Flows have a limit of their own: they last beyond their program, which nobody tells us of.
+                let Ok(admitted) = self.quotas.join(&association.owner) else {
+                    state.leg.forget(flow);
+                    continue;
+                };
                 let (to_flow, from_leg) = mpsc::channel(FLOW_QUEUE_MAX);
                 let _ = to_flow.try_send((peer, bytes));
                 state.flows.insert(flow, to_flow);
                 let (connector, reports) = (self.connector.clone(), self.reports.clone());
-                tokio::spawn(serve_flow(connector, reports, Arc::clone(association), flow, from_leg));
+                let pace = Pace::new(admitted);
+                tokio::spawn(serve_flow(connector, reports, Arc::clone(association), flow, from_leg, pace));
             } else {
                 state.leg.forget(flow);
             }

@@ -5,8 +5,10 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use algo::Rate;
 use proxy::Protocol;
 use proxy::ingress::capsule::{self, PAYLOAD_BYTES_MAX};
+use proxy::quota::UserLimits;
 use proxy::trunk::Reason;
 
 use crate::bench::{Bench, LONG};
@@ -219,4 +221,96 @@ fn a_program_that_does_not_read_its_capsules_loses_its_own() {
     }
     let mut other = connect_udp(&bench, "127.0.0.1", echo().port());
     is_answered(&mut other, b"query");
+}
+
+/// Sends four times what this rate allows, by SOCKS or in capsules, and returns what was echoed in so long.
+fn echoed(bench: &Bench, in_capsules: bool, rate: usize, lasts: Duration) -> usize {
+    let origin = echo();
+    let payload = [7; 1_000];
+    let pause = Duration::from_secs(1) * payload.len() as u32 / (4 * rate) as u32;
+    let clock = net::Clock::start();
+    let passed = || Duration::from_nanos(clock.now().as_nanos());
+    let mut bytes = 0;
+    if in_capsules {
+        let mut stream = connect_udp(bench, "127.0.0.1", origin.port());
+        let mut capsule = Vec::new();
+        capsule::encode(&payload, &mut capsule);
+        let mut reading = stream.try_clone().unwrap();
+        // What comes too fast is not read: the writer waits, and ends with its connection.
+        let writing = thread::spawn(move || {
+            while stream.write_all(&capsule).is_ok() {
+                thread::sleep(pause);
+            }
+        });
+        reading.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        while passed() < lasts {
+            bytes += reading.read(&mut [0; 64 * 1024]).unwrap_or(0);
+        }
+        reading.shutdown(std::net::Shutdown::Both).unwrap();
+        writing.join().unwrap();
+    } else {
+        let (_control, socket, at) = associate(bench);
+        let datagram = [&header(origin), &payload[..]].concat();
+        let sending = socket.try_clone().unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let writing = thread::spawn(move || {
+            while clock.now() < algo::Time::from_nanos(lasts.as_nanos() as u64) {
+                let _ = sending.send_to(&datagram, at);
+                thread::sleep(pause);
+            }
+        });
+        while passed() < lasts {
+            bytes += socket.recv(&mut [0; 2_048]).unwrap_or(0);
+        }
+        writing.join().unwrap();
+    }
+    bytes
+}
+
+#[test]
+fn the_rate_of_a_user_holds_for_datagrams_too() {
+    const RATE: usize = 100_000;
+    let limits = UserLimits { rate: Some(Rate::from_bytes(RATE as u64)), ..UserLimits::default() };
+    let lasts = Duration::from_secs(3);
+    for at_server in [false, true] {
+        for in_capsules in [false, true] {
+            let bench = Bench::tuned(move |server, client| match at_server {
+                true => server.client_limits = limits,
+                false => client.user_limits = limits,
+            });
+            let bytes = echoed(&bench, in_capsules, RATE, lasts);
+            let part = bytes as f64 / (RATE as f64 * lasts.as_secs_f64());
+            println!("at the server: {at_server}, in capsules: {in_capsules}: {part:.2} of the rate");
+            assert!((0.5..1.2).contains(&part), "{part}");
+        }
+    }
+}
+
+#[test]
+fn programs_that_send_datagrams_count_among_the_connections_of_a_user() {
+    let one = UserLimits { connections: Some(1), ..UserLimits::default() };
+    let (bench, origin) = (Bench::tuned(move |_, client| client.user_limits = one), echo());
+    let (control, socket, at) = associate(&bench);
+    assert!(ask(&socket, at, &header(origin), b"query").ends_with(b"yreuq"));
+    let mut second = TcpStream::connect(bench.socks()).unwrap();
+    second.set_read_timeout(Some(LONG)).unwrap();
+    second.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let mut said = [0; 12];
+    second.read_exact(&mut said).unwrap();
+    assert_eq!(said[..4], [5, 0, 5, 1], "refused");
+    let mut third = TcpStream::connect(bench.http()).unwrap();
+    third.set_read_timeout(Some(LONG)).unwrap();
+    third
+        .write_all(
+            b"GET /.well-known/masque/udp/127.0.0.1/9/ HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n\
+              Upgrade: connect-udp\r\n\r\n",
+        )
+        .unwrap();
+    let mut said = String::new();
+    third.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
+    drop(control);
+    assert_eq!(bench.finished().protocol, Protocol::Udp);
+    let (_control, socket, at) = associate(&bench);
+    assert!(ask(&socket, at, &header(origin), b"query").ends_with(b"yreuq"));
 }
