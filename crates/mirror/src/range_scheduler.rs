@@ -7,7 +7,8 @@
 //! 1. **How much at once** (`range_scheduler/sizing.rs`): half of a connection's fair share of what is still
 //!    to be requested, at most [`REQUEST_SPAN`]. The longer the link is idle between two answers, the larger
 //!    a request is. A connection of unknown rate is asked for [`FIRST_BLOCKS`], one that failed for
-//!    [`TRIAL_BLOCKS`]. Where mirrors are compared, a slow one gets short ranges, so that it compares meanwhile.
+//!    [`TRIAL_BLOCKS`]. Where mirrors are compared, a slow one gets short ranges, so that it compares
+//!    meanwhile.
 //! 2. **Prefetch** (`range_scheduler/sizing.rs`, `range_scheduler/cancel.rs`): a connection is asked for its
 //!    next range two round trips and [`PREFETCH_MARGIN`] before the end of the answer before it. Otherwise
 //!    the link would be idle for a round trip, and then the server would send its whole window in one burst.

@@ -42,8 +42,8 @@ pub trait Pool {
         let _ = mirror;
         true
     }
-    /// Whether mirrors are compared with each other, because nothing else tells what is right. A slow one then
-    /// does best to compare.
+    /// Whether mirrors are compared with each other, because nothing else tells what is right. A slow one
+    /// does best to compare then.
     fn compares(&self) -> bool {
         false
     }

@@ -56,8 +56,8 @@ impl RangeScheduler {
         }
     }
 
-    /// As long as a mirror is busy with a range, it compares nothing. One that turns out to be slow in its first
-    /// range, which is long, keeps what it brings in [`REQUEST_SPAN`]. The others get the rest.
+    /// As long as a mirror is busy with a range, it compares nothing. One that turns out to be slow in its
+    /// first range, which is long, keeps what it brings in [`REQUEST_SPAN`]. The others get the rest.
     pub(super) fn shorten(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &self.connections[p];
         let Some(rate) = connection.throughput.rate().filter(|_| pool.compares()) else { return };
