@@ -131,6 +131,23 @@ fn with_the_only_interface_gone_it_waits_and_goes_on_when_it_is_back() {
     ground.assert_arrived();
 }
 
+/// The link of the default route is dead before anything is asked, and its interface knows nothing of it.
+#[test]
+fn mirrors_are_asked_over_the_other_link_if_the_kernels_choice_is_dead() {
+    let Some(net) = two_links("default") else { return };
+    let ground = Ground::new(3_000_000);
+    net.ip("s", "addr add 10.9.9.1/32 dev lo");
+    net.ip("c", "route add 10.9.9.1 via 10.9.1.2");
+    net.ip("c", "route add 10.9.9.1 via 10.9.2.2 metric 200");
+    let _server = net.serve("s", &ground.source(), &["--http=10.9.9.1:8080"]);
+    net.ip("s", "route add blackhole 10.9.1.1/32");
+    let name = ground.source().file_name().expect("a name").to_str().expect("UTF-8").to_owned();
+    let url = format!("http://10.9.9.1:8080/{name}");
+    let done = run(net.inside("c", &ground.get_named(&[url], &["--json"]))).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("tried over other links"), "{}", done.notes());
+}
+
 /// Bytes that have come over an interface.
 fn bytes_via(event: &serde_json::Value, device: &str) -> u64 {
     let rows = event["paths"].as_array().into_iter().flatten();

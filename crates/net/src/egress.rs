@@ -325,6 +325,17 @@ pub fn usable_egresses(peer: IpAddr) -> io::Result<Vec<Egress>> {
     Ok(egresses)
 }
 
+/// The same without the end by which the kernel sends to `peer` where nothing is said.
+///
+/// # Errors
+/// As for [`usable_egresses`].
+pub fn other_egresses(peer: IpAddr) -> io::Result<Vec<Egress>> {
+    let own = lookup(peer.to_canonical(), None, None).ok().and_then(|route| route.source);
+    let mut all = usable_egresses(peer)?;
+    all.retain(|egress| egress.address.is_none() || egress.address != own);
+    Ok(all)
+}
+
 /// RFC 3927 section 2.1, RFC 4291 section 2.5.6.
 fn is_link_local(ip: IpAddr) -> bool {
     match ip {

@@ -63,7 +63,7 @@ pub mod tun;
 pub mod udp;
 
 pub use clock::Clock;
-pub use egress::{Egress, usable_egresses};
+pub use egress::{Egress, other_egresses, usable_egresses};
 pub use interface::{Interface, interfaces};
 pub use limits::Limits;
 #[cfg(target_os = "linux")]

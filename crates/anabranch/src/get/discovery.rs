@@ -42,7 +42,6 @@ use super::history::History;
 use super::locators::{Locators, MetalinkOrigin};
 use super::origin::{Origin, host, origin};
 use super::request::Request;
-use super::server_status::{code, describe};
 use crate::error::ErrorKind;
 use crate::openpgp::Signatures;
 use crate::{Error, Result};
@@ -113,9 +112,11 @@ struct Discovery<'a> {
     /// What is said of mirrors once another one has answered: if none does, the error says it.
     unsaid: Vec<String>,
     history: &'a History,
-    vias: &'a [Egress],
+    vias: Vec<Egress>,
     /// The first of `vias` that has not failed.
     via: usize,
+    /// What could not be reached as the kernel sends it, where no local end was named.
+    elsewhere: Vec<(Probe, FetchError)>,
     /// When it was last told or polled.
     now: Time,
     start: Time,
@@ -192,16 +193,15 @@ pub(super) fn discover(
 ) -> Result<Discovered> {
     events.world.open_http()?;
     let now = events.world.now();
-    let any = [Egress::any()];
-    let vias = &request.via;
     let mut discovery = Discovery {
         commands: Vec::new(),
         notices: Vec::new(),
         warnings: Vec::new(),
         unsaid: Vec::new(),
         history: &request.history,
-        vias: if vias.is_empty() { &any } else { vias },
+        vias: if request.via.is_empty() { vec![Egress::any()] } else { request.via.clone() },
         via: 0,
+        elsewhere: Vec::new(),
         now,
         start: now,
         heard_at: now,
@@ -429,41 +429,6 @@ impl Discovery<'_> {
         }
         if self.told.len() > known {
             self.look_beside_others(kind);
-        }
-        Ok(())
-    }
-
-    fn failed(&mut self, probe: Probe, error: FetchError) -> Result<()> {
-        let asked = matches!(probe.kind, ProbeKind::Mirror(_) | ProbeKind::List) && probe.by.is_none();
-        if asked
-            && !matches!(error, FetchError::NotFound(_))
-            && probe.via + 1 < self.vias.len()
-            && self.now < self.end
-        {
-            // Perhaps only this local end does not lead there.
-            self.put(Probe { via: probe.via + 1, begun: None, body: Vec::new(), ..probe });
-            return Ok(());
-        }
-        let Some((probe, error)) = self.later(probe, error) else { return Ok(()) };
-        match probe.kind {
-            ProbeKind::Mirror(number) => {
-                let url = &self.urls[number];
-                let why = describe(&error, self.is_named(url));
-                self.unsaid.push(format!("{}: {error}", host(url)));
-                self.troubles.push((code(&error), format!("{}: {why}", host(url))));
-            }
-            ProbeKind::List if self.urls.is_empty() => {
-                let why = describe(&error, self.is_named(&probe.url));
-                return Err(code(&error).error(format!("{}: {why}", probe.url)));
-            }
-            ProbeKind::Leaves
-                if matches!(error, FetchError::Refused(_))
-                    && probe.what == (RequestKind::Document { max: EARLY_LEAVES_MAX }) =>
-            {
-                self.long_leaves.push((probe.url, probe.by));
-            }
-            // What may lie beside a file mostly does not.
-            ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line | ProbeKind::Signature => {}
         }
         Ok(())
     }

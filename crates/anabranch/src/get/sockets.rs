@@ -261,6 +261,10 @@ impl World for Sockets {
         Ok(named.iter().filter(|via| via.address().is_none_or(is_same)).cloned().collect())
     }
 
+    fn other_ends(&self, peer: IpAddr) -> Vec<Egress> {
+        net::other_egresses(peer).unwrap_or_default()
+    }
+
     fn is_up(&self, via: &Egress) -> bool {
         *via == Egress::any()
             || net::interfaces().map_or(true, |interfaces| is_there(&interfaces, via.address(), via))

@@ -105,6 +105,9 @@ pub(super) trait World {
     /// The local ends to use towards `peer`: those that were `named`, else all that lead there.
     fn local_ends(&self, named: &[Egress], peer: IpAddr) -> io::Result<Vec<Egress>>;
 
+    /// The local ends that lead to `peer`, but for the one by which the kernel sends by itself.
+    fn other_ends(&self, peer: IpAddr) -> Vec<Egress>;
+
     /// Whether a local end exists, on an interface that is up.
     fn is_up(&self, via: &Egress) -> bool;
 

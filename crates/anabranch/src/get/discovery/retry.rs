@@ -1,15 +1,92 @@
-//! Servers that cannot answer now: they are asked again while nobody else has answered.
+//! Servers that do not answer: they are asked from the next local end, and those that cannot answer now are
+//! asked again while nobody else has answered.
 
 use algo::{Span, Time};
-use anabranch_http::client::FetchError;
+use anabranch_http::client::{FetchError, RequestKind};
 use mirror::range_scheduler::{RETRY_MAX, RETRY_MIN, backoff};
+use net::Egress;
 
-use super::{BESIDE_FOR, Discovery, Probe};
+use super::{BESIDE_FOR, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind};
 use crate::Result;
 use crate::get::origin::host;
-use crate::get::server_status::pause;
+use crate::get::routes::host_of;
+use crate::get::server_status::{code, describe, pause};
+use crate::get::world::World;
 
 impl Discovery<'_> {
+    /// A probe has failed: it is sent from the next local end, or later, or has failed for good.
+    pub(super) fn failed(&mut self, probe: Probe, error: FetchError) -> Result<()> {
+        let asked = matches!(probe.kind, ProbeKind::Mirror(_) | ProbeKind::List) && probe.by.is_none();
+        if asked
+            && !matches!(error, FetchError::NotFound(_))
+            && probe.via + 1 < self.vias.len()
+            && self.now < self.end
+        {
+            // Perhaps only this local end does not lead there.
+            self.put(Probe { via: probe.via + 1, begun: None, body: Vec::new(), ..probe });
+            return Ok(());
+        }
+        let is_unbound = self.vias.first() == Some(&Egress::any());
+        if asked && is_unbound && matches!(error, FetchError::Unreachable(_)) && self.now < self.end {
+            self.elsewhere.push((probe, error));
+            return Ok(());
+        }
+        self.fails_here(probe, error)
+    }
+
+    /// What could not be reached as the kernel sends it is tried from the other local ends: the link of the
+    /// default route may be dead. True while a name is being looked up.
+    pub(super) fn look_elsewhere(&mut self, world: &mut dyn World) -> Result<bool> {
+        for (probe, error) in std::mem::take(&mut self.elsewhere) {
+            let is_proxied = world.is_proxied(probe.url.as_str());
+            let addresses = match world.resolve(host_of(&probe.url)) {
+                _ if is_proxied => Vec::new(),
+                Some(addresses) => addresses.unwrap_or_default(),
+                None => {
+                    self.elsewhere.push((probe, error));
+                    continue;
+                }
+            };
+            for end in addresses.iter().flat_map(|address| world.other_ends(address.ip())) {
+                if !self.vias.contains(&end) {
+                    self.vias.push(end);
+                }
+            }
+            if probe.via + 1 < self.vias.len() {
+                self.notices.push(format!("{}: {error}: tried over other links", host(&probe.url)));
+                self.failed(probe, error)?;
+            } else {
+                self.fails_here(probe, error)?;
+            }
+        }
+        Ok(!self.elsewhere.is_empty())
+    }
+
+    fn fails_here(&mut self, probe: Probe, error: FetchError) -> Result<()> {
+        let Some((probe, error)) = self.later(probe, error) else { return Ok(()) };
+        match probe.kind {
+            ProbeKind::Mirror(number) => {
+                let url = &self.urls[number];
+                let why = describe(&error, self.is_named(url));
+                self.unsaid.push(format!("{}: {error}", host(url)));
+                self.troubles.push((code(&error), format!("{}: {why}", host(url))));
+            }
+            ProbeKind::List if self.urls.is_empty() => {
+                let why = describe(&error, self.is_named(&probe.url));
+                return Err(code(&error).error(format!("{}: {why}", probe.url)));
+            }
+            ProbeKind::Leaves
+                if matches!(error, FetchError::Refused(_))
+                    && probe.what == (RequestKind::Document { max: EARLY_LEAVES_MAX }) =>
+            {
+                self.long_leaves.push((probe.url, probe.by));
+            }
+            // What may lie beside a file mostly does not.
+            ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line | ProbeKind::Signature => {}
+        }
+        Ok(())
+    }
+
     /// Keeps a probe to be asked again if its server has only said that it cannot answer now, and nobody
     /// else has said what the file is; gives it back if that is of no use.
     pub(super) fn later(&mut self, mut probe: Probe, error: FetchError) -> Option<(Probe, FetchError)> {

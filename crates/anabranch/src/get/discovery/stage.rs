@@ -18,7 +18,8 @@ const REPORT_AFTER: Span = Span::from_secs(2);
 impl Stage for Discovery<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
         self.now = cx.now();
-        let until = self.turn();
+        let is_looking = self.look_elsewhere(cx.world)?;
+        let until = self.turn().map(|until| if is_looking { until.or(Some(self.end)) } else { until });
         if self.has_answer() {
             self.notices.append(&mut self.unsaid);
         }

@@ -446,6 +446,11 @@ impl World for SimWorld {
         Ok(up.map(|(via, _)| via.clone()).collect())
     }
 
+    /// What is sent without a local end reaches everybody there.
+    fn other_ends(&self, _: IpAddr) -> Vec<Egress> {
+        Vec::new()
+    }
+
     fn is_up(&self, via: &Egress) -> bool {
         self.links.iter().position(|link| link == via).is_none_or(|link| self.up[link])
     }
