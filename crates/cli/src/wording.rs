@@ -21,6 +21,7 @@ const NAMES: &[(&str, &str)] = &[
     ("`to_file`", "--output"),
     ("`user`", "--user"),
     ("`via`", "--via"),
+    ("or `read` it in order", "or say -o - for standard output"),
     ("repeat the request", "run the same command again"),
     ("the same request", "the same command"),
 ];

@@ -106,6 +106,28 @@ fn a_directory_of_a_server_is_said_to_be_one() {
     let url = site.url().replace(PATH, "/album/");
     get(dir.path(), &[&url, "-o", "there"]).expect(0);
     assert_eq!(names(&dir.path().join("there")), ["one", "two"]);
+    // What ends in a slash is made.
+    get(dir.path(), &[&url, "-o", "music/new/"]).expect(0);
+    let own = names(&dir.path().join("music/new"));
+    assert_eq!(names(&dir.path().join("music/new").join(&own[0])), ["one", "two"]);
+}
+
+/// As /dev/stdout does: to replace the link would help nobody, and harm others.
+#[test]
+fn a_link_to_a_pipe_or_a_device_is_not_replaced() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let site = Site::good(&noise(LENGTH));
+    let link = dir.path().join("out");
+    std::os::unix::fs::symlink("/dev/null", &link).expect("a link");
+    for more in [&[][..], &["--force"]] {
+        let done = get(dir.path(), &[&[site.url().as_str(), "-o", "out"], more].concat()).expect(6);
+        assert!(
+            done.err.contains("leads to a pipe or a device") && done.err.contains("say -o -"),
+            "{}",
+            done.err
+        );
+        assert!(link.symlink_metadata().expect("it is there").is_symlink());
+    }
 }
 
 #[test]

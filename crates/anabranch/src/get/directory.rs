@@ -45,7 +45,7 @@ pub(super) fn get(
     names.offer("the Metalink", name(&base));
     let id = ContentId::of(metalink.files.iter().map(|f| f.name.as_str()).collect::<String>().as_bytes());
     let path = names.path(request, true, &id, events.observer)?;
-    let directory = Arc::new(Directory::create(&path)?);
+    let directory = Arc::new(request.output.directory(&path)?);
     let files = metalink.files.len();
     let sum = Totals { files, ..Totals::default() };
     let mut download = DirectoryDownload { request, base, beside, by, directory, sum };

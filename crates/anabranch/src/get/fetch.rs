@@ -30,7 +30,7 @@ use crate::error::ErrorKind;
 use crate::event::{Event, Observer};
 use crate::filenames::lossy;
 use crate::host_port::HostPort;
-use crate::target::{Directory, FinalCheck, RootCheck};
+use crate::target::{FinalCheck, RootCheck};
 use crate::{Error, Report, Result, VouchedBy};
 
 /// What comes before a content's name where it can be fetched by that.
@@ -219,7 +219,7 @@ fn collection(
     let collection = Collection::parse(&manifest).map_err(|e| {
         Error::system(format!("the URI says it is a directory, but its content is no manifest: {e}"))
     })?;
-    let root = Rc::new(Directory::create(path)?);
+    let root = Rc::new(request.output.directory(path)?);
     if root.is_empty() {
         // Of what an earlier run left each file is looked at when its turn comes.
         let total = collection.entries().iter().map(|entry| entry.id.length).fold(0, u64::saturating_add);

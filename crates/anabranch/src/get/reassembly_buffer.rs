@@ -131,8 +131,9 @@ impl ReassemblyBuffer {
         let mut state = self.shared.lock();
         if blocks.start < state.next {
             return Err(Error::corrupt(
-                "a mirror has sent wrong bytes, and some of them have been handed over already: without a \
-                 hash that is only seen when mirrors are compared; name a Metalink, or fetch into a file",
+                "a mirror has sent wrong bytes, and some of them have been handed over already: without \
+                 hashes of its parts that is only seen when mirrors are compared; name a Metalink, or fetch \
+                 into a file",
             ));
         }
         let before = state.bytes();

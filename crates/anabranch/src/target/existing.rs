@@ -48,6 +48,13 @@ pub(super) fn is_there_already(
     if !entry.file && !entry.link {
         return Err(Error::target(format!("{} is not a regular file: choose another `to_file`", show(path))));
     }
+    if entry.link && std::fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        // As /dev/stdout. To replace the link would help nobody.
+        return Err(Error::target(format!(
+            "{} leads to a pipe or a device: name a file with `to_file`, or `read` it in order",
+            show(path)
+        )));
+    }
     let Demands { proof, signed, .. } = demands;
     let is_known = proof.is_something() || signed.is_some();
     if entry.file && entry.length == id.length && is_known && !place.is_anew() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use mmtp::ContentId;
 
-use super::dest_path::{DestPath, failure};
+use super::dest_path::{DestPath, Directory, failure};
 use crate::filenames;
 use crate::{Error, Result};
 
@@ -59,6 +59,20 @@ impl Output {
     /// # Errors
     /// [`Error::Target`] if it cannot be made or opened.
     pub(crate) fn place(&self, path: &Path) -> Result<DestPath> {
+        self.make_outer()?;
+        DestPath::of(path)
+    }
+
+    /// The same for a directory, one of [`directory_path`](Self::directory_path).
+    ///
+    /// # Errors
+    /// [`Error::Target`] if it cannot be made or opened.
+    pub(crate) fn directory(&self, path: &Path) -> Result<Directory> {
+        self.make_outer()?;
+        Directory::create(path)
+    }
+
+    fn make_outer(&self) -> Result<()> {
         let directory = match self {
             Self::Inside(directory) => Some(directory),
             Self::Either(directory) if ends_in_slash(directory) => Some(directory),
@@ -67,7 +81,7 @@ impl Output {
         if let Some(directory) = directory {
             std::fs::create_dir_all(directory).map_err(|e| failure("make the directory", directory, &e))?;
         }
-        DestPath::of(path)
+        Ok(())
     }
 
     fn path(&self, is_directory: bool, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
@@ -114,6 +128,8 @@ mod tests {
         let new = dir.path().join("new/er/");
         assert!(either(&dir.path().join("none")).place(&dir.path().join("none/f")).is_err(), "no slash");
         assert!(either(&new).place(&new.join("f")).is_ok() && new.is_dir());
+        let new = dir.path().join("newer/");
+        assert!(either(&new).directory(&new.join("album")).is_ok() && new.join("album").is_dir());
         let to_dir = |output: &Path| either(output).directory_path(Some(b"album"), &id);
         assert_eq!(to_dir(dir.path()).expect("a name"), dir.path());
         assert_eq!(to_dir(Path::new("none/")).expect("a name"), Path::new("none/album"));

@@ -49,8 +49,9 @@ pub struct RoleArgs<S> {
 
 impl<S: About + 'static> Args for RoleArgs<S> {
     fn augment_args(command: Command) -> Command {
-        let command = command.about(S::ABOUT).long_about(S::LONG).after_help(S::EXAMPLES);
-        Common::augment_args(command).args(S::KEYS.iter().map(arg::<S>))
+        let command = Common::augment_args(command).args(S::KEYS.iter().map(arg::<S>));
+        // Behind the options, for theirs say what they are.
+        command.about(S::ABOUT).long_about(S::LONG).after_help(S::EXAMPLES)
     }
 
     fn augment_args_for_update(command: Command) -> Command {

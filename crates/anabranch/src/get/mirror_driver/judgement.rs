@@ -166,11 +166,16 @@ impl MirrorDriver {
 
     /// The error if mirrors differ and nothing tells who is right.
     pub(super) fn conflict(&self, mirrors: &[MirrorId], block: u64, why: &str) -> Error {
+        let who = format!("{} have different bytes ({})", self.names(mirrors), place_of(block));
+        if !self.kept {
+            return Error::corrupt(format!(
+                "{who}, and a hash of the whole tells too late which are right where they are handed over as \
+                 they come: name one of them, or a Metalink, or fetch into a file"
+            ));
+        }
         Error::corrupt(format!(
-            "{} have different bytes ({}), and {why} which are right: name one of them, or give `checksum` \
-             or a Metalink; what had arrived is removed, for nobody can tell which of it is right",
-            self.names(mirrors),
-            place_of(block)
+            "{who}, and {why} which are right: name one of them, or give `checksum` or a Metalink; what had \
+             arrived is removed, for nobody can tell which of it is right"
         ))
     }
 
