@@ -63,19 +63,28 @@ pub fn service_signals(reloads: bool) -> Outcome<ServiceSignals> {
     Ok(ServiceSignals { wake, stop, hangup })
 }
 
-/// Lets the signals set `flag`, and write a byte into a `stream`.
+/// Lets the signals set `flag`, and write a byte into a `stream`; but those that are ignored.
 fn catch(
     signals: &[i32],
     flag: &Arc<AtomicBool>,
     stream: impl Fn() -> io::Result<UnixStream>,
 ) -> io::Result<()> {
-    for &signal in signals {
+    for &signal in signals.iter().filter(|signal| !is_ignored(**signal)) {
         let status = i32::from(Code::Interrupted as u8);
         signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(flag))?;
         signal_hook::flag::register(signal, Arc::clone(flag))?;
         signal_hook::low_level::pipe::register(signal, stream()?)?;
     }
     Ok(())
+}
+
+/// Whether whoever started this process wants a signal ignored: `nohup` the end of the terminal, a shell
+/// Ctrl-C for what is in its background (POSIX.1-2017, section 2.11). False where /proc does not tell.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
 }
 
 fn uncaught(error: io::Error) -> Failure {

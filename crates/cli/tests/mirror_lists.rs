@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use anabranch_http::client::METADATA_BYTES;
@@ -62,6 +63,26 @@ fn a_leaf_list_that_trickles_does_not_delay_the_start() {
     ground.assert_arrived();
     assert!(done.notes().contains("comes too slowly"), "{}", done.out);
     assert!(took_s < 15, "it took {took_s} s");
+}
+
+/// A path of mmTP begins a block and never answers: the mirror brings that one too.
+#[test]
+fn a_dead_source_keeps_no_block_from_a_mirror_with_a_leaf_list() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let from = nobody.local_addr().expect("an address").to_string();
+    for length in [100_000, 2_000_000] {
+        let ground = Ground::new(length);
+        let list = leaf_list(&ground.content);
+        let site = with_list(&ground.content, move || Reply::new(200, &list));
+        let id = ContentId::of(&ground.content);
+        let uri = format!("anabranch:{id}?len={length}&name=f.bin");
+        let args = ["--from", &from, "--json", "--timeout", "20"];
+        let done = run(ground.get_named(&[uri, site.url()], &args)).expect(0);
+        ground.assert_arrived();
+        assert!(done.bytes_from(site.address) >= length as u64 - 16_384, "{}", done.out);
+        let elapsed_s = done.summary()["last"]["elapsed_s"].as_f64().expect("a number");
+        assert!(elapsed_s < 10.0, "{elapsed_s} s");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod common;
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::ffi::OsStrExt as _;
+use std::process::Command;
 use std::time::Duration;
 
 use assert_cmd::assert::OutputAssertExt as _;
@@ -317,4 +318,31 @@ fn what_cannot_be_served_is_said() {
     assert!(fail(&[path, "--listen", "192.0.2.1:5"], 1).contains("no such address"));
     assert!(fail(&["/nonexistent", "--listen", "127.0.0.1:0"], 2).contains("/nonexistent"));
     assert!(fail(&["/dev/null", "--listen", "127.0.0.1:0"], 2).contains("neither"));
+}
+
+/// `nohup anabranch serve …` goes on when the terminal is gone.
+#[test]
+fn a_signal_that_was_ignored_from_the_start_stays_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, noise(40_000)).expect("a file");
+    let program = anabranch().get_program().to_owned();
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(program).arg("serve").arg(&path);
+    let server = Server::run({
+        command.args(["--json", "--no-cache", "--listen", "127.0.0.1:0"]);
+        command
+    });
+    let status = || fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let ignored = |mask: &str| {
+        let status = status();
+        let mask = status.lines().find_map(|line| line.strip_prefix(mask)).expect("a mask").trim().to_owned();
+        u64::from_str_radix(&mask, 16).expect("hexadecimal") & 1 != 0
+    };
+    assert!(ignored("SigIgn:") && !ignored("SigCgt:"), "{}", status());
+    // Without, the end of the terminal ends it in order.
+    let server = Server::start(&path);
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask").trim();
+    assert!(u64::from_str_radix(caught, 16).expect("hexadecimal") & 1 != 0, "{status}");
 }

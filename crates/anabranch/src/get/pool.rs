@@ -46,7 +46,8 @@ impl Pool for SubscriberPool<'_> {
 
     fn idle(&self) -> u64 {
         // The paths will take their part of what nobody has been asked for.
-        let idle = u128::from(self.subscriber.blocks_unrequested(self.download));
+        let stranded = self.subscriber.blocks_stranded(self.download);
+        let idle = u128::from(self.subscriber.blocks_unrequested(self.download) + stranded);
         let (mine, all) = (u128::from(self.rate_bytes), u128::from(self.rate_bytes + self.paths_bytes));
         if idle == 0 || all == 0 { idle as u64 } else { (idle * mine / all).max(1) as u64 }
     }

@@ -72,6 +72,11 @@ impl Server {
         }
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Serves `path` on a free port of loopback.
     pub(crate) fn start(path: &Path) -> Self {
         Self::start_at(path, "127.0.0.1:0", &[])

@@ -17,7 +17,7 @@ use crate::tree::{ChainingValue, Outboard};
 impl Subscriber {
     /// Reserves up to `blocks` consecutive blocks of a content for `source`, which delivers `rate_bytes` a
     /// second: unrequested ones, or when none are left those that the path which would take longest has not
-    /// asked for yet.
+    /// asked for yet, or while no path answers one that a path has begun.
     /// `None` if there are none, or if too many blocks wait to be verified.
     pub fn reserve(
         &mut self,
@@ -46,10 +46,14 @@ impl Subscriber {
         }
         let reserved = match state.reserve(blocks) {
             Some(reserved) => reserved,
-            None => {
-                let slowest = self.slowest(None, source, rate_bytes, Span::from_secs(1), Some(download))?;
-                self.downloads.get_mut(download)?.reserve_assigned(slowest.path, slowest.share, blocks)?
-            }
+            None => match self.slowest(None, source, rate_bytes, Span::from_secs(1), Some(download)) {
+                Some(slowest) => {
+                    let state = self.downloads.get_mut(download)?;
+                    state.reserve_assigned(slowest.path, slowest.share, blocks)?
+                }
+                None if self.answers() => return None,
+                None => self.downloads.get_mut(download)?.reserve_stranded()?,
+            },
         };
         let state = self.downloads.get_mut(download)?;
         for block in reserved.clone().filter(|g| *g == reserved.start || g.is_multiple_of(SEGMENT_BLOCKS)) {
@@ -104,6 +108,19 @@ impl Subscriber {
     #[must_use]
     pub fn blocks_unrequested(&self, download: DownloadId) -> u64 {
         self.downloads.get(download).map_or(0, Download::blocks_unrequested)
+    }
+
+    /// Blocks of a content that paths have begun while none of them answers: nobody may bring the rest.
+    #[must_use]
+    pub fn blocks_stranded(&self, download: DownloadId) -> u64 {
+        match self.answers() {
+            true => 0,
+            false => self.downloads.get(download).map_or(0, Download::blocks_stranded),
+        }
+    }
+
+    fn answers(&self) -> bool {
+        self.paths.iter().any(|path| path.state == PathState::Open)
     }
 
     /// Whether so many blocks wait for the hashes that prove them that no more are taken.

@@ -69,6 +69,26 @@ impl Download {
         Some(taken.start..end)
     }
 
+    /// Reserves the first block that a path has begun, and that is not here whole. What has come of it is
+    /// dropped.
+    pub(in crate::subscriber) fn reserve_stranded(&mut self) -> Option<Range<u64>> {
+        let block = self.stranded().next()?;
+        self.take_open(block)?;
+        self.reserved.insert_new(block..block + 1);
+        Some(block..block + 1)
+    }
+
+    pub(in crate::subscriber) fn blocks_stranded(&self) -> u64 {
+        self.stranded().count() as u64
+    }
+
+    fn stranded(&self) -> impl Iterator<Item = u64> {
+        let below = self.open.range(..self.horizon);
+        let partly =
+            below.filter(|(block, open)| open.have.count_ones() < self.id.chunks_in_block(**block, open.cut));
+        partly.map(|(block, _)| *block)
+    }
+
     /// Makes those of `blocks` that are reserved unrequested again.
     pub(in crate::subscriber) fn release(&mut self, blocks: Range<u64>) {
         while let Some(part) = self.reserved.take(blocks.clone(), u64::MAX) {
