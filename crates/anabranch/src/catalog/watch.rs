@@ -1,9 +1,9 @@
 //! Whether a file is still the one that was hashed.
 //!
-//! Another length says that it is not. Where only times or the inode are new, its bytes may be the same, for
-//! `touch`, `chmod`, `ln` and copying it anew do just that. So it is hashed again, by one thread for all
-//! files, and meanwhile whoever asks is told to come again. What had other bytes once stays refused: a file
-//! that is being written all the time would be hashed all the time.
+//! Another inode, length or time of modification says that it is not. Where only the time of the last change
+//! of its inode is new, its bytes are most likely the same, for `chmod` and `ln` do just that; but whoever
+//! sets the time of modification back does it, too. So it is hashed again, by one thread for all files, and
+//! meanwhile whoever asks is told to come again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -108,8 +108,8 @@ impl Rechecks {
         if doubt.same == Some(now) {
             return Ok(());
         }
-        let is_alike = now.length == file.identity.length;
-        if !(is_alike && doubt.other.is_none() && is_there(file.path, &now)) {
+        let is_alike = FileIdentity { changed: file.identity.changed, ..now } == *file.identity;
+        if !(is_alike && doubt.other != Some(now) && is_there(file.path, &now)) {
             state.tell(file);
             return Err(ReadError::Changed);
         }
