@@ -69,7 +69,8 @@ fn catch(
     flag: &Arc<AtomicBool>,
     stream: impl Fn() -> io::Result<UnixStream>,
 ) -> io::Result<()> {
-    for &signal in signals.iter().filter(|signal| !is_ignored(**signal)) {
+    let ignored = ignored_signals();
+    for &signal in signals.iter().filter(|signal| ignored >> (**signal - 1) & 1 == 0) {
         let status = i32::from(Code::Interrupted as u8);
         signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(flag))?;
         signal_hook::flag::register(signal, Arc::clone(flag))?;
@@ -78,13 +79,14 @@ fn catch(
     Ok(())
 }
 
-/// Whether whoever started this process wants a signal ignored: `nohup` the end of the terminal, a shell
-/// Ctrl-C for what is in its background (POSIX.1-2017, section 2.11). False where /proc does not tell.
-fn is_ignored(signal: i32) -> bool {
+/// The signals that whoever started this process wants ignored, a bit for each from SIGHUP on: `nohup` the
+/// end of the terminal, a shell Ctrl-C for what is in its background (POSIX.1-2017, section 2.11). None where
+/// /proc does not tell.
+fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask >> (signal - 1) & 1 != 0)
+    mask.unwrap_or_default()
 }
 
 fn uncaught(error: io::Error) -> Failure {

@@ -11,7 +11,7 @@ use mmtp::id::SEGMENT_BLOCKS;
 
 use super::RangeScheduler;
 use super::api::{MirrorId, Pool, State};
-use super::connection::{BLOCK, Connection, FetchRole};
+use super::connection::{BLOCK, Connection, Fetch, FetchRole};
 use super::limits::{FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, TRIAL_BLOCKS};
 use crate::fetch_id::{ConnectionId, FetchId};
 
@@ -61,14 +61,17 @@ impl RangeScheduler {
     pub(super) fn shorten(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &self.connections[p];
         let Some(rate) = connection.throughput.rate().filter(|_| pool.compares()) else { return };
+        let owned = connection.fetch.as_ref().filter(|fetch| fetch.role == FetchRole::Owner);
+        let Some(blocks) = owned.map(Fetch::blocks) else { return };
+        let keeps = Rate::from_bytes(rate).bytes_in(REQUEST_SPAN) / BLOCK + 1;
+        if blocks.end - blocks.start <= 2 * keeps.max(TRIAL_BLOCKS) {
+            return;
+        }
         let is_outrun = self.connections.iter().any(|other| {
             let theirs = other.throughput.rate().filter(|_| other.state == State::Open);
             other.mirror != connection.mirror && theirs.is_some_and(|theirs| theirs / SLOWER > rate)
         });
-        let keeps = Rate::from_bytes(rate).bytes_in(REQUEST_SPAN) / BLOCK + 1;
-        let Some(fetch) = self.connections[p].fetch.as_mut().filter(|_| is_outrun) else { return };
-        let blocks = fetch.blocks();
-        if fetch.role == FetchRole::Owner && blocks.end - blocks.start > 2 * keeps.max(TRIAL_BLOCKS) {
+        if let Some(fetch) = self.connections[p].fetch.as_mut().filter(|_| is_outrun) {
             fetch.keep = blocks.start + keeps;
             pool.release(fetch.keep..blocks.end);
         }

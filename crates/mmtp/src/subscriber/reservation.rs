@@ -51,7 +51,7 @@ impl Subscriber {
                     let state = self.downloads.get_mut(download)?;
                     state.reserve_assigned(slowest.path, slowest.share, blocks)?
                 }
-                None if self.answers() => return None,
+                None if self.has_open_path() => return None,
                 None => self.downloads.get_mut(download)?.reserve_stranded()?,
             },
         };
@@ -113,13 +113,13 @@ impl Subscriber {
     /// Blocks of a content that paths have begun while none of them answers: nobody may bring the rest.
     #[must_use]
     pub fn blocks_stranded(&self, download: DownloadId) -> u64 {
-        match self.answers() {
+        match self.has_open_path() {
             true => 0,
             false => self.downloads.get(download).map_or(0, Download::blocks_stranded),
         }
     }
 
-    fn answers(&self) -> bool {
+    fn has_open_path(&self) -> bool {
         self.paths.iter().any(|path| path.state == PathState::Open)
     }
 
