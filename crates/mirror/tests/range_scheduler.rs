@@ -214,7 +214,6 @@ fn a_server_without_ranges_is_the_last_resort() {
     assert!(outcome.complete.is_some());
 }
 
-/// Asks one server for 4 MiB until a minute is over; when it was asked, and how it stands then.
 /// Its answer brings the beginning, the others bring the end, and nothing is asked of two.
 #[test]
 fn a_server_without_ranges_brings_the_beginning_of_a_long_file() {
@@ -255,6 +254,7 @@ fn what_a_server_without_ranges_brings_is_verified_as_all_is() {
     }
 }
 
+/// Asks one server for 4 MiB until a minute is over; when it was asked, and how it stands then.
 fn always(ranges: bool, answer: impl Fn(u64) -> Vec<Input<'static>>) -> (Vec<Time>, ConnectionReport) {
     let length = 4 << 20;
     let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
@@ -519,5 +519,23 @@ fn a_pause_of_a_server_without_ranges_costs_little_more_than_the_pause() {
             println!("{what}");
             assert!(outcome.file == content && took <= ideal * 21 / 20, "{what}");
         }
+    }
+}
+
+/// A server without ranges that broke off is not asked again because the other mirror pauses just then.
+#[test]
+fn what_broke_off_is_not_asked_again_in_a_pause_of_the_other() {
+    for from_ms in [500, 800, 900, 1_000] {
+        let breaks = Link { ranges: false, breaks_at: Some(20_000_000), ..Link::new(1, mbit(160), 20) };
+        let mut other = Link::new(0, mbit(160), 20);
+        let from = Time::ZERO + Span::from_millis(from_ms);
+        other.silent = vec![from..from + Span::from_millis(1_500)];
+        let outcome = count(60_000_000, &[other, breaks]);
+        assert!(outcome.complete.is_some());
+        let counters = outcome.connections.iter().map(|connection| connection.counters);
+        let counters: Vec<_> = counters.collect();
+        println!("{from_ms} ms: {counters:?}");
+        assert!(counters[0].stalls > 0, "{from_ms} ms: the pause counts as a stall");
+        assert_eq!(counters[1].fetches, 1, "{from_ms} ms");
     }
 }

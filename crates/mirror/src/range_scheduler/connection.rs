@@ -290,6 +290,12 @@ impl Connection {
         (self.blocked_until, self.trial, self.state) = (blocked_until, true, state);
     }
 
+    /// Whether its last request failed or stalled, and the one before did not: it is tried again within
+    /// seconds. One that asked to be left alone may take minutes.
+    pub(super) fn has_failed_once(&self) -> bool {
+        self.consecutive_failures == 1 && self.state != State::Busy
+    }
+
     /// A request was answered to its end.
     pub(super) fn on_success(&mut self) {
         (self.trial, self.consecutive_failures) = (false, 0);

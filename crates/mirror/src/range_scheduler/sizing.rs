@@ -24,9 +24,11 @@ const GAPS_A_RANGE_WANTED: u64 = 100;
 const SLOWER: u64 = 4;
 
 /// Whether a connection can be asked for ranges of what is missing. One whose mirror may bring nothing, for
-/// another one is tried alone, cannot.
-fn brings_ranges(connection: &Connection, pool: &dyn Pool) -> bool {
-    connection.ranges && connection.is_usable() && !connection.trial && pool.may_bring(connection.mirror)
+/// another one is tried alone, cannot. One that has to prove itself cannot either, except `or_soon` after its
+/// first failure.
+fn brings_ranges(connection: &Connection, pool: &dyn Pool, or_soon: bool) -> bool {
+    let proven = !connection.trial || or_soon && connection.has_failed_once();
+    connection.ranges && connection.is_usable() && proven && pool.may_bring(connection.mirror)
 }
 
 impl RangeScheduler {
@@ -85,7 +87,7 @@ impl RangeScheduler {
             return;
         }
         self.without_ranges(self.connections[p].mirror);
-        if self.connections.iter().any(|connection| brings_ranges(connection, pool)) {
+        if self.connections.iter().any(|connection| brings_ranges(connection, pool, false)) {
             self.cancel(p, pool);
             return;
         }
@@ -103,11 +105,14 @@ impl RangeScheduler {
         }
     }
 
-    /// A server without ranges is asked for everything, if no other connection can be used.
+    /// A server without ranges is asked for everything, if no other connection can be used. Where it broke
+    /// off itself, asking again brings again what is here: then one that has stalled once is waited for.
     fn assign_whole_file(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
+        let again = self.connections[p].counters.failures > 0;
         let others = self.connections.iter().enumerate().any(|(q, connection)| {
             let whole = connection.fetch.as_ref().is_some_and(|fetch| fetch.role == FetchRole::WholeFile);
-            q != p && (whole || connection.is_streaming() || brings_ranges(connection, pool))
+            let ranges = brings_ranges(connection, pool, again);
+            q != p && (whole || connection.is_streaming() || ranges)
         });
         if !others && pool.idle_for(self.connections[p].mirror) > 0 {
             self.ask(now, p, 0..self.blocks(), FetchRole::WholeFile);

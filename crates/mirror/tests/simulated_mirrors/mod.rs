@@ -58,6 +58,8 @@ pub(crate) struct Link {
     /// Of 100 requests so many end in some misfortune, before `good_from`.
     pub(crate) misfortunes: u64,
     pub(crate) good_from: Time,
+    /// Its answers break off at this byte.
+    pub(crate) breaks_at: Option<u64>,
 }
 
 impl Link {
@@ -73,6 +75,7 @@ impl Link {
             wrong: 0..0,
             misfortunes: 0,
             good_from: Time::ZERO,
+            breaks_at: None,
         }
     }
 
@@ -402,7 +405,7 @@ impl<'a> World<'a> {
                 let unlucky = self.now < line.link.good_from && self.luck.below(100) < line.link.misfortunes;
                 let somewhere = first_byte + self.luck.below(end_byte - first_byte);
                 let ending = match self.luck.below(16) {
-                    _ if !unlucky => Ending::Well,
+                    _ if !unlucky => line.link.breaks_at.map_or(Ending::Well, Ending::BreaksAt),
                     0..=4 => Ending::BreaksAt(somewhere),
                     5 => Ending::BreaksAt(first_byte),
                     6..=8 => Ending::HangsAt(somewhere),
