@@ -163,7 +163,7 @@ pub struct Get {
 
     /// Take no more than this, over all paths together: bytes a second (500k, 20M, 1.5Gi) or bits a second
     /// (100Mbit)
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, alias = "limit-rate", value_name = "RATE", value_parser = rate)]
     pub limit: Option<Rate>,
 
     /// Where to put it: a name for the file, or a directory to put it in, which is made if PATH ends in a

@@ -1,6 +1,6 @@
 //! `anabranch serve`: offers files and directories until Ctrl-C.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 
 use anabranch::serve::{Event, Offer, Stats};
@@ -12,7 +12,7 @@ use crate::exit::Outcome;
 use crate::hash_line;
 use crate::json::{self, End};
 use crate::signals::stop_on_signals;
-use crate::view::{Lines, say};
+use crate::view::{Lines, can_redraw, say};
 use crate::wording::with_options;
 
 /// Reports between two plain lines where there is no terminal.
@@ -115,7 +115,7 @@ impl View {
         Self {
             json: args.json,
             quiet: args.quiet,
-            terminal: io::stderr().is_terminal(),
+            terminal: can_redraw(),
             lines: Lines::default(),
             files: args.list_files,
             offers: 0,

@@ -10,10 +10,12 @@ use crate::exit::Failure;
 const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 
 /// Options of curl, wget and aria2 that people give to `get`, and what is said of them.
-const ELSEWHERE: [(&str, &str); 6] = [
+const ELSEWHERE: [(&str, &str); 8] = [
     ("-s", "-q is curl's -s; how many connections there are (aria2's -s) need not be said"),
     ("-c", "what has come is always gone on with"),
     ("-d", "a directory to put it into is -o DIR/"),
+    ("-P", "a directory to put it into is -o DIR/"),
+    ("-i", "a list of the mirrors of one file is read with `get - < LIST`"),
     ("-j", "how many files come at once need not be said"),
     ("--retry", "it is tried again until nothing has come for --timeout"),
     ("--max-time", "--timeout is for how long nothing may come"),
@@ -96,6 +98,9 @@ mod tests {
         let wanted = "unexpected argument '--retry' found; it is tried again until nothing has come for \
                       --timeout (see anabranch get --help)";
         assert_eq!(said, wanted);
+        assert!(Cli::try_parse_from("anabranch get http://h/f --limit-rate 1M".split(' ')).is_ok(), "curl's");
+        let said = message("anabranch get -i list");
+        assert!(said.contains("'-i' found; a list of the mirrors"), "{said}");
         let said = message("anabranch get -f http://h/f");
         assert!(
             said.ends_with("; mirrors stand alone, without --from, and curl's -f is not needed"),

@@ -40,6 +40,13 @@ pub fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Whether standard error is a terminal that lines can be redrawn on: one that calls itself dumb (the shell of
+/// an editor, for example) shows control sequences as text.
+#[must_use]
+pub fn can_redraw() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
 /// How to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -60,7 +67,7 @@ impl Mode {
         match (json, quiet) {
             (true, _) => Self::Json,
             (_, true) => Self::Quiet,
-            _ if std::io::stderr().is_terminal() => Self::Live,
+            _ if can_redraw() => Self::Live,
             _ => Self::Plain,
         }
     }

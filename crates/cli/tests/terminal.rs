@@ -128,6 +128,23 @@ fn what_is_served() {
     assert!(said.contains("\\x1b]0;t\\x07"), "{said}");
 }
 
+/// A terminal that cannot move its cursor gets lines, no control sequences.
+#[test]
+fn what_a_dumb_terminal_gets() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let slow = Site::slow(&noise(300_000), 200_000);
+    let shown = |term: &str| {
+        let line = format!("{} get {} --force", env!("CARGO_BIN_EXE_anabranch"), slow.url());
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).current_dir(dir.path()).stdin(Stdio::null());
+        let done = command.env("TERM", term).env("XDG_CACHE_HOME", "/dev/null").output().expect("script(1)");
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).expect("UTF-8").replace("\r\n", "\n")
+    };
+    assert!(shown("xterm").contains('\x1b'), "it is a terminal");
+    assert_clean(&shown("dumb"));
+}
+
 /// What `serve` says on standard error until it says how to fetch.
 fn until_it_listens(mut command: Command) -> String {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a source");

@@ -1,6 +1,6 @@
 //! `anabranch kernel watch`: connections and their subflows, live.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::AsFd as _;
@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::metrics;
 use crate::exit::{Failure, Outcome};
 use crate::signals::stop_signals;
-use crate::view::{Lines, plural, rate};
+use crate::view::{Lines, can_redraw, plural, rate};
 
 /// More often than this the snapshots cost more than they show.
 const INTERVAL_MIN: Span = Span::from_millis(50);
@@ -125,7 +125,7 @@ pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) 
     let mut output = match (args.json, args.once) {
         (true, _) => Output::Json,
         (false, true) => Output::Text,
-        _ if io::stderr().is_terminal() => Output::Live(Box::default()),
+        _ if can_redraw() => Output::Live(Box::default()),
         _ if args.prometheus.is_some() => Output::Nothing,
         _ => Output::Text,
     };

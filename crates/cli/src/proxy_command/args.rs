@@ -17,7 +17,7 @@ use super::role_args::{About, RoleArgs};
         the programs want to go.",
     after_help = "Examples:\n  \
         anabranch proxy server\n  \
-        anabranch proxy pair --name laptop > laptop.pair\n  \
+        (umask 077; anabranch proxy pair --name laptop > laptop.pair)\n  \
         anabranch proxy client --server proxy.example --pair-file laptop.pair\n  \
         curl -x socks5h://127.0.0.1:1080 https://example.org/",
     subcommand_required = true,
@@ -78,7 +78,7 @@ impl About for config::Client {
         server. It is let in at once, also if the server runs. To take a client off, delete its lines in \
         proxy-clients.toml.",
     after_help = "Examples:\n  \
-        anabranch proxy pair --name laptop > laptop.pair\n  \
+        (umask 077; anabranch proxy pair --name laptop > laptop.pair)\n  \
         ssh proxy.example anabranch proxy pair --name $(hostname) > server.pair"
 )]
 pub struct Pair {
