@@ -539,3 +539,29 @@ fn what_broke_off_is_not_asked_again_in_a_pause_of_the_other() {
         assert_eq!(counters[1].fetches, 1, "{from_ms} ms");
     }
 }
+
+/// However fast a mirror was that fell silent for good, the one that is left goes on at its own pace.
+#[test]
+fn the_share_of_a_dead_mirror_goes_to_the_others() {
+    let content = content(40_000_000);
+    for check in [leaves(&content), pieces(&content)] {
+        for pipelines in [true, false] {
+            let mut dead = Link::new(0, mbit(8_000), 1);
+            let from = Time::ZERO + Span::from_millis(12);
+            dead.silent = vec![from..from + Span::from_secs(10_000)];
+            let alive = Link { pipelines, ..Link::new(1, mbit(32), 40) };
+            let outcome = fetch(&content, check.clone(), &[dead, alive], 3);
+            let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+            let counters: Vec<_> = outcome.connections.iter().map(|connection| connection.counters).collect();
+            println!("{took} ms, {counters:?}");
+            assert!(
+                (1_000_000..30_000_000).contains(&counters[0].bytes),
+                "it brought something: {counters:?}"
+            );
+            // What is left comes from the other one, which needs a round trip a request if it does not pipeline.
+            let ideal = counters[1].bytes * 1_000 / mbit(32);
+            assert!(took < ideal * 6 / 5 + 1_000, "{took} ms of {ideal}");
+            assert!(counters[1].fetches < 60, "{counters:?}");
+        }
+    }
+}

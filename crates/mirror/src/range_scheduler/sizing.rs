@@ -119,6 +119,12 @@ impl RangeScheduler {
         }
     }
 
+    /// The connections that share what is left. One that failed gets a trial and no more, so it leaves its
+    /// share to the others: however fast it was, it may never come back.
+    fn sharing(&self) -> impl Iterator<Item = &Connection> {
+        self.connections.iter().filter(|connection| connection.is_usable() && !connection.trial)
+    }
+
     /// Blocks to ask connection `p` for besides those it has; none if it has its share.
     pub(super) fn request_size(&self, p: ConnectionId, pool: &dyn Pool) -> u64 {
         let connection = &self.connections[p];
@@ -130,16 +136,10 @@ impl RangeScheduler {
         // A slow mirror that is busy with a long range compares nothing meanwhile.
         let floor = if pool.compares() { TRIAL_BLOCKS } else { SEGMENT_BLOCKS };
         let (Some(rate), Some(pace)) = (connection.throughput.rate(), connection.throughput.pace()) else {
-            let usable =
-                self.connections.iter().filter(|connection| connection.is_usable()).count().max(1) as u64;
-            return FIRST_BLOCKS.min((all / usable / 2).max(TRIAL_BLOCKS));
+            let sharing = self.sharing().count().max(1) as u64;
+            return FIRST_BLOCKS.min((all / sharing / 2).max(TRIAL_BLOCKS));
         };
-        let rates: u64 = self
-            .connections
-            .iter()
-            .filter(|connection| connection.is_usable())
-            .filter_map(|connection| connection.throughput.rate())
-            .sum();
+        let rates: u64 = self.sharing().filter_map(|connection| connection.throughput.rate()).sum();
         let fair = |blocks: u64| {
             let part = u128::from(blocks) * u128::from(rate) / u128::from(rates.max(rate));
             u64::try_from(part).unwrap_or(u64::MAX)

@@ -45,10 +45,13 @@ impl RangeScheduler {
 
     /// Prolongs what the answer of a server without ranges is to bring; whether it goes on.
     pub(super) fn prolong_stream(&mut self, p: ConnectionId, pool: &mut dyn Pool) -> bool {
-        let connection = &self.connections[p];
-        let Some(fetch) = connection.fetch.as_ref().filter(|_| connection.is_streaming()) else {
+        if !self.connections[p].is_streaming() {
             return false;
-        };
+        }
+        // It has brought what it was to keep. After a pause that is the trial.
+        self.connections[p].on_success();
+        let connection = &self.connections[p];
+        let Some(fetch) = &connection.fetch else { return false };
         // What came at once with the end of what it kept has been delivered already.
         let next = fetch.keep.max(fetch.at / BLOCK);
         let (mirror, size) = (connection.mirror, self.request_size(p, pool).max(1));
