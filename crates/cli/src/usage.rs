@@ -10,9 +10,15 @@ use crate::exit::Failure;
 const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 
 /// Options of curl, wget and aria2 that people give to `get`, and what is said of them.
-const ELSEWHERE: [(&str, &str); 8] = [
+const ELSEWHERE: [(&str, &str); 14] = [
     ("-s", "-q is curl's -s; how many connections there are (aria2's -s) need not be said"),
     ("-c", "what has come is always gone on with"),
+    ("--continue", "what has come is always gone on with"),
+    ("--user-agent", "a field of the request is -H 'User-Agent: NAME'"),
+    ("-A", "a field of the request is -H 'User-Agent: NAME'"),
+    ("-b", "a field of the request is -H 'Cookie: NAME=VALUE'"),
+    ("--connect-timeout", "--timeout is for how long nothing may come, a connection too"),
+    ("--fail", "an HTTP error is never taken for the file"),
     ("-d", "a directory to put it into is -o DIR/"),
     ("-P", "a directory to put it into is -o DIR/"),
     ("-i", "a list of the mirrors of one file is read with `get - < LIST`"),
@@ -99,6 +105,11 @@ mod tests {
                       --timeout (see anabranch get --help)";
         assert_eq!(said, wanted);
         assert!(Cli::try_parse_from("anabranch get http://h/f --limit-rate 1M".split(' ')).is_ok(), "curl's");
+        let said = message("anabranch get http://h/f --user-agent me");
+        assert!(
+            said.starts_with("unexpected argument '--user-agent' found; a field of the request"),
+            "{said}"
+        );
         let said = message("anabranch get -i list");
         assert!(said.contains("'-i' found; a list of the mirrors"), "{said}");
         let said = message("anabranch get -f http://h/f");

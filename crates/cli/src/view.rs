@@ -40,8 +40,8 @@ pub fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Whether standard error is a terminal that lines can be redrawn on: one that calls itself dumb (the shell of
-/// an editor, for example) shows control sequences as text.
+/// Whether standard error is a terminal that lines can be redrawn on: one that calls itself dumb (the shell
+/// of an editor, for example) shows control sequences as text.
 #[must_use]
 pub fn can_redraw() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")

@@ -165,6 +165,31 @@ fn a_part_that_is_not_gone_on_with_says_why_and_how_it_would_be() {
     assert!(resumed(&done) >= 1_000_000, "{}", done.out);
 }
 
+/// A server that gives no version: nothing tells that it still has the same, and nobody is told otherwise.
+#[test]
+fn what_has_no_version_is_gone_on_with_by_its_hash_only() {
+    let ground = Ground::new(6_000_000);
+    let site = Site::new(&ground.content, |_, reply| reply.without("etag").at(3_000_000));
+    let running = spawn(ground.get_named(&[site.url()], &[]));
+    wait_until(20, || part_bytes(&ground) > 1_000_000);
+    running.signal(Signal::SIGINT);
+    let done = running.end().expect(130);
+    let says = "gives neither ETag nor date, so the same command cannot go on with what arrived";
+    assert!(done.err.contains(says) && !done.err.contains("command resumes"), "{}", done.err);
+    let sum = checksum(&ground.content);
+    for more in [&[][..], &[sum.as_str()]] {
+        let err = run(ground.get_named(&[site.url()], more)).expect(6).err;
+        assert!(err.contains("from a server that gave neither ETag nor date"), "{err}");
+        assert!(err.contains("with --checksum from the beginning"), "{err}");
+    }
+    fs::remove_dir_all(ground.to()).expect("the part");
+    fs::create_dir(ground.to()).expect("a directory");
+    begin(&ground, &[site.url()], &[&sum]);
+    let done = run(ground.get_named(&[site.url()], &["--json", &sum])).expect(0);
+    ground.assert_arrived();
+    assert!(resumed(&done) >= 1_000_000, "{}", done.out);
+}
+
 #[test]
 fn begun_over_mmtp_and_finished_over_http() {
     let ground = Ground::new(6_000_000);

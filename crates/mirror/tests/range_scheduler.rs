@@ -558,7 +558,7 @@ fn the_share_of_a_dead_mirror_goes_to_the_others() {
                 (1_000_000..30_000_000).contains(&counters[0].bytes),
                 "it brought something: {counters:?}"
             );
-            // What is left comes from the other one, which needs a round trip a request if it does not pipeline.
+            // The other one brings what is left; it needs a round trip a request if it does not pipeline.
             let ideal = counters[1].bytes * 1_000 / mbit(32);
             assert!(took < ideal * 6 / 5 + 1_000, "{took} ms of {ideal}");
             assert!(counters[1].fetches < 60, "{counters:?}");

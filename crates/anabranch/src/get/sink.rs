@@ -11,6 +11,7 @@ use mmtp::tree::ChainingValue;
 use super::reassembly_buffer::{self, ReassemblyBuffer};
 use super::writer::Writer;
 use crate::filenames::{first_few, show};
+use crate::target::journal::NOTHING_CLUE;
 use crate::target::{Demands, DestPath, Target};
 use crate::{Error, Result};
 
@@ -60,6 +61,8 @@ pub(super) struct Sink {
     total_bytes: u64,
     done_bytes: u64,
     resumed_bytes: u64,
+    /// The next transfer of the content cannot tell that it is the same.
+    forgets: bool,
 }
 
 enum SinkEntry {
@@ -85,6 +88,7 @@ impl Sink {
             dissent: Vec::new(),
             done_bytes: 0,
             resumed_bytes: 0,
+            forgets: false,
         }
     }
 
@@ -122,6 +126,7 @@ impl Sink {
                     continue;
                 }
             };
+            self.forgets = wanted.aliases.contains(&NOTHING_CLUE);
             let (target, there) =
                 Target::open(path, id, &wanted.aliases, wanted.demands, self.force, &mut |bytes| {
                     checking(id.length, bytes)
@@ -394,6 +399,10 @@ impl Sink {
     pub(super) fn interrupted(&self) -> &'static str {
         match self.reading() {
             Some(_) => reassembly_buffer::INTERRUPTED,
+            None if self.forgets => {
+                "interrupted; the server gives neither ETag nor date, so the same request cannot go on with \
+                 what arrived: it would with `checksum` from the beginning"
+            }
             None => "interrupted; what arrived is kept, and the same request resumes",
         }
     }

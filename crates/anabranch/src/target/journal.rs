@@ -43,6 +43,9 @@ pub const URL_CLUES_MAX: usize = 4;
 /// The clue that a transfer knew some hash of the content.
 pub const HASH_CLUE: [u8; 32] = *b"why:hash\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
+/// The clue that a transfer knew nothing by which the content could be recognised: no hash, no version.
+pub const NOTHING_CLUE: [u8; 32] = *b"why:nothing\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
 const MAGIC: [u8; 8] = *b"anabrjnl";
 /// How a clue begins.
 const CLUE: &[u8] = b"why:";

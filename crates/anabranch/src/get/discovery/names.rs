@@ -7,7 +7,7 @@ use super::Discovery;
 use crate::Result;
 use crate::get::discovered_file::Mirror;
 use crate::secret::secret;
-use crate::target::journal::{ALIASES_MAX, HASH_CLUE, URL_CLUES_MAX, url_clue};
+use crate::target::journal::{ALIASES_MAX, HASH_CLUE, NOTHING_CLUE, URL_CLUES_MAX, url_clue};
 
 /// What a name is made of. Two transfers that have one of these in common fetch the same content.
 pub(super) enum Evidence<'a> {
@@ -47,6 +47,7 @@ impl Discovery<'_> {
                     "the server gives neither ETag nor date: if this is interrupted, it cannot resume"
                         .to_owned(),
                 );
+                clues.push(NOTHING_CLUE);
                 Ok((secret()?, clues))
             }
         }
