@@ -330,8 +330,8 @@ fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
             "is of another content of the same length, for its hash is another, or of another kind: "
         }
         _ if recorded.contains(&journal::NOTHING_CLUE) => {
-            "was begun without any hash, from a server that gave neither ETag nor date, so nothing tells that \
-             it still has the same: with `checksum` from the beginning it would be gone on with, "
+            "was begun without any hash, from a server that gave neither ETag nor date, so nothing tells \
+             that it still has the same: with `checksum` from the beginning it would be gone on with, "
         }
         _ if is_same_url => {
             "is of an earlier version of what that URL has, for its ETag or date is another now: "
