@@ -123,6 +123,8 @@ class Ours:
         self.binary, self.is_plain = binary, is_plain
         #: More words for the client.
         self.more = []
+        #: How much it says, and where that goes.
+        self.how, self.log = "--quiet", lambda site, part: site.path(f"{part}.log")
         self.name = "anabranch, plain" if is_plain else "anabranch, TLS"
 
     def start(self, site, port):
@@ -130,9 +132,9 @@ class Ours:
         os.makedirs(state)
         env = {"STATE_DIRECTORY": state}
         middle = MIDDLE_PORTS + port
-        server = [self.binary, "proxy", "server", "--quiet", "--listen", f"0.0.0.0:{middle}"]
+        server = [self.binary, "proxy", "server", self.how, "--listen", f"0.0.0.0:{middle}"]
         server += [word for network in site.networks for word in ("--allow", network)]
-        client = [self.binary, "proxy", "client", "--quiet", "--server", f"{site.middle}:{middle}",
+        client = [self.binary, "proxy", "client", self.how, "--server", f"{site.middle}:{middle}",
                   "--socks", f"127.0.0.1:{port}", *self.more]
         if self.is_plain:
             server += ["--plain"] + [word for network in site.networks for word in ("--from", network)]
@@ -144,9 +146,9 @@ class Ours:
                                stderr=subprocess.DEVNULL)
             client += ["--pair-file", pair]
         running = Running(f"127.0.0.1:{port}")
-        running.add("server", site.far.start(server, site.path("server.log"), env))
+        running.add("server", site.far.start(server, self.log(site, "server"), env))
         time.sleep(0.3)
-        running.add("client", site.near.start(client, site.path("client.log"), env))
+        running.add("client", site.near.start(client, self.log(site, "client"), env))
         return running
 
 

@@ -9,6 +9,9 @@ kept and ask for a little now and then; some are new each time; some bring or ta
 (crates/proxy/examples/load.rs). Meanwhile one link after the other is taken away, for 2 to 20 s: its interface goes down, or
 it swallows all packets and says nothing; now and then both swallow all for 5 s.
 
+With `--logs DIR` both ends' reports are kept there, each event and failure with its time; and where nothing moves on a connection
+for 10 s, what both kernels say of their connections at that time.
+
 It has passed if no byte was wrong, no request failed, both processes still run, and their memory at the end is what it was after
 the first sixth. Ends with 1 otherwise. Root, Linux with MPTCP; Python's standard library.
 """
@@ -21,6 +24,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 
@@ -40,6 +44,8 @@ PARTS = {
 #: Memory may be so much more at the end: allocators keep what was needed once.
 GROWTH_MAX, GROWTH_BYTES = 1.15, 4_000_000
 SAMPLE_S = 5
+#: With --logs: what stands still for so long is looked at, once in so long.
+STALL_S, LOOK_AGAIN_S = 10, 15
 
 
 class Path:
@@ -78,19 +84,63 @@ class Path:
         self.quietly("nft", "delete", "table", "inet", f"mute_{self.device}")
 
 
-def flap(paths, random, until, log):
+class Logs:
+    """A directory of what was said, and when; or none."""
+
+    def __init__(self, directory, bed):
+        self.directory, self.bed, self.looked, self.looks, self.lock = directory, bed, -LOOK_AGAIN_S, 0, threading.Lock()
+        self.began = time.monotonic()
+        if directory:
+            os.makedirs(directory, exist_ok=True)
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def say(self, name, text):
+        if self.directory:
+            with self.lock, open(self.path(name), "a", encoding="utf-8") as out:
+                out.write(f"{time.monotonic() - self.began:9.3f} {text.rstrip()}\n")
+
+    def follow(self, name):
+        """A pipe to write into: each line is kept with its time, and one that tells of a stall is looked into."""
+        reader, writer = os.pipe()
+
+        def work():
+            with open(reader, encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    self.say(name, line)
+                    if "nothing has moved" in line or "timed out" in line:
+                        self.look()
+        threading.Thread(target=work, daemon=True).start()
+        return writer
+
+    def look(self):
+        with self.lock:
+            if time.monotonic() - self.looked < LOOK_AGAIN_S:
+                return
+            self.looked, self.looks = time.monotonic(), self.looks + 1
+        for side, host in (("client", self.bed.near), ("server", self.bed.far)):
+            for what in ("ss -tinmO", "ss -MinO", "ip mptcp endpoint", "ip mptcp limits", "ip route show table all", "nstat -asz"):
+                said = subprocess.run(host.command(what.split()), check=False, capture_output=True, text=True).stdout
+                self.say(f"stall-{self.looks}-{side}", f"# {what}\n{said}")
+
+
+def flap(paths, random, until, log, logs):
     """Something goes wrong: yields how long, then is over."""
     kind = random.choice(["down", "mute", "down", "mute", "both"])
     span = 5 if kind == "both" else random.uniform(2, 20)
     span = max(min(span, until - time.monotonic() - 10), 0)
     chosen = paths if kind == "both" else [random.choice(paths)]
     log.append(kind)
-    print(json.dumps({"event": kind, "links": [path.device for path in chosen], "seconds": round(span, 1)}), flush=True)
+    said = json.dumps({"event": kind, "links": [path.device for path in chosen], "seconds": round(span, 1)})
+    print(said, flush=True)
+    logs.say("events", said)
     for path in chosen:
         path.down() if kind == "down" else path.mute()
     yield span
     for path in chosen:
         path.up() if kind == "down" else path.speak()
+    logs.say("events", "over")
 
 
 def main():
@@ -100,6 +150,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--plain", action="store_true", help="without TLS")
     parser.add_argument("--bin", help="the anabranch binary (default: cargo build --release)")
+    parser.add_argument("--logs", help="a directory for logs of a run that fails")
     parser.add_argument("--load", help="the example `load` (default: cargo build --release)")
     options = parser.parse_args()
     if not testbed.IS_ROOT:
@@ -117,6 +168,10 @@ def soak(options, bed, luck, scratch):
     bed.origin_host.start([options.load, "origin", f"listen=0.0.0.0:{proxy.ORIGIN_PORT}"], os.path.join(scratch, "origin.log"))
     ours = proxies.Ours(options.bin, options.plain)
     ours.more = ["--via", "p0", "--via", "p1"]
+    logs = Logs(options.logs, bed)
+    if logs.directory:
+        ours.log = lambda _site, part: f"/dev/fd/{logs.follow(part)}"
+        ours.how = "--json"
     running = ours.start(bed.site, proxy.PROXY_PORT)
     if not proxies.wait_port(bed.near, running.address):
         sys.exit("the proxy does not listen")
@@ -126,7 +181,9 @@ def soak(options, bed, luck, scratch):
         words = [options.load, "get", f"to={bed.origin}", f"via={running.address}", f"workers={workers}",
                  f"seconds={options.seconds}"]
         words += [key if value is True else f"{key}={value}" for key, value in how.items()]
-        loads[name] = subprocess.Popen(bed.near.command(words), stdout=subprocess.PIPE, text=True)
+        words += [f"stall={STALL_S}"] if logs.directory else []
+        said = logs.follow("load-" + name.replace(", ", "-")) if logs.directory else None
+        loads[name] = subprocess.Popen(bed.near.command(words), stdout=subprocess.PIPE, stderr=said, text=True)
     paths, events, samples = [Path(bed, device) for device in ("p0", "p1")], [], []
     began = time.monotonic()
     until = began + options.seconds
@@ -136,7 +193,7 @@ def soak(options, bed, luck, scratch):
         if now >= turns:
             span = next(step, None) if step else None
             if span is None:
-                step = None if step else flap(paths, luck, until, events)
+                step = None if step else flap(paths, luck, until, events, logs)
                 span = next(step) if step else luck.uniform(5, 15)
             turns = now + span
         if now >= sampled:

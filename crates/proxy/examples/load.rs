@@ -14,9 +14,14 @@
 //! * `mptcp`: connects by MPTCP.
 //! * `pause=MS`: each worker rests so long between requests.
 //! * `idle`: workers hold their connections after their first request, and end with their input.
+//! * `stall=S`: says on standard error when nothing has moved on a connection for S seconds, and when it does
+//!   again.
 //!
 //! A body of identity I has at its place P the byte at place (P + 7,919 I) of a fixed noise of 1,000,003
 //! bytes, so that whatever is lost, doubled, swapped or of another connection differs.
+
+#[path = "load/http.rs"]
+mod http;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -26,6 +31,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use algo::{Span, Time};
+use http::Http;
 use net::Clock;
 use proxy::socket::{Listener, SocketOptions, connect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -71,78 +77,6 @@ fn wrong(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// A connection, and what was read of it beyond the last head.
-struct Http {
-    stream: TcpStream,
-    rest: Vec<u8>,
-}
-
-impl Http {
-    fn new(stream: TcpStream) -> Self {
-        Self { stream, rest: Vec::new() }
-    }
-
-    /// The next head, without its end; none where the connection ends before it.
-    async fn head(&mut self) -> io::Result<Option<String>> {
-        loop {
-            if let Some(end) = self.rest.windows(4).position(|four| four == b"\r\n\r\n") {
-                let head = String::from_utf8_lossy(&self.rest[..end]).into_owned();
-                self.rest.drain(..end + 4);
-                return Ok(Some(head));
-            }
-            if self.rest.len() > HEAD_BYTES_MAX {
-                return Err(wrong("a head without an end"));
-            }
-            // Little: connections that wait are many.
-            let mut piece = [0; 2_048];
-            match self.stream.read(&mut piece).await? {
-                0 if self.rest.is_empty() => return Ok(None),
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                n => self.rest.extend_from_slice(&piece[..n]),
-            }
-        }
-    }
-
-    /// Reads a body and compares it.
-    async fn body(&mut self, noise: &Noise, identity: u64, bytes: u64) -> io::Result<()> {
-        let same = |place: u64, piece: &[u8]| match noise.at(identity, place, piece.len()) == piece {
-            true => Ok(()),
-            false => Err(wrong(format!("CORRUPT: body {identity} within {} of {place}", piece.len()))),
-        };
-        let first = self.rest.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
-        same(0, &self.rest[..first])?;
-        self.rest.drain(..first);
-        self.rest.shrink_to_fit();
-        let mut place = first as u64;
-        let mut buffer = vec![0; PIECE_BYTES.min((bytes - place) as usize)];
-        while place < bytes {
-            let most = buffer.len().min((bytes - place) as usize);
-            let n = self.stream.read(&mut buffer[..most]).await?;
-            if n == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            same(place, &buffer[..n])?;
-            place += n as u64;
-        }
-        Ok(())
-    }
-
-    /// Writes a head, and a body with it.
-    async fn write(&mut self, head: &str, noise: &Noise, identity: u64, bytes: u64) -> io::Result<()> {
-        let first = bytes.min(16 * 1024);
-        let mut piece = head.as_bytes().to_vec();
-        piece.extend_from_slice(noise.at(identity, 0, first as usize));
-        self.stream.write_all(&piece).await?;
-        let mut place = first;
-        while place < bytes {
-            let n = (bytes - place).min(PIECE_BYTES as u64);
-            self.stream.write_all(noise.at(identity, place, n as usize)).await?;
-            place += n;
-        }
-        Ok(())
-    }
-}
-
 /// `GET /ID/BYTES HTTP/1.1`: whether the body is the request's, the identity, its length.
 fn parse_request(head: &str) -> Option<(bool, u64, u64)> {
     let mut words = head.split(' ');
@@ -157,7 +91,7 @@ fn parse_request(head: &str) -> Option<(bool, u64, u64)> {
 
 async fn answer(stream: TcpStream, noise: Arc<Noise>) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut http = Http::new(stream);
+    let mut http = Http::new(stream, None);
     while let Some(head) = http.head().await? {
         let (is_up, identity, bytes) = parse_request(&head).ok_or_else(|| wrong(head))?;
         if is_up {
@@ -214,6 +148,7 @@ struct Plan {
     seconds: u64,
     warm: u64,
     pause: Duration,
+    stall: Option<Duration>,
 }
 
 /// An address whose last byte is moved by `by`.
@@ -249,7 +184,7 @@ impl Plan {
     async fn open(&self, number: u64) -> io::Result<Http> {
         let origin = self.origin(number);
         let Some(via) = self.via.get((number % self.via.len().max(1) as u64) as usize) else {
-            return Ok(Http::new(self.tcp(origin, number).await?));
+            return Ok(Http::new(self.tcp(origin, number).await?, self.stall));
         };
         let mut stream = self.tcp(*via, number).await?;
         stream.write_all(&[5, 1, 0]).await?;
@@ -263,7 +198,7 @@ impl Plan {
         let mut answer = [0; 10];
         stream.read_exact(&mut answer).await?;
         match answer[1] {
-            0 => Ok(Http::new(stream)),
+            0 => Ok(Http::new(stream, self.stall)),
             code => Err(io::Error::other(format!("SOCKS5 says {code}"))),
         }
     }
@@ -344,6 +279,10 @@ impl Run {
             let began = self.clock.now();
             let done = timeout(LIMIT, once).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             let is_done = done.is_ok();
+            if let (Err(e), Some(_)) = (&done, self.plan.stall) {
+                let port = kept.as_ref().map_or(0, |http| http.port);
+                eprintln!("port {port}: request {identity} of {bytes} bytes failed: {e}");
+            }
             // On a connection that is kept its opening does not count.
             let from = done.as_ref().map_or(began, |asked| began.max(*asked));
             self.note(from, bytes, done.map(drop));
@@ -485,6 +424,7 @@ async fn main() -> io::Result<()> {
                 seconds: args.get("seconds", 0),
                 warm: args.get("warm", 0),
                 pause: Duration::from_millis(args.get("pause", 0)),
+                stall: args.has("stall").then(|| Duration::from_secs(args.get("stall", 10))),
             };
             load(plan).await;
             Ok(())
