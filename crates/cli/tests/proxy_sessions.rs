@@ -144,3 +144,19 @@ fn connections_outlive_both_links_and_go_on_as_soon_as_one_is_back() {
     assert!(since(clock) < Span::from_secs(2), "{:?}", since(clock));
     traffic.into_iter().for_each(Traffic::end);
 }
+
+/// For a connection whose SYNs are lost the kernel leaves MPTCP after 3 s.
+#[test]
+fn trunks_that_begin_while_no_link_answers_take_both_when_they_are_back() {
+    let Some(mut bed) = Bed::without_client("proxy-begins") else { return };
+    bed.ip("rx", "mptcp limits set subflows 8");
+    LINKS.iter().for_each(|link| bed.silence(link));
+    bed.client(&["--via", "p0", "--via", "p1"]);
+    // The SYN that is sent again after 4 s is one without MPTCP.
+    sleep(Duration::from_millis(3_600));
+    LINKS.iter().for_each(|link| bed.restore(link));
+    let clock = net::Clock::start();
+    wait_until(15, || both_are_used(&bed));
+    println!("both are used {:?} after they are back", since(clock));
+    assert!(since(clock) < Span::from_secs(4), "{:?}", since(clock));
+}

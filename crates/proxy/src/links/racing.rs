@@ -2,19 +2,29 @@
 //!
 //! The links are tried one after the other, as Happy Eyeballs (RFC 8305) tries addresses; of the server's
 //! addresses, too, the first comes first.
+//!
+//! The kernel sends a lost SYN again, and from the third time on without MPTCP: after 3 s (Linux 6.12 and
+//! later, `net.mptcp.syn_retrans_before_tcp_fallback`). If a link comes back just then, the connection has
+//! one path for life, and the kernel may refuse MPTCP to all others for an hour
+//! (`net.mptcp.blackhole_timeout`). So each connection is given up before that, and another one is begun.
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use net::Egress;
+use net::mptcp_socket::tcp_socket_info;
 use tokio::time::timeout;
 
 use crate::happy_eyeballs;
 use crate::socket::{Connection, SocketOptions, connect};
+use crate::trunk::Transport;
 
-/// A connection to one address over one link may take so long.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A connection is given up after so long: before the kernel leaves MPTCP.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(2_500);
+/// Connections to one address over one link that are begun one after the other.
+const CONNECTIONS: u32 = 2;
 /// Attempts for one trunk at most.
 const ATTEMPTS_MAX: usize = 32;
 
@@ -53,10 +63,34 @@ async fn attempt(
     link: Option<String>,
     options: SocketOptions,
 ) -> Result<(Connection, SocketAddr), (SocketAddr, String)> {
-    let connecting = timeout(CONNECT_TIMEOUT, connect(address, &options)).await;
-    let connected = connecting.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let connected = begun_afresh(|| connect(address, &options)).await;
     connected.map(|connection| (connection, address)).map_err(|e| {
         let over = link.map_or_else(String::new, |link| format!(" over {link}"));
         (address, format!("no connection to the server{over}: {e}"))
     })
+}
+
+/// A connection, which is begun again when it takes too long. If the kernel has left MPTCP all the same, for
+/// an administrator can make it less patient, the last one is what counts.
+async fn begun_afresh<C>(connect: impl Fn() -> C) -> io::Result<Connection>
+where
+    C: Future<Output = io::Result<Connection>>,
+{
+    let mut last = Err(io::ErrorKind::TimedOut.into());
+    for _ in 0..CONNECTIONS {
+        match timeout(CONNECT_TIMEOUT, connect()).await {
+            Ok(Ok(connection)) if has_left_mptcp(&connection) => last = Ok(connection),
+            // One that was connected before is better than none.
+            Ok(Err(e)) => return last.or(Err(e)),
+            Ok(connected) => return connected,
+            Err(_) => {}
+        }
+    }
+    last
+}
+
+/// Whether it has one path since packets were lost.
+fn has_left_mptcp(connection: &Connection) -> bool {
+    let was_lost = || tcp_socket_info(connection.stream.as_fd()).is_ok_and(|tcp| tcp.total_retrans > 0);
+    connection.transport == Transport::Tcp && was_lost()
 }
