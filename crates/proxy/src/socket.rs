@@ -1,6 +1,7 @@
 //! Sockets for trunks: Multipath TCP (RFC 8684), or TCP where there is none, and why.
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd as _;
@@ -10,6 +11,7 @@ use net::Egress;
 use net::mptcp_socket::{SubflowInfo, mptcp_socket_info};
 use net::netlink::MptcpInfo;
 use nix::errno::Errno;
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -125,10 +127,37 @@ pub fn why_single_path(own: Transport, peer: Transport) -> Option<String> {
     }
 }
 
-/// Sets what every trunk has. No sizes of buffers: that would end their tuning, and with it the rate.
+/// What the kernel would let its own tuning take for what came and was not read (`net.ipv4.tcp_rmem`, of the
+/// network namespace).
+const RECEIVE_LIMITS: &str = "/proc/sys/net/ipv4/tcp_rmem";
+/// What any program may ask for.
+const RECEIVE_ALLOWED: &str = "/proc/sys/net/core/rmem_max";
+
+/// Has subflows that join later receive as much at once as the first ones came to by tuning.
+///
+/// The kernel tunes a connection's receive buffer by the most that it ever took in a round trip, and begins
+/// each subflow with 128 KiB. Once the first subflows are gone nothing exceeds that most, so those that
+/// joined stay as they began: a window of 80 kB for all (Linux 6.18). A fixed size is that of each subflow;
+/// the largest that tuning may reach takes nothing away. It needs CAP_NET_ADMIN, or an administrator who lets
+/// all have so much; else tuning goes on.
+fn widen(stream: &TcpStream) -> Option<()> {
+    let limits = fs::read_to_string(RECEIVE_LIMITS).ok()?;
+    let most: usize = limits.split_whitespace().nth(2)?.parse().ok()?;
+    // The kernel doubles what it is told.
+    let size = most / 2;
+    if setsockopt(stream, sockopt::RcvBufForce, &size).is_ok() {
+        return Some(());
+    }
+    let allowed: usize = fs::read_to_string(RECEIVE_ALLOWED).ok()?.trim().parse().ok()?;
+    // Less would be a limit for good.
+    (allowed >= size).then(|| setsockopt(stream, sockopt::RcvBuf, &size).ok()).flatten()
+}
+
+/// Sets what every trunk has. No size of the send buffer: that would end its tuning, and with it the rate.
 fn tune(stream: &TcpStream) -> io::Result<()> {
     let socket = socket2::SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
+    let _ = widen(stream);
     // An old kernel has no such option for MPTCP: then urgent bytes wait a little longer.
     let _ = socket.set_tcp_notsent_lowat(NOT_SENT_MAX);
     Ok(())

@@ -219,3 +219,19 @@ fn the_controller_and_the_address_are_those_that_were_named_or_it_is_an_error() 
     let foreign = Listener::bind(at("192.0.2.1:0"), &SocketOptions::default()).unwrap_err();
     assert_eq!(foreign.kind(), std::io::ErrorKind::AddrNotAvailable);
 }
+
+/// By tuning it would begin with little, and subflows that join later would stay at that.
+#[test]
+fn both_ends_may_receive_as_much_as_tuning_may_reach() {
+    let Some(hosts) = Hosts::new() else { return };
+    let runtime = runtime();
+    let listener = hosts.listen(runtime.handle(), "10.79.1.2:7000");
+    let near = hosts.connect(runtime.handle(), "10.79.1.2:7000", &SocketOptions::default()).unwrap();
+    let (far, _) = runtime.block_on(listener.accept()).unwrap();
+    let limits = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+    let most: usize = limits.split_whitespace().nth(2).unwrap().parse().unwrap();
+    for (end, connection) in [("client", &near), ("server", &far)] {
+        let size = socket2::SockRef::from(&connection.stream).recv_buffer_size().unwrap();
+        assert!(size >= most / 2, "the {end} has {size} of {most}");
+    }
+}
