@@ -166,6 +166,7 @@ impl Trunks {
             let pause = self.shared.tend(&mut tasks);
             tokio::select! {
                 () = self.shared.work.notified() => {}
+                () = self.shared.making.links.lames() => {}
                 () = sleep(pause) => {}
                 Some(_) = tasks.join_next() => {}
             }

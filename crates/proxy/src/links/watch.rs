@@ -53,6 +53,8 @@ struct Shared {
     book: Mutex<Option<Book>>,
     /// Wakes trunks that may have to end.
     news: Notify,
+    /// Wakes whoever keeps the trunks: one has lost a link for good.
+    lamed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -124,8 +126,8 @@ impl Links {
         let book = Book::open(&via, state_dir)?;
         let state = State { dead: vec![false; via.len()], spent: vec![false; via.len()], ..State::default() };
         let (state, session) = (Mutex::new(state), Mutex::default());
-        let (clock, news, book) = (Clock::start(), Notify::new(), Mutex::new(book));
-        let links = Self { shared: Arc::new(Shared { via, clock, state, session, book, news }) };
+        let (clock, news, lamed, book) = (Clock::start(), Notify::new(), Notify::new(), Mutex::new(book));
+        let links = Self { shared: Arc::new(Shared { via, clock, state, session, book, news, lamed }) };
         links.take_usage();
         Ok(links)
     }
@@ -419,10 +421,11 @@ impl Links {
     fn note_lame(&self, lame: &[(u64, usize)], is_told: &mut bool, reports: &Reports) {
         let mut state = self.lock();
         for (trunk, link) in lame {
-            if state.trunks.contains_key(trunk)
-                && state.lame.insert(*trunk)
-                && !std::mem::replace(is_told, true)
-            {
+            if !state.trunks.contains_key(trunk) || !state.lame.insert(*trunk) {
+                continue;
+            }
+            self.shared.lamed.notify_one();
+            if !std::mem::replace(is_told, true) {
                 let name = &self.shared.via[*link].name;
                 reports.put(Event::Notice(format!(
                     "connections to the server do not take {name} up again: new ones replace them. The limit \
@@ -430,6 +433,11 @@ impl Links {
                 )));
             }
         }
+    }
+
+    /// Waits until one more trunk has lost a link for good.
+    pub(crate) async fn lames(&self) {
+        self.shared.lamed.notified().await;
     }
 
     /// Takes a link away: the kernel closes its subflows, tells the server, and both send what was under way
