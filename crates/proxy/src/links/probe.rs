@@ -11,9 +11,9 @@ use tokio::time::{sleep, timeout};
 
 /// The second SYN of a probe leaves so long after the first: one packet may be lost.
 const PROBE_AGAIN: Duration = Duration::from_millis(100);
-/// And then another one as often as this, as long as the probe lasts, which is seconds where a full queue was
-/// measured. The kernel would send the first one again after 1 s and after 3: a link that comes back meanwhile
-/// would wait for that.
+/// And then another one as often as this, as long as the probe lasts, which is seconds where a full queue
+/// was measured. The kernel would send the first one again after 1 s and after 3: a link that comes back
+/// meanwhile would wait for that.
 const PROBE_EVERY: Duration = Duration::from_millis(300);
 
 /// When each SYN leaves.
