@@ -565,3 +565,29 @@ fn the_share_of_a_dead_mirror_goes_to_the_others() {
         }
     }
 }
+
+/// A mirror that was fast, and then trickles, keeps nothing that another one could bring.
+#[test]
+fn a_mirror_that_begins_to_trickle_is_left_behind() {
+    for length in [3_000_000, 30_000_000] {
+        let content = content(length);
+        for check in [leaves(&content), Check::Nothing] {
+            for (trickle, pipelines) in [(1, true), (20, true), (1, false), (20_000, true)] {
+                for order in [[0, 1], [1, 0]] {
+                    let mut links = order.map(|mirror| Link::new(mirror, mbit(1_000), 1));
+                    let bad = order.iter().position(|mirror| *mirror == 0).expect("it is there");
+                    (links[bad].trickle, links[bad].pipelines) = (Some(trickle), pipelines);
+                    let outcome = fetch(&content, check.clone(), &links, 3);
+                    let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+                    println!("{length} bytes, {trickle} B/s, pipelines {pipelines}, {order:?}: {took} ms");
+                    assert!(outcome.file == content);
+                    // What comparisons are waited for, and a while to find out.
+                    assert!(
+                        took < 5_000 + 4_000,
+                        "{length}, {trickle} B/s, {pipelines}, {order:?}: {took} ms"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -17,6 +17,7 @@ use mmtp::subscriber::{Event, Grouping, Input, Subscriber, Transmit};
 use super::event_loop::{Context, EventLoop};
 use super::groups::{GroupPolicy, Groups};
 use super::mirror_driver::{MirrorConfig, MirrorDriver, PoolEvent};
+use super::origin::host;
 use super::rate_meter::RateMeter;
 use super::request::Request;
 use super::sink::Sink;
@@ -87,7 +88,9 @@ impl ContentFetch {
         let algorithm = request.algorithm;
         let mut subscriber = Subscriber::new(&cx.world.secret()?);
         let groups = GroupPolicy::new(&request.groups)?;
-        for line in groups.strangers(sources) {
+        let named = |config: &MirrorConfig| config.mirrors.iter().map(|mirror| host(&mirror.url)).collect();
+        let mirrors_named: Vec<String> = mirrors.as_ref().map_or_else(Vec::new, named);
+        for line in groups.strangers(sources, &mirrors_named) {
             cx.observer
                 .notice(&format!("`groups`: line {line} names a source that this transfer does not have"));
         }

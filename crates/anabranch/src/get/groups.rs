@@ -87,13 +87,18 @@ impl GroupPolicy {
         }
     }
 
-    /// Lines whose source is none of these.
-    pub(super) fn strangers(&self, sources: &[(String, Vec<SocketAddr>)]) -> Vec<usize> {
+    /// Lines whose source is none of these and no mirror of these names. That of a mirror's address is known
+    /// only when it is connected, so a line that is an address is taken to be one of a mirror, if there are
+    /// any.
+    pub(super) fn strangers(&self, sources: &[(String, Vec<SocketAddr>)], mirrors: &[String]) -> Vec<usize> {
         let Self::File(lines) = self else { return Vec::new() };
         let known = |line: &Line| {
-            sources.iter().any(|(name, peers)| {
-                line.source.as_ref().is_none_or(|s| s == name) || peers.iter().any(|p| line.names(name, *p))
-            })
+            let Some(wanted) = &line.source else { return true };
+            let is_source = |(name, peers): &(String, Vec<SocketAddr>)| {
+                line.is_named(name) || peers.iter().any(|peer| *wanted == peer.to_string())
+            };
+            let is_mirror = |name: &String| line.is_named(name) || wanted.parse::<SocketAddr>().is_ok();
+            sources.iter().any(is_source) || mirrors.iter().any(is_mirror)
         };
         lines.iter().filter(|line| !known(line)).map(|line| line.number).collect()
     }
@@ -101,7 +106,13 @@ impl GroupPolicy {
 
 impl Line {
     fn names(&self, source: &str, peer: SocketAddr) -> bool {
-        self.source.as_ref().is_none_or(|name| name == source || *name == peer.to_string())
+        self.source.as_ref().is_none_or(|name| *name == peer.to_string()) || self.is_named(source)
+    }
+
+    /// Whether its source is called so. A mirror may be called without a port, as a line may.
+    fn is_named(&self, source: &str) -> bool {
+        let name = source.parse::<HostPort>().map_or_else(|_| source.to_owned(), |name| name.to_string());
+        self.source.as_ref() == Some(&name)
     }
 
     fn leads(&self, via: &Egress) -> bool {
@@ -175,7 +186,14 @@ mod tests {
         assert_eq!(of("[2001:db8::1]:5", "[2001:db8::1]:5", &lo), 3);
         assert_eq!(of("192.0.2.8:1", "192.0.2.8:1", &Egress::any()), 0);
         let sources = [("192.0.2.1:26227".to_owned(), vec![peer("192.0.2.1:26227")])];
-        assert_eq!(given.strangers(&sources), [4, 6]);
+        assert_eq!(given.strangers(&sources, &[]), [4, 6]);
+        // Of mirrors.
+        assert_eq!(of("mirror.example.net:9", "192.0.2.7:443", &lo), 2);
+        let given =
+            GroupPolicy::File(parse("* lo a\nh.example b\nh.example:80 c\n192.0.2.1:80 d\n").expect("sound"));
+        assert_eq!(given.of(7, "h.example", peer("192.0.2.9:443"), &address), 2, "without a port");
+        assert_eq!(given.strangers(&[], &["h.example".to_owned()]), [3]);
+        assert_eq!(given.strangers(&[], &["h.example:80".to_owned()]), [2]);
     }
 
     #[test]

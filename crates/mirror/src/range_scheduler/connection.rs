@@ -7,7 +7,7 @@ use algo::control::SubflowStats;
 use algo::{Rate, Span, Time};
 use mmtp::id::BLOCK_BYTES;
 
-use super::api::{ConnectionConfig, ConnectionReport, Counters, MirrorId, State};
+use super::api::{ConnectionConfig, ConnectionReport, Counters, MirrorId, Pool, State};
 use super::receive_window::ReceiveWindow;
 use super::throughput::Throughput;
 use crate::fetch_id::FetchId;
@@ -84,6 +84,12 @@ impl Fetch {
     pub(super) fn blocks(&self) -> Range<u64> {
         let first = if self.at >= self.end { self.keep } else { self.at / BLOCK };
         first.min(self.keep)..self.keep
+    }
+
+    /// Whether it owns a block that `mirror` could bring.
+    fn can_lose(&self, mirror: MirrorId, pool: &dyn Pool) -> bool {
+        let mut from_end = self.blocks().rev();
+        self.role == FetchRole::Owner && from_end.any(|block| pool.is_wanted_from(mirror, block))
     }
 
     /// Whether it keeps all that was asked for.
@@ -186,16 +192,15 @@ impl Connection {
         bytes
     }
 
-    /// The last range that it owns.
-    pub(super) fn tail(&self) -> Option<&Fetch> {
-        let owns = |fetch: &&Fetch| fetch.role == FetchRole::Owner && !fetch.blocks().is_empty();
-        self.fetch.iter().chain(&self.prefetch).rfind(owns)
+    /// The last range that it owns and of which `mirror` could bring something. Where mirrors are compared, a
+    /// range may be for this one alone.
+    pub(super) fn tail(&self, mirror: MirrorId, pool: &dyn Pool) -> Option<&Fetch> {
+        self.fetch.iter().chain(&self.prefetch).rfind(|fetch| fetch.can_lose(mirror, pool))
     }
 
     /// The same, to be changed.
-    pub(super) fn tail_mut(&mut self) -> Option<&mut Fetch> {
-        let owns = |fetch: &&mut Fetch| fetch.role == FetchRole::Owner && !fetch.blocks().is_empty();
-        self.fetch.iter_mut().chain(&mut self.prefetch).rfind(owns)
+    pub(super) fn tail_mut(&mut self, mirror: MirrorId, pool: &dyn Pool) -> Option<&mut Fetch> {
+        self.fetch.iter_mut().chain(&mut self.prefetch).rfind(|fetch| fetch.can_lose(mirror, pool))
     }
 
     /// How long before the end of an answer the next range is asked for.

@@ -34,7 +34,7 @@ impl RangeScheduler {
             self.probe(now, p, pool);
             return;
         };
-        for target in self.steal_targets(now, p, rate) {
+        for target in self.steal_targets(now, p, rate, pool) {
             if self.steal_tail(now, p, rate, &target, pool) || self.duplicate(now, p, rate, &target, pool) {
                 return;
             }
@@ -43,12 +43,14 @@ impl RangeScheduler {
 
     /// The other connections, the one that finishes last first. One without a measured rate is taken to be as
     /// fast as `rate`.
-    fn steal_targets(&self, now: Time, p: ConnectionId, rate: u64) -> Vec<StealTarget> {
+    fn steal_targets(&self, now: Time, p: ConnectionId, rate: u64, pool: &dyn Pool) -> Vec<StealTarget> {
+        let mirror = self.connections[p].mirror;
         let mut steal_targets: Vec<_> = (0..self.connections.len())
             .filter(|&q| q != p)
             .filter_map(|q| {
                 let connection = &self.connections[q];
-                let (_, fetch) = (connection.tail()?, connection.fetch.as_ref()?);
+                connection.tail(mirror, pool)?;
+                let fetch = connection.fetch.as_ref()?;
                 let theirs = if connection.trial { 0 } else { connection.throughput.rate().unwrap_or(rate) };
                 // Silence adds to what it needs.
                 let silent = now.since(fetch.last_rx);
@@ -70,7 +72,8 @@ impl RangeScheduler {
         pool: &mut dyn Pool,
     ) -> bool {
         let (me, other) = (&self.connections[p], &self.connections[target.connection]);
-        let Some(fetch) = other.tail() else { return false };
+        let mirror = me.mirror;
+        let Some(fetch) = other.tail(mirror, pool) else { return false };
         if target.rate == 0 || target.left <= me.lead() {
             return false;
         }
@@ -95,9 +98,10 @@ impl RangeScheduler {
         if !saves(split) {
             return false;
         }
-        let wanted = last_wanted(split..blocks.end, me.mirror, pool).filter(|wanted| saves(wanted.start));
+        let wanted = last_wanted(split..blocks.end, mirror, pool).filter(|wanted| saves(wanted.start));
         let Some(wanted) = wanted else { return false };
-        if let Some(fetch) = self.connections[target.connection].tail_mut() {
+        let tail = self.connections[target.connection].tail_mut(mirror, pool);
+        if let Some(fetch) = tail {
             fetch.keep = wanted.start;
         }
         // What this mirror has brought, and only others can compare.
@@ -127,21 +131,21 @@ impl RangeScheduler {
         if target.left <= here + here.over(8) + DUPLICATE_MARGIN {
             return false;
         }
-        self.request_duplicate(now, p, target.connection, blocks);
+        self.request_duplicate(now, p, target.connection, blocks, pool);
         true
     }
 
     /// Tries a connection that failed on a copy of the last blocks of a range that takes long.
     fn probe(&mut self, now: Time, p: ConnectionId, pool: &dyn Pool) {
         let mirror = self.connections[p].mirror;
-        let mut targets = self.steal_targets(now, p, u64::MAX);
+        let mut targets = self.steal_targets(now, p, u64::MAX, pool);
         targets.retain(|target| target.left >= TRIAL_AFTER);
         let found = targets.iter().find_map(|target| {
             let blocks = self.blocks_to_copy(target.connection, mirror, TRIAL_BLOCKS, pool)?;
             Some((target.connection, blocks))
         });
         if let Some((q, blocks)) = found {
-            self.request_duplicate(now, p, q, blocks);
+            self.request_duplicate(now, p, q, blocks, pool);
         }
     }
 
@@ -154,13 +158,23 @@ impl RangeScheduler {
         most: u64,
         pool: &dyn Pool,
     ) -> Option<Range<u64>> {
-        let blocks = self.connections[q].tail().filter(|fetch| !fetch.duplicated)?.blocks();
+        let tail = self.connections[q].tail(mirror, pool);
+        let blocks = tail.filter(|fetch| !fetch.duplicated)?.blocks();
         let from = blocks.start.max(blocks.end.saturating_sub(most));
         last_wanted(from..blocks.end, mirror, pool)
     }
 
-    fn request_duplicate(&mut self, now: Time, p: ConnectionId, q: ConnectionId, blocks: Range<u64>) {
-        let Some(fetch) = self.connections[q].tail_mut() else { return };
+    fn request_duplicate(
+        &mut self,
+        now: Time,
+        p: ConnectionId,
+        q: ConnectionId,
+        blocks: Range<u64>,
+        pool: &dyn Pool,
+    ) {
+        let mirror = self.connections[p].mirror;
+        let tail = self.connections[q].tail_mut(mirror, pool);
+        let Some(fetch) = tail else { return };
         fetch.duplicated = true;
         let of = fetch.id;
         self.ask(now, p, blocks, FetchRole::Duplicate(of));

@@ -60,6 +60,8 @@ pub(crate) struct Link {
     pub(crate) good_from: Time,
     /// Its answers break off at this byte.
     pub(crate) breaks_at: Option<u64>,
+    /// What does not begin at the first byte comes at this rate.
+    pub(crate) trickle: Option<u64>,
 }
 
 impl Link {
@@ -76,13 +78,19 @@ impl Link {
             misfortunes: 0,
             good_from: Time::ZERO,
             breaks_at: None,
+            trickle: None,
         }
     }
 
     /// When `bytes` bytes have passed that begin at `from`.
     fn arrival(&self, from: Time, bytes: u64) -> Time {
+        self.arrival_at(self.rate, from, bytes)
+    }
+
+    /// The same at another rate.
+    fn arrival_at(&self, rate: u64, from: Time, bytes: u64) -> Time {
         let mut at = from;
-        let mut need = Rate::from_bytes(self.rate).time_for(bytes);
+        let mut need = Rate::from_bytes(rate).time_for(bytes);
         for silence in &self.silent {
             if silence.end <= at {
                 continue;
@@ -114,6 +122,8 @@ struct FetchRecord {
     end: u64,
     head: bool,
     ending: Ending,
+    /// The rate at which it comes.
+    rate: u64,
     /// When the request has reached the server and an answer could be here.
     ready: Time,
     /// When the next thing happens to it; only of that whose turn it is.
@@ -419,7 +429,17 @@ impl<'a> World<'a> {
                 let ready = line.link.arrival(self.now + line.link.rtt.times(trips), 0);
                 let next = if line.asked.is_empty() { ready } else { Time::NEVER };
                 let (at, end) = (first_byte, end_byte);
-                line.asked.push_back(FetchRecord { id: fetch, at, end, head: false, ending, ready, next });
+                let rate = line.link.trickle.filter(|_| at > 0).unwrap_or(line.link.rate);
+                line.asked.push_back(FetchRecord {
+                    id: fetch,
+                    at,
+                    end,
+                    head: false,
+                    ending,
+                    rate,
+                    ready,
+                    next,
+                });
             }
             Command::Cancel { fetch } => {
                 let line = self.lines.iter_mut().find(|l| l.asked.iter().any(|a| a.id == fetch));
@@ -518,8 +538,8 @@ fn amount(asked: &FetchRecord) -> u64 {
         Ending::BreaksAt(at) | Ending::ShortAt(at) | Ending::HangsAt(at) => at.clamp(asked.at, asked.end),
         _ => asked.end,
     };
-    // Not whole blocks, so that these have to be put together.
-    (until - asked.at).min(CHUNK - 100)
+    // Not whole blocks, so that these have to be put together; what trickles comes once a second.
+    (until - asked.at).min(CHUNK - 100).min(asked.rate)
 }
 
 /// When the next thing happens.
@@ -528,7 +548,7 @@ fn step(link: &Link, now: Time, asked: &FetchRecord) -> Time {
     if bytes == 0 && matches!(asked.ending, Ending::HangsAt(_)) {
         Time::NEVER
     } else {
-        link.arrival(now, bytes)
+        link.arrival_at(asked.rate, now, bytes)
     }
 }
 
