@@ -342,8 +342,8 @@ fn a_signal_that_was_ignored_from_the_start_stays_so() {
     assert!(ignored("SigIgn:") && !ignored("SigCgt:"), "{}", status());
     // Without, the end of the terminal ends it in order. Whoever runs the tests may ignore it (nohup).
     let mut command = Command::new("env");
-    command.args(["--default-signal=HUP", program, "serve", "--json", "--no-cache"]);
-    command.args(["--listen", "127.0.0.1:0"]).arg(&path);
+    command.arg("--default-signal=HUP").arg(anabranch().get_program());
+    command.args(["serve", "--json", "--no-cache", "--listen", "127.0.0.1:0"]).arg(&path);
     let server = Server::run(command);
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a mask").trim();

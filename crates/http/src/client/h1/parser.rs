@@ -227,25 +227,50 @@ fn at_most(input: &mut BytesMut, most: u64) -> Bytes {
     input.split_to(bytes).freeze()
 }
 
-/// Parses a head and returns it with its length. `None`: it is incomplete.
+/// Fields that say where a body ends: they are read, or the answer is refused.
+const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
+
+/// Whether a line of a head is no field, or one of those that others may read otherwise than we do.
+fn is_unclear(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.is_empty() || line.starts_with(b" ") || line.starts_with(b"\t") {
+        return false;
+    }
+    let Some(colon) = line.iter().position(|byte| *byte == b':') else { return true };
+    let (name, value) = line.split_at(colon);
+    let shown: Vec<u8> = name.iter().copied().filter(u8::is_ascii_graphic).collect();
+    let is_garbled = shown != name || value.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t');
+    is_garbled && FRAMING.iter().any(|framing| shown.eq_ignore_ascii_case(framing.as_bytes()))
+}
+
+/// Parses a head and returns it with its length. `None`: it is incomplete. Folded lines are read as one
+/// (RFC 9112 section 5.2); a field that is none counts as not sent, as with other clients.
 fn read(input: &[u8]) -> Result<Option<(usize, response::Parts)>, String> {
     let mut room = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut []);
-    let config = httparse::ParserConfig::default();
+    let mut config = httparse::ParserConfig::default();
+    config.allow_obsolete_multiline_headers_in_responses(true).ignore_invalid_headers_in_responses(true);
     let bytes = match config.parse_response_with_uninit_headers(&mut head, input, &mut room) {
         Ok(Status::Complete(bytes)) => bytes,
         Ok(Status::Partial) => return Ok(None),
         Err(e) => return Err(format!("the answer is not HTTP: {e}")),
     };
     let impossible = || "the answer is not HTTP".to_owned();
+    if input[..bytes].split(|byte| *byte == b'\n').skip(1).any(is_unclear) {
+        return Err(impossible());
+    }
     let mut response = Response::new(());
     *response.version_mut() = if head.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
     *response.status_mut() =
         head.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(impossible)?;
     for field in head.headers.iter() {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| impossible())?;
-        let value = HeaderValue::from_bytes(field.value).map_err(|_| impossible())?;
-        response.headers_mut().append(name, value);
+        let unfolded: Vec<u8> =
+            field.value.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect();
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(field.name.as_bytes()), HeaderValue::from_bytes(&unfolded))
+        {
+            response.headers_mut().append(name, value);
+        }
     }
     Ok(Some((bytes, response.into_parts().0)))
 }
@@ -360,6 +385,34 @@ mod tests {
             found.iter().map(|(status, body)| (*status, body.as_slice())).collect();
         assert!(whole);
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_field_that_is_none_counts_as_not_sent() {
+        let fields = [
+            "X-Fold: a\n  b",
+            "X-Esc: \x1b[31m",
+            "Set-Cookie: \x01\x02",
+            "X-A : z",
+            "X Y: z",
+            ": empty",
+            "Content-Disposition: \x1b]0;t\x07",
+        ];
+        for field in fields {
+            let text = format!("HTTP/1.1 206 P\n{field}\nContent-Length: 5\n\nhello");
+            assert_eq!(all(&text), (vec![(206, b"hello".to_vec())], true), "{field}");
+        }
+        for name in [
+            "Content-Length\t: 5",
+            "content-length\x01: 5",
+            "Content-Length: \x015",
+            "TRANSFER-ENCODING: \x07",
+        ] {
+            assert_eq!(all(&format!("HTTP/1.1 200 O\n{name}\n\nhello")), (vec![], false), "{name:?}");
+        }
+        let read =
+            |text: &str| read(text.replace('\n', "\r\n").as_bytes()).expect("HTTP").expect("all of it").1;
+        assert_eq!(read("HTTP/1.1 200 O\nETag:\n \"a\"\n\n").headers["etag"], "\"a\"");
     }
 
     #[test]
