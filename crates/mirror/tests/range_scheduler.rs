@@ -591,3 +591,21 @@ fn a_mirror_that_begins_to_trickle_is_left_behind() {
         }
     }
 }
+
+/// A server without ranges is not kept in reserve beside one that only trickles.
+#[test]
+fn a_server_without_ranges_does_not_wait_for_one_that_trickles() {
+    for length in [3_000_000, 20_000_000] {
+        let content = content(length);
+        for check in [leaves(&content), pieces(&content), Check::Nothing] {
+            let trickles = Link { trickle: Some(1), ..Link::new(0, mbit(100), 1) };
+            let whole = Link { ranges: false, ..Link::new(1, mbit(100), 1) };
+            let outcome = fetch(&content, check, &[trickles, whole], 3);
+            let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+            println!("{length} bytes: {took} ms");
+            assert!(outcome.file == content);
+            // Until its average says that it trickles, the file, and what comparisons are waited for.
+            assert!(took < 12_000 + 2_000 + 5_000, "{length}: {took} ms");
+        }
+    }
+}

@@ -23,12 +23,21 @@ const GAPS_A_RANGE_WANTED: u64 = 100;
 /// Where mirrors are compared, one that is so many times slower than another is there to compare.
 const SLOWER: u64 = 4;
 
+/// One that brings fewer bytes a second trickles: less than a block. A server without ranges is not kept
+/// waiting for it.
+const TRICKLE: u64 = BLOCK;
+
+fn trickles(connection: &Connection) -> bool {
+    connection.throughput.rate().is_some_and(|rate| rate < TRICKLE)
+}
+
 /// Whether a connection can be asked for ranges of what is missing. One whose mirror may bring nothing, for
 /// another one is tried alone, cannot. One that has to prove itself cannot either, except `or_soon` after its
 /// first failure.
 fn brings_ranges(connection: &Connection, pool: &dyn Pool, or_soon: bool) -> bool {
     let proven = !connection.trial || or_soon && connection.has_failed_once();
-    connection.ranges && connection.is_usable() && proven && pool.may_bring(connection.mirror)
+    let brings = proven && !trickles(connection);
+    connection.ranges && connection.is_usable() && brings && pool.may_bring(connection.mirror)
 }
 
 impl RangeScheduler {
@@ -114,7 +123,16 @@ impl RangeScheduler {
             let ranges = brings_ranges(connection, pool, again);
             q != p && (whole || connection.is_streaming() || ranges)
         });
-        if !others && pool.idle_for(self.connections[p].mirror) > 0 {
+        if others {
+            return;
+        }
+        // What one that trickles has been asked for is not waited for.
+        for q in 0..self.connections.len() {
+            if trickles(&self.connections[q]) && pool.idle_for(self.connections[p].mirror) == 0 {
+                self.release_all(q, pool);
+            }
+        }
+        if pool.idle_for(self.connections[p].mirror) > 0 {
             self.ask(now, p, 0..self.blocks(), FetchRole::WholeFile);
         }
     }
