@@ -10,21 +10,18 @@ use crate::exit::Failure;
 const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 
 /// Options of curl, wget and aria2 that people give to `get`, and what is said of them.
-const ELSEWHERE: [(&str, &str); 14] = [
-    ("-s", "-q is curl's -s; how many connections there are (aria2's -s) need not be said"),
-    ("-c", "what has come is always gone on with"),
-    ("--continue", "what has come is always gone on with"),
-    ("--user-agent", "a field of the request is -H 'User-Agent: NAME'"),
-    ("-A", "a field of the request is -H 'User-Agent: NAME'"),
-    ("-b", "a field of the request is -H 'Cookie: NAME=VALUE'"),
-    ("--connect-timeout", "--timeout is for how long nothing may come, a connection too"),
-    ("--fail", "an HTTP error is never taken for the file"),
-    ("-d", "a directory to put it into is -o DIR/"),
-    ("-P", "a directory to put it into is -o DIR/"),
-    ("-i", "a list of the mirrors of one file is read with `get - < LIST`"),
-    ("-j", "how many files come at once need not be said"),
-    ("--retry", "it is tried again until nothing has come for --timeout"),
-    ("--max-time", "--timeout is for how long nothing may come"),
+const ELSEWHERE: [(&[&str], &str); 11] = [
+    (&["-s"], "-q is curl's -s; how many connections there are (aria2's -s) need not be said"),
+    (&["-c", "--continue"], "what has come is always gone on with"),
+    (&["-A", "--user-agent"], "a field of the request is -H 'User-Agent: NAME'"),
+    (&["-b"], "a field of the request is -H 'Cookie: NAME=VALUE'"),
+    (&["--connect-timeout"], "--timeout is for how long nothing may come, a connection too"),
+    (&["--fail"], "an HTTP error is never taken for the file"),
+    (&["-d", "-P"], "a directory to put it into is -o DIR/"),
+    (&["-i"], "a list of the mirrors of one file is read with `get - < LIST`"),
+    (&["-j"], "how many files come at once need not be said"),
+    (&["--retry"], "it is tried again until nothing has come for --timeout"),
+    (&["--max-time"], "--timeout is for how long nothing may come"),
 ];
 
 /// clap's message as one line: what is wrong, what was perhaps meant, and where to read on. Its tip to write
@@ -57,8 +54,10 @@ pub fn failure(error: &Error) -> Failure {
         message = message.replace(value.as_str(), "…");
     }
     let is_get = rest.is_some_and(|usage| usage.starts_with("anabranch get "));
-    let is_unknown = |option: &str| is_get && message.starts_with(&format!("unexpected argument '{option}'"));
-    if let Some((option, hint)) = ELSEWHERE.iter().find(|(option, _)| is_unknown(option)) {
+    let is_unknown =
+        |option: &&&str| is_get && message.starts_with(&format!("unexpected argument '{option}'"));
+    let known = ELSEWHERE.iter().find_map(|(options, hint)| Some((options.iter().find(is_unknown)?, hint)));
+    if let Some((option, hint)) = known {
         // What clap finds similar has nothing to do with it.
         message = format!("unexpected argument '{option}' found; {hint}");
     } else if message.contains("for '--from <") && message.contains("://") {

@@ -88,9 +88,9 @@ impl ContentFetch {
         let algorithm = request.algorithm;
         let mut subscriber = Subscriber::new(&cx.world.secret()?);
         let groups = GroupPolicy::new(&request.groups)?;
-        let named = |config: &MirrorConfig| config.mirrors.iter().map(|mirror| host(&mirror.url)).collect();
-        let mirrors_named: Vec<String> = mirrors.as_ref().map_or_else(Vec::new, named);
-        for line in groups.strangers(sources, &mirrors_named) {
+        let of_mirrors = mirrors.iter().flat_map(|config| &config.mirrors);
+        let hosts: Vec<String> = of_mirrors.map(|mirror| host(&mirror.url)).collect();
+        for line in groups.strangers(sources, &hosts) {
             cx.observer
                 .notice(&format!("`groups`: line {line} names a source that this transfer does not have"));
         }

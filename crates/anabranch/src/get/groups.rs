@@ -87,18 +87,17 @@ impl GroupPolicy {
         }
     }
 
-    /// Lines whose source is none of these and no mirror of these names. That of a mirror's address is known
-    /// only when it is connected, so a line that is an address is taken to be one of a mirror, if there are
-    /// any.
+    /// Lines whose source is none of these, and no mirror of these names. A mirror's addresses are known only
+    /// when it is connected: where there are mirrors, a line that names an address may mean one of them.
     pub(super) fn strangers(&self, sources: &[(String, Vec<SocketAddr>)], mirrors: &[String]) -> Vec<usize> {
         let Self::File(lines) = self else { return Vec::new() };
         let known = |line: &Line| {
             let Some(wanted) = &line.source else { return true };
             let is_source = |(name, peers): &(String, Vec<SocketAddr>)| {
-                line.is_named(name) || peers.iter().any(|peer| *wanted == peer.to_string())
+                line.is_named(name) || peers.iter().any(|peer| line.names(name, *peer))
             };
-            let is_mirror = |name: &String| line.is_named(name) || wanted.parse::<SocketAddr>().is_ok();
-            sources.iter().any(is_source) || mirrors.iter().any(is_mirror)
+            let may_be_mirror = !mirrors.is_empty() && wanted.parse::<SocketAddr>().is_ok();
+            may_be_mirror || sources.iter().any(is_source) || mirrors.iter().any(|name| line.is_named(name))
         };
         lines.iter().filter(|line| !known(line)).map(|line| line.number).collect()
     }

@@ -9,7 +9,7 @@ use crate::fetch_id::{ConnectionId, FetchId, connection_of};
 
 impl RangeScheduler {
     /// This request: the current or a prefetched one.
-    fn fetch_mut(&mut self, id: FetchId) -> Option<&mut Fetch> {
+    pub(super) fn fetch_mut(&mut self, id: FetchId) -> Option<&mut Fetch> {
         let connection = self.connections.get_mut(connection_of(id))?;
         connection.fetch.iter_mut().chain(&mut connection.prefetch).find(|fetch| fetch.id == id)
     }

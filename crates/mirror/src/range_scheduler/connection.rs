@@ -193,14 +193,9 @@ impl Connection {
     }
 
     /// The last range that it owns and of which `mirror` could bring something. Where mirrors are compared, a
-    /// range may be for this one alone.
+    /// range may be for its owner alone.
     pub(super) fn tail(&self, mirror: MirrorId, pool: &dyn Pool) -> Option<&Fetch> {
         self.fetch.iter().chain(&self.prefetch).rfind(|fetch| fetch.can_lose(mirror, pool))
-    }
-
-    /// The same, to be changed.
-    pub(super) fn tail_mut(&mut self, mirror: MirrorId, pool: &dyn Pool) -> Option<&mut Fetch> {
-        self.fetch.iter_mut().chain(&mut self.prefetch).rfind(|fetch| fetch.can_lose(mirror, pool))
     }
 
     /// How long before the end of an answer the next range is asked for.

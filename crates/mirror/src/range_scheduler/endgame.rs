@@ -9,7 +9,7 @@ use super::RangeScheduler;
 use super::api::{MirrorId, Pool, State};
 use super::connection::{BLOCK, FetchRole};
 use super::limits::{DUPLICATE_BLOCKS_MAX, SAVING_MIN, TRIAL_BLOCKS};
-use crate::fetch_id::ConnectionId;
+use crate::fetch_id::{ConnectionId, FetchId};
 
 /// A copy must arrive earlier by this and an eighth.
 const DUPLICATE_MARGIN: Span = Span::from_millis(10);
@@ -19,6 +19,11 @@ const TRIAL_AFTER: Span = Span::from_secs(2);
 /// A connection whose last range can be taken over, or duplicated, from its end.
 struct StealTarget {
     connection: ConnectionId,
+    /// That range, and its blocks.
+    tail: FetchId,
+    blocks: Range<u64>,
+    /// A copy of it is under way.
+    is_duplicated: bool,
     /// Until it finishes all that it has, at its rate.
     left: Span,
     /// Bytes a second; zero if it failed.
@@ -49,13 +54,13 @@ impl RangeScheduler {
             .filter(|&q| q != p)
             .filter_map(|q| {
                 let connection = &self.connections[q];
-                connection.tail(mirror, pool)?;
-                let fetch = connection.fetch.as_ref()?;
+                let (tail, fetch) = (connection.tail(mirror, pool)?, connection.fetch.as_ref()?);
                 let theirs = if connection.trial { 0 } else { connection.throughput.rate().unwrap_or(rate) };
                 // Silence adds to what it needs.
                 let silent = now.since(fetch.last_rx);
                 let left = Rate::from_bytes(theirs).time_for(connection.bytes_left()) + silent;
-                Some(StealTarget { connection: q, left, rate: theirs })
+                let (blocks, is_duplicated) = (tail.blocks(), tail.duplicated);
+                Some(StealTarget { connection: q, tail: tail.id, blocks, is_duplicated, left, rate: theirs })
             })
             .collect();
         steal_targets.sort_by_key(|target| (std::cmp::Reverse(target.left), target.connection));
@@ -72,8 +77,6 @@ impl RangeScheduler {
         pool: &mut dyn Pool,
     ) -> bool {
         let (me, other) = (&self.connections[p], &self.connections[target.connection]);
-        let mirror = me.mirror;
-        let Some(fetch) = other.tail(mirror, pool) else { return false };
         if target.rate == 0 || target.left <= me.lead() {
             return false;
         }
@@ -81,10 +84,10 @@ impl RangeScheduler {
         let both = u128::from(rate) + u128::from(target.rate);
         let time = u128::from((target.left - me.lead()).as_nanos());
         let bytes = u128::from(rate) * u128::from(target.rate) / both * time / 1_000_000_000;
-        let blocks = fetch.blocks();
+        let blocks = &target.blocks;
         // The block that is arriving stays. A prefetched range may be taken as a whole: cancelling it costs
         // the connection, for which `SAVING_MIN` is enough.
-        let coming = u64::from(other.fetch.as_ref().is_some_and(|current| current.id == fetch.id));
+        let coming = u64::from(other.fetch.as_ref().is_some_and(|current| current.id == target.tail));
         let free = (blocks.end - blocks.start).saturating_sub(coming);
         let take = u64::try_from(bytes / u128::from(BLOCK)).unwrap_or(u64::MAX).min(free);
         let mut split = blocks.end - take;
@@ -98,10 +101,9 @@ impl RangeScheduler {
         if !saves(split) {
             return false;
         }
-        let wanted = last_wanted(split..blocks.end, mirror, pool).filter(|wanted| saves(wanted.start));
+        let wanted = last_wanted(split..blocks.end, me.mirror, pool).filter(|wanted| saves(wanted.start));
         let Some(wanted) = wanted else { return false };
-        let tail = self.connections[target.connection].tail_mut(mirror, pool);
-        if let Some(fetch) = tail {
+        if let Some(fetch) = self.fetch_mut(target.tail) {
             fetch.keep = wanted.start;
         }
         // What this mirror has brought, and only others can compare.
@@ -125,13 +127,12 @@ impl RangeScheduler {
         if target.left <= me.lead() + DUPLICATE_MARGIN {
             return false;
         }
-        let blocks = self.blocks_to_copy(target.connection, me.mirror, DUPLICATE_BLOCKS_MAX, pool);
-        let Some(blocks) = blocks else { return false };
+        let Some(blocks) = target.to_copy(me.mirror, DUPLICATE_BLOCKS_MAX, pool) else { return false };
         let here = me.lead() + Rate::from_bytes(rate).time_for((blocks.end - blocks.start) * BLOCK);
         if target.left <= here + here.over(8) + DUPLICATE_MARGIN {
             return false;
         }
-        self.request_duplicate(now, p, target.connection, blocks, pool);
+        self.request_duplicate(now, p, target.tail, blocks);
         true
     }
 
@@ -141,43 +142,27 @@ impl RangeScheduler {
         let mut targets = self.steal_targets(now, p, u64::MAX, pool);
         targets.retain(|target| target.left >= TRIAL_AFTER);
         let found = targets.iter().find_map(|target| {
-            let blocks = self.blocks_to_copy(target.connection, mirror, TRIAL_BLOCKS, pool)?;
-            Some((target.connection, blocks))
+            let blocks = target.to_copy(mirror, TRIAL_BLOCKS, pool)?;
+            Some((target.tail, blocks))
         });
-        if let Some((q, blocks)) = found {
-            self.request_duplicate(now, p, q, blocks, pool);
+        if let Some((tail, blocks)) = found {
+            self.request_duplicate(now, p, tail, blocks);
         }
     }
 
-    /// The last blocks of the range of `q`, at most `most`, that `mirror` can copy; none if another copy is
-    /// under way.
-    fn blocks_to_copy(
-        &self,
-        q: ConnectionId,
-        mirror: MirrorId,
-        most: u64,
-        pool: &dyn Pool,
-    ) -> Option<Range<u64>> {
-        let tail = self.connections[q].tail(mirror, pool);
-        let blocks = tail.filter(|fetch| !fetch.duplicated)?.blocks();
-        let from = blocks.start.max(blocks.end.saturating_sub(most));
-        last_wanted(from..blocks.end, mirror, pool)
-    }
-
-    fn request_duplicate(
-        &mut self,
-        now: Time,
-        p: ConnectionId,
-        q: ConnectionId,
-        blocks: Range<u64>,
-        pool: &dyn Pool,
-    ) {
-        let mirror = self.connections[p].mirror;
-        let tail = self.connections[q].tail_mut(mirror, pool);
-        let Some(fetch) = tail else { return };
+    fn request_duplicate(&mut self, now: Time, p: ConnectionId, of: FetchId, blocks: Range<u64>) {
+        let Some(fetch) = self.fetch_mut(of) else { return };
         fetch.duplicated = true;
-        let of = fetch.id;
         self.ask(now, p, blocks, FetchRole::Duplicate(of));
+    }
+}
+
+impl StealTarget {
+    /// The last blocks of the range, at most `most`, that `mirror` can copy; none if another copy is under
+    /// way.
+    fn to_copy(&self, mirror: MirrorId, most: u64, pool: &dyn Pool) -> Option<Range<u64>> {
+        let from = self.blocks.start.max(self.blocks.end.saturating_sub(most));
+        last_wanted(from..self.blocks.end, mirror, pool).filter(|_| !self.is_duplicated)
     }
 }
 

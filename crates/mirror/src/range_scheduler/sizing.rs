@@ -23,10 +23,10 @@ const GAPS_A_RANGE_WANTED: u64 = 100;
 /// Where mirrors are compared, one that is so many times slower than another is there to compare.
 const SLOWER: u64 = 4;
 
-/// One that brings fewer bytes a second trickles: less than a block. A server without ranges is not kept
-/// waiting for it.
+/// Bytes a second below which a connection trickles.
 const TRICKLE: u64 = BLOCK;
 
+/// Whether it brings so little that a server without ranges is not kept in reserve for it.
 fn trickles(connection: &Connection) -> bool {
     connection.throughput.rate().is_some_and(|rate| rate < TRICKLE)
 }
@@ -123,16 +123,17 @@ impl RangeScheduler {
             let ranges = brings_ranges(connection, pool, again);
             q != p && (whole || connection.is_streaming() || ranges)
         });
-        if others {
+        let mirror = self.connections[p].mirror;
+        if others || !pool.may_bring(mirror) {
             return;
         }
         // What one that trickles has been asked for is not waited for.
         for q in 0..self.connections.len() {
-            if trickles(&self.connections[q]) && pool.idle_for(self.connections[p].mirror) == 0 {
+            if trickles(&self.connections[q]) && pool.idle_for(mirror) == 0 {
                 self.release_all(q, pool);
             }
         }
-        if pool.idle_for(self.connections[p].mirror) > 0 {
+        if pool.idle_for(mirror) > 0 {
             self.ask(now, p, 0..self.blocks(), FetchRole::WholeFile);
         }
     }

@@ -1,6 +1,7 @@
 //! Parses answers from any split of their bytes: heads (RFC 9112 sections 2 to 5) and bodies (section 6).
 //! Ambiguous framing is refused: part of one answer could be taken for the next.
 
+use std::borrow::Cow;
 use std::mem::MaybeUninit;
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -227,10 +228,7 @@ fn at_most(input: &mut BytesMut, most: u64) -> Bytes {
     input.split_to(bytes).freeze()
 }
 
-/// Fields that say where a body ends: they are read, or the answer is refused.
-const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
-
-/// Whether a line of a head is no field, or one of those that others may read otherwise than we do.
+/// Whether a line of a head is no field, or says where the body ends in a way that others may read otherwise.
 fn is_unclear(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() || line.starts_with(b" ") || line.starts_with(b"\t") {
@@ -238,9 +236,22 @@ fn is_unclear(line: &[u8]) -> bool {
     }
     let Some(colon) = line.iter().position(|byte| *byte == b':') else { return true };
     let (name, value) = line.split_at(colon);
+    if name.iter().all(u8::is_ascii_graphic)
+        && !value.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t')
+    {
+        return false;
+    }
     let shown: Vec<u8> = name.iter().copied().filter(u8::is_ascii_graphic).collect();
-    let is_garbled = shown != name || value.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t');
-    is_garbled && FRAMING.iter().any(|framing| shown.eq_ignore_ascii_case(framing.as_bytes()))
+    let is_called = |framing: &HeaderName| shown.eq_ignore_ascii_case(framing.as_str().as_bytes());
+    [CONTENT_LENGTH, TRANSFER_ENCODING].iter().any(is_called)
+}
+
+/// A value with its lines joined; hardly any has several.
+fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
+    if !value.contains(&b'\n') {
+        return Cow::Borrowed(value);
+    }
+    value.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect()
 }
 
 /// Parses a head and returns it with its length. `None`: it is incomplete. Folded lines are read as one
@@ -264,10 +275,9 @@ fn read(input: &[u8]) -> Result<Option<(usize, response::Parts)>, String> {
     *response.status_mut() =
         head.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(impossible)?;
     for field in head.headers.iter() {
-        let unfolded: Vec<u8> =
-            field.value.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect();
+        let value = unfolded(field.value);
         if let (Ok(name), Ok(value)) =
-            (HeaderName::from_bytes(field.name.as_bytes()), HeaderValue::from_bytes(&unfolded))
+            (HeaderName::from_bytes(field.name.as_bytes()), HeaderValue::from_bytes(&value))
         {
             response.headers_mut().append(name, value);
         }
