@@ -192,6 +192,6 @@ impl Leg {
         let paths = self.paths.iter().map(of_path).min().unwrap_or(Time::NEVER);
         let hold = self.hold();
         let held = self.holding.iter().filter_map(|flow| self.flows.get(flow));
-        held.map(|flow| flow.reorder.deadline(hold)).min().unwrap_or(Time::NEVER).min(paths)
+        held.map(|flow| flow.reorder.deadline(now, hold)).min().unwrap_or(Time::NEVER).min(paths)
     }
 }

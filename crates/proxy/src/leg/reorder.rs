@@ -1,8 +1,10 @@
 //! Datagrams of one flow that wait for those before them, which travel over a slower path.
 //!
-//! What waits is bounded in time by what the paths' delays differ ([`HOLD_MIN`] to [`HOLD_MAX`]) and in
-//! bytes. A datagram is not waited for once every path that answers has brought a later one: paths keep
-//! order, so it is lost.
+//! What waits is bounded in bytes, and in time by what the paths' delays differ, from [`HOLD_MIN`] to
+//! [`HOLD_MAX`]: as their round trips say, and as is seen here. Whoever receives asks its paths for little, so
+//! its round trips are seldom measured, and a queue at the other end has grown meanwhile: datagrams that come
+//! too late say by how much, and the next are waited for that long. A datagram is not waited for once every
+//! path that answers has brought a later one: paths keep order, so it is lost.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,6 +21,11 @@ pub const HOLD_MAX: Span = Span::from_millis(100);
 /// Bytes of one flow that wait, at most; then the oldest go on.
 pub const HELD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// What came too late is waited for a quarter longer, and less again with time: half after this.
+const PATIENCE_HALF_LIFE: Span = Span::from_secs(10);
+/// Runs that were not waited for any longer and may still come, of which the times are kept.
+const GIVEN_UP_MAX: usize = 64;
+
 /// What waits.
 pub(super) type Item = (Destination, Bytes);
 
@@ -32,6 +39,10 @@ pub(super) struct Reorder {
     bytes: usize,
     /// The highest number that each path brought, and one more.
     brought: [u64; PATHS_MAX],
+    /// What was not waited for any longer: below which number, and since when it had been waited for.
+    given_up: VecDeque<(u64, Time)>,
+    /// How long it would have been right to wait for what came too late, and when that was seen.
+    patience: Option<(Span, Time)>,
 }
 
 impl Reorder {
@@ -62,7 +73,9 @@ impl Reorder {
         if number <= self.next {
             out.push(item);
             let is_late = number < self.next;
-            if !is_late {
+            if is_late {
+                self.learn(now, number);
+            } else {
                 self.next += 1;
                 self.release_run(out);
             }
@@ -95,15 +108,40 @@ impl Reorder {
         {
             self.release_to(*first, out);
         }
+        let hold = self.hold(now, hold);
         while let Some(&(came, number)) = self.arrivals.front() {
             if number >= self.next {
                 if came + hold > now {
                     break;
                 }
                 self.release_to(number, out);
+                self.given_up.truncate(GIVEN_UP_MAX - 1);
+                self.given_up.push_front((number, came));
             }
             self.arrivals.pop_front();
         }
+    }
+
+    /// A datagram has come after those behind it: what was seen first of them says how much too late.
+    fn learn(&mut self, now: Time, number: u64) {
+        let given_up = self.given_up.iter().rev().find(|(below, _)| number < *below);
+        let Some(late) = given_up.map(|(_, since)| now.since(*since)) else { return };
+        if late <= HOLD_MAX && late > self.patience(now) {
+            self.patience = Some((late, now));
+        }
+    }
+
+    fn patience(&self, now: Time) -> Span {
+        self.patience.map_or(Span::ZERO, |(late, seen)| {
+            let halvings = now.since(seen).as_nanos() / PATIENCE_HALF_LIFE.as_nanos();
+            late.over(1 << halvings.min(30))
+        })
+    }
+
+    /// How long is waited, where `hold` is what the round trips say.
+    fn hold(&self, now: Time, hold: Span) -> Span {
+        let patience = self.patience(now);
+        hold.max(patience + patience.over(4)).min(HOLD_MAX)
     }
 
     /// Passes on what waits up to this number, and what follows without a gap.
@@ -131,7 +169,8 @@ impl Reorder {
     }
 
     /// When [`release`](Self::release) would pass something on by time alone.
-    pub(super) fn deadline(&self, hold: Span) -> Time {
+    pub(super) fn deadline(&self, now: Time, hold: Span) -> Time {
+        let hold = self.hold(now, hold);
         let waits = self.arrivals.iter().find(|(_, number)| *number >= self.next);
         waits.map_or(Time::NEVER, |(came, _)| *came + hold)
     }
@@ -168,16 +207,38 @@ mod tests {
         }
         reorder.release(at(41), hold, [0, 1].into_iter(), &mut out);
         assert_eq!(numbers(&out), [10]);
-        assert_eq!(reorder.deadline(hold), at(42));
+        assert_eq!(reorder.deadline(at(41), hold), at(42));
         assert!(!reorder.insert(at(41), 1, 11, item(11), &mut out));
         assert_eq!(numbers(&out), [10, 11, 12, 13]);
-        assert_eq!((reorder.deadline(hold), reorder.held_bytes()), (Time::NEVER, 0));
+        assert_eq!((reorder.deadline(at(41), hold), reorder.held_bytes()), (Time::NEVER, 0));
         // 14 does not come in time.
         reorder.insert(at(50), 0, 15, item(15), &mut out);
         reorder.release(at(80), hold, [0, 1].into_iter(), &mut out);
         assert_eq!(numbers(&out[4..]), [15]);
         assert!(reorder.insert(at(90), 1, 14, item(14), &mut out), "late, but passed on");
         assert_eq!(numbers(&out[5..]), [14]);
+    }
+
+    #[test]
+    fn what_came_too_late_is_waited_for_longer_the_next_time() {
+        let (mut reorder, mut out) = (Reorder::default(), Vec::new());
+        let hold = Span::from_millis(5);
+        let mut late = 0;
+        // Path 1 is 40 ms behind path 0, of which nobody knows.
+        for n in 0..1_000_u64 {
+            for (path, number) in [(0, n), (1, n.wrapping_sub(40))] {
+                if number < 1_000 && number % 2 == u64::from(path) {
+                    reorder.release(at(n), hold, [0, 1].into_iter(), &mut out);
+                    late += u32::from(reorder.insert(at(n), path, number, item(number), &mut out));
+                }
+            }
+        }
+        assert!((1..=40).contains(&late), "{late}");
+        // It is forgotten, and nothing is waited for longer than that.
+        let after = |seconds| reorder.deadline(at(1_000) + Span::from_secs(seconds), hold);
+        assert!(after(0) > after(10) && after(10) > after(60), "{:?}", [after(0), after(10), after(60)]);
+        reorder.patience = Some((HOLD_MAX, at(1_000)));
+        assert_eq!(reorder.hold(at(1_000), hold), HOLD_MAX);
     }
 
     #[test]
@@ -212,11 +273,14 @@ mod tests {
             let (mut reorder, mut out, mut came) = (Reorder::default(), Vec::new(), BTreeMap::new());
             let mut seen = 0;
             for (time, n, path) in &comes {
-                while reorder.deadline(hold) < at(*time) {
-                    let due = reorder.deadline(hold);
+                while reorder.deadline(at(*time), hold) < at(*time) {
+                    let due = reorder.deadline(at(*time), hold);
+                    let longest = reorder.hold(due, hold);
+                    // It is waited longer only if something came too late.
+                    prop_assert!(longest == hold || !numbers(&out).is_sorted());
                     reorder.release(due, hold, [0, 1].into_iter(), &mut out);
                     for n in numbers(&out[seen..]) {
-                        prop_assert!(due <= came[&n] + hold);
+                        prop_assert!(due <= came[&n] + longest);
                     }
                     seen = out.len();
                 }
