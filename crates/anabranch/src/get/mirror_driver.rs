@@ -5,6 +5,7 @@
 //! missing. That is a [`VerifiedPool`] where mirrors alone have the content, and the subscriber where sources
 //! that speak mmTP have it too: it lends blocks to the mirrors.
 
+mod answers;
 mod comparison;
 mod connections;
 mod judgement;
@@ -15,10 +16,9 @@ use std::ops::Range;
 
 use algo::control::Algorithm;
 use algo::{Output, Time};
-use anabranch_http::client::{Event as Answer, FetchError, FetchRequest, RequestKind};
-use mirror::fetch_id::connection_of;
+use anabranch_http::client::{FetchError, FetchRequest, RequestKind};
 use mirror::range_scheduler::Event::StateChanged;
-use mirror::range_scheduler::{Command, Failure as Useless, Input, MirrorId, RangeScheduler, State};
+use mirror::range_scheduler::{Command, Input, MirrorId, RangeScheduler, State};
 use mirror::verified_pool::{self, Check, VerifiedPool};
 use mmtp::subscriber::{DownloadId, SourceId, Subscriber};
 use net::Egress;
@@ -28,10 +28,11 @@ use super::event_loop::Context;
 use super::groups::GroupPolicy;
 use super::origin::origin_text;
 use super::pool::{PoolState, with_pool};
-use super::routes::{Route, has_others};
-use super::server_status::{ServerStatus, none_left, pause};
+use super::routes::Route;
+use super::server_status::{ServerStatus, none_left};
 use crate::event::Observer;
 use crate::{Error, Result};
+use answers::ChangedTag;
 use comparison::{ComparisonState, place_of};
 
 /// What is known of a mirror.
@@ -42,6 +43,10 @@ struct MirrorState {
     source: Option<SourceId>,
     /// Whether it has been said that it is kept in reserve, or that all others are.
     reserve: bool,
+    /// How many requests for parts it has answered with them.
+    answers: u64,
+    /// What is done about an `ETag` that is another now; none: it is not.
+    changed_tag: Option<ChangedTag>,
 }
 
 /// What the pool of the mirrors reports.
@@ -85,6 +90,8 @@ pub(super) struct MirrorDriver {
     horizon: u64,
     /// A later transfer finds what this one has brought.
     kept: bool,
+    /// See [`MirrorConfig::is_whole_known`].
+    is_whole_known: bool,
     /// The hash of the whole tells which mirror is right.
     judged: bool,
     /// See [`MirrorConfig::candidates`].
@@ -104,7 +111,10 @@ pub(super) struct MirrorConfig {
     pub(super) subscriber_pool: bool,
     /// Whether a later transfer finds what this one has brought.
     pub(super) kept: bool,
-    /// Whether a hash of the whole tells which mirror is right: none of the parts is known.
+    /// Whether a hash of the whole tells what is right, and it can be fetched again: none of the parts is
+    /// known.
+    pub(super) is_whole_known: bool,
+    /// Whether it also tells which mirror is right: there are several.
     pub(super) judged: bool,
     /// The servers that say that hash themselves, who alone are tried alone; none: nobody but the user does.
     pub(super) candidates: Vec<String>,
@@ -203,83 +213,6 @@ impl MirrorDriver {
         if let PoolState::Plain(plain) = &mut self.pool {
             plain.set_horizon(end_block);
         }
-    }
-
-    /// Hands what servers sent to the machine.
-    pub(super) fn receive(
-        &mut self,
-        subscriber: &mut Subscriber,
-        cx: &mut Context<'_, '_>,
-        events: &mut Vec<Answer>,
-    ) {
-        let now = cx.now();
-        let Self { machine, mirrors, routes, pool, .. } = self;
-        let mut failed: Vec<(MirrorId, FetchError)> = Vec::new();
-        let mut shut: Vec<(usize, FetchError)> = Vec::new();
-        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
-            events.drain(..).for_each(|event| match event {
-                Answer::Head { id, head } => {
-                    if let Some(route) = routes.get(connection_of(id)) {
-                        mirrors[usize::from(route.mirror)].status.fault = None;
-                    }
-                    match head.whole {
-                        true => machine.handle(now, Input::Whole { fetch: id }, pool),
-                        false => machine.handle(now, Input::Head { fetch: id }, pool),
-                    }
-                }
-                Answer::Body { id, bytes } => {
-                    machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);
-                }
-                Answer::Done { id } => machine.handle(now, Input::Done { fetch: id }, pool),
-                // Whoever has given it up does not care why it failed.
-                Answer::Failed { id, .. } if !machine.is_live(id) => {}
-                Answer::Failed { id, error } => {
-                    if let Some(route) = routes.get(connection_of(id)) {
-                        mirrors[usize::from(route.mirror)].status.answered(&error);
-                    }
-                    let failure = match &error {
-                        FetchError::ServerError { retry: Some(_), .. } | FetchError::Busy { .. } => {
-                            Useless::Busy { retry: pause(&error) }
-                        }
-                        FetchError::Unreachable(_)
-                        | FetchError::Broken(_)
-                        | FetchError::ServerError { .. } => Useless::Broken,
-                        FetchError::NoRanges => Useless::NoRanges,
-                        FetchError::NotFound(_) => Useless::Useless,
-                        // A portal, a meddling proxy or another replica may be on this route alone.
-                        _ if has_others(routes, connection_of(id)) => {
-                            machine.handle(now, Input::Failed { fetch: id, failure: Useless::Broken }, pool);
-                            let connection = connection_of(id);
-                            machine.handle(now, Input::Down { connection }, pool);
-                            if let Some(entry) = routes.get_mut(connection) {
-                                entry.shut = Some(error.to_string());
-                            }
-                            shut.push((connection, error));
-                            return;
-                        }
-                        _ => Useless::Useless,
-                    };
-                    if let Some(route) = routes.get(connection_of(id))
-                        && failure == Useless::Useless
-                    {
-                        failed.push((route.mirror, error));
-                    }
-                    machine.handle(now, Input::Failed { fetch: id, failure }, pool);
-                }
-                Answer::Sample { route, sample } => {
-                    machine.handle(now, Input::Sample { connection: route, sample }, pool);
-                }
-            });
-        });
-        for (connection, error) in shut {
-            let Some(route) = self.routes.get(connection) else { continue };
-            let (name, via) = (self.name(route.mirror), &route.via);
-            cx.observer.notice(&format!("{name} via {via}: {error}: not asked over this route any more"));
-        }
-        for (mirror, error) in failed {
-            self.out(mirror, &error, subscriber, cx.observer);
-        }
-        self.tell_reserve(cx.observer);
     }
 
     /// Gives a mirror up.

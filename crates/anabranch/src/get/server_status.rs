@@ -101,6 +101,11 @@ pub(super) fn describe(error: &FetchError, trusted: bool) -> String {
 }
 
 fn advice(error: &FetchError, trusted: bool) -> Option<&'static str> {
+    if *error == FetchError::ChangedTag {
+        return Some(
+            "if it is another with each answer, give a hash with `checksum`: then it does not count",
+        );
+    }
     let FetchError::Forbidden { status, credentials, at } = error else { return None };
     match (status, credentials) {
         (407, _) => Some("put them into the URL of the proxy (`proxy` http://NAME:PASSWORD@HOST:PORT)"),

@@ -79,7 +79,8 @@ fn fetch_one(
     let mut verified =
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
     // What is read in order cannot be tried again.
-    let judged = found.is_judged_as_a_whole() && request.reader.is_none() && found.mirrors.len() > 1;
+    let is_whole_known = found.is_judged_as_a_whole() && request.reader.is_none();
+    let judged = is_whole_known && found.mirrors.len() > 1;
     let parts = MirrorConfig {
         length: found.id.length,
         check: found.check.clone(),
@@ -93,6 +94,7 @@ fn fetch_one(
             .as_ref()
             .filter(|_| found.check != Check::Nothing)
             .map_or_else(String::new, VouchedBy::according),
+        is_whole_known,
         judged,
         candidates: match &found.vouched_by {
             Some(VouchedBy::Hosts(hosts)) if found.signed.is_none() => hosts.clone(),

@@ -36,8 +36,10 @@ pub enum FetchError {
     },
     /// The server sends the whole file or nothing.
     NoRanges,
-    /// The file is not the one it was: another length, `ETag` or date.
+    /// The file is not the one it was: another length or date.
     Changed(String),
+    /// Its `ETag` is not the one it was: it has changed, or the server gives each answer another.
+    ChangedTag,
     /// Its bytes are compressed (`Content-Encoding`), which is named.
     Encoded(String),
     /// Something else came: a login page, another range.
@@ -75,6 +77,7 @@ impl fmt::Display for FetchError {
             }
             Self::NoRanges => f.write_str("the server cannot send parts of it"),
             Self::Changed(why) => write!(f, "the file has changed: {why}"),
+            Self::ChangedTag => f.write_str("the file has changed: its ETag is another now"),
             Self::Encoded(coding) => write!(f, "the server sends it compressed ({coding})"),
             Self::Tls(why) => write!(f, "no secure connection: {why}"),
         }

@@ -75,7 +75,9 @@ pub(super) fn validate(
         {
             Err(match content_range(headers) {
                 Some((None, Some(now))) if now != *length => changed_length(now, *length),
-                _ if validator.is_some() && head.etag.is_some() && head.etag != *validator => changed_tag(),
+                _ if validator.is_some() && head.etag.is_some() && head.etag != *validator => {
+                    FetchError::ChangedTag
+                }
                 _ => FetchError::NotTheFile(format!(
                     "the server has no bytes {first} to {}",
                     end.saturating_sub(1)
@@ -123,10 +125,6 @@ fn changed_length(now: u64, before: u64) -> FetchError {
     FetchError::Changed(format!("it has {now} bytes now, not {before}"))
 }
 
-fn changed_tag() -> FetchError {
-    FetchError::Changed("its ETag is another now".to_owned())
-}
-
 fn changed_date() -> FetchError {
     FetchError::Changed("it has another date".to_owned())
 }
@@ -171,7 +169,7 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
                 Some(_) => {}
             }
             if other {
-                return Err(changed_tag());
+                return Err(FetchError::ChangedTag);
             }
             if redated {
                 return Err(changed_date());
@@ -194,7 +192,7 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
                 Some(now) if now != *length && is_html(headers) => Err(web_page()),
                 Some(now) if now != *length => Err(changed_length(now, *length)),
                 None if is_html(headers) => Err(web_page()),
-                _ if other => Err(changed_tag()),
+                _ if other => Err(FetchError::ChangedTag),
                 _ if redated => Err(changed_date()),
                 // With If-Range, a server that has ranges sends everything if the file has changed.
                 Some(_) if validator.is_some() && tag.is_none() => {

@@ -50,15 +50,15 @@ impl MirrorDriver {
         first_group: usize,
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
-        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, judged, .. } = parts;
-        let MirrorConfig { verified_alone, according, candidates, .. } = parts;
+        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, .. } = parts;
+        let MirrorConfig { is_whole_known, judged, verified_alone, according, candidates, .. } = parts;
         let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
             Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
             _ => algorithm,
         };
         let mirrors = mirrors.into_iter().map(|mirror| {
             let status = ServerStatus::new(host(&mirror.url));
-            MirrorState { status, mirror, source: None, reserve: false }
+            MirrorState { status, mirror, source: None, reserve: false, answers: 0, changed_tag: None }
         });
         let mut new = Self {
             machine: RangeScheduler::new(length),
@@ -77,6 +77,7 @@ impl MirrorDriver {
             check_alone: Check::Nothing,
             horizon: u64::MAX,
             kept,
+            is_whole_known,
             judged,
             candidates,
             verified_alone,

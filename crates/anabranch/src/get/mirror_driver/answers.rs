@@ -1,0 +1,166 @@
+//! What servers sent, and what it says of them.
+
+use anabranch_http::client::{Event as Answer, FetchError};
+use mirror::fetch_id::connection_of;
+use mirror::range_scheduler::{Failure, Input, MirrorId};
+use mmtp::subscriber::Subscriber;
+
+use super::{Context, MirrorDriver, MirrorState, sources, with_pool};
+use crate::event::Observer;
+use crate::get::routes::has_others;
+use crate::get::server_status::pause;
+
+/// What is done about a mirror whose `ETag` is another than a moment ago. Its file has changed, or its tag
+/// says nothing: some servers give each answer another, or stand for several machines that each make theirs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChangedTag {
+    /// The tag does not count any more: a hash of the whole is known.
+    Ignored,
+    /// Everything is taken from one answer: there is no other mirror, and nothing has come of this one.
+    OneAnswer,
+    /// It is given up.
+    Out,
+}
+
+impl MirrorDriver {
+    /// Hands what servers sent to the machine.
+    pub(in crate::get) fn receive(
+        &mut self,
+        subscriber: &mut Subscriber,
+        cx: &mut Context<'_, '_>,
+        events: &mut Vec<Answer>,
+    ) {
+        let now = cx.now();
+        let (is_whole_known, is_only) = (self.is_whole_known, self.mirrors.len() == 1);
+        let Self { machine, mirrors, routes, pool, .. } = self;
+        let mut failed: Vec<(MirrorId, FetchError)> = Vec::new();
+        let mut shut: Vec<(usize, FetchError)> = Vec::new();
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            events.drain(..).for_each(|event| match event {
+                Answer::Head { id, head } => {
+                    if let Some(route) = routes.get(connection_of(id))
+                        && let Err(error) = mirrors[usize::from(route.mirror)].note_answer()
+                    {
+                        failed.push((route.mirror, error));
+                        machine.handle(now, Input::Failed { fetch: id, failure: Failure::Useless }, pool);
+                        return;
+                    }
+                    match head.whole {
+                        true => machine.handle(now, Input::Whole { fetch: id }, pool),
+                        false => machine.handle(now, Input::Head { fetch: id }, pool),
+                    }
+                }
+                Answer::Body { id, bytes } => {
+                    machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);
+                }
+                Answer::Done { id } => machine.handle(now, Input::Done { fetch: id }, pool),
+                // Whoever has given it up does not care why it failed.
+                Answer::Failed { id, .. } if !machine.is_live(id) => {}
+                Answer::Failed { id, error } => {
+                    let route = routes.get(connection_of(id));
+                    let state = route.and_then(|route| mirrors.get_mut(usize::from(route.mirror)));
+                    let meant = state.and_then(|state| {
+                        state.status.answered(&error);
+                        state.meaning(&error, is_whole_known, is_only, cx.observer)
+                    });
+                    // A portal, a meddling proxy or another replica may be on this route alone.
+                    let is_of_route = meant.is_none() && has_others(routes, connection_of(id));
+                    let failure =
+                        if is_of_route { Failure::Broken } else { meant.unwrap_or(Failure::Useless) };
+                    machine.handle(now, Input::Failed { fetch: id, failure }, pool);
+                    if is_of_route {
+                        let connection = connection_of(id);
+                        machine.handle(now, Input::Down { connection }, pool);
+                        if let Some(entry) = routes.get_mut(connection) {
+                            entry.shut = Some(error.to_string());
+                        }
+                        shut.push((connection, error));
+                    } else if let Some(route) = routes.get(connection_of(id))
+                        && failure == Failure::Useless
+                    {
+                        failed.push((route.mirror, error));
+                    }
+                }
+                Answer::Sample { route, sample } => {
+                    machine.handle(now, Input::Sample { connection: route, sample }, pool);
+                }
+            });
+        });
+        for (connection, error) in shut {
+            let Some(route) = self.routes.get(connection) else { continue };
+            let (name, via) = (self.name(route.mirror), &route.via);
+            cx.observer.notice(&format!("{name} via {via}: {error}: not asked over this route any more"));
+        }
+        for (mirror, error) in failed {
+            self.out(mirror, &error, subscriber, cx.observer);
+        }
+        self.tell_reserve(cx.observer);
+    }
+}
+
+impl MirrorState {
+    /// It begins to answer a request.
+    ///
+    /// # Errors
+    /// Why that is not to be taken.
+    fn note_answer(&mut self) -> Result<(), FetchError> {
+        self.status.fault = None;
+        self.answers += 1;
+        match self.changed_tag {
+            Some(ChangedTag::OneAnswer) if self.answers > 1 => Err(FetchError::Broken(
+                "it broke off, and its ETag is another with each answer: the next may be of another file"
+                    .to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a failed request says of the mirror; none: that it is useless, or the route is.
+    fn meaning(
+        &mut self,
+        error: &FetchError,
+        is_whole_known: bool,
+        is_only: bool,
+        observer: &mut Observer<'_>,
+    ) -> Option<Failure> {
+        match error {
+            FetchError::ServerError { retry: Some(_), .. } | FetchError::Busy { .. } => {
+                Some(Failure::Busy { retry: pause(error) })
+            }
+            FetchError::Unreachable(_) | FetchError::Broken(_) | FetchError::ServerError { .. } => {
+                Some(Failure::Broken)
+            }
+            FetchError::NoRanges => Some(Failure::NoRanges),
+            FetchError::NotFound(_) => Some(Failure::Useless),
+            FetchError::ChangedTag => self.on_changed_tag(is_whole_known, is_only, observer),
+            _ => None,
+        }
+    }
+
+    fn on_changed_tag(
+        &mut self,
+        is_whole_known: bool,
+        is_only: bool,
+        observer: &mut Observer<'_>,
+    ) -> Option<Failure> {
+        let is_new = self.changed_tag.is_none();
+        let what = *self.changed_tag.get_or_insert(match is_whole_known {
+            true => ChangedTag::Ignored,
+            false if is_only && self.answers == 0 => ChangedTag::OneAnswer,
+            false => ChangedTag::Out,
+        });
+        let (failure, text) = match what {
+            ChangedTag::Ignored => (Failure::Broken, "the hash of the whole tells whether that matters"),
+            ChangedTag::OneAnswer => {
+                let text = "everything is taken from one answer, without ranges, and cannot be resumed";
+                (Failure::NoRanges, text)
+            }
+            ChangedTag::Out => return None,
+        };
+        self.mirror.validator = None;
+        if is_new {
+            observer.notice(&format!("{}: {}: {text}", self.status.name, FetchError::ChangedTag));
+        }
+        Some(failure)
+    }
+}
