@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::anabranch;
@@ -310,7 +311,49 @@ fn another_version_after_a_while() {
             };
         // It may not be asked a second time.
         beside(6_000_000, twist.clone(), if first == 0 { "the file has changed" } else { "" });
-        never_of(6_000_000, twist, 3, "the file has changed");
+        if first == 0 {
+            // Nothing has come of the old one: the new one is taken, in one answer.
+            let (ground, done) = alone(6_000_000, twist, &[]);
+            let done = done.expect(0);
+            assert!(fs::read(ground.target()).expect("the file") == reversed(6_000_000));
+            assert!(done.notes().contains("the file has changed"), "{}", done.notes());
+        } else {
+            never_of(6_000_000, twist, 3, "the file has changed");
+        }
+    }
+}
+
+/// Another `ETag` after so many answers.
+fn tagged(answers: usize) -> impl Twist {
+    let (content, count) = (common::noise(6_000_000), Arc::new(AtomicUsize::new(0)));
+    move |request: &Request, _: Reply| {
+        let tag = count.fetch_add(1, Ordering::Relaxed) / answers;
+        honest(request, &content, &format!("\"v{tag}\""))
+    }
+}
+
+#[test]
+fn another_etag_with_each_answer() {
+    let done = arrives(6_000_000, tagged(1));
+    assert!(done.notes().contains("everything is taken from one answer"), "{}", done.notes());
+    // It breaks off: what would come then may be of another file.
+    let each = tagged(1);
+    let breaks = move |request: &Request, reply: Reply| {
+        let reply = each(request, reply);
+        if request.is_for_bytes() { reply.cut(1_000_000, Then::Close) } else { reply }
+    };
+    never_of(6_000_000, breaks, 4, "it broke off, and its ETag is another with each answer");
+    // Some of it has come when the tag is another.
+    never_of(6_000_000, tagged(2), 3, "give a hash with --checksum");
+    // The hash tells.
+    for answers in [1, 2] {
+        let ground = Ground::new(6_000_000);
+        let site = Site::new(&ground.content, tagged(answers));
+        let checksum = checksum(&ground.content);
+        let done = run(ground.get_named(&[site.url()], &["--json", &checksum])).expect(0);
+        ground.assert_arrived();
+        assert_eq!(done.summary()["verified"], "whole", "{}", done.notes());
+        assert!(done.notes().contains("the hash of the whole tells"), "{}", done.notes());
     }
 }
 
@@ -624,4 +667,22 @@ fn a_bad_mirror_does_no_harm_where_hashes_are() {
     assert_eq!(done.banned(), [bad.name()]);
     // What was wrong is counted with what it brought.
     assert!(done.bytes_from(bad.address) < 1 << 20);
+}
+
+/// A link that leads to one mirror and not to another, and says nothing: that one is asked over the next link.
+#[test]
+fn a_mirror_that_the_first_link_does_not_reach() {
+    let ground = Ground::new(8_000_000);
+    let near = Site::slow(&ground.content, 2_000_000);
+    let far = Site::new(&ground.content, |request, mut reply| {
+        if request.from.ip().to_string() == "127.0.0.1" {
+            reply.then = Then::Mute;
+        }
+        reply.at(4_000_000)
+    });
+    let via = ["--json", "--via", "127.0.0.1", "--via", "127.0.0.77"];
+    let done = run(ground.get_named(&[near.url(), far.url()], &via)).expect(0);
+    ground.assert_arrived();
+    assert!(!done.notes().contains("no answer yet"), "{}", done.notes());
+    assert!(far.body_bytes() > 2_000_000, "{}", far.body_bytes());
 }

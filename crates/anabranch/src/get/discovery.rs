@@ -75,6 +75,9 @@ struct Probe {
     what: RequestKind,
     /// The index of the local end that it was sent from.
     via: usize,
+    /// That of the one that is tried next, if there are so many.
+    next_via: usize,
+    asked_at: Time,
     /// Its connection.
     route: RouteId,
     /// The URL whose server says what comes, if the user does not: it is for a file that the caller did not
@@ -279,8 +282,9 @@ impl Discovery<'_> {
         let patience = if may_be { self.now + BESIDE_FOR } else { self.end };
         let until = patience.min(self.end);
         let via = self.via;
-        let (url, body) = (url.clone(), Vec::new());
-        self.put(Probe { kind, url, what, via, route: 0, by, until, times: 0, begun: None, body });
+        let (url, body, asked_at) = (url.clone(), Vec::new(), self.now);
+        let (route, times, begun, next_via) = (0, 0, None, via + 1);
+        self.put(Probe { kind, url, what, via, next_via, asked_at, route, by, until, times, begun, body });
     }
 
     /// A connection of its own for a probe, so that none waits for another. The first that is free: what is
@@ -291,7 +295,7 @@ impl Discovery<'_> {
     }
 
     fn put(&mut self, mut probe: Probe) {
-        probe.route = self.free_route();
+        (probe.route, probe.asked_at) = (self.free_route(), self.now);
         let id = self.next;
         self.next += 1;
         let request = FetchRequest {
@@ -367,6 +371,7 @@ impl Discovery<'_> {
                 if let Some(Probe { kind: ProbeKind::Mirror(number), via, .. }) = self.asked.get(&id) {
                     self.heads[*number] = Some(*head);
                     self.via = *via;
+                    self.drop_twins(id);
                 }
             }
             Event::Body { id, bytes } => {

@@ -1,29 +1,54 @@
-//! Servers that do not answer: they are asked from the next local end, and those that cannot answer now are
-//! asked again while nobody else has answered.
+//! Servers that do not answer: they are asked from the next local end too, and those that cannot answer now
+//! are asked again while nobody else has answered.
 
 use algo::{Span, Time};
-use anabranch_http::client::{FetchError, RequestKind};
+use anabranch_http::client::{FetchError, FetchId, RequestKind};
 use mirror::range_scheduler::{RETRY_MAX, RETRY_MIN, backoff};
 use net::Egress;
 
-use super::{BESIDE_FOR, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind};
+use super::{BESIDE_FOR, Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind};
 use crate::Result;
 use crate::get::origin::host;
 use crate::get::routes::host_of;
 use crate::get::server_status::{code, describe, pause};
 use crate::get::world::World;
 
+/// A server that has not answered for so long is asked from the next local end, too: a link may lead to others
+/// and not to it, and say nothing.
+const BESIDE_AFTER: Span = Span::from_secs(1);
+
+impl Probe {
+    /// Whether the user names what it asks for.
+    const fn is_of_user(&self) -> bool {
+        matches!(self.kind, ProbeKind::Mirror(_) | ProbeKind::List) && self.by.is_none()
+    }
+
+    /// Whether it asks the same of the same server.
+    fn is_twin_of(&self, other: &Self) -> bool {
+        matches!(self.kind, ProbeKind::Mirror(_)) && self.kind == other.kind
+    }
+
+    /// The same from the next local end.
+    fn from_next(self) -> Self {
+        let (via, next_via) = (self.next_via, self.next_via + 1);
+        Self { via, next_via, begun: None, body: Vec::new(), ..self }
+    }
+}
+
 impl Discovery<'_> {
     /// A probe has failed: it is sent from the next local end, or later, or has failed for good.
     pub(super) fn failed(&mut self, probe: Probe, error: FetchError) -> Result<()> {
-        let asked = matches!(probe.kind, ProbeKind::Mirror(_) | ProbeKind::List) && probe.by.is_none();
+        let asked = probe.is_of_user();
+        if self.asked.values().any(|other| other.is_twin_of(&probe)) {
+            return Ok(());
+        }
         if asked
             && !matches!(error, FetchError::NotFound(_))
-            && probe.via + 1 < self.vias.len()
+            && probe.next_via < self.vias.len()
             && self.now < self.end
         {
             // Perhaps only this local end does not lead there.
-            self.put(Probe { via: probe.via + 1, begun: None, body: Vec::new(), ..probe });
+            self.put(probe.from_next());
             return Ok(());
         }
         let is_unbound = self.vias.first() == Some(&Egress::any());
@@ -32,6 +57,34 @@ impl Discovery<'_> {
             return Ok(());
         }
         self.fails_here(probe, error)
+    }
+
+    /// Asks servers that are silent from the next local end as well; returns when the next one is due.
+    pub(super) fn ask_beside(&mut self) -> Option<Time> {
+        let (now, ends) = (self.now, self.vias.len());
+        let may = |probe: &&mut Probe| {
+            matches!(probe.kind, ProbeKind::Mirror(_)) && probe.begun.is_none() && probe.next_via < ends
+        };
+        let mut late = Vec::new();
+        for probe in self.asked.values_mut().filter(may).filter(|probe| now >= probe.asked_at + BESIDE_AFTER)
+        {
+            late.push(Probe { url: probe.url.clone(), what: probe.what.clone(), body: Vec::new(), ..*probe });
+            // The rest is for that one to try.
+            probe.next_via = ends;
+        }
+        late.into_iter().for_each(|probe| self.put(probe.from_next()));
+        self.asked.values_mut().filter(may).map(|probe| probe.asked_at + BESIDE_AFTER).min()
+    }
+
+    /// One of those that ask the same has its answer.
+    pub(super) fn drop_twins(&mut self, answered: FetchId) {
+        let Some(probe) = self.asked.get(&answered) else { return };
+        let is_other = |(id, other): &(&FetchId, &Probe)| **id != answered && other.is_twin_of(probe);
+        let twins: Vec<FetchId> = self.asked.iter().filter(is_other).map(|(id, _)| *id).collect();
+        for id in twins {
+            self.asked.remove(&id);
+            self.commands.push(Command::Cancel(id));
+        }
     }
 
     /// What could not be reached as the kernel sends it is tried from the other local ends: the link of the
@@ -52,7 +105,7 @@ impl Discovery<'_> {
                     self.vias.push(end);
                 }
             }
-            if probe.via + 1 < self.vias.len() {
+            if probe.next_via < self.vias.len() {
                 self.notices.push(format!("{}: {error}: tried over other links", host(&probe.url)));
                 self.failed(probe, error)?;
             } else {
@@ -124,7 +177,7 @@ impl Discovery<'_> {
                 self.failed(probe, error)?;
             } else if has_answer || now >= at {
                 probe.until = if probe.by.is_some() { (now + BESIDE_FOR).min(self.end) } else { self.end };
-                probe.via = self.via;
+                (probe.via, probe.next_via) = (self.via, self.via + 1);
                 self.put(probe);
             } else {
                 waiting.push((at, probe, error));

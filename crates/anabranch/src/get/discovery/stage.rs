@@ -89,6 +89,7 @@ impl Discovery<'_> {
             self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, by);
         }
         let again_at = self.ask_again()?;
-        Ok(self.asked.values().map(|probe| probe.until).chain(again_at).min())
+        let beside_at = self.ask_beside();
+        Ok(self.asked.values().map(|probe| probe.until).chain(again_at).chain(beside_at).min())
     }
 }
