@@ -346,7 +346,7 @@ impl Trunk {
 
     /// Takes bytes that came: at most `at_most`, in one piece. That gives credit back.
     pub fn read(&mut self, now: Time, stream: u32, at_most: usize) -> Read {
-        let rtt = self.liveness.rtt();
+        let rtt = self.liveness.longest_rtt();
         let Some(state) = self.streams.get_mut(&stream) else { return Read::Reset(Reason::TrunkGone) };
         let Some(bytes) = state.received.pop(at_most.max(1)) else {
             return match state.reset {

@@ -6,7 +6,9 @@ use algo::{Span, Time};
 /// The other side is asked if it has said nothing for so long after something was sent.
 const PROBE_AFTER: Span = Span::from_millis(500);
 /// While data comes the round trip is measured this often: windows grow by it.
-const SAMPLE_EVERY: Span = Span::from_secs(1);
+const SAMPLE_EVERY: Span = Span::from_millis(100);
+/// The longest round trip of so long a time counts where windows grow.
+const LONGEST_FOR: Span = Span::from_secs(1);
 
 /// Pings, one at a time, and their answers.
 #[derive(Debug)]
@@ -14,6 +16,8 @@ pub(super) struct Liveness {
     keepalive: Span,
     dead_after: Span,
     rtt: RttEstimator,
+    /// The longest of late, and when it was.
+    longest: (Span, Time),
     /// Number and time of the ping without an answer.
     ping: Option<(u64, Time)>,
     pings: u64,
@@ -29,10 +33,12 @@ impl Liveness {
     pub(super) fn new(now: Time, keepalive: Span, dead_after: Span) -> Self {
         let rtt = RttEstimator::new();
         let (ping, unanswered_since) = (None, None);
+        let longest = (Span::ZERO, now);
         Self {
             keepalive,
             dead_after,
             rtt,
+            longest,
             ping,
             pings: 0,
             unanswered_since,
@@ -45,6 +51,12 @@ impl Liveness {
     /// The smoothed round-trip time, if it was measured.
     pub(super) fn rtt(&self) -> Option<Span> {
         self.rtt.has_sample().then(|| self.rtt.srtt())
+    }
+
+    /// The longest round trip of late. Bytes come in order over all paths, so a window comes and goes in that
+    /// of the longest path, while most pings take the shortest one.
+    pub(super) fn longest_rtt(&self) -> Option<Span> {
+        self.rtt.has_sample().then_some(self.longest.0)
     }
 
     /// How long something of ours has waited for any answer.
@@ -72,7 +84,13 @@ impl Liveness {
         if let Some((number, sent)) = self.ping
             && number.to_be_bytes() == bytes
         {
-            self.rtt.sample(now, now.since(sent));
+            let took = now.since(sent);
+            self.rtt.sample(now, took);
+            // What an outage lasted is no round trip.
+            let took = took.min(LONGEST_FOR);
+            if took >= self.longest.0 || now.since(self.longest.1) >= LONGEST_FOR {
+                self.longest = (took, now);
+            }
             (self.ping, self.unanswered_since, self.sampled, self.is_busy) = (None, None, now, false);
         }
     }
@@ -145,11 +163,26 @@ mod tests {
     fn the_round_trip_is_measured_while_data_comes_and_a_forged_answer_is_none() {
         let mut liveness = measured();
         liveness.note_data();
-        assert_eq!(liveness.ping_at(), at(1_030));
-        let ping = liveness.ping(at(1_030)).unwrap();
-        liveness.on_pong(at(1_040), *b"whatever");
+        assert_eq!(liveness.ping_at(), at(130));
+        let ping = liveness.ping(at(130)).unwrap();
+        liveness.on_pong(at(140), *b"whatever");
         assert_eq!(liveness.ping_at(), Time::NEVER);
-        liveness.on_pong(at(1_060), ping);
+        liveness.on_pong(at(160), ping);
         assert_eq!(liveness.rtt(), Some(Span::from_millis(30)));
+    }
+
+    #[test]
+    fn the_longest_round_trip_of_late_counts_for_windows() {
+        let mut liveness = measured();
+        let mut sample = |sent: u64, took: u64| {
+            liveness.note_data();
+            let ping = liveness.ping(at(sent)).expect("it is due");
+            liveness.note_heard(at(sent + took));
+            liveness.on_pong(at(sent + took), ping);
+            liveness.longest_rtt().expect("measured").as_millis()
+        };
+        assert_eq!([sample(200, 90), sample(400, 10), sample(1_200, 20)], [90, 90, 90]);
+        assert_eq!(sample(1_400, 20), 20, "that was long ago");
+        assert_eq!(sample(2_000, 5_000), 1_000, "an outage");
     }
 }
