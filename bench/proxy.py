@@ -13,7 +13,7 @@ p2 concurrent  1,000 to 10,000 at a time on loopback, each request on a new conn
 p3 one flow    1 GB over loopback
 p4 idle        connections that do nothing: memory of each
 p5 the paper   1 KB, 900 KB and 164 MB over Wi-Fi and LTE (doi 10.1109/ICUFN.2017.7993881, figures 3 to 7)
-p6 two links   what one download takes of two links
+p6 two links   what one download takes of two links, beside one over MPTCP without a proxy
 
 Peers are unmodified programs: microsocks and dante (Debian packages microsocks, dante-server), hev-socks5-server if it is
 installed or --hev names it. They are one process between program and origin; ours are two, whose figures are added, for there is
@@ -450,29 +450,35 @@ class Bench:
             thread.join()
 
     def aggregate(self):
-        seconds = 2 if self.options.quick else 10
+        seconds, times = (2, 1) if self.options.quick else (10, 3)
         beds = []
         ours = self.all[-1]
         for name, goal, links in (("2 × 500 Mbit/s, 10 ms", 95, [(500, 10, 20)] * 2),
                                   ("2 × 100 Mbit/s, 25 ms", 97, [(100, 25, 25)] * 2),
-                                  ("300/10 + 80/30 Mbit/s", 95, [(300, 20, 40, 10), (80, 40, 40, 30)])):
+                                  ("300 Mbit/s, 10 ms + 80 Mbit/s, 30 ms", 95, [(300, 10, 20), (80, 30, 30)])):
             rate = sum(link[0] for link in links)
             size = int(rate * 1e6 / 8 * seconds)
 
-            def one(bed, size=size):
-                running = self.proxy(ours, bed.site, bed.near)
+            def one(bed, proxy, size=size):
+                running = self.proxy(proxy, bed.site, bed.near) if proxy else None
                 try:
-                    self.get(bed.place, bed.origin, running.address, count=3)
-                    return self.get(bed.place, bed.origin, running.address, count=1, bytes=size)
+                    via, more = (running.address, {}) if running else (None, {"mptcp": True})
+                    self.get(bed.place, bed.origin, via, count=3, **more)
+                    return self.get(bed.place, bed.origin, via, count=1, bytes=size, **more)
                 finally:
-                    running.close()
+                    if running:
+                        running.close()
 
-            try:
-                run = self.over_links(f"a{len(beds)}", links, 0, one)
-            except (Failed, OSError, subprocess.SubprocessError) as why:
-                run = {"failed": str(why)}
-            beds.append({"name": name, "mbit": rate, "goal": goal, "bytes": size, "runs": {ours.name: [run]}})
-            print(f"  {name}: {json.dumps(run)}", flush=True)
+            runs = {}
+            for _ in range(times):
+                for row, proxy in (("MPTCP, direct", None), (ours.name, ours)):
+                    try:
+                        run = self.over_links(f"a{len(beds)}", links, 0, lambda bed, proxy=proxy: one(bed, proxy))
+                    except (Failed, OSError, subprocess.SubprocessError) as why:
+                        run = {"failed": str(why)}
+                    runs.setdefault(row, []).append(run)
+                    print(f"  {name}: {row}: {json.dumps(run)}", flush=True)
+            beds.append({"name": name, "mbit": rate, "goal": goal, "bytes": size, "proxy": ours.name, "runs": runs})
         return {"beds": beds}
 
 
