@@ -235,3 +235,36 @@ fn both_ends_may_receive_as_much_as_tuning_may_reach() {
         assert!(size >= most / 2, "the {end} has {size} of {most}");
     }
 }
+
+/// Says of each option whether a TCP socket takes it, and whether an MPTCP one does. A protocol on top that
+/// this kernel has not is ENOENT for TCP: it would be taken.
+const OPTIONS: &str = r#"
+import errno, socket
+def takes(protocol, level, number, value):
+    one = lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
+    with one() as s, one() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        s.connect(listener.getsockname())
+        try:
+            s.setsockopt(level, number, value)
+        except OSError as e:
+            return e.errno == errno.ENOENT
+        return True
+for name, *option in (("TCP_USER_TIMEOUT", 6, 18, 1000), ("TCP_ULP", 6, 31, b"tls"), ("SO_ZEROCOPY", 1, 60, 1)):
+    print(name, *(takes(protocol, *option) for protocol in (6, 262)))
+"#;
+
+/// What trunks do without, and how: probes of our own see a dead link, rustls encrypts, and bytes are copied.
+/// If this fails, the kernel has more than it had (Linux 6.18), and trunks may use it.
+#[test]
+fn mptcp_has_no_user_timeout_no_tls_and_no_zero_copy() {
+    let python = Command::new("python3").args(["-c", OPTIONS]).output();
+    let Ok(output) = python else {
+        net::testing::skip("there is no python3");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "TCP_USER_TIMEOUT True False\nTCP_ULP True False\nSO_ZEROCOPY True False\n");
+}
