@@ -1,5 +1,6 @@
 //! The scheduler and the pool of plain mirrors against mirrors of which everything is known.
 
+mod fickle;
 mod prefetch;
 mod simulated_mirrors;
 

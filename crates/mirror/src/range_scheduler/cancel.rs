@@ -129,7 +129,7 @@ impl RangeScheduler {
     }
 
     /// The blocks that a request owns go back to the pool; those that it duplicates may be duplicated again.
-    fn release_fetch(&mut self, id: FetchId, pool: &mut dyn Pool) {
+    pub(super) fn release_fetch(&mut self, id: FetchId, pool: &mut dyn Pool) {
         let Some(fetch) = self.fetch_mut(id) else { return };
         match std::mem::replace(&mut fetch.role, FetchRole::Released) {
             FetchRole::Owner => {

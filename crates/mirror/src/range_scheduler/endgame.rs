@@ -22,8 +22,8 @@ struct StealTarget {
     /// That range, and its blocks.
     tail: FetchId,
     blocks: Range<u64>,
-    /// A copy of it is under way.
-    is_duplicated: bool,
+    /// A copy of it that is under way, and until when that is here.
+    copy: Option<(FetchId, Span)>,
     /// Until it finishes all that it has, at its rate.
     left: Span,
     /// Bytes a second; zero if it failed.
@@ -59,12 +59,35 @@ impl RangeScheduler {
                 // Silence adds to what it needs.
                 let silent = now.since(fetch.last_rx);
                 let left = Rate::from_bytes(theirs).time_for(connection.bytes_left()) + silent;
-                let (blocks, is_duplicated) = (tail.blocks(), tail.duplicated);
-                Some(StealTarget { connection: q, tail: tail.id, blocks, is_duplicated, left, rate: theirs })
+                let copy = self.copy_of(now, tail.id).filter(|_| tail.duplicated);
+                Some(StealTarget {
+                    connection: q,
+                    tail: tail.id,
+                    blocks: tail.blocks(),
+                    copy,
+                    left,
+                    rate: theirs,
+                })
             })
             .collect();
         steal_targets.sort_by_key(|target| (std::cmp::Reverse(target.left), target.connection));
         steal_targets
+    }
+
+    /// The copy of a range, and how long it takes yet. One of a connection of which nothing is known is given
+    /// a while.
+    fn copy_of(&self, now: Time, of: FetchId) -> Option<(FetchId, Span)> {
+        self.connections.iter().find_map(|connection| {
+            let mut all = connection.fetch.iter().chain(&connection.prefetch);
+            let copy = all.find(|fetch| fetch.role == FetchRole::Duplicate(of))?;
+            let silent = now.since(connection.fetch.as_ref().map_or(now, |current| current.last_rx));
+            let left = match connection.throughput.rate() {
+                Some(rate) => Rate::from_bytes(rate).time_for(connection.bytes_left()) + silent,
+                None if now.since(copy.asked_at) < TRIAL_AFTER => Span::ZERO,
+                None => Span::MAX,
+            };
+            Some((copy.id, left))
+        })
     }
 
     /// Takes over the tail of a range, so that both connections finish together.
@@ -114,26 +137,40 @@ impl RangeScheduler {
         true
     }
 
-    /// Requests a second copy of the rest of a range, if it arrives here earlier.
+    /// Requests a second copy of the rest of a range, if it arrives here earlier; in place of one that takes
+    /// much longer.
     fn duplicate(
         &mut self,
         now: Time,
         p: ConnectionId,
         rate: u64,
         target: &StealTarget,
-        pool: &dyn Pool,
+        pool: &mut dyn Pool,
     ) -> bool {
         let me = &self.connections[p];
-        if target.left <= me.lead() + DUPLICATE_MARGIN {
+        let left = target.copy.map_or(target.left, |(_, left)| left.min(target.left));
+        if left <= me.lead() + DUPLICATE_MARGIN {
             return false;
         }
         let Some(blocks) = target.to_copy(me.mirror, DUPLICATE_BLOCKS_MAX, pool) else { return false };
         let here = me.lead() + Rate::from_bytes(rate).time_for((blocks.end - blocks.start) * BLOCK);
-        if target.left <= here + here.over(8) + DUPLICATE_MARGIN {
+        let margin = if target.copy.is_some() { here + SAVING_MIN } else { here.over(8) + DUPLICATE_MARGIN };
+        if left <= here + margin {
             return false;
+        }
+        if let Some((copy, _)) = target.copy {
+            self.withdraw(copy, pool);
         }
         self.request_duplicate(now, p, target.tail, blocks);
         true
+    }
+
+    /// A copy is asked for elsewhere.
+    fn withdraw(&mut self, copy: FetchId, pool: &mut dyn Pool) {
+        match self.answering(copy) {
+            Some(p) => self.cancel(p, pool),
+            None => self.release_fetch(copy, pool),
+        }
     }
 
     /// Tries a connection that failed on a copy of the last blocks of a range that takes long.
@@ -141,7 +178,7 @@ impl RangeScheduler {
         let mirror = self.connections[p].mirror;
         let mut targets = self.steal_targets(now, p, u64::MAX, pool);
         targets.retain(|target| target.left >= TRIAL_AFTER);
-        let found = targets.iter().find_map(|target| {
+        let found = targets.iter().filter(|target| target.copy.is_none()).find_map(|target| {
             let blocks = target.to_copy(mirror, TRIAL_BLOCKS, pool)?;
             Some((target.tail, blocks))
         });
@@ -158,11 +195,10 @@ impl RangeScheduler {
 }
 
 impl StealTarget {
-    /// The last blocks of the range, at most `most`, that `mirror` can copy; none if another copy is under
-    /// way.
+    /// The last blocks of the range, at most `most`, that `mirror` can copy.
     fn to_copy(&self, mirror: MirrorId, most: u64, pool: &dyn Pool) -> Option<Range<u64>> {
         let from = self.blocks.start.max(self.blocks.end.saturating_sub(most));
-        last_wanted(from..self.blocks.end, mirror, pool).filter(|_| !self.is_duplicated)
+        last_wanted(from..self.blocks.end, mirror, pool)
     }
 }
 

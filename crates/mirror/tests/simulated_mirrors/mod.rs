@@ -62,6 +62,8 @@ pub(crate) struct Link {
     pub(crate) breaks_at: Option<u64>,
     /// What does not begin at the first byte comes at this rate.
     pub(crate) trickle: Option<u64>,
+    /// From these times on everything comes at these rates, in their order.
+    pub(crate) changes: Vec<(Time, u64)>,
 }
 
 impl Link {
@@ -79,7 +81,13 @@ impl Link {
             good_from: Time::ZERO,
             breaks_at: None,
             trickle: None,
+            changes: Vec::new(),
         }
+    }
+
+    /// What comes now comes at this rate, if that has changed.
+    fn rate_at(&self, now: Time) -> Option<u64> {
+        self.changes.iter().rev().find(|(from, _)| now >= *from).map(|(_, rate)| *rate)
     }
 
     /// When `bytes` bytes have passed that begin at `from`.
@@ -471,6 +479,9 @@ impl<'a> World<'a> {
             line.turn(now);
             self.mirrors.handle(now, Input::Failed { fetch, failure }, pool);
             return;
+        }
+        if let Some(rate) = line.link.rate_at(now) {
+            asked.rate = rate;
         }
         if !asked.head {
             asked.head = true;
