@@ -23,12 +23,12 @@ pub fn rate(bytes: u64) -> String {
     algo::Rate::from_bytes(bytes).to_string()
 }
 
-/// A length of time: "0.4 s", "12 s", "3 min 05 s", "2 h 04 min", "3 d 02 h".
+/// A length of time: "0.4 s", "13 s", "3 min 05 s", "2 h 04 min", "3 d 02 h".
 #[must_use]
 pub fn duration(seconds: f64) -> String {
-    let whole = seconds.clamp(0.0, 1e9) as u64;
+    let whole = seconds.clamp(0.0, 1e9).round() as u64;
     match whole {
-        0..=2 if seconds > 0.0 => format!("{seconds:.1} s"),
+        0..=9 if seconds > 0.0 => format!("{seconds:.1} s"),
         0..=59 => format!("{whole} s"),
         60..=3_599 => format!("{} min {:02} s", whole / 60, whole % 60),
         3_600..=86_399 => format!("{} h {:02} min", whole / 3_600, whole / 60 % 60),
@@ -50,9 +50,9 @@ mod tests {
     #[test]
     fn times() {
         let all =
-            [0.0, 0.42, 2.0, 12.7, 185.0, 7_440.0, 266_400.0, f64::INFINITY, f64::NAN, -1.0].map(duration);
+            [0.0, 0.42, 3.99, 12.7, 185.0, 7_440.0, 266_400.0, f64::INFINITY, f64::NAN, -1.0].map(duration);
         let want =
-            ["0 s", "0.4 s", "2.0 s", "12 s", "3 min 05 s", "2 h 04 min", "3 d 02 h", "ages", "0 s", "0 s"];
+            ["0 s", "0.4 s", "4.0 s", "13 s", "3 min 05 s", "2 h 04 min", "3 d 02 h", "ages", "0 s", "0 s"];
         assert_eq!(all, want);
     }
 }

@@ -22,6 +22,7 @@ mod locators;
 mod mirror_driver;
 mod name_lookup;
 mod offered_names;
+mod one_answer;
 mod origin;
 mod outcome;
 mod pool;

@@ -24,7 +24,7 @@ pub(crate) use dest_path::{DestPath, Directory, is_reserved};
 pub(crate) use existing::is_there;
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
 pub(crate) use output::Output;
-pub(crate) use part::length_there;
+pub(crate) use part::{cv_of, length_there};
 #[cfg(any(test, feature = "soak"))]
 pub(crate) use room::Room;
 
@@ -45,7 +45,7 @@ use crate::openpgp::Verdict;
 use crate::{Error, Result};
 use existing::{exists, is_there_already, remove_leftovers};
 use final_check::digests;
-use part::{Part, PendingWrite, cv_of};
+use part::{Part, PendingWrite};
 
 /// Blocks held back for one write: a segment's worth, 1 MiB.
 pub(crate) const HELD_BLOCKS_MAX: usize = SEGMENT_BLOCKS as usize;

@@ -686,3 +686,89 @@ fn a_mirror_that_the_first_link_does_not_reach() {
     assert!(!done.notes().contains("no answer yet"), "{}", done.notes());
     assert!(far.body_bytes() > 2_000_000, "{}", far.body_bytes());
 }
+
+/// What is made as it is sent: in chunks, all of it each time, with another `ETag` or none.
+fn made(len: usize) -> impl Twist {
+    let content = common::noise(len);
+    move |_: &Request, _: Reply| {
+        let reply = Reply::new(200, &content).chunked();
+        reply.with("content-type", "application/octet-stream")
+    }
+}
+
+#[test]
+fn nobody_says_how_long_it_is() {
+    for len in [3_000_000, 70_000, 10, 0] {
+        let done = arrives(len, made(len));
+        assert!(done.notes().contains("does not say how long the file is"), "{}", done.notes());
+        assert_eq!(done.summary()["last"]["total_bytes"], len);
+        assert_eq!(done.summary()["verified"], "nothing");
+    }
+    let ground = Ground::new(3_000_000);
+    let site = Site::new(&ground.content, made(3_000_000));
+    let right = checksum(&ground.content);
+    let done = run(ground.get_named(&[site.url()], &["--json", &right])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["verified"], "whole");
+    // It is there, and is what comes.
+    run(ground.get_named(&[site.url()], &["--json", &right])).expect(0);
+    ground.assert_arrived();
+    // What is not what the hash is of has no name.
+    fs::remove_file(ground.target()).expect("the file");
+    let wrong = checksum(b"something else");
+    run(ground.get_named(&[site.url()], &["--json", &wrong])).expect(5);
+    assert_eq!(names(&ground.to()), ["f.unverified"]);
+    fs::remove_file(ground.to().join("f.unverified")).expect("the file");
+    // A file that is there, of which nobody knows what it is, stays.
+    fs::write(ground.target(), b"mine").expect("a file");
+    run(ground.get_named(&[site.url()], &[])).expect(6);
+    assert_eq!(fs::read(ground.target()).expect("the file"), b"mine");
+    // In order it cannot be read.
+    let mut command = anabranch();
+    command.args(["get", "--no-history", &site.url(), "-o", "-"]);
+    let done = run(command).expect(3);
+    assert!(done.err.contains("name a file for it"), "{}", done.err);
+}
+
+#[test]
+fn it_breaks_off_and_nobody_says_how_long_it_is() {
+    let made = made(3_000_000);
+    let twice = {
+        let (made, answers) = (made.clone(), Arc::new(AtomicUsize::new(0)));
+        move |request: &Request, reply: Reply| {
+            let reply = made(request, reply);
+            // The first is that for what it says of itself.
+            let is_late = answers.fetch_add(1, Ordering::Relaxed) > 2;
+            if is_late { reply } else { reply.cut(1_000_000, Then::Close) }
+        }
+    };
+    let done = arrives(3_000_000, twice);
+    assert!(done.notes().contains("begun anew"), "{}", done.notes());
+    let always = move |request: &Request, reply: Reply| made(request, reply).cut(1_000_000, Then::Close);
+    let (ground, done) = alone(3_000_000, always, &["--timeout", "5"]);
+    done.expect(4);
+    assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+}
+
+/// A Metalink says how long it is, and the server does not: it is as long all the same, and asked for once.
+#[test]
+fn only_the_metalink_says_how_long_it_is() {
+    for leaves in [true, false] {
+        let ground = Ground::new(3_000_000);
+        let site = Site::new(&ground.content, made(3_000_000));
+        let list = metalink(&ground, &[site.url()], leaves);
+        run(ground.get_named(&[list], &["--json"])).expect(0);
+        ground.assert_arrived();
+        assert!(site.seen().len() < 6, "{} requests", site.seen().len());
+    }
+    // Shorter than it says, or longer.
+    for len in [2_999_999, 3_000_001] {
+        let ground = Ground::new(3_000_000);
+        let site = Site::new(&ground.content, made(len));
+        let list = metalink(&ground, &[site.url()], false);
+        let done = run(ground.get_named(&[list], &["--json", "--timeout", "4"]));
+        assert!(matches!(done.code, Some(3..=5)), "{:?} {}", done.code, done.err);
+        assert!(site.seen().len() < 20, "{} requests", site.seen().len());
+        assert!(!ground.target().exists());
+    }
+}

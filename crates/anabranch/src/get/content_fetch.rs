@@ -29,10 +29,10 @@ use crate::filenames::show;
 use crate::{Error, Progress, Result, Stop};
 
 /// What is said while a file is read again that is whole.
-const CHECKING_WHOLE: &str = "checking the whole";
+pub(super) const CHECKING_WHOLE: &str = "checking the whole";
 
 /// Shows how much of what is there has been read, and stops that if the caller stops the transfer.
-fn checking(cx: &mut Context<'_, '_>, what: &'static str) -> impl FnMut(u64, u64) -> bool {
+pub(super) fn checking(cx: &mut Context<'_, '_>, what: &'static str) -> impl FnMut(u64, u64) -> bool {
     let Context { world, observer, .. } = cx;
     move |total_bytes, done_bytes| {
         let progress = Progress { total_bytes, done_bytes, ..Progress::default() };

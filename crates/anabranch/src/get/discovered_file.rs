@@ -6,6 +6,7 @@ use mmtp::ContentId;
 
 use super::history::{HistoryEntry, Provenance};
 use super::offered_names::OfferedNames;
+use super::one_answer::OneAnswer;
 use crate::openpgp::Signed;
 use crate::target::{Claim, FinalCheck, RootCheck};
 use crate::{Verified, VouchedBy};
@@ -69,6 +70,8 @@ pub(super) struct DiscoveredFile {
     pub(super) recalled: Option<HistoryEntry>,
     /// What a file that is there already is recognised by, where neither `proof` nor a signature tells.
     pub(super) there: Option<ExistingFile>,
+    /// All of it, where it could only be had in one answer.
+    pub(super) came: Option<OneAnswer>,
 }
 
 /// What came in an earlier transfer, if nothing proves that the servers still have it.

@@ -40,6 +40,7 @@ use super::discovered_file::DiscoveredFile;
 use super::event_loop::EventLoop;
 use super::history::History;
 use super::locators::{Locators, MetalinkOrigin};
+use super::one_answer::{self, OneAnswer};
 use super::origin::{Origin, host, origin};
 use super::request::Request;
 use crate::error::ErrorKind;
@@ -118,8 +119,9 @@ struct Discovery<'a> {
     vias: Vec<Egress>,
     /// The first of `vias` that has not failed.
     via: usize,
-    /// What could not be reached as the kernel sends it, where no local end was named.
-    elsewhere: Vec<(Probe, FetchError)>,
+    /// What could not be reached as the kernel sends it, where no local end was named; without an error: what
+    /// has not been answered yet.
+    elsewhere: Vec<(Probe, Option<FetchError>)>,
     /// When it was last told or polled.
     now: Time,
     start: Time,
@@ -262,7 +264,16 @@ pub(super) fn discover(
         return Ok(Discovered::Directory(metalink, url, by));
     }
     discovery.leave_out_listings();
-    let found = discovery.found();
+    let came = match discovery.unmeasured().filter(|_| request.reader.is_none()) {
+        Some(place) => Some(discovery.measure(place, request, events)?),
+        None => None,
+    };
+    let mut found = discovery.found();
+    if let Ok(found) = &mut found
+        && let Some(first) = found.first_mut()
+    {
+        first.came = came;
+    }
     if found.is_ok() {
         discovery.notices.append(&mut discovery.unsaid);
     }
@@ -307,6 +318,23 @@ impl Discovery<'_> {
         };
         self.commands.push(Command::Fetch(id, request));
         self.asked.insert(id, probe);
+    }
+
+    /// Takes all of the file in one answer, for nobody says how long it is.
+    fn measure(
+        &mut self,
+        place: usize,
+        request: &Request,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<OneAnswer> {
+        self.notices.drain(..).for_each(|notice| events.observer.notice(&notice));
+        let url = &self.urls[place];
+        let via = &self.vias[self.via];
+        let came = one_answer::take(url, self.is_named(url), via, &request.output, events)?;
+        if let Some(head) = &mut self.heads[place] {
+            (head.length, head.ranges) = (Some(came.length), false);
+        }
+        Ok(came)
     }
 
     /// Whether the user named its origin.

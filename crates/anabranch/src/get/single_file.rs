@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
-use super::content_fetch::ContentFetch;
+use super::content_fetch::{CHECKING_WHOLE, ContentFetch, checking};
 use super::discovered_file::DiscoveredFile;
 use super::event_loop::EventLoop;
 use super::existing;
 use super::history::{History, HistoryEntry, Provenance};
 use super::mirror_driver::MirrorConfig;
+use super::one_answer::OneAnswer;
 use super::origin::host;
 use super::outcome::FileOutcome;
 use super::request::Request;
@@ -115,7 +116,10 @@ fn fetch_one(
     let (claims, weighs_claims) = (found.claims.clone(), found.is_vouched_for_by_nobody());
     let demands = Demands { proof, signed, if_wrong, claims, weighs_claims };
     let wanted = Wanted { id: found.id, aliases: &found.aliases, demands };
-    let transferred = transfer(request, &wanted, &mut destination, &mut content, events);
+    let transferred = match &found.came {
+        None => transfer(request, &wanted, &mut destination, &mut content, events),
+        Some(came) => place(came, wanted, destination()?, request.force, events),
+    };
     let (mut whole, signer, dissent) = match transferred {
         Ok(Arrived { root, signer, dissent }) => (Ok(root), signer, dissent),
         Err(error) => (Err(error), None, Vec::new()),
@@ -174,6 +178,9 @@ fn fetch_one(
         unverified_since,
         ..content.report(&id, String::new(), result.is_ok())
     };
+    if let Some(came) = &found.came {
+        report.last = came.progress.clone();
+    }
     if result.is_err() && !found.named {
         // That of the journal says nothing to anybody.
         report.content = None;
@@ -226,6 +233,21 @@ pub(super) struct Arrived {
     signer: Option<String>,
     /// What servers say of it that say something else.
     dissent: Vec<String>,
+}
+
+/// Puts what came in one answer into its place.
+fn place(
+    came: &OneAnswer,
+    wanted: Wanted<'_>,
+    place: DestPath,
+    force: bool,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Arrived> {
+    let what = (wanted.id, wanted.aliases.to_vec(), wanted.demands);
+    let mut cx = events.context();
+    let mut arrivals = came.put(what, place, force, &mut checking(&mut cx, CHECKING_WHOLE))?;
+    let (root, signer) = (arrivals.root(), arrivals.signer().map(str::to_owned));
+    Ok(Arrived { root, signer, dissent: arrivals.dissent() })
 }
 
 /// Fetches one file, to `place` unless it is read in order.

@@ -84,6 +84,16 @@ impl Output {
         Ok(())
     }
 
+    /// The directory that takes a file, as far as that is known before the file's name is.
+    pub(crate) fn outer(&self) -> &Path {
+        match self {
+            Self::Own => Path::new(""),
+            Self::Inside(path) => path,
+            Self::Either(path) if self.needs_name(false) => path,
+            Self::Path(path) | Self::Either(path) => path.parent().unwrap_or(path),
+        }
+    }
+
     fn path(&self, is_directory: bool, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
         let outer = match self {
             Self::Own => Path::new(""),

@@ -399,7 +399,7 @@ pub(super) fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Resu
 }
 
 /// The hash that proves a block: of a content of one block, the root itself.
-pub(super) fn cv_of(id: &ContentId, block: u64, bytes: &[u8]) -> ChainingValue {
+pub(crate) fn cv_of(id: &ContentId, block: u64, bytes: &[u8]) -> ChainingValue {
     if id.blocks() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::block_cv(block, bytes) }
 }
 

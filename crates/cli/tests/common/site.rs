@@ -97,6 +97,11 @@ impl Reply {
         self
     }
 
+    /// In chunks, so that nobody knows how long it is.
+    pub(crate) fn chunked(self) -> Self {
+        self.with("transfer-encoding", "chunked")
+    }
+
     /// Without a field.
     pub(crate) fn without(mut self, name: &str) -> Self {
         self.fields.retain(|(key, _)| *key != name);
@@ -275,7 +280,8 @@ impl Shared {
         }
         let length = reply.length.unwrap_or(reply.body.len());
         let mut head = format!("HTTP/1.1 {} Words\r\n", reply.status);
-        if reply.fields.iter().all(|(name, _)| *name != "content-length") {
+        let is_chunked = reply.fields.iter().any(|(name, _)| *name == "transfer-encoding");
+        if !is_chunked && reply.fields.iter().all(|(name, _)| *name != "content-length") {
             head += &format!("content-length: {length}\r\n");
         }
         for (name, value) in &reply.fields {
@@ -290,7 +296,9 @@ impl Shared {
                 let pause = Duration::from_secs_f64(piece.len() as f64 / reply.rate as f64);
                 thread::sleep(pause);
             }
-            if self.stop.load(Ordering::Relaxed) || stream.write_all(piece).is_err() {
+            let framed = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+            let sent = if is_chunked { &framed } else { piece };
+            if self.stop.load(Ordering::Relaxed) || stream.write_all(sent).is_err() {
                 return false;
             }
             self.body_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
@@ -298,7 +306,8 @@ impl Shared {
         if reply.then == Then::Stall {
             return self.idle();
         }
-        reply.then == Then::Keep
+        let is_whole = is_chunked && reply.length.is_none();
+        reply.then == Then::Keep && (!is_whole || stream.write_all(b"0\r\n\r\n").is_ok())
     }
 
     /// Does nothing for as long as there is anybody.

@@ -195,10 +195,11 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
                 _ if other => Err(FetchError::ChangedTag),
                 _ if redated => Err(changed_date()),
                 // With If-Range, a server that has ranges sends everything if the file has changed.
-                Some(_) if validator.is_some() && tag.is_none() => {
+                _ if (head.length.is_some() || *first == 0) && validator.is_some() && tag.is_none() => {
                     Err(FetchError::Changed("the server does not send its ETag any more".to_owned()))
                 }
-                Some(_) if *first == 0 => {
+                // One that does not say how long it is has to be as long all the same.
+                Some(_) | None if *first == 0 => {
                     head.whole = true;
                     Ok(BodyPolicy::Exactly(*length))
                 }

@@ -126,6 +126,8 @@ impl RangeScheduler {
         match failure {
             Failure::Broken => self.connections[p].fail(now, got),
             Failure::Busy { retry } => self.connections[p].busy(now, retry),
+            // It was asked for everything, and has no such answer either.
+            Failure::NoRanges if !self.connections[p].ranges => self.connections[p].fail(now, 0),
             Failure::NoRanges => {
                 self.connections[p].counters.failures += 1;
                 self.without_ranges(self.connections[p].mirror);

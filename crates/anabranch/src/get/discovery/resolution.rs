@@ -176,6 +176,7 @@ impl Discovery<'_> {
             signed: None,
             recalled,
             there,
+            came: None,
         })
     }
 
@@ -284,11 +285,24 @@ impl Discovery<'_> {
         match most.map(|(length, _)| length).or_else(|| self.told_length()) {
             Some(length) if length <= LENGTH_MAX => Ok(vec![length]),
             Some(length) => Err(Error::system(format!("a file of {length} bytes is too long"))),
-            None if self.heads.iter().flatten().next().is_some() => Err(Error::system(
-                "no server says how long the file is, so it cannot be fetched in parts: curl can fetch it",
+            None if self.has_answer() => Err(Error::not_found(
+                "no server says how long the file is, which reading it in order needs: name a file for it",
             )),
             None => Err(self.nobody()),
         }
+    }
+
+    /// The first URL that has the file, if nobody says how long that is: its place.
+    pub(super) fn unmeasured(&self) -> Option<usize> {
+        let is_known = self.said.id.is_some()
+            || self.metalink.as_ref().is_some_and(|file| file.size.is_some())
+            || self.heads.iter().flatten().any(|head| head.length.is_some())
+            || self.told_length().is_some();
+        let there = |named: bool| {
+            let mut all = self.heads.iter().zip(&self.named);
+            all.position(|(head, is)| head.is_some() && *is == named)
+        };
+        there(true).or_else(|| there(false)).filter(|_| !is_known)
     }
 
     /// Says which servers have no file of this length.

@@ -53,7 +53,7 @@ impl Discovery<'_> {
         }
         let is_unbound = self.vias.first() == Some(&Egress::any());
         if asked && is_unbound && matches!(error, FetchError::Unreachable(_)) && self.now < self.end {
-            self.elsewhere.push((probe, error));
+            self.elsewhere.push((probe, Some(error)));
             return Ok(());
         }
         self.fails_here(probe, error)
@@ -62,17 +62,26 @@ impl Discovery<'_> {
     /// Asks servers that are silent from the next local end as well; returns when the next one is due.
     pub(super) fn ask_beside(&mut self) -> Option<Time> {
         let (now, ends) = (self.now, self.vias.len());
+        // The kernel's choice may not be the only one: which others there are the world knows.
+        let is_unbound = ends == 1 && self.vias.first() == Some(&Egress::any());
         let may = |probe: &&mut Probe| {
-            matches!(probe.kind, ProbeKind::Mirror(_)) && probe.begun.is_none() && probe.next_via < ends
+            let is_silent = matches!(probe.kind, ProbeKind::Mirror(_)) && probe.begun.is_none();
+            is_silent && (probe.next_via < ends || is_unbound && probe.next_via == ends)
         };
         let mut late = Vec::new();
         for probe in self.asked.values_mut().filter(may).filter(|probe| now >= probe.asked_at + BESIDE_AFTER)
         {
             late.push(Probe { url: probe.url.clone(), what: probe.what.clone(), body: Vec::new(), ..*probe });
             // The rest is for that one to try.
-            probe.next_via = ends;
+            probe.next_via = usize::MAX;
         }
-        late.into_iter().for_each(|probe| self.put(probe.from_next()));
+        for probe in late {
+            if probe.next_via < ends {
+                self.put(probe.from_next());
+            } else {
+                self.elsewhere.push((probe, None));
+            }
+        }
         self.asked.values_mut().filter(may).map(|probe| probe.asked_at + BESIDE_AFTER).min()
     }
 
@@ -105,11 +114,17 @@ impl Discovery<'_> {
                     self.vias.push(end);
                 }
             }
-            if probe.next_via < self.vias.len() {
-                self.notices.push(format!("{}: {error}: tried over other links", host(&probe.url)));
-                self.failed(probe, error)?;
-            } else {
-                self.fails_here(probe, error)?;
+            let is_other = probe.next_via < self.vias.len();
+            match error {
+                Some(error) if is_other => {
+                    self.notices.push(format!("{}: {error}: tried over other links", host(&probe.url)));
+                    self.failed(probe, error)?;
+                }
+                Some(error) => self.fails_here(probe, error)?,
+                None if is_other && self.asked.values().any(|asked| asked.is_twin_of(&probe)) => {
+                    self.put(probe.from_next());
+                }
+                None => {}
             }
         }
         Ok(!self.elsewhere.is_empty())

@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 
 use algo::{Span, Time};
 use mirror::range_scheduler::{ConnectionReport, MirrorId, State};
+use mmtp::id::BLOCK_BYTES;
 
 use super::comparison::{Alone, COMPARE_FOR, place_of};
 use super::{MirrorDriver, PoolState};
 use crate::event::Observer;
 use crate::{Error, Result};
 
+/// Who brings less, bytes a second, compares nothing in time.
+const TRICKLE: u64 = BLOCK_BYTES as u64;
 /// After so long no comparison is waited for any more.
 const COMPARE_MAX: Span = Span::from_secs(30);
 /// A mirror that is tried alone and brings nothing for so long is not waited for if there is another.
@@ -36,7 +39,7 @@ impl MirrorDriver {
             let has_failed = matches!(one.state, State::Failing | State::Down | State::Closed);
             let answers = match one.state {
                 State::Opening => one.counters.stalls + one.counters.failures == 0,
-                state => state == State::Open,
+                state => state == State::Open && one.rate.is_none_or(|rate| rate >= TRICKLE),
             };
             !is_over && one.ranges && !has_failed && (answers || !is_late)
         });
