@@ -20,6 +20,7 @@ use net::Egress;
 
 use crate::exit;
 use crate::lab_command::args::Lab;
+use crate::usage;
 
 /// How long `get` waits without any answer before it gives up, in seconds.
 pub const TIMEOUT_S: u64 = anabranch::get::TIMEOUT.as_secs();
@@ -152,7 +153,7 @@ pub struct Get {
     pub what: Vec<String>,
 
     /// A source, in addition to those that the URI names; may be given several times. Without a port: 26227
-    #[arg(short, long, value_name = "HOST:PORT")]
+    #[arg(short, long, value_name = "HOST:PORT", value_parser = source)]
     pub from: Vec<HostPort>,
 
     /// Use this network interface or local address and no other that is not named too; may be given several
@@ -298,6 +299,12 @@ fn via(text: &str) -> Result<Via, String> {
         None => (text, None),
     };
     Egress::parse(name).map(|egress| Via { egress, limit }).map_err(|e| e.to_string())
+}
+
+/// A source. Curl's bundle -fsSL would name one.
+fn source(text: &str) -> Result<HostPort, String> {
+    let is_bundle = text.contains(['S', 'L']) && text.bytes().all(|letter| b"sSLkOJv".contains(&letter));
+    if is_bundle { Err(usage::CURL.to_owned()) } else { text.parse() }
 }
 
 fn listen_address(text: &str) -> Result<SocketAddr, String> {

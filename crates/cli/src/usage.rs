@@ -9,15 +9,22 @@ use crate::exit::Failure;
 /// in front of a host.
 const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 
+/// What is said of a source that is letters of curl's options: `-fsSL`.
+pub const CURL: &str = "these are options of curl";
+
 /// Options of curl, wget and aria2 that people give to `get`, and what is said of them.
-const ELSEWHERE: [(&[&str], &str); 11] = [
+const ELSEWHERE: [(&[&str], &str); 15] = [
+    (&["--split"], "how many connections there are need not be said"),
+    (&["--max-download-limit"], "it is --limit"),
+    (&["--multiple-interface"], "each link is a --via of its own; without any all are used"),
+    (&["--check-certificate"], "certificates are checked; --insecure takes any"),
     (&["-s"], "-q is curl's -s; how many connections there are (aria2's -s) need not be said"),
-    (&["-c", "--continue"], "what has come is always gone on with"),
+    (&["-c", "--continue", "--resume"], "what has come is always gone on with"),
     (&["-A", "--user-agent"], "a field of the request is -H 'User-Agent: NAME'"),
     (&["-b"], "a field of the request is -H 'Cookie: NAME=VALUE'"),
     (&["--connect-timeout"], "--timeout is for how long nothing may come, a connection too"),
     (&["--fail"], "an HTTP error is never taken for the file"),
-    (&["-d", "-P"], "a directory to put it into is -o DIR/"),
+    (&["-d", "-P", "--dir"], "a directory to put it into is -o DIR/"),
     (&["-i"], "a list of the mirrors of one file is read with `get - < LIST`"),
     (&["-j"], "how many files come at once need not be said"),
     (&["--retry"], "it is tried again until nothing has come for --timeout"),
@@ -60,7 +67,7 @@ pub fn failure(error: &Error) -> Failure {
     if let Some((option, hint)) = known {
         // What clap finds similar has nothing to do with it.
         message = format!("unexpected argument '{option}' found; {hint}");
-    } else if message.contains("for '--from <") && message.contains("://") {
+    } else if message.contains("for '--from <") && (message.contains("://") || message.contains(CURL)) {
         message += "; mirrors stand alone, without --from, and curl's -f is not needed";
     }
     if let Some(usage) = rest {
@@ -97,6 +104,8 @@ mod tests {
         assert_eq!(said, "unexpected argument '-Z' found (see anabranch get --help)");
         let said = message("anabranch get http://h/f -H hunter2");
         assert_eq!(said, "invalid value '…' for '--header <NAME: VALUE>': expected NAME: VALUE");
+        let said = message("anabranch get -fsSL http://h/f");
+        assert!(said.contains("these are options of curl; mirrors stand alone, without --from"), "{said}");
         let said = message("anabranch get http://h/f -s 16");
         assert!(said.contains("aria2's -s) need not be said (see anabranch get --help)"), "{said}");
         let said = message("anabranch get http://h/f --retry 3");
