@@ -669,7 +669,7 @@ fn a_bad_mirror_does_no_harm_where_hashes_are() {
     assert!(done.bytes_from(bad.address) < 1 << 20);
 }
 
-/// A link that leads to one mirror and not to another, and says nothing: that one is asked over the next link.
+/// A link that leads to one mirror and not to another, and says nothing: that one is asked over the next.
 #[test]
 fn a_mirror_that_the_first_link_does_not_reach() {
     let ground = Ground::new(8_000_000);

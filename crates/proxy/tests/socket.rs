@@ -251,7 +251,8 @@ def takes(protocol, level, number, value):
         except OSError as e:
             return e.errno == errno.ENOENT
         return True
-for name, *option in (("TCP_USER_TIMEOUT", 6, 18, 1000), ("TCP_ULP", 6, 31, b"tls"), ("SO_ZEROCOPY", 1, 60, 1)):
+options = ("TCP_USER_TIMEOUT", 6, 18, 1000), ("TCP_ULP", 6, 31, b"tls"), ("SO_ZEROCOPY", 1, 60, 1)
+for name, *option in options:
     print(name, *(takes(protocol, *option) for protocol in (6, 262)))
 "#;
 

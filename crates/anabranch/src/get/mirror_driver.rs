@@ -32,8 +32,19 @@ use super::routes::Route;
 use super::server_status::{ServerStatus, none_left};
 use crate::event::Observer;
 use crate::{Error, Result};
-use answers::ChangedTag;
 use comparison::{ComparisonState, place_of};
+
+/// What is done about a mirror whose `ETag` is another than a moment ago. Its file has changed, or its tag
+/// says nothing: some servers give each answer another, or stand for several machines that each make theirs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ChangedTag {
+    /// The tag does not count any more: a hash of the whole is known.
+    Ignored,
+    /// Everything is taken from one answer: there is no other mirror, and nothing has come of this one.
+    OneAnswer,
+    /// It is given up.
+    Out,
+}
 
 /// What is known of a mirror.
 struct MirrorState {

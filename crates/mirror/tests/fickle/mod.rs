@@ -1,6 +1,6 @@
-//! Mirrors that change their ways beside one that does not: fast ones that begin to trickle, pause, break off,
-//! say that they are busy, or die, whenever. However it is, the steady one is there, and a download takes little
-//! more than it would from that one alone.
+//! Mirrors that change their ways beside one that does not: fast ones that begin to trickle, pause, break
+//! off, say that they are busy, or die, whenever. However it is, the steady one is there, and a download
+//! takes little more than it would from that one alone.
 
 use algo::{Span, Time};
 use mirror::verified_pool::Check;

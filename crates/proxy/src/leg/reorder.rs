@@ -1,10 +1,10 @@
 //! Datagrams of one flow that wait for those before them, which travel over a slower path.
 //!
 //! What waits is bounded in bytes, and in time by what the paths' delays differ, from [`HOLD_MIN`] to
-//! [`HOLD_MAX`]: as their round trips say, and as is seen here. Whoever receives asks its paths for little, so
-//! its round trips are seldom measured, and a queue at the other end has grown meanwhile: datagrams that come
-//! too late say by how much, and the next are waited for that long. A datagram is not waited for once every
-//! path that answers has brought a later one: paths keep order, so it is lost.
+//! [`HOLD_MAX`]: as their round trips say, and as is seen here. Whoever receives asks its paths for little,
+//! so its round trips are seldom measured, and a queue at the other end has grown meanwhile: datagrams that
+//! come too late say by how much, and the next are waited for that long. A datagram is not waited for once
+//! every path that answers has brought a later one: paths keep order, so it is lost.
 
 use std::collections::{BTreeMap, VecDeque};
 

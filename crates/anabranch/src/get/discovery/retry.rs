@@ -13,8 +13,8 @@ use crate::get::routes::host_of;
 use crate::get::server_status::{code, describe, pause};
 use crate::get::world::World;
 
-/// A server that has not answered for so long is asked from the next local end, too: a link may lead to others
-/// and not to it, and say nothing.
+/// A server that has not answered for so long is asked from the next local end, too: a link may lead to
+/// others and not to it, and say nothing.
 const BESIDE_AFTER: Span = Span::from_secs(1);
 
 impl Probe {

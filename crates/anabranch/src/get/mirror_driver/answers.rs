@@ -5,22 +5,10 @@ use mirror::fetch_id::connection_of;
 use mirror::range_scheduler::{Failure, Input, MirrorId};
 use mmtp::subscriber::Subscriber;
 
-use super::{Context, MirrorDriver, MirrorState, sources, with_pool};
+use super::{ChangedTag, Context, MirrorDriver, MirrorState, sources, with_pool};
 use crate::event::Observer;
 use crate::get::routes::has_others;
 use crate::get::server_status::pause;
-
-/// What is done about a mirror whose `ETag` is another than a moment ago. Its file has changed, or its tag
-/// says nothing: some servers give each answer another, or stand for several machines that each make theirs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum ChangedTag {
-    /// The tag does not count any more: a hash of the whole is known.
-    Ignored,
-    /// Everything is taken from one answer: there is no other mirror, and nothing has come of this one.
-    OneAnswer,
-    /// It is given up.
-    Out,
-}
 
 impl MirrorDriver {
     /// Hands what servers sent to the machine.
