@@ -25,6 +25,10 @@ check:
 tables *args:
     cargo run --release -p anabranch-cli -- lab run --all --save {{ args }}
 
+# Fig. 4.16 and 4.17 again, into docs/domain-scale.md: minutes.
+domain *args:
+    cargo run --release -p anabranch-cli -- lab domain --report docs/domain-scale.md {{ args }}
+
 # Licences, advisories, sources of dependencies (needs cargo-deny).
 deny:
     cargo deny check

@@ -4,6 +4,7 @@
 pub mod args;
 #[cfg(target_os = "linux")]
 mod daemon;
+mod domain;
 mod find;
 #[cfg(target_os = "linux")]
 mod lab_name;
@@ -32,6 +33,7 @@ pub fn lab(args: &Lab) -> Outcome {
         LabCommand::List(args) => list::list(args),
         LabCommand::New(args) => new::new(args),
         LabCommand::Run(args) => json::end(args.choice.json, run::run(args)),
+        LabCommand::Domain(args) => domain::domain(args),
         LabCommand::Sweep(args) => json::end(args.choice.json, sweep::sweep(args)),
         #[cfg(target_os = "linux")]
         LabCommand::Up(args) => session::up(args),

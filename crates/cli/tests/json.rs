@@ -218,6 +218,10 @@ fn experiments_are_documented() {
     }
     all.extend(objects(&lab("lab list . --json").expect(0).out));
     assert_documented("lab", &all);
+    let domain = objects(&lab("lab domain --network Nsfnet --draws 1 --json").expect(0).out);
+    // Five settings of Fig. 4.16; three capacities and policies of the network, and of the mean.
+    assert_eq!(domain.len(), 5 + 2 * 9);
+    assert_documented("lab domain", &domain);
 }
 
 #[test]

@@ -19,10 +19,12 @@
 //! * [`sweep`]: many runs on all cores, and their file of results; [`table`]: runs become rows.
 //! * [`soak`]: random worlds by the thousand, and what must hold in all of them.
 //! * [`small_objects`]: how many round trips a short object takes.
+//! * [`domain`]: many users of one network at once, by a fluid model: the dissertation's domain-scale study.
 #![forbid(unsafe_code)]
 
 pub mod content;
 mod digest;
+pub mod domain;
 pub mod linux;
 pub mod metric;
 pub mod outcome;

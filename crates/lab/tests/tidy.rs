@@ -37,7 +37,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("sim", &["algo"]),
     ("net", &["algo", "sim"]),
     ("kernel", &["algo", "net"]),
-    ("lab", &["algo", "mmtp", "sim", "net", "kernel"]),
+    ("lab", &["algo", "topology", "mmtp", "sim", "net", "kernel"]),
     ("mirror", &["algo", "mmtp"]),
     ("http", &["algo", "net"]),
     ("anabranch", &["algo", "mmtp", "mirror", "net", "http"]),

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use lab::domain::study::DRAWS_MAX;
 use lab::scenario::check::SEEDS_MAX;
 use lab::sweep::pool::THREADS_MAX;
 use lab::sweep::{Axis, Shard};
@@ -38,6 +39,7 @@ pub enum LabCommand {
     New(New),
     Run(Run),
     Sweep(Sweep),
+    Domain(Domain),
     #[cfg(target_os = "linux")]
     Up(Up),
     #[cfg(target_os = "linux")]
@@ -224,6 +226,58 @@ pub struct Sweep {
     /// Only part I of N, counted from 1
     #[arg(long, value_name = "I/N", value_parser = Shard::parse, requires = "out")]
     pub shard: Option<Shard>,
+}
+
+/// Study whole networks: what many users of one get, by a fluid model (Fig. 4.16, 4.17)
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Study whole networks: what many users of one get, by a fluid model.\n\n\
+        The domain-scale study of the dissertation (section 4.2.3, figures 4.16 and 4.17): in each of 15 \
+        networks clients at the access nodes fetch from servers inside, over one, two or three paths, with \
+        and without a topology manager that tells which of them share a link. Each draw places servers, \
+        second links and delays anew. The rates are those of the steady state; docs/domain-scale.md has the \
+        model, and its error against the packet simulator.",
+    after_help = "Examples:\n  \
+        anabranch lab domain\n  \
+        anabranch lab domain --network Geant2012 --draws 1000\n  \
+        anabranch lab domain --json | jq -c 'select(.event == \"gain\" and .network == null)'\n  \
+        anabranch lab domain --report domain-scale.md"
+)]
+pub struct Domain {
+    /// Draws of each network
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=DRAWS_MAX))]
+    pub draws: u64,
+
+    /// The seed of everything that is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Only these networks, separated by commas
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub network: Vec<String>,
+
+    /// What every queue holds, packets of 1500 bytes. Without this option: 100
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub queue: Option<u32>,
+
+    /// So many draws at the same time. Without this option: one a core
+    #[arg(short, long, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
+
+    /// One JSON object a setting of figure 4.16, then one a network, capacity and policy of figure 4.17
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write a page in Markdown too, with the dissertation's averages, longer queues, and packets. It takes
+    /// minutes
+    #[arg(long, value_name = "FILE.md", value_hint = ValueHint::FilePath)]
+    pub report: Option<PathBuf>,
+
+    /// Draws of each network that the page has from the packet simulator
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "report")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=DRAWS_MAX))]
+    pub packet_draws: u64,
 }
 
 /// Make a scenario's hosts and links in this kernel, for any program; as root

@@ -1,0 +1,190 @@
+//! `anabranch lab domain`: the study of whole networks. What is studied, and its tables, is the crate `lab`.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lab::domain::check::{Check, Compared, checks};
+use lab::domain::report::{Page, tables};
+use lab::domain::study::{
+    CAPACITIES_MBITS, Gains, Mean, Options, POLICIES, QUEUE_PACKETS, Study, Task, World,
+};
+use lab::sweep::pool::{self, Event};
+use serde::Serialize;
+use topology::zoo::Builtin;
+
+use super::args::Domain;
+use super::output::{check_writable, note, save};
+use super::progress::Progress;
+use crate::exit::{Code, Failure, Outcome};
+use crate::json;
+use crate::man::print;
+use crate::names::show;
+use crate::signals::stop_signals;
+use crate::view::printable;
+
+/// When the dissertation's measurement may have been, seconds after the start: three of them, once all have
+/// started and left slow start.
+const SOON_S: (u64, u64) = (10, 13);
+/// The longer queues of the page, in those of the study.
+const LONG_QUEUES: u32 = 10;
+
+/// Runs the study and prints its tables, or writes the page.
+///
+/// # Errors
+/// 2 if there is no such network, 6 if the page cannot be written, 130 on Ctrl-C.
+pub(super) fn domain(args: &Domain) -> Outcome {
+    let mut options = Options::new(args.seed, args.draws);
+    options.queue_packets = args.queue.unwrap_or(QUEUE_PACKETS);
+    if !args.network.is_empty() {
+        let named = |name: &String| {
+            let unknown = || format!("{}: anabranch net show lists the networks", printable(name));
+            Builtin::named(name).ok_or_else(|| Failure::usage(unknown()))
+        };
+        options.networks = args.network.iter().map(named).collect::<Result<_, _>>()?;
+    }
+    args.report.as_deref().map_or(Ok(()), check_writable)?;
+    let (_wake, stop) = stop_signals()?;
+    let run = Run { jobs: args.jobs.unwrap_or_else(pool::threads), stop };
+    let study = run.study(options.clone())?;
+    if args.json {
+        print(objects(&study).as_bytes())?;
+    } else {
+        print(tables(&study).as_bytes())?;
+    }
+    let Some(path) = &args.report else { return Ok(()) };
+    let queue_packets = options.queue_packets.saturating_mul(LONG_QUEUES);
+    let long_queues = run.study(Options { queue_packets, ..options.clone() })?;
+    let world = World::Packets { from_s: SOON_S.0, until_s: SOON_S.1 };
+    let packets = run.study(Options { world, draws: args.packet_draws, ..options.clone() })?;
+    let (all, seed) = (checks(), options.seed);
+    let compared = run.all(all.clone(), move |check: &Check| check.run(seed))?;
+    let checks: Vec<(Check, Compared)> =
+        all.into_iter().zip(compared).filter_map(|(check, compared)| Some((check, compared?))).collect();
+    save(path, &Page { study, long_queues, packets, checks }.markdown())?;
+    note(&format!("{} is written", show(path)));
+    Ok(())
+}
+
+/// How things are run.
+struct Run {
+    jobs: usize,
+    stop: Arc<AtomicBool>,
+}
+
+impl Run {
+    fn study(&self, options: Options) -> Result<Study, Failure> {
+        let results = self.all(options.tasks(), Task::run)?;
+        Ok(Study::new(options, &results))
+    }
+
+    /// Works on all tasks; the results in the order of the tasks.
+    fn all<J, R>(
+        &self,
+        tasks: Vec<J>,
+        work: impl Fn(&J) -> R + Send + Sync + 'static,
+    ) -> Result<Vec<R>, Failure>
+    where
+        J: Send + Sync + 'static,
+        R: Send + 'static,
+    {
+        let (count, mut ended) = (tasks.len(), 0);
+        let mut results: Vec<Option<R>> = (0..count).map(|_| None).collect();
+        let mut progress = Progress::new(count);
+        pool::run(tasks, self.jobs, work, |event| {
+            if let Event::Done(index, result) = event {
+                results[index] = Some(result);
+                ended += 1;
+            }
+            progress.update(ended);
+            if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        progress.clear();
+        let results: Vec<R> = results.into_iter().flatten().collect();
+        if results.len() < count {
+            return Err(Failure::new(
+                Code::Interrupted,
+                format!("interrupted: {ended} of {count} draws are done"),
+            ));
+        }
+        Ok(results)
+    }
+}
+
+/// A setting of Fig. 4.16, as JSON.
+#[derive(Serialize)]
+struct Friendliness {
+    core_mbits: u64,
+    delay_max_ms: u64,
+    nmcc_of_fastest_percent: Vec<f64>,
+    lia_of_fastest_percent: Vec<f64>,
+    gain_by_rank_percent: Vec<f64>,
+    gain_percent: f64,
+    gaining_ranks_percent: f64,
+}
+
+/// Gains of a network, as JSON.
+#[derive(Serialize)]
+struct GainObject<'a> {
+    /// None: the mean of all.
+    network: Option<&'a str>,
+    core_mbits: u64,
+    policy: String,
+    disjoint_percent: f64,
+    without_tm_percent: f64,
+    without_tm_half_percent: f64,
+    with_tm_percent: f64,
+    with_tm_half_percent: f64,
+    added_by_tm_points: f64,
+    added_by_tm_half_points: f64,
+    without_tm_over_fast_percent: f64,
+    with_tm_over_fast_percent: f64,
+}
+
+fn objects(study: &Study) -> String {
+    let mut out = String::new();
+    for setting in &study.friendliness {
+        let [nmcc, lia] = setting.relative.map(|curve| curve.to_vec());
+        let object = Friendliness {
+            core_mbits: setting.core_mbits,
+            delay_max_ms: setting.delay_max_ms,
+            nmcc_of_fastest_percent: nmcc,
+            lia_of_fastest_percent: lia,
+            gain_by_rank_percent: setting.gain.to_vec(),
+            gain_percent: setting.aggregate,
+            gaining_ranks_percent: setting.gaining,
+        };
+        out += &json::text("friendliness", &object);
+    }
+    let names = study.options.networks.iter().map(|builtin| Some(builtin.name));
+    for (network, gains) in names.zip(&study.networks).chain([(None, &study.mean)]) {
+        out += &gain_objects(network, gains);
+    }
+    out
+}
+
+fn gain_objects(network: Option<&str>, gains: &Gains) -> String {
+    let mut out = String::new();
+    for (core_mbits, row) in CAPACITIES_MBITS.into_iter().zip(&gains.gains) {
+        for (place, gain) in row.iter().enumerate() {
+            let both = |Mean { mean, half }: Mean| (mean, half);
+            let (without, with, added) = (both(gain.without), both(gain.with), both(gain.added));
+            let object = GainObject {
+                network,
+                core_mbits,
+                policy: POLICIES[place].name(),
+                disjoint_percent: gains.disjoint[place],
+                without_tm_percent: without.0,
+                without_tm_half_percent: without.1,
+                with_tm_percent: with.0,
+                with_tm_half_percent: with.1,
+                added_by_tm_points: added.0,
+                added_by_tm_half_points: added.1,
+                without_tm_over_fast_percent: gain.over_fast.0,
+                with_tm_over_fast_percent: gain.over_fast.1,
+            };
+            out += &json::text("gain", &object);
+        }
+    }
+    out
+}

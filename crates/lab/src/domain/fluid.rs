@@ -1,0 +1,417 @@
+//! The steady state of a network of flows, without packets: each link has a loss probability, each window
+//! follows from the loss probabilities of its path, and both are changed until every link that loses packets
+//! is as full as its flows can keep it.
+//!
+//! Source of the method: S. H. Low, "A duality model of TCP and queue management algorithms", IEEE/ACM ToN
+//! 11(4), 2003 (loss probabilities as prices of links). With w the mean window of a subflow in packets, T its
+//! round-trip time, x = w/T its rate, p the part of its packets that begin a congestion event:
+//!
+//! * **Balance.** What a window gains in one round trip is what losses take: p w · c w = g, with g the growth
+//!   a round trip and c the part of the window that one event takes.
+//!   * Reno: g = 1, c = 1/2.
+//!   * NMCC (dissertation, (4.5), (4.7), (4.17)): g = 1/m², m² = Σ T⁻² / max T⁻²; c = m_t/2, at most all of it;
+//!     m_t = p_best (Σ x)² / Σ p x², within 1 and the number of subflows. The best path is the one with the
+//!     shortest T when the event comes, and then the queue of the one that is hit is full. Queues fluctuate,
+//!     so each may be the best one: m_t is the mean over them, weighed by T⁻¹⁶.
+//!   * LIA (RFC 6356): g = w · min(max(w/T²) / (Σ w/T)², 1/w), c = 1/2.
+//! * **Who is hit.** When a queue overflows, all flows grow for another round trip, so about G = Σ g packets
+//!   are dropped, at least one. A subflow with the share s of the link's rate loses at least one of them with
+//!   probability H = 1 − (1 − s)^G, and that is one event however many it loses. So of the link's loss
+//!   probability it feels the part H/(G s): a large subflow loses several packets in one event.
+//! * **Sawtooth.** An event takes the part δ = Σ s c H from the sum of the windows. In bandwidth-delay
+//!   products of the link the sum goes from (1 + b)(1 − δ) to 1 + b, with b the queue's limit. Where it
+//!   begins below 1 the link idles: the mean of that sawtooth is the rate that flows can use, and
+//!   likewise the mean queue, which is part of T.
+//!
+//! What it leaves out: slow start and how long the state takes to be reached, timeouts, windows as whole
+//! packets, correlation between the links of a path, phase effects of drop-tail queues.
+
+use super::network::{Network, Rule};
+
+/// Rounds at most.
+const ROUNDS_MAX: usize = 3_000;
+/// A link is right when its load is this near to what its flows can use, as part of it.
+const TOLERANCE: f64 = 2e-3;
+/// The least loss probability of a link: nobody loses anything.
+const PRICE_MIN: f64 = 1e-11;
+/// How much of the new value is taken in a round, of all that follows from the rates.
+const DAMPING: f64 = 0.15;
+/// Half of the power of 1/T that stands for how often a subflow is the best of its group.
+const BEST_POWER: i32 = 8;
+/// A link counts as a bottleneck, and has a queue, as far as this part or more of its flows' losses are there.
+const BOTTLENECK_PART: f64 = 0.05;
+
+/// Where rates settle.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Steady {
+    /// Rate of each path of each flow, packets a second.
+    pub rates: Vec<Vec<f64>>,
+    /// The most by which a link is loaded beyond what it can carry, or below what its flows could use where it
+    /// still loses packets, as part of that.
+    pub residual: f64,
+    /// Rounds that it took.
+    pub rounds: usize,
+}
+
+impl Steady {
+    /// Rate of each flow, packets a second.
+    #[must_use]
+    pub fn flow_rates(&self) -> Vec<f64> {
+        self.rates.iter().map(|paths| paths.iter().sum()).collect()
+    }
+}
+
+/// A subflow.
+struct Sub {
+    links: std::ops::Range<usize>,
+    base_rtt: f64,
+    rtt: f64,
+    /// Part of its packets that begin a congestion event.
+    p: f64,
+    window: f64,
+    rate: f64,
+    /// Growth in a round trip, packets.
+    growth: f64,
+    /// Part of its window that an event takes.
+    cut: f64,
+    /// Round-trip time when an event comes: the queue that overflows is full then.
+    rtt_at_loss: f64,
+    m_t: f64,
+}
+
+/// Subflows that are coupled.
+struct Coupled {
+    rule: Rule,
+    subs: std::ops::Range<usize>,
+}
+
+/// State of a link.
+struct LinkState {
+    capacity: f64,
+    queue_max: f64,
+    price: f64,
+    /// Mean queue, seconds.
+    wait: f64,
+    /// The part of the capacity that flows can use.
+    usable: f64,
+    load: f64,
+}
+
+struct Solver {
+    links: Vec<LinkState>,
+    /// Links of all subflows, one after the other; with each the part of its price that the subflow feels.
+    on: Vec<(usize, f64)>,
+    subs: Vec<Sub>,
+    groups: Vec<Coupled>,
+    /// Of each link: the entries of `on`, and their subflows.
+    users: Vec<Vec<(usize, usize)>>,
+}
+
+/// Where the rates of a network settle. Deterministic.
+///
+/// # Panics
+/// If a path has no link, or one that is not of the network.
+#[must_use]
+pub fn solve(network: &Network) -> Steady {
+    let (mut solver, places) = Solver::new(network);
+    let (mut residual, mut rounds) = (f64::INFINITY, 0);
+    while rounds < ROUNDS_MAX && residual > TOLERANCE {
+        residual = solver.round();
+        rounds += 1;
+    }
+    let rate = |place: &usize| solver.subs[*place].rate;
+    Steady { rates: places.iter().map(|paths| paths.iter().map(rate).collect()).collect(), residual, rounds }
+}
+
+impl Solver {
+    /// The solver, and the subflow of each path of each flow.
+    fn new(network: &Network) -> (Self, Vec<Vec<usize>>) {
+        let state = |link: &super::network::Link| LinkState {
+            capacity: link.packets_per_second(),
+            queue_max: f64::from(link.queue_packets),
+            price: 1e-4,
+            wait: 0.0,
+            usable: 1.0,
+            load: 0.0,
+        };
+        let links: Vec<LinkState> = network.links.iter().map(state).collect();
+        let mut users = vec![Vec::new(); links.len()];
+        let (mut on, mut subs, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+        let mut places = Vec::new();
+        for flow in &network.flows {
+            let mut order: Vec<usize> = (0..flow.paths.len()).collect();
+            order.sort_by_key(|path| flow.paths[*path].group);
+            let mut place = vec![0; flow.paths.len()];
+            for row in order.chunk_by(|a, b| flow.paths[*a].group == flow.paths[*b].group) {
+                let first = subs.len();
+                for path in row {
+                    place[*path] = subs.len();
+                    let path = &flow.paths[*path];
+                    assert!(!path.links.is_empty(), "a path has a link");
+                    let start = on.len();
+                    for link in &path.links {
+                        users[*link].push((on.len(), subs.len()));
+                        on.push((*link, 1.0));
+                    }
+                    let base_rtt = network.base_rtt_s(path);
+                    subs.push(Sub {
+                        links: start..on.len(),
+                        base_rtt,
+                        rtt: base_rtt,
+                        p: 0.0,
+                        window: 10.0,
+                        rate: 10.0 / base_rtt,
+                        growth: 1.0,
+                        cut: 0.5,
+                        rtt_at_loss: base_rtt,
+                        m_t: 1.0,
+                    });
+                }
+                let rule = if row.len() == 1 { Rule::Reno } else { flow.rule };
+                groups.push(Coupled { rule, subs: first..subs.len() });
+            }
+            places.push(place);
+        }
+        (Self { links, on, subs, groups, users }, places)
+    }
+
+    /// One round; the residual before it.
+    fn round(&mut self) -> f64 {
+        let Self { links, on, subs, groups, .. } = self;
+        for sub in &mut *subs {
+            let on = &on[sub.links.clone()];
+            sub.p = on.iter().map(|(link, felt)| links[*link].price * felt).sum();
+            sub.rtt = sub.base_rtt + on.iter().map(|(link, _)| links[*link].wait).sum::<f64>();
+            let fills = |(link, felt): &(usize, f64)| {
+                let link = &links[*link];
+                (link.queue_max / link.capacity - link.wait) * link.price * felt / sub.p
+            };
+            sub.rtt_at_loss = sub.rtt + on.iter().map(fills).sum::<f64>();
+        }
+        for group in groups {
+            group.windows(&mut subs[group.subs.clone()]);
+        }
+        for link in &mut *links {
+            link.load = 0.0;
+        }
+        for sub in &mut *subs {
+            sub.rate = sub.window / sub.rtt;
+            for (link, _) in &on[sub.links.clone()] {
+                links[*link].load += sub.rate;
+            }
+        }
+        let mut residual = 0f64;
+        for link in 0..self.links.len() {
+            if !self.users[link].is_empty() {
+                residual = residual.max(self.update(link));
+            }
+        }
+        residual
+    }
+
+    /// Moves a link's price, and what follows from the rates over it; how far its load is from right.
+    fn update(&mut self, id: usize) -> f64 {
+        let Self { links, on, subs, users, .. } = self;
+        let link = &mut links[id];
+        let over = link.load / (link.capacity * link.usable);
+        // What the subflows would do without this link, and how much of what they feel is from here.
+        let (mut rtt, mut growth, mut here) = (0.0, 0.0, 0.0);
+        for (entry, sub) in &users[id] {
+            let sub = &subs[*sub];
+            let share = sub.rate / link.load;
+            rtt += share * (sub.rtt - link.wait);
+            growth += sub.growth;
+            here += share * (link.price * on[*entry].1 / sub.p);
+        }
+        let dropped = growth.max(1.0);
+        let mut taken = 0.0;
+        for (entry, sub) in &users[id] {
+            let sub = &subs[*sub];
+            let share = sub.rate / link.load;
+            let hit = 1.0 - (1.0 - share).max(0.0).powf(dropped);
+            taken += share * sub.cut * hit;
+            let felt = hit / (dropped * share);
+            on[*entry].1 += DAMPING * (felt.min(1.0) - on[*entry].1);
+        }
+        let product = link.capacity * rtt;
+        let sawtooth = Sawtooth::new(link.queue_max / product, taken);
+        let part = (here / BOTTLENECK_PART).min(1.0);
+        link.usable += DAMPING * (sawtooth.usable - link.usable);
+        link.wait += DAMPING * (part * sawtooth.queue * rtt - link.wait);
+        // Loads go with the root of prices, or faster: half of the step that would be right for one link alone.
+        link.price = (link.price * over.clamp(0.25, 4.0).sqrt()).max(PRICE_MIN);
+        if over > 1.0 { over - 1.0 } else { (1.0 - over) * part }
+    }
+}
+
+/// The cycle of the sum of the windows on one link, in bandwidth-delay products of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sawtooth {
+    /// The mean rate, as part of the capacity.
+    usable: f64,
+    /// The mean queue.
+    queue: f64,
+}
+
+impl Sawtooth {
+    /// Where the queue holds at most `limit`, and an overflow takes the part `taken` of the windows. The sum
+    /// grows by the same in each round trip, and a round trip is longer by what is queued.
+    fn new(limit: f64, taken: f64) -> Self {
+        let (top, low) = (1.0 + limit, (1.0 + limit) * (1.0 - taken.min(1.0)));
+        // Time below 1, where the rate is the sum of the windows; then above, where it is the capacity.
+        let (idle, sent) = if low < 1.0 { (1.0 - low, (1.0 - low * low) / 2.0) } else { (0.0, 0.0) };
+        let full_from = low.max(1.0);
+        let full = (top * top - full_from * full_from) / 2.0;
+        if idle + full <= 0.0 {
+            return Self { usable: 1.0, queue: limit };
+        }
+        let cubic = |w: f64| w * w * w / 3.0 - w * w / 2.0;
+        let queued = cubic(top) - cubic(full_from);
+        Self { usable: (sent + full) / (idle + full), queue: queued / (idle + full) }
+    }
+}
+
+impl Coupled {
+    /// The windows that balance growth and losses.
+    fn windows(&self, subs: &mut [Sub]) {
+        match self.rule {
+            Rule::Reno => {
+                for sub in subs {
+                    (sub.growth, sub.cut) = (1.0, 0.5);
+                    sub.balance();
+                }
+            }
+            Rule::Nmcc => nmcc(subs),
+            Rule::Lia => lia(subs),
+        }
+    }
+}
+
+fn nmcc(subs: &mut [Sub]) {
+    let omega = |rtt: f64| 1.0 / (rtt * rtt);
+    let (mut sum, mut most, mut rates, mut squares) = (0.0, 0f64, 0.0, 0.0);
+    for sub in &*subs {
+        (sum, most) = (sum + omega(sub.rtt), most.max(omega(sub.rtt)));
+        (rates, squares) = (rates + sub.rate, squares + sub.p * sub.rate * sub.rate);
+    }
+    for hit in 0..subs.len() {
+        let (mut weights, mut m_t) = (0.0, 0.0);
+        for (place, sub) in subs.iter().enumerate() {
+            let rtt = if place == hit { sub.rtt_at_loss } else { sub.rtt };
+            let weight = (omega(rtt) / most).powi(BEST_POWER);
+            let if_best = (sub.p * rates * rates / squares).clamp(1.0, subs.len() as f64);
+            (weights, m_t) = (weights + weight, m_t + weight * if_best);
+        }
+        let m_t = m_t / weights;
+        subs[hit].m_t += DAMPING * (m_t - subs[hit].m_t);
+    }
+    for sub in subs {
+        // One packet stays.
+        let all = (1.0 - 1.0 / sub.window).max(0.25);
+        (sub.growth, sub.cut) = (most / sum, (sub.m_t / 2.0).min(all));
+        sub.balance();
+    }
+}
+
+/// w = κ/p for all, with κ² = 2 max(1/(p T²)) / (Σ 1/(p T))², as follows from the balance; none has more
+/// than a TCP on its path.
+fn lia(subs: &mut [Sub]) {
+    let (mut best, mut sum) = (0f64, 0.0);
+    for sub in &*subs {
+        best = best.max(1.0 / (sub.p * sub.rtt * sub.rtt));
+        sum += 1.0 / (sub.p * sub.rtt);
+    }
+    let kappa = (2.0 * best).sqrt() / sum;
+    for sub in subs {
+        sub.cut = 0.5;
+        sub.growth = (kappa * kappa / (2.0 * sub.p)).min(1.0);
+        sub.balance();
+    }
+}
+
+impl Sub {
+    /// p w · c w = g. A window is at least one packet.
+    fn balance(&mut self) {
+        self.window = (self.growth / (self.p * self.cut)).sqrt().max(1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::network::{Flow, Link, Path};
+    use super::*;
+
+    /// Links of 10 Mbit/s and 25 ms, with a queue of half a bandwidth-delay product or so.
+    fn links(count: usize) -> Vec<Link> {
+        vec![Link { rate_bits: 10_000_000, delay_ns: 25_000_000, queue_packets: 20 }; count]
+    }
+
+    /// A flow over single links, all of them in one group.
+    fn flow(rule: Rule, over: &[usize]) -> Flow {
+        let path = |link: &usize| Path { links: vec![*link], group: 0 };
+        Flow { rule, paths: over.iter().map(path).collect() }
+    }
+
+    fn shares(links: Vec<Link>, flows: Vec<Flow>) -> Vec<f64> {
+        let steady = solve(&Network { links, flows });
+        assert!(steady.residual <= TOLERANCE, "{steady:?}");
+        let rates = steady.flow_rates();
+        let all: f64 = rates.iter().sum();
+        rates.iter().map(|rate| 100.0 * rate / all).collect()
+    }
+
+    /// Two subflows beside one TCP (dissertation, Fig. 4.14 a): LIA and NMCC half, without coupling two thirds.
+    #[test]
+    fn a_shared_bottleneck() {
+        for (rule, expected) in [(Rule::Nmcc, 50.0), (Rule::Lia, 50.0), (Rule::Reno, 66.7)] {
+            let share = shares(links(1), vec![flow(rule, &[0, 0]), flow(Rule::Reno, &[0])])[0];
+            assert!((share - expected).abs() < 3.0, "{rule:?}: {share}");
+        }
+        let equal = shares(links(1), vec![flow(Rule::Reno, &[0]); 5]);
+        assert!(equal.iter().all(|share| (share - 20.0).abs() < 0.1), "{equal:?}");
+    }
+
+    /// On links that nobody else uses, a loss of NMCC idles the link, unless the subflows are told apart.
+    #[test]
+    fn private_links() {
+        let mut apart = flow(Rule::Nmcc, &[0, 1]);
+        apart.paths[1].group = 1;
+        let rate = |flow: Flow| {
+            let steady = solve(&Network { links: links(2), flows: vec![flow] });
+            steady.flow_rates()[0] * 12_000.0 / 1e6
+        };
+        let (coupled, apart, lia) =
+            (rate(flow(Rule::Nmcc, &[0, 1])), rate(apart), rate(flow(Rule::Lia, &[0, 1])));
+        assert!(coupled < 0.85 * apart && apart > 18.0 && apart <= 20.0, "{coupled} {apart}");
+        assert!(lia > 0.95 * apart, "{lia}");
+    }
+
+    #[test]
+    fn a_long_way_takes_less() {
+        let mut links = links(2);
+        links.push(Link { rate_bits: 100_000_000, delay_ns: 100_000_000, queue_packets: 1_000 });
+        let far = Flow { rule: Rule::Reno, paths: vec![Path { links: vec![0, 2], group: 0 }] };
+        let share = shares(links, vec![far, flow(Rule::Reno, &[0])])[0];
+        assert!((5.0..35.0).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn sawtooth() {
+        // A queue of a bandwidth-delay product keeps the link full through half a cut.
+        assert_eq!(Sawtooth::new(1.0, 0.5).usable, 1.0);
+        // Without a queue it is three quarters (mean of 1/2 to 1), and half if all is taken.
+        assert!((Sawtooth::new(0.0, 0.5).usable - 0.75).abs() < 1e-12);
+        assert!((Sawtooth::new(0.0, 1.0).usable - 0.5).abs() < 1e-12);
+        let nothing = Sawtooth::new(0.3, 0.0);
+        assert_eq!((nothing.usable, nothing.queue), (1.0, 0.3));
+        let queue = Sawtooth::new(2.0, 0.1).queue;
+        assert!((1.7..2.0).contains(&queue), "{queue}");
+    }
+
+    #[test]
+    fn nothing_to_do() {
+        assert_eq!(solve(&Network::default()).rates, Vec::<Vec<f64>>::new());
+        let idle = Network { links: links(3), flows: vec![flow(Rule::Lia, &[1])] };
+        assert!((solve(&idle).flow_rates()[0] * 12_000.0 / 1e6 - 9.7).abs() < 0.5);
+    }
+}
