@@ -8,9 +8,9 @@ use lab::domain::study::{Case, Clients, DrawResult, Options, POLICIES, Study, Ta
 use topology::import::Defaults;
 use topology::zoo::Builtin;
 
-/// Five small cases in both worlds. The sum of all rates is within 8 %. Single clients differ more: where a few
-/// flows share a drop-tail queue, who loses is a matter of phase (Goodnet, single paths: 48 %), and windows
-/// have not gone through many cycles in 96 s.
+/// Five small cases in both worlds. The sum of all rates is within 8 %. Single clients differ more: where a
+/// few flows share a drop-tail queue, who loses is a matter of phase (Goodnet, single paths: 48 %), and
+/// windows have not gone through many cycles in 96 s.
 #[test]
 fn the_model_is_near_the_packets() {
     let half = |rule| Clients::Half(rule);

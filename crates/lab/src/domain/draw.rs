@@ -1,11 +1,11 @@
 //! The setting of the study (dissertation §4.2.3, Fig. 4.15): clients at the access nodes of a network,
 //! servers inside, and the paths between them.
 //!
-//! Two clients at each access node, over a link of 100 Mbit/s; a dual-homed one has a second link of 12 Mbit/s
-//! to another access node at random. Servers are 10 to 20 % as many as clients, at random nodes; each client
-//! asks one of them. Links of the network take 5 ms, access links a random time. Where the text is silent: a
-//! server has no link of its own, a node may have several servers, shares and servers are drawn uniformly,
-//! each access link has a delay of its own.
+//! Two clients at each access node, over a link of 100 Mbit/s; a dual-homed one has a second link of 12
+//! Mbit/s to another access node at random. Servers are 10 to 20 % as many as clients, at random nodes;
+//! each client asks one of them. Links of the network take 5 ms, access links a random time. Where the text
+//! is silent: a server has no link of its own, a node may have several servers, shares and servers are
+//! drawn uniformly, each access link has a delay of its own.
 
 use sim::Rng;
 use topology::disjoint::{Disjoint, disjoint_paths};
@@ -110,8 +110,8 @@ impl Draw {
         for (place, first) in points.iter().enumerate().filter(|_| !is_dual_homed || points.len() > 1) {
             for _ in 0..CLIENTS_PER_ACCESS_NODE {
                 let node = builder.node(&format!("client {place} {}", nodes.len()), None)?;
-                // One way: nobody's packets go through a client. All numbers are drawn in both kinds, so that a
-                // client's first link is the same in both.
+                // One way: nobody's packets go through a client. All numbers are drawn in both kinds, so that
+                // a client's first link is the same in both.
                 let other = (place + 1 + rng.below(points.len().max(2) as u64 - 1) as usize) % points.len();
                 let delays = [rng.unit(), rng.unit()];
                 let ends = [*first, points[other]];

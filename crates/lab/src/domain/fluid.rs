@@ -9,10 +9,10 @@
 //! * **Balance.** What a window gains in one round trip is what losses take: p w · c w = g, with g the growth
 //!   a round trip and c the part of the window that one event takes.
 //!   * Reno: g = 1, c = 1/2.
-//!   * NMCC (dissertation, (4.5), (4.7), (4.17)): g = 1/m², m² = Σ T⁻² / max T⁻²; c = m_t/2, at most all of it;
-//!     m_t = p_best (Σ x)² / Σ p x², within 1 and the number of subflows. The best path is the one with the
-//!     shortest T when the event comes, and then the queue of the one that is hit is full. Queues fluctuate,
-//!     so each may be the best one: m_t is the mean over them, weighed by T⁻¹⁶.
+//!   * NMCC (dissertation, (4.5), (4.7), (4.17)): g = 1/m², m² = Σ T⁻² / max T⁻²; c = m_t/2, at most all of
+//!     it; m_t = p_best (Σ x)² / Σ p x², within 1 and the number of subflows. The best path is the one with
+//!     the shortest T when the event comes, and then the queue of the one that is hit is full. Queues
+//!     fluctuate, so each may be the best one: m_t is the mean over them, weighed by T⁻¹⁶.
 //!   * LIA (RFC 6356): g = w · min(max(w/T²) / (Σ w/T)², 1/w), c = 1/2.
 //! * **Who is hit.** When a queue overflows, all flows grow for another round trip, so about G = Σ g packets
 //!   are dropped, at least one. A subflow with the share s of the link's rate loses at least one of them with
@@ -38,7 +38,7 @@ const PRICE_MIN: f64 = 1e-11;
 const DAMPING: f64 = 0.15;
 /// Half of the power of 1/T that stands for how often a subflow is the best of its group.
 const BEST_POWER: i32 = 8;
-/// A link counts as a bottleneck, and has a queue, as far as this part or more of its flows' losses are there.
+/// A link counts as a bottleneck, and has a queue, as far as this part of its flows' losses is there.
 const BOTTLENECK_PART: f64 = 0.05;
 
 /// Where rates settle.
@@ -46,8 +46,8 @@ const BOTTLENECK_PART: f64 = 0.05;
 pub struct Steady {
     /// Rate of each path of each flow, packets a second.
     pub rates: Vec<Vec<f64>>,
-    /// The most by which a link is loaded beyond what it can carry, or below what its flows could use where it
-    /// still loses packets, as part of that.
+    /// The most by which a link is loaded beyond what it can carry, or below what its flows could use where
+    /// it still loses packets, as part of that.
     pub residual: f64,
     /// Rounds that it took.
     pub rounds: usize,
@@ -238,7 +238,7 @@ impl Solver {
         let part = (here / BOTTLENECK_PART).min(1.0);
         link.usable += DAMPING * (sawtooth.usable - link.usable);
         link.wait += DAMPING * (part * sawtooth.queue * rtt - link.wait);
-        // Loads go with the root of prices, or faster: half of the step that would be right for one link alone.
+        // Loads go with the root of prices, or faster: half of the step that is right for one link alone.
         link.price = (link.price * over.clamp(0.25, 4.0).sqrt()).max(PRICE_MIN);
         if over > 1.0 { over - 1.0 } else { (1.0 - over) * part }
     }
@@ -360,7 +360,7 @@ mod tests {
         rates.iter().map(|rate| 100.0 * rate / all).collect()
     }
 
-    /// Two subflows beside one TCP (dissertation, Fig. 4.14 a): LIA and NMCC half, without coupling two thirds.
+    /// Two subflows beside one TCP (dissertation, Fig. 4.14 a): LIA and NMCC half, uncoupled two thirds.
     #[test]
     fn a_shared_bottleneck() {
         for (rule, expected) in [(Rule::Nmcc, 50.0), (Rule::Lia, 50.0), (Rule::Reno, 66.7)] {

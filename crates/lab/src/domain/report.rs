@@ -106,7 +106,8 @@ fn friendliness(study: &Study) -> String {
         gain.push([name].into_iter().chain(cells).chain(last).collect());
     }
     format!(
-        "Fig. 4.16 (a.1, b.1): throughput in percent of the fastest client's, by rank, the slowest first:\n\n{}\n\
+        "Fig. 4.16 (a.1, b.1): throughput in percent of the fastest client's, by rank, the slowest first:\n\n\
+         {}\n\
          Fig. 4.16 (a.2, b.2): what NMCC gives each rank more than LIA, percent:\n\n{}",
         table(&relative),
         table(&gain)
