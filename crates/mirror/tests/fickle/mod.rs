@@ -21,7 +21,7 @@ fn fickle(mirror: u8, luck: &mut TestRng) -> Link {
     (link.misfortunes, link.good_from) = (luck.below(2) * luck.below(60), secs(10_000));
     let mut at = Time::ZERO;
     for _ in 0..luck.below(5) {
-        at = at + Span::from_millis(1 + luck.below(4_000));
+        at += Span::from_millis(1 + luck.below(4_000));
         match luck.below(5) {
             0 => link.changes.push((at, 1 + luck.below(2_000))),
             1 => link.changes.push((at, 20_000 + luck.below(200_000))),

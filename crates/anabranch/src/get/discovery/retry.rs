@@ -29,7 +29,7 @@ impl Probe {
     }
 
     /// The same from the next local end.
-    fn from_next(self) -> Self {
+    fn next_over(self) -> Self {
         let (via, next_via) = (self.next_via, self.next_via + 1);
         Self { via, next_via, begun: None, body: Vec::new(), ..self }
     }
@@ -48,7 +48,7 @@ impl Discovery<'_> {
             && self.now < self.end
         {
             // Perhaps only this local end does not lead there.
-            self.put(probe.from_next());
+            self.put(probe.next_over());
             return Ok(());
         }
         let is_unbound = self.vias.first() == Some(&Egress::any());
@@ -77,7 +77,7 @@ impl Discovery<'_> {
         }
         for probe in late {
             if probe.next_via < ends {
-                self.put(probe.from_next());
+                self.put(probe.next_over());
             } else {
                 self.elsewhere.push((probe, None));
             }
@@ -122,7 +122,7 @@ impl Discovery<'_> {
                 }
                 Some(error) => self.fails_here(probe, error)?,
                 None if is_other && self.asked.values().any(|asked| asked.is_twin_of(&probe)) => {
-                    self.put(probe.from_next());
+                    self.put(probe.next_over());
                 }
                 None => {}
             }
