@@ -272,12 +272,6 @@ impl Server {
             Pass::Plain => (begin(stream, transport), None, None),
             Pass::None => return refuse(None, "it is in no network whose clients are believed".to_owned()),
         };
-        let theirs = match timeout(within, trunk.hello()).await {
-            Ok(Ok(theirs)) => theirs,
-            Ok(Err(end)) => return refuse(client, end.to_string()),
-            Err(_) => return refuse(client, "it does not say HELLO".to_owned()),
-        };
-        drop(permit);
         let key = (client.clone().unwrap_or_else(|| peer.ip().to_canonical().to_string()), number);
         let is_too_many = {
             let mut clients = self.clients();
@@ -289,11 +283,25 @@ impl Server {
             is_too_many
         };
         if is_too_many {
+            // It leaves together with HELLO: what the client opened after that alone would be reset.
             trunk.go_away(GoAwayReason::TooManyTrunks);
+            drop(permit);
             let _ = timeout(LEAVING, trunk.ended()).await;
             trunk.close();
             return refuse(client, GoAwayReason::TooManyTrunks.to_string());
         }
+        let theirs = match timeout(within, trunk.hello()).await {
+            Ok(Ok(theirs)) => theirs,
+            silent => {
+                self.clients().remove(&key);
+                let why = match silent {
+                    Ok(Err(end)) => end.to_string(),
+                    _ => "it does not say HELLO".to_owned(),
+                };
+                return refuse(client, why);
+            }
+        };
+        drop(permit);
         if !self.gate.knows(client.as_deref()) {
             // It was taken off the list meanwhile.
             trunk.close();

@@ -291,3 +291,28 @@ fn a_role_that_is_stopped_resets_its_programs_and_says_its_last_event() {
     options.http = vec![taken.local_addr().unwrap()];
     assert!(matches!(client::start(options).unwrap_err(), proxy::Error::Listen(..)));
 }
+
+/// With its first bytes, not after the client's HELLO: what a client opens in between would be reset.
+#[test]
+fn a_client_of_too_many_trunks_is_told_at_once() {
+    let bench = Bench::plain("127.0.0.0/8");
+    let server: SocketAddr = bench.server_address().to_string().parse().unwrap();
+    let hello = [0, 0, 0, 16, 0, 0, 0, 0, 0, 1, 2, 0, 0, 4, 0, 0, 0, 0, 16, 0, 4, 0, 0, 0];
+    let go_away = [8, 0, 0, 1, 0, 0, 0, 0, 2];
+    let (mut trunks, mut is_told) = (Vec::new(), false);
+    // The bench's own client has some of the 64.
+    while !is_told && trunks.len() < 66 {
+        let mut stream = TcpStream::connect(server).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        // Somebody is there, but has not said HELLO yet.
+        stream.write_all(&hello[..1]).unwrap();
+        let (mut said, mut buffer) = (Vec::new(), [0; 256]);
+        while let Ok(n @ 1..) = stream.read(&mut buffer) {
+            said.extend_from_slice(&buffer[..n]);
+        }
+        is_told = said.windows(go_away.len()).any(|frame| frame == go_away);
+        let _ = stream.write_all(&hello[1..]);
+        trunks.push(stream);
+    }
+    assert!(is_told && trunks.len() > 32, "{} trunks", trunks.len());
+}
