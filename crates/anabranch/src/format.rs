@@ -28,7 +28,7 @@ pub fn rate(bytes: u64) -> String {
 pub fn duration(seconds: f64) -> String {
     let whole = seconds.clamp(0.0, 1e9).round() as u64;
     match whole {
-        0..=9 if seconds > 0.0 => format!("{seconds:.1} s"),
+        0..=2 if seconds > 0.0 => format!("{seconds:.1} s"),
         0..=59 => format!("{whole} s"),
         60..=3_599 => format!("{} min {:02} s", whole / 60, whole % 60),
         3_600..=86_399 => format!("{} h {:02} min", whole / 3_600, whole / 60 % 60),
@@ -52,7 +52,7 @@ mod tests {
         let all =
             [0.0, 0.42, 3.99, 12.7, 185.0, 7_440.0, 266_400.0, f64::INFINITY, f64::NAN, -1.0].map(duration);
         let want =
-            ["0 s", "0.4 s", "4.0 s", "13 s", "3 min 05 s", "2 h 04 min", "3 d 02 h", "ages", "0 s", "0 s"];
+            ["0 s", "0.4 s", "4 s", "13 s", "3 min 05 s", "2 h 04 min", "3 d 02 h", "ages", "0 s", "0 s"];
         assert_eq!(all, want);
     }
 }
