@@ -40,7 +40,7 @@ use comparison::{ComparisonState, place_of};
 enum ChangedTag {
     /// The tag does not count any more: a hash of the whole is known.
     Ignored,
-    /// Everything is taken from one answer: there is no other mirror, and nothing has come of this one.
+    /// What it has is taken from one answer: nothing has come of it yet.
     OneAnswer,
     /// It is given up.
     Out,

@@ -122,6 +122,7 @@ impl Discovery<'_> {
                 }
                 Some(error) => self.fails_here(probe, error)?,
                 None if is_other && self.asked.values().any(|asked| asked.is_twin_of(&probe)) => {
+                    self.notices.push(format!("{}: silent: tried over other links too", host(&probe.url)));
                     self.put(probe.next_over());
                 }
                 None => {}

@@ -19,7 +19,7 @@ impl MirrorDriver {
         events: &mut Vec<Answer>,
     ) {
         let now = cx.now();
-        let (is_whole_known, is_only) = (self.is_whole_known, self.mirrors.len() == 1);
+        let is_whole_known = self.is_whole_known;
         let Self { machine, mirrors, routes, pool, .. } = self;
         let mut failed: Vec<(MirrorId, FetchError)> = Vec::new();
         let mut shut: Vec<(usize, FetchError)> = Vec::new();
@@ -49,7 +49,7 @@ impl MirrorDriver {
                     let state = route.and_then(|route| mirrors.get_mut(usize::from(route.mirror)));
                     let meant = state.and_then(|state| {
                         state.status.answered(&error);
-                        state.meaning(&error, is_whole_known, is_only, cx.observer)
+                        state.meaning(&error, is_whole_known, cx.observer)
                     });
                     // A portal, a meddling proxy or another replica may be on this route alone.
                     let is_of_route = meant.is_none() && has_others(routes, connection_of(id));
@@ -108,7 +108,6 @@ impl MirrorState {
         &mut self,
         error: &FetchError,
         is_whole_known: bool,
-        is_only: bool,
         observer: &mut Observer<'_>,
     ) -> Option<Failure> {
         match error {
@@ -120,21 +119,16 @@ impl MirrorState {
             }
             FetchError::NoRanges => Some(Failure::NoRanges),
             FetchError::NotFound(_) => Some(Failure::Useless),
-            FetchError::ChangedTag => self.on_changed_tag(is_whole_known, is_only, observer),
+            FetchError::ChangedTag => self.on_changed_tag(is_whole_known, observer),
             _ => None,
         }
     }
 
-    fn on_changed_tag(
-        &mut self,
-        is_whole_known: bool,
-        is_only: bool,
-        observer: &mut Observer<'_>,
-    ) -> Option<Failure> {
+    fn on_changed_tag(&mut self, is_whole_known: bool, observer: &mut Observer<'_>) -> Option<Failure> {
         let is_new = self.changed_tag.is_none();
         let what = *self.changed_tag.get_or_insert(match is_whole_known {
             true => ChangedTag::Ignored,
-            false if is_only && self.answers == 0 => ChangedTag::OneAnswer,
+            false if self.answers == 0 => ChangedTag::OneAnswer,
             false => ChangedTag::Out,
         });
         let (failure, text) = match what {
