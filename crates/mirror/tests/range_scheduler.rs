@@ -208,9 +208,9 @@ fn a_dead_mirror_does_not_matter() {
 fn a_server_without_ranges_is_the_last_resort() {
     let mut links = [Link::new(0, mbit(100), 20), Link::new(1, mbit(100), 20)];
     links[1].ranges = false;
-    let outcome = count(10 << 20, &links);
+    let outcome = count(3 << 20, &links);
     assert_eq!(outcome.connections[1].counters.fetches, 0);
-    let outcome = count(10 << 20, &links[1..]);
+    let outcome = count(3 << 20, &links[1..]);
     assert_eq!(outcome.connections[0].counters.fetches, 1);
     assert!(outcome.complete.is_some());
 }
@@ -608,5 +608,41 @@ fn a_server_without_ranges_does_not_wait_for_one_that_trickles() {
             // Until its average says that it trickles, the file, and what comparisons are waited for.
             assert!(took < 12_000 + 2_000 + 5_000, "{length}: {took} ms");
         }
+    }
+}
+
+/// A server that limits what one connection brings is asked again at once, for as much.
+#[test]
+fn a_server_that_cuts_its_answers_costs_a_connection_each_time() {
+    let length = 60_000_000;
+    let lone = Link { cuts: Some(2 << 20), ..Link::new(0, mbit(100), 20) };
+    let outcome = count(length, std::slice::from_ref(&lone));
+    let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+    // Two round trips before each 2 MiB.
+    let ideal = length * 1_000 / mbit(100) + 40 * (length / (2 << 20) + 1);
+    println!("{took} ms of {ideal}");
+    assert!(took < ideal * 11 / 10, "{took} ms of {ideal}");
+    let outcome = count(length, &[lone, Link::new(1, mbit(100), 20)]);
+    let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+    println!("beside another: {took} ms of {}", ideal / 2);
+    assert!(took < ideal / 2 * 11 / 10, "{took} ms of {}", ideal / 2);
+}
+
+/// A server without ranges brings its part of shorter files too. What the other one is asked for first, while
+/// its rate is not known, nobody takes over: a sixteenth of the file, at 2 Mbit/s 5 s.
+#[test]
+fn a_server_without_ranges_helps_with_a_file_of_some_megabytes() {
+    for (length, whole, ranges, most) in [
+        (8_000_000, 100, 20, 700),
+        (20_000_000, 100, 20, 1_500),
+        (20_000_000, 100, 2, 5_100),
+        (30_000_000, 5, 100, 2_600),
+    ] {
+        let links = [Link::new(0, mbit(ranges), 20), Link { ranges: false, ..Link::new(1, mbit(whole), 20) }];
+        let outcome = count(length, &links);
+        let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
+        let ideal = length * 1_000 / mbit(whole + ranges);
+        println!("{length} bytes, without ranges {whole}, with {ranges} Mbit/s: {took} ms of {ideal}");
+        assert!(took < most, "{length} bytes, {whole} beside {ranges}: {took} ms of {ideal}");
     }
 }

@@ -29,7 +29,7 @@ pub const RECONNECT_COST: Span = Span::from_millis(50);
 pub const PREFETCH_MARGIN: Span = Span::from_millis(50);
 /// Ranges that may be asked for ahead: more than one if they are short, as one block that is compared is.
 const PREFETCHED_MAX: usize = 4;
-/// A request that brought so many bytes before it failed resets the count of failures.
+/// A request that brought so many bytes before it failed counts as one that was answered.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
 pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -267,12 +267,16 @@ impl Connection {
         self.counters.stalls += 1;
     }
 
-    /// Its request has failed after `got` bytes: of a whole file, those that nobody had brought before.
+    /// Its request has failed after `got` bytes: of a whole file, those that nobody had brought before. Some
+    /// servers limit what one connection brings: one that has brought much is asked again at once.
     pub(super) fn fail(&mut self, now: Time, got: u64) {
         if got >= PROGRESS_BYTES {
-            self.consecutive_failures = 0;
+            (self.state, self.blocked_until) = (State::Failing, now);
+            self.on_success();
+        } else {
+            let wait = backoff(RETRY_MIN, self.consecutive_failures, RETRY_MAX);
+            self.back_off(now + wait, State::Failing);
         }
-        self.back_off(now + backoff(RETRY_MIN, self.consecutive_failures, RETRY_MAX), State::Failing);
         self.cold = true;
         self.counters.failures += 1;
     }

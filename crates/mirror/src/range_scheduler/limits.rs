@@ -16,8 +16,11 @@ pub const REQUEST_BLOCKS_MAX: u64 = 64 * SEGMENT_BLOCKS;
 pub const TRIAL_BLOCKS: u64 = 4;
 /// What a connection of unknown rate is asked for, at most: 8 MiB. Slow start is over by then.
 pub const FIRST_BLOCKS: u64 = 8 * SEGMENT_BLOCKS;
-/// A content of fewer blocks is not asked of a server without ranges beside others: 32 MiB.
-pub const STREAM_MIN_BLOCKS: u64 = 32 * SEGMENT_BLOCKS;
+/// A content of fewer blocks is not asked of a server without ranges beside others: 4 MiB.
+pub const STREAM_MIN_BLOCKS: u64 = 4 * SEGMENT_BLOCKS;
+/// Such a server is to bring this part of it at first, at most; the others this part of what they would be
+/// asked for without it.
+pub(super) const STREAM_FIRST_PART: u64 = 4;
 /// Blocks that one request asks for a second time at most: a segment.
 pub const DUPLICATE_BLOCKS_MAX: u64 = SEGMENT_BLOCKS;
 /// Taking over the tail of a range may cost its owner a TCP connection. So it must end the transfer earlier

@@ -12,7 +12,9 @@ use mmtp::id::SEGMENT_BLOCKS;
 use super::RangeScheduler;
 use super::api::{MirrorId, Pool, State};
 use super::connection::{BLOCK, Connection, Fetch, FetchRole};
-use super::limits::{FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, TRIAL_BLOCKS};
+use super::limits::{
+    FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, STREAM_FIRST_PART, TRIAL_BLOCKS,
+};
 use crate::fetch_id::{ConnectionId, FetchId};
 
 /// A range lasts so many times the gap between two answers. Otherwise the link would be idle for more than a
@@ -138,10 +140,13 @@ impl RangeScheduler {
         }
     }
 
-    /// The connections that share what is left. One that failed gets a trial and no more, so it leaves its
-    /// share to the others: however fast it was, it may never come back.
+    /// The connections that share what is left. One that failed leaves its share to the others until it
+    /// answers again: however fast it was, it may never come back.
     fn sharing(&self) -> impl Iterator<Item = &Connection> {
-        self.connections.iter().filter(|connection| connection.is_usable() && !connection.trial)
+        let shares = |connection: &&Connection| {
+            connection.is_usable() && !connection.trial && connection.state != State::Failing
+        };
+        self.connections.iter().filter(shares)
     }
 
     /// Blocks to ask connection `p` for besides those it has; none if it has its share.
@@ -156,7 +161,10 @@ impl RangeScheduler {
         let floor = if pool.compares() { TRIAL_BLOCKS } else { SEGMENT_BLOCKS };
         let (Some(rate), Some(pace)) = (connection.throughput.rate(), connection.throughput.pace()) else {
             let sharing = self.sharing().count().max(1) as u64;
-            return FIRST_BLOCKS.min((all / sharing / 2).max(TRIAL_BLOCKS));
+            let first = FIRST_BLOCKS.min(all / sharing / 2);
+            // Nobody can take the tail of it over where the answer that brings the beginning ends in it.
+            let is_streaming = self.connections.iter().any(Connection::is_streaming);
+            return if is_streaming { first / STREAM_FIRST_PART } else { first }.max(TRIAL_BLOCKS);
         };
         let rates: u64 = self.sharing().filter_map(|connection| connection.throughput.rate()).sum();
         let fair = |blocks: u64| {

@@ -1,6 +1,6 @@
 //! A server without ranges beside others that have them.
 //!
-//! It can only be asked for everything, once, from the first byte on. Of a long content of which nothing is
+//! It can only be asked for everything, once, from the first byte on. Of a content of some megabytes of which nothing is
 //! here yet it brings the beginning and the others the end. What it keeps is prolonged whenever it has
 //! brought that, until what comes next is here or has been asked of somebody else: then its answer is given
 //! up. So nothing is asked of two, and how much it brings is what it can. After a pause it goes on where it
@@ -12,7 +12,7 @@ use algo::Time;
 use super::RangeScheduler;
 use super::api::Pool;
 use super::connection::{BLOCK, Connection, Fetch, FetchRole};
-use super::limits::{FIRST_BLOCKS, STREAM_MIN_BLOCKS};
+use super::limits::{FIRST_BLOCKS, STREAM_FIRST_PART, STREAM_MIN_BLOCKS};
 use crate::fetch_id::ConnectionId;
 
 impl RangeScheduler {
@@ -21,8 +21,9 @@ impl RangeScheduler {
     pub(super) fn begin_stream(&mut self, now: Time, pool: &mut dyn Pool) {
         if self.blocks() >= STREAM_MIN_BLOCKS && self.asked == 0 && self.connections.iter().any(has_ranges) {
             let free = |connection: &Connection| !connection.ranges && connection.is_free(now);
+            let first = FIRST_BLOCKS.min(self.blocks() / STREAM_FIRST_PART);
             if let Some(p) = self.connections.iter().position(free)
-                && let Some(blocks) = pool.take_at(self.connections[p].mirror, 0, FIRST_BLOCKS)
+                && let Some(blocks) = pool.take_at(self.connections[p].mirror, 0, first)
             {
                 self.ask_up_to(now, p, blocks, self.length, FetchRole::Owner);
                 self.connections[p].fetch.iter_mut().for_each(|fetch| fetch.streams = true);

@@ -60,6 +60,8 @@ pub(crate) struct Link {
     pub(crate) good_from: Time,
     /// Its answers break off at this byte.
     pub(crate) breaks_at: Option<u64>,
+    /// Each answer breaks off after so many bytes.
+    pub(crate) cuts: Option<u64>,
     /// What does not begin at the first byte comes at this rate.
     pub(crate) trickle: Option<u64>,
     /// From these times on everything comes at these rates, in their order.
@@ -80,6 +82,7 @@ impl Link {
             misfortunes: 0,
             good_from: Time::ZERO,
             breaks_at: None,
+            cuts: None,
             trickle: None,
             changes: Vec::new(),
         }
@@ -423,7 +426,10 @@ impl<'a> World<'a> {
                 let unlucky = self.now < line.link.good_from && self.luck.below(100) < line.link.misfortunes;
                 let somewhere = first_byte + self.luck.below(end_byte - first_byte);
                 let ending = match self.luck.below(16) {
-                    _ if !unlucky => line.link.breaks_at.map_or(Ending::Well, Ending::BreaksAt),
+                    _ if !unlucky => {
+                        let cut = line.link.cuts.map(|bytes| first_byte + bytes).filter(|at| *at < end_byte);
+                        line.link.breaks_at.or(cut).map_or(Ending::Well, Ending::BreaksAt)
+                    }
                     0..=4 => Ending::BreaksAt(somewhere),
                     5 => Ending::BreaksAt(first_byte),
                     6..=8 => Ending::HangsAt(somewhere),
