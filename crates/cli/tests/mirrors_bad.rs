@@ -350,6 +350,19 @@ fn another_etag_with_each_answer() {
     never_of(6_000_000, breaks, 4, "it broke off, and its ETag is another with each answer");
     // Some of it has come when the tag is another.
     never_of(6_000_000, tagged(2), 3, "give a hash with --checksum");
+    // What has come of an answer is of use to nobody.
+    let (ground, each) = (Ground::new(6_000_000), tagged(1));
+    let slow = move |request: &Request, reply: Reply| each(request, reply).at(1_000_000);
+    let site = Site::new(&ground.content, slow);
+    let running = spawn(ground.get_named(&[site.url()], &["--json"]));
+    running.wait_event(|event| event["done_bytes"].as_u64().is_some_and(|bytes| bytes > 500_000));
+    running.signal(Signal::SIGINT);
+    let done = running.end().expect(130);
+    assert!(
+        done.err.contains("cannot go on with what arrived") && !done.err.contains("resumes"),
+        "{}",
+        done.err
+    );
     // The hash tells.
     for answers in [1, 2] {
         let ground = Ground::new(6_000_000);
@@ -715,8 +728,9 @@ fn nobody_says_how_long_it_is() {
     let done = run(ground.get_named(&[site.url()], &["--json", &right])).expect(0);
     ground.assert_arrived();
     assert_eq!(done.summary()["verified"], "whole");
-    // It is there, and is what comes.
-    run(ground.get_named(&[site.url()], &["--json", &right])).expect(0);
+    // It is there, and is what would come.
+    let done = run(ground.get_named(&[site.url()], &["--json", &right])).expect(0);
+    assert!(!done.notes().contains("is taken in one answer"), "{}", done.notes());
     ground.assert_arrived();
     // What is not what the hash is of has no name.
     fs::remove_file(ground.target()).expect("the file");
@@ -726,8 +740,13 @@ fn nobody_says_how_long_it_is() {
     fs::remove_file(ground.to().join("f.unverified")).expect("the file");
     // A file that is there, of which nobody knows what it is, stays.
     fs::write(ground.target(), b"mine").expect("a file");
-    run(ground.get_named(&[site.url()], &[])).expect(6);
+    for more in [&[][..], &[right.as_str()]] {
+        let done = run(ground.get_named(&[site.url()], more)).expect(6);
+        assert!(!done.err.contains("is taken in one answer"), "{}", done.err);
+    }
     assert_eq!(fs::read(ground.target()).expect("the file"), b"mine");
+    run(ground.get_named(&[site.url()], &["--force"])).expect(0);
+    ground.assert_arrived();
     // In order it cannot be read.
     let mut command = anabranch();
     command.args(["get", "--no-history", &site.url(), "-o", "-"]);

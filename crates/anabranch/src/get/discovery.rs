@@ -21,6 +21,7 @@ mod sidecar;
 mod signatures;
 mod stage;
 mod told;
+mod unmeasured;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -40,7 +41,6 @@ use super::discovered_file::DiscoveredFile;
 use super::event_loop::EventLoop;
 use super::history::History;
 use super::locators::{Locators, MetalinkOrigin};
-use super::one_answer::{self, OneAnswer};
 use super::origin::{Origin, host, origin};
 use super::request::Request;
 use crate::error::ErrorKind;
@@ -265,7 +265,7 @@ pub(super) fn discover(
     }
     discovery.leave_out_listings();
     let came = match discovery.unmeasured().filter(|_| request.reader.is_none()) {
-        Some(place) => Some(discovery.measure(place, request, events)?),
+        Some(place) => discovery.measure(place, request, events)?,
         None => None,
     };
     let mut found = discovery.found();
@@ -318,23 +318,6 @@ impl Discovery<'_> {
         };
         self.commands.push(Command::Fetch(id, request));
         self.asked.insert(id, probe);
-    }
-
-    /// Takes all of the file in one answer, for nobody says how long it is.
-    fn measure(
-        &mut self,
-        place: usize,
-        request: &Request,
-        events: &mut EventLoop<'_, '_>,
-    ) -> Result<OneAnswer> {
-        self.notices.drain(..).for_each(|notice| events.observer.notice(&notice));
-        let url = &self.urls[place];
-        let via = &self.vias[self.via];
-        let came = one_answer::take(url, self.is_named(url), via, &request.output, events)?;
-        if let Some(head) = &mut self.heads[place] {
-            (head.length, head.ranges) = (Some(came.length), false);
-        }
-        Ok(came)
     }
 
     /// Whether the user named its origin.

@@ -215,7 +215,7 @@ impl Discovery<'_> {
 
     /// What the file may be called: as who names it says, else as in the URLs of the user's choice that have
     /// it, or that there are at all.
-    fn offered_names(&self, file: Option<&metalink::File>, mirrors: &[Mirror]) -> OfferedNames {
+    pub(super) fn offered_names(&self, file: Option<&metalink::File>, mirrors: &[Mirror]) -> OfferedNames {
         let mut names = OfferedNames::default();
         names.offer("the URI", self.uri_name.clone());
         names.offer("the Metalink", file.map(|file| file.file_name().as_bytes().to_vec()));
@@ -290,19 +290,6 @@ impl Discovery<'_> {
             )),
             None => Err(self.nobody()),
         }
-    }
-
-    /// The first URL that has the file, if nobody says how long that is: its place.
-    pub(super) fn unmeasured(&self) -> Option<usize> {
-        let is_known = self.said.id.is_some()
-            || self.metalink.as_ref().is_some_and(|file| file.size.is_some())
-            || self.heads.iter().flatten().any(|head| head.length.is_some())
-            || self.told_length().is_some();
-        let there = |named: bool| {
-            let mut all = self.heads.iter().zip(&self.named);
-            all.position(|(head, is)| head.is_some() && *is == named)
-        };
-        there(true).or_else(|| there(false)).filter(|_| !is_known)
     }
 
     /// Says which servers have no file of this length.

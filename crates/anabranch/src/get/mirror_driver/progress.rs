@@ -2,7 +2,7 @@
 
 use mirror::range_scheduler::{Counters, State};
 
-use super::{MirrorDriver, MirrorState};
+use super::{ChangedTag, MirrorDriver, MirrorState};
 use crate::event::Observer;
 use crate::format::bytes;
 use crate::get::server_status::faults;
@@ -56,6 +56,14 @@ impl MirrorDriver {
     /// Whether no mirror answers.
     pub(in crate::get) fn is_silent(&self) -> bool {
         self.machine.connections().all(|connection| connection.state != State::Open)
+    }
+
+    /// Whether all that comes is of one answer, and another one cannot go on with it: its ETag is another each
+    /// time.
+    pub(in crate::get) fn is_of_one_answer(&self) -> bool {
+        self.is_alone()
+            && self.mirrors.iter().any(|state| state.changed_tag == Some(ChangedTag::OneAnswer))
+            && self.mirrors.iter().all(|state| state.changed_tag.is_some() || state.status.out.is_some())
     }
 
     /// Reports once each mirror that sends only the whole file, where others send ranges, and what it is used
