@@ -383,8 +383,8 @@ proptest! {
             let t = now.since(*began).as_nanos() as f64 / 1e9;
             let cubic = |t: f64| C * (t - *k).powi(3) + w_max;
             let each = f64::from(acked) / w;
-            // Windows are compared in units of 2⁻⁸ packets: within one, either α will do, and the model cannot
-            // tell which it was while W_est is not what the window follows.
+            // Windows are compared in units of 2⁻⁸ packets: within one, either α will do, and the model
+            // cannot tell which it was while W_est is not what the window follows.
             if (*w_est - prior).abs() <= 1.0 / 256.0 + 1e-6 * prior {
                 break;
             }

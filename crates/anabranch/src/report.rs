@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 /// A transfer at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Progress {
-    /// Bytes there will be; while nobody says how many, those that have come.
+    /// Bytes there will be; zero while nobody says how many.
     pub total_bytes: u64,
     /// Bytes verified and written, those of an earlier run among them.
     pub done_bytes: u64,

@@ -298,7 +298,8 @@ fn via(text: &str) -> Result<Via, String> {
         Some((name, limit)) => (name, Some(rate(limit)?)),
         None => (text, None),
     };
-    Egress::parse(name).map(|egress| Via { egress, limit }).map_err(|e| e.to_string())
+    let several = if name.contains(',') { "; several are a --via each" } else { "" };
+    Egress::parse(name).map(|egress| Via { egress, limit }).map_err(|e| format!("{e}{several}"))
 }
 
 /// A source. Curl's bundle -fsSL would name one.

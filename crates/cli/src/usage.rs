@@ -13,9 +13,10 @@ const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 pub const CURL: &str = "these are options of curl";
 
 /// Options of curl, wget and aria2 that people give to `get`, and what is said of them.
-const ELSEWHERE: [(&[&str], &str); 15] = [
+const ELSEWHERE: [(&[&str], &str); 16] = [
     (&["--split"], "how many connections there are need not be said"),
-    (&["--max-download-limit"], "it is --limit"),
+    (&["--max-download-limit", "--max-overall-download-limit"], "it is --limit"),
+    (&["--no-check-certificate"], "it is --insecure"),
     (&["--multiple-interface"], "each link is a --via of its own; without any all are used"),
     (&["--check-certificate"], "certificates are checked; --insecure takes any"),
     (&["-s"], "-q is curl's -s; how many connections there are (aria2's -s) need not be said"),
@@ -116,6 +117,11 @@ mod tests {
         let said = message("anabranch get http://h/f --user-agent me");
         assert!(
             said.starts_with("unexpected argument '--user-agent' found; a field of the request"),
+            "{said}"
+        );
+        let said = message("anabranch get https://h/f --no-check-certificate");
+        assert!(
+            said.starts_with("unexpected argument '--no-check-certificate' found; it is --insecure"),
             "{said}"
         );
         let said = message("anabranch get -i list");

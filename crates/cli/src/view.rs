@@ -204,12 +204,21 @@ fn average(progress: &Progress) -> u64 {
     if progress.elapsed_s > 0.0 { (fresh as f64 / progress.elapsed_s) as u64 } else { 0 }
 }
 
+/// Whether nobody says yet how long it is.
+const fn is_unmeasured(s: &Progress) -> bool {
+    s.total_bytes == 0 && (s.done_bytes > 0 || s.note.is_some())
+}
+
 /// The line about the whole: how much, how fast, how long yet.
 fn total(s: &Progress) -> String {
     let now = s.paths.iter().map(|p| p.rate_bytes).sum::<u64>();
-    let percent = percent(s.done_bytes, s.total_bytes);
-    let mut line =
-        format!("{percent:5.1} %  {} of {}  {}", bytes(s.done_bytes), bytes(s.total_bytes), rate(now));
+    let mut line = match is_unmeasured(s) {
+        true => format!("{}  {}", bytes(s.done_bytes), rate(now)),
+        false => {
+            let percent = percent(s.done_bytes, s.total_bytes);
+            format!("{percent:5.1} %  {} of {}  {}", bytes(s.done_bytes), bytes(s.total_bytes), rate(now))
+        }
+    };
     // The mean says more about the rest of the way than the last second, as long as something moves at all.
     let pace = average(s);
     if now > 0 && pace > 0 && s.done_bytes < s.total_bytes {
@@ -240,7 +249,9 @@ fn live(s: &Progress, width: usize) -> Vec<String> {
             picture.push(format!("… and {} more paths", s.paths.len() - PATH_LINES_MAX));
         }
     }
-    picture.push(bar(percent(s.done_bytes, s.total_bytes), width.min(100)));
+    if !is_unmeasured(s) {
+        picture.push(bar(percent(s.done_bytes, s.total_bytes), width.min(100)));
+    }
     let whole = total(s);
     match &s.note {
         // It tells why nothing moves.
@@ -449,6 +460,8 @@ mod tests {
             let report = Report { last: s, ..Report::default() };
             assert_eq!(end(&Summary::new(&report, None), 80).is_empty(), done_bytes == 0);
         }
+        let unmeasured = Progress { done_bytes: 5, note: Some("how long?".into()), ..Progress::default() };
+        assert_eq!(live(&unmeasured, 80), ["5 B  0 kbit/s  how long?"]);
         assert_eq!(percent(999_999, 1_000_000), 99.9);
         let many = Progress { paths: vec![PathProgress::default(); 100], ..Progress::default() };
         assert!(live(&many, 80).len() < 30);

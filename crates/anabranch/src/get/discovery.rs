@@ -138,6 +138,8 @@ struct Discovery<'a> {
     first: Option<Url>,
     /// Whether the user named nothing else.
     alone: bool,
+    /// All of it has come, or is there.
+    is_here: bool,
     /// Files of several lengths can be tried: what comes is not read in order.
     tells_lengths: bool,
     asked: BTreeMap<FetchId, Probe>,
@@ -216,6 +218,7 @@ pub(super) fn discover(
         origins: asked.origins,
         first: asked.urls.first().cloned(),
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
+        is_here: false,
         tells_lengths: request.reader.is_none(),
         asked: BTreeMap::new(),
         again: Vec::new(),

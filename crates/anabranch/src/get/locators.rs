@@ -121,6 +121,13 @@ impl Locators {
                 show(name)
             )));
         }
+        if let Some((scheme, _)) = lower.split_once("://") {
+            return Err(Error::usage(format!(
+                "{}: only http: and https: are spoken, not {}:",
+                show(without_user(name)),
+                show(scheme)
+            )));
+        }
         Err(Error::usage(format!(
             "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a file of that \
              name (a Metalink)",
@@ -244,7 +251,7 @@ mod tests {
             ["http://h.example/x?y", "http://localhost/z", "http://[::1]/w", "http://h.example/x.meta4"]
         );
         for (bad, says) in [
-            ("ftp://u:secret@a/f", "ftp://a/f: neither"),
+            ("ftp://u:secret@a/f", "ftp://a/f: only http: and https: are spoken, not ftp:"),
             ("http://u:secret@[a/f", "http://[a/f: "),
             ("no-such.meta4", "no-such.meta4: No such file"),
             ("./h.example/x.meta4", "./h.example/x.meta4: No such file"),

@@ -89,7 +89,7 @@ pub(super) fn take(
     };
     events.run(&mut taking)?;
     let progress = taking.snapshot(events.world.now());
-    let progress = Progress { note: None, ..progress };
+    let progress = Progress { total_bytes: taking.bytes, note: None, ..progress };
     Ok(OneAnswer { file: taking.file, length: taking.bytes, progress })
 }
 
@@ -123,7 +123,6 @@ impl Taking {
             ..PathProgress::default()
         };
         Progress {
-            total_bytes: self.bytes,
             done_bytes: self.bytes,
             elapsed_s: span.as_nanos() as f64 / 1e9,
             paths: one_a_path(std::iter::once(row)),

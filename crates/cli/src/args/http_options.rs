@@ -150,8 +150,21 @@ fn checksum(text: &str) -> Result<KnownHash, String> {
         Ok(checksum) => Ok(KnownHash::Is(checksum)),
         // Also a pipe, as of <(…).
         Err(_) if Path::new(text).exists() && !Path::new(text).is_dir() => Ok(KnownHash::In(text.into())),
-        Err(e) => Err(format!("{e}; nor is there a file of that name")),
+        Err(e) => Err(match is_weak(text) {
+            true => format!(
+                "{e}; MD5 and SHA-1 prove nothing: whoever wants to makes two files with the same one"
+            ),
+            false => format!("{e}; nor is there a file of that name"),
+        }),
     }
+}
+
+/// Whether it is an MD5 or a SHA-1, as far as its form tells.
+fn is_weak(text: &str) -> bool {
+    let (kind, hex) = text.split_once([':', '=']).unwrap_or(("", text));
+    let kind = kind.to_ascii_lowercase();
+    let is_hex = hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex && matches!(hex.len(), 32 | 40) && matches!(kind.as_str(), "" | "md5" | "sha1" | "sha-1")
 }
 
 #[cfg(test)]
@@ -170,6 +183,9 @@ mod tests {
         assert_eq!(checksum(file!()).is_ok(), Path::new(file!()).is_file());
         for bad in ["ab", "sha-256=ab", "md5=ab", "sha-256=xy"] {
             assert!(checksum(bad).is_err(), "{bad}");
+        }
+        for weak in [format!("md5:{}", "a".repeat(32)), "b".repeat(40), format!("SHA-1={}", "c".repeat(40))] {
+            assert!(checksum(&weak).is_err_and(|why| why.contains("prove nothing")), "{weak}");
         }
     }
 }

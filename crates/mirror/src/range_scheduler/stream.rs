@@ -1,11 +1,11 @@
 //! A server without ranges beside others that have them.
 //!
-//! It can only be asked for everything, once, from the first byte on. Of a content of some megabytes of which nothing is
-//! here yet it brings the beginning and the others the end. What it keeps is prolonged whenever it has
-//! brought that, until what comes next is here or has been asked of somebody else: then its answer is given
-//! up. So nothing is asked of two, and how much it brings is what it can. After a pause it goes on where it
-//! was, if nobody else has been asked for that. Where its answer fails, the others bring the rest: to ask
-//! again would bring again what is here.
+//! It can only be asked for everything, once, from the first byte on. Of a content of some megabytes of
+//! which nothing is here yet it brings the beginning and the others the end. What it keeps is prolonged
+//! whenever it has brought that, until what comes next is here or has been asked of somebody else: then its
+//! answer is given up. So nothing is asked of two, and how much it brings is what it can. After a pause it
+//! goes on where it was, if nobody else has been asked for that. Where its answer fails, the others bring
+//! the rest: to ask again would bring again what is here.
 
 use algo::Time;
 

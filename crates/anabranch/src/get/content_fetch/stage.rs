@@ -124,8 +124,8 @@ impl Stage for Run<'_> {
     fn interrupted(&self) -> &'static str {
         match &self.fetch.mirrors {
             Some(mirrors) if mirrors.is_of_one_answer() && self.arrivals.reading().is_none() => {
-                "interrupted; the server's ETag is another with each answer, so the same request cannot go on \
-                 with what arrived: it would with `checksum` from the beginning"
+                "interrupted; the server's ETag is another with each answer, so the same request cannot go \
+                 on with what arrived: it would with `checksum` from the beginning"
             }
             _ => self.arrivals.interrupted(),
         }

@@ -43,10 +43,12 @@ impl Discovery<'_> {
             (None, 0) => Ok(([0; 32], Vec::new())),
             (None, _) => {
                 drop(names);
-                self.notices.push(
-                    "the server gives neither ETag nor date: if this is interrupted, it cannot resume"
-                        .to_owned(),
-                );
+                if !self.is_here {
+                    self.notices.push(
+                        "the server gives neither ETag nor date: if this is interrupted, it cannot resume"
+                            .to_owned(),
+                    );
+                }
                 clues.push(NOTHING_CLUE);
                 Ok((secret()?, clues))
             }

@@ -43,6 +43,7 @@ impl Discovery<'_> {
         if let Some(head) = &mut self.heads[place] {
             (head.length, head.ranges) = (Some(length), false);
         }
+        self.is_here = true;
         Ok(came)
     }
 

@@ -58,8 +58,8 @@ impl MirrorDriver {
         self.machine.connections().all(|connection| connection.state != State::Open)
     }
 
-    /// Whether all that comes is of one answer, and another one cannot go on with it: its ETag is another each
-    /// time.
+    /// Whether all that comes is of one answer, and another one cannot go on with it: its ETag is another
+    /// each time.
     pub(in crate::get) fn is_of_one_answer(&self) -> bool {
         self.is_alone()
             && self.mirrors.iter().any(|state| state.changed_tag == Some(ChangedTag::OneAnswer))
