@@ -345,7 +345,7 @@ fn wrong_arguments() {
     let other = format!("anabranch:{}?len=1", ContentId::of(b"x"));
     let (two, checksum) = (beside(&ground, "two.meta4"), format!("sha-256={}", "ab".repeat(32)));
     for (names, more, says) in [
-        (vec!["ftp://127.0.0.1/f"], vec![], "neither"),
+        (vec!["ftp://127.0.0.1/f"], vec![], "only http: and https:"),
         (vec!["http://"], vec![], "http://"),
         (vec!["/no/such.meta4"], vec![], "No such file"),
         (vec![&*two], vec!["--checksum", &*checksum], "2 files: --checksum is of one"),
