@@ -78,11 +78,20 @@ fn a_server_without_descriptors_refuses_what_is_new_and_serves_again_when_some_a
     assert!(echoes(&mut first), "those that are there go on");
     let mut kept = alive(kept);
     let count = kept.len();
+    let open = || std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
+    let before = open();
     kept.truncate(count - 10);
-    sleep(Duration::from_millis(300));
+    wait_until(10, || open() + 10 <= before);
     for client in [&client, &other] {
         let again: Vec<_> = (0..4).map(|_| connect_to(client.address("socks"), origin)).collect();
-        assert_eq!(alive(again).len(), 4, "new ones are served");
+        let served = alive(again).len();
+        assert_eq!(
+            served,
+            4,
+            "new ones are served: {} open, {before} before; {:?}",
+            open(),
+            server.said("connection").last()
+        );
     }
     assert_eq!(alive(kept).len(), count - 10);
 }
