@@ -39,6 +39,27 @@
 //! # }
 //! ```
 //!
+//! A get that is stopped keeps what came, or its error says why not; the same request goes on with it:
+//!
+//! ```no_run
+//! use std::time::{Duration, Instant};
+//!
+//! use anabranch::{Control, Error, Get};
+//!
+//! fn main() -> anabranch::Result<()> {
+//!     let get = || Ok(Get::new(["https://a.example/f.iso"])?.to_file("f.iso"));
+//!     let end = Instant::now() + Duration::from_secs(5);
+//!     let stopped = get()?.run(|_| if Instant::now() < end { Control::Continue } else { Control::Stop });
+//!     match stopped {
+//!         Err(Error::Interrupted(why)) => println!("{why}"),
+//!         done => println!("{}", done?.verdict()),
+//!     }
+//!     let report = get()?.run(|_| Control::Continue)?;
+//!     println!("{} bytes were there", report.last.resumed_bytes);
+//!     Ok(())
+//! }
+//! ```
+//!
 //! **Map.**
 //! * [`Get`], [`Download`], [`Transfer`]: files and directories from all who have them; [`Reader`]: a file in
 //!   order, while it comes. [`Checksum`]: what it must be. [`controllers`] and [`slow_starts`] name what

@@ -173,7 +173,7 @@ impl FromStr for RateSpec {
         let wrong = || {
             format!(
                 "\"{text}\" is not a rate: write it as \"8 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s, B/s, \
-                 kB/s, MB/s) or \"500 pkt/s\""
+                 kB/s, MB/s, MiB/s) or \"500 pkt/s\", 8000 Tbit/s at most"
             )
         };
         let (number, unit) = split(text).ok_or_else(wrong)?;
