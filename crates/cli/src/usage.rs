@@ -13,7 +13,7 @@ const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 pub const CURL: &str = "these are options of curl";
 
 /// Options of curl, wget and aria2 that people give to `get`, and what is said of them.
-const ELSEWHERE: [(&[&str], &str); 16] = [
+const ELSEWHERE: [(&[&str], &str); 18] = [
     (&["--split"], "how many connections there are need not be said"),
     (&["--max-download-limit", "--max-overall-download-limit"], "it is --limit"),
     (&["--no-check-certificate"], "it is --insecure"),
@@ -22,14 +22,16 @@ const ELSEWHERE: [(&[&str], &str); 16] = [
     (&["-s"], "-q is curl's -s; how many connections there are (aria2's -s) need not be said"),
     (&["-c", "--continue", "--resume"], "what has come is always gone on with"),
     (&["-A", "--user-agent"], "a field of the request is -H 'User-Agent: NAME'"),
-    (&["-b"], "a field of the request is -H 'Cookie: NAME=VALUE'"),
+    (&["-b", "--cookie"], "a field of the request is -H 'Cookie: NAME=VALUE'"),
     (&["--connect-timeout"], "--timeout is for how long nothing may come, a connection too"),
     (&["--fail"], "an HTTP error is never taken for the file"),
     (&["-d", "-P", "--dir"], "a directory to put it into is -o DIR/"),
     (&["-i"], "a list of the mirrors of one file is read with `get - < LIST`"),
+    (&["-e", "--referer"], "a field of the request is -H 'Referer: URL'"),
+    (&["--max-connection-per-server"], "how many connections there are need not be said"),
     (&["-j"], "how many files come at once need not be said"),
     (&["--retry"], "it is tried again until nothing has come for --timeout"),
-    (&["--max-time"], "--timeout is for how long nothing may come"),
+    (&["-m", "--max-time"], "--timeout is for how long nothing may come"),
 ];
 
 /// clap's message as one line: what is wrong, what was perhaps meant, and where to read on. Its tip to write

@@ -317,7 +317,9 @@ impl Links {
                         self.lock().dead[link] = true;
                         self.close(link).await;
                         let name = &self.shared.via[link].name;
-                        let says = format!("the link {name} is dead: the others carry on");
+                        let says = format!(
+                            "no answer of the server over the link {name}: it is left out until there is one"
+                        );
                         reports.put(Event::Notice(says));
                     }
                     Action::Renew(link) | Action::Open(link) => {
