@@ -13,8 +13,8 @@ const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 pub const CURL: &str = "these are options of curl";
 
 /// Options of curl, wget and aria2 that people give to `get`, and what is said of them.
-const ELSEWHERE: [(&[&str], &str); 18] = [
-    (&["--split"], "how many connections there are need not be said"),
+const ELSEWHERE: [(&[&str], &str); 17] = [
+    (&["--split", "--max-connection-per-server"], "how many connections there are need not be said"),
     (&["--max-download-limit", "--max-overall-download-limit"], "it is --limit"),
     (&["--no-check-certificate"], "it is --insecure"),
     (&["--multiple-interface"], "each link is a --via of its own; without any all are used"),
@@ -28,7 +28,6 @@ const ELSEWHERE: [(&[&str], &str); 18] = [
     (&["-d", "-P", "--dir"], "a directory to put it into is -o DIR/"),
     (&["-i"], "a list of the mirrors of one file is read with `get - < LIST`"),
     (&["-e", "--referer"], "a field of the request is -H 'Referer: URL'"),
-    (&["--max-connection-per-server"], "how many connections there are need not be said"),
     (&["-j"], "how many files come at once need not be said"),
     (&["--retry"], "it is tried again until nothing has come for --timeout"),
     (&["-m", "--max-time"], "--timeout is for how long nothing may come"),

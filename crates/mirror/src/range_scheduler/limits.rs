@@ -3,7 +3,7 @@
 use algo::Span;
 use mmtp::id::SEGMENT_BLOCKS;
 
-use super::connection::RECONNECT_COST;
+use super::connection::{BLOCK, RECONNECT_COST};
 
 /// The longest request, in time at the connection's rate, if the link is not idle between two answers. Short
 /// ranges then cost nothing, and leave less to be taken over at the end.
@@ -16,6 +16,8 @@ pub const REQUEST_BLOCKS_MAX: u64 = 64 * SEGMENT_BLOCKS;
 pub const TRIAL_BLOCKS: u64 = 4;
 /// What a connection of unknown rate is asked for, at most: 8 MiB. Slow start is over by then.
 pub const FIRST_BLOCKS: u64 = 8 * SEGMENT_BLOCKS;
+/// Bytes a second below which a connection trickles: it is not waited for where others can bring or compare.
+pub const TRICKLE: u64 = BLOCK;
 /// A content of fewer blocks is not asked of a server without ranges beside others: 4 MiB.
 pub const STREAM_MIN_BLOCKS: u64 = 4 * SEGMENT_BLOCKS;
 /// Such a server is to bring this part of it at first, at most; the others this part of what they would be

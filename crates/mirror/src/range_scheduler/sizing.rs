@@ -14,6 +14,7 @@ use super::api::{MirrorId, Pool, State};
 use super::connection::{BLOCK, Connection, Fetch, FetchRole};
 use super::limits::{
     FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, STREAM_FIRST_PART, TRIAL_BLOCKS,
+    TRICKLE,
 };
 use crate::fetch_id::{ConnectionId, FetchId};
 
@@ -24,9 +25,6 @@ const GAPS_A_RANGE: u64 = 20;
 const GAPS_A_RANGE_WANTED: u64 = 100;
 /// Where mirrors are compared, one that is so many times slower than another is there to compare.
 const SLOWER: u64 = 4;
-
-/// Bytes a second below which a connection trickles.
-const TRICKLE: u64 = BLOCK;
 
 /// Whether it brings so little that a server without ranges is not kept in reserve for it.
 fn trickles(connection: &Connection) -> bool {

@@ -4,16 +4,13 @@
 use std::collections::BTreeSet;
 
 use algo::{Span, Time};
-use mirror::range_scheduler::{ConnectionReport, MirrorId, State};
-use mmtp::id::BLOCK_BYTES;
+use mirror::range_scheduler::{ConnectionReport, MirrorId, State, TRICKLE};
 
 use super::comparison::{Alone, COMPARE_FOR, place_of};
 use super::{MirrorDriver, PoolState};
 use crate::event::Observer;
 use crate::{Error, Result};
 
-/// Who brings less, bytes a second, compares nothing in time.
-const TRICKLE: u64 = BLOCK_BYTES as u64;
 /// After so long no comparison is waited for any more.
 const COMPARE_MAX: Span = Span::from_secs(30);
 /// A mirror that is tried alone and brings nothing for so long is not waited for if there is another.
