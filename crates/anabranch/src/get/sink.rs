@@ -395,10 +395,14 @@ impl Sink {
         if self.reading().is_some() { 0 } else { self.done_bytes }
     }
 
-    /// What to say if the caller stops the transfer.
-    pub(super) fn interrupted(&self) -> &'static str {
+    /// What to say if the caller stops the transfer. What is `of_one_answer` is of use to no other.
+    pub(super) fn interrupted(&self, of_one_answer: bool) -> &'static str {
         match self.reading() {
             Some(_) => reassembly_buffer::INTERRUPTED,
+            None if of_one_answer => {
+                "interrupted; the server's ETag is another with each answer, so the same request cannot go \
+                 on with what arrived: it would with `checksum` from the beginning"
+            }
             None if self.forgets => {
                 "interrupted; the server gives neither ETag nor date, so the same request cannot go on with \
                  what arrived: it would with `checksum` from the beginning"

@@ -122,13 +122,7 @@ impl Stage for Run<'_> {
     }
 
     fn interrupted(&self) -> &'static str {
-        match &self.fetch.mirrors {
-            Some(mirrors) if mirrors.is_of_one_answer() && self.arrivals.reading().is_none() => {
-                "interrupted; the server's ETag is another with each answer, so the same request cannot go \
-                 on with what arrived: it would with `checksum` from the beginning"
-            }
-            _ => self.arrivals.interrupted(),
-        }
+        self.arrivals.interrupted(self.fetch.mirrors.as_ref().is_some_and(MirrorDriver::is_of_one_answer))
     }
 
     fn finish(&mut self, cx: &mut Context<'_, '_>, mut result: Result<()>) -> Result<()> {
