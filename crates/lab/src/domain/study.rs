@@ -7,6 +7,7 @@ use topology::zoo::{BUILTIN, Builtin};
 use super::draw::{Draw, Parameters, Policy, has_disjoint_pair};
 use super::network::{Network, Rule};
 use super::{fluid, packets};
+use crate::table::{SampleSummary, summary};
 
 /// Paths of a multipath client in Fig. 4.16; the dissertation does not say how many.
 const FRIENDLINESS_PATHS: usize = 2;
@@ -214,10 +215,8 @@ pub struct Mean {
 
 impl Mean {
     fn of(values: &[f64]) -> Self {
-        let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n.max(1.0);
-        let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
-        Self { mean, half: if n > 1.0 { 1.96 * (squares / (n - 1.0) / n).sqrt() } else { 0.0 } }
+        let Some(SampleSummary { mean, sd, .. }) = summary(values) else { return Self::default() };
+        Self { mean, half: sd.map_or(0.0, |sd| 1.96 * sd / (values.len() as f64).sqrt()) }
     }
 
     /// Of the networks, each of which counts the same.
