@@ -37,17 +37,24 @@ fn worst(traffic: &[Traffic]) -> Span {
     traffic.iter().map(Traffic::stall).max().expect("some")
 }
 
-/// A link dies silently; returns when the client has taken it away and a second has passed, and it is back.
-fn dies_and_comes_back(bed: &Bed, link: &str, traffic: &[Traffic]) {
+/// A link dies silently; returns when the client has taken it away and two seconds have passed, and it is
+/// back. Nothing waited for as long as `limit`.
+fn dies_and_comes_back(bed: &Bed, link: &str, traffic: &[Traffic], limit: Span) {
     worst(traffic);
     bed.silence(link);
     wait_until(10, || !knows(bed, link));
-    sleep(Duration::from_secs(1));
+    sleep(Duration::from_secs(2));
     let stall = worst(traffic);
     bed.restore(link);
     println!("{link} died: the longest wait was {stall:?}");
-    assert!(stall < Span::from_secs(1), "{stall:?}");
+    assert!(stall < limit, "{stall:?}");
 }
+
+/// What a link costs that dies.
+const DEATH: Span = Span::from_secs(1);
+/// And a stream that shares its trunk with a bulk transfer: the kernel sends again what the trunk has sent
+/// since the link died, over the other link too, before what is new.
+const DEATH_BESIDE_BULK: Span = Span::from_secs(2);
 
 fn since(clock: net::Clock) -> Span {
     clock.now().since(algo::Time::ZERO)
@@ -58,15 +65,34 @@ fn connections_live_on_while_links_die_in_turn_and_trunks_take_them_up_again() {
     let Some(bed) = bed("proxy-turns", "8") else { return };
     let origin = bed.tcp_origin();
     let mut traffic: Vec<_> = (0..4).map(|_| bed.session(origin)).collect();
-    traffic.push(bed.download(origin));
     sleep(Duration::from_secs(1));
-    for link in [LINKS, LINKS].concat() {
-        dies_and_comes_back(&bed, link, &traffic);
+    for (n, link) in [LINKS, LINKS].concat().into_iter().enumerate() {
+        if n == 2 {
+            // A trunk of its own was opened when the sessions took those that were idle.
+            traffic.push(bed.download(origin));
+            sleep(Duration::from_secs(1));
+        }
+        dies_and_comes_back(&bed, link, &traffic, DEATH);
         let clock = net::Clock::start();
         wait_until(10, || knows(&bed, link) && both_are_used(&bed));
         let back = since(clock);
         println!("both are used again {back:?} after its return");
         assert!(back < Span::from_secs(2), "{back:?}");
+    }
+    traffic.into_iter().for_each(Traffic::end);
+}
+
+#[test]
+fn a_session_that_shares_a_trunk_with_a_download_waits_little_longer() {
+    let Some(bed) = bed("proxy-shared", "8") else { return };
+    let origin = bed.tcp_origin();
+    // At once: there are two trunks.
+    let mut traffic: Vec<_> = (0..4).map(|_| bed.session(origin)).collect();
+    traffic.push(bed.download(origin));
+    sleep(Duration::from_secs(1));
+    for link in LINKS {
+        dies_and_comes_back(&bed, link, &traffic, DEATH_BESIDE_BULK);
+        wait_until(10, || knows(&bed, link) && both_are_used(&bed));
     }
     traffic.into_iter().for_each(Traffic::end);
 }
@@ -79,7 +105,7 @@ fn trunks_that_cannot_take_a_link_up_again_are_replaced() {
     let origin = bed.tcp_origin();
     let old = [bed.session(origin)];
     let of_old = || bed.subflows(LINKS[1]).saturating_sub(bed.subflows(LINKS[0]));
-    dies_and_comes_back(&bed, LINKS[0], &old);
+    dies_and_comes_back(&bed, LINKS[0], &old, DEATH);
     // The trunk of the session stays as it is; the idle ones are replaced.
     wait_until(10, || knows(&bed, LINKS[0]) && bed.subflows(LINKS[0]) >= 2 && of_old() == 1);
     let new = [bed.session(origin), bed.download(origin)];
@@ -93,7 +119,7 @@ fn trunks_that_cannot_take_a_link_up_again_are_replaced() {
     // Nothing is on the old one any more: then it ends.
     old.into_iter().for_each(Traffic::end);
     wait_until(10, || both_are_used(&bed));
-    dies_and_comes_back(&bed, LINKS[1], &new);
+    dies_and_comes_back(&bed, LINKS[1], &new, DEATH);
     let clock = net::Clock::start();
     let late = bed.session(origin);
     wait_until(10, || late.bytes() > 0);
@@ -109,7 +135,7 @@ fn an_upload_loses_nothing_when_a_link_dies() {
     let Some(bed) = bed("proxy-upload", "8") else { return };
     let upload = [bed.upload(bed.tcp_origin(), UPLOAD_BYTES)];
     sleep(Duration::from_secs(1));
-    dies_and_comes_back(&bed, LINKS[0], &upload);
+    dies_and_comes_back(&bed, LINKS[0], &upload, DEATH);
     wait_until(10, || both_are_used(&bed));
     let [upload] = upload;
     assert!(!upload.is_finished(), "the link died too late");
@@ -136,7 +162,8 @@ fn connections_outlive_both_links_and_go_on_as_soon_as_one_is_back() {
     let goes_on = |(one, before): (&Traffic, &u64)| one.bytes() > *before;
     wait_until(150, || traffic.iter().zip(&before).all(goes_on));
     println!("all go on {:?} after {last} is back", since(clock));
-    assert!(since(clock) < Span::from_secs(2), "{:?}", since(clock));
+    // A lost SYN of a new subflow costs one of them; TCP alone would try again after eight.
+    assert!(since(clock) < Span::from_secs(3), "{:?}", since(clock));
     LINKS.iter().filter(|link| **link != last).for_each(|link| bed.restore(link));
     let clock = net::Clock::start();
     wait_until(60, || LINKS.iter().all(|link| knows(&bed, link)) && both_are_used(&bed));

@@ -1,16 +1,22 @@
 //! Which links are dead. A decision: what each link moved goes in, whom to probe and whom to close comes out.
 //!
-//! A link that moves bytes lives. One that should and does not, for [`PATIENCE`] or four round trips, is
+//! A link that moves bytes lives. One that should and does not, for [`SILENCE`] or four round trips, is
 //! probed; so is one that has been quiet while others are busy. It is closed if the probe has no answer,
 //! still nothing has come, and another link is known to live: the last one is never closed. A closed link is
 //! probed until it answers.
+//!
+//! Every moment until it is closed counts twice: the kernel then sends again all that a connection has not
+//! had acknowledged as a whole, also what the other links brought meanwhile.
 
 use algo::{Span, Time};
 
 /// Silence that raises a suspicion, at least.
-const PATIENCE: Span = Span::from_millis(250);
+const SILENCE: Span = Span::from_millis(100);
 /// Round trips of silence that raise one.
-const PATIENCE_RTTS: u64 = 4;
+const SILENCE_RTTS: u64 = 4;
+/// An answer to a probe quiets a suspicion for so long, or as many round trips. It shows for as long that
+/// another link lives.
+const ANSWER_AGE: Span = Span::from_millis(250);
 /// More bytes than this in a step are a flow, whose end is suspicious: 40 kB a second.
 const FLOW_BYTES: u64 = 2_048;
 /// An end of a flow is suspicious for so long only: it may be over.
@@ -66,8 +72,9 @@ struct State {
     flow: Option<Time>,
     /// When something showed that it lives.
     alive: Option<Time>,
-    /// When the last probe began; when one failed.
+    /// When the last probe began; when one was answered, and when one failed.
     probed: Option<Time>,
+    answered: Option<Time>,
     failed: Option<Time>,
 }
 
@@ -118,18 +125,22 @@ impl Liveness {
 
     /// A step of time, with what each link says now.
     pub(crate) fn step(&mut self, now: Time, samples: &[Sample]) -> Vec<Action> {
-        for (link, sample) in self.links.iter_mut().zip(samples) {
+        let mut actions = Vec::new();
+        for (n, (link, sample)) in self.links.iter_mut().zip(samples).enumerate() {
             // Of a trunk that is gone nothing is counted any more.
             let moved = sample.moved_bytes.saturating_sub(link.sample.moved_bytes);
             if moved > 0 {
-                (link.progress, link.alive, link.failed) = (Some(now), Some(now), None);
+                // These may be the first bytes of a new trunk, which help the others nothing.
+                if link.ends_silence(now) && sample.is_waiting && !link.is_dead && !link.is_forbidden {
+                    actions.push(Action::Renew(n));
+                }
+                (link.progress, link.alive) = (Some(now), Some(now));
             }
             if moved > FLOW_BYTES {
                 link.flow = Some(now);
             }
             link.sample = *sample;
         }
-        let mut actions = Vec::new();
         for n in 0..self.links.len() {
             let others = self.links.iter().enumerate().filter(|(other, _)| *other != n);
             let mut others = others.filter(|(_, other)| !other.is_dead && other.sample.is_up);
@@ -151,7 +162,7 @@ impl Liveness {
             let wants = match link.is_dead {
                 true => !within(now, link.probed, DEAD_PAUSE) && link.sample.is_up && !link.is_forbidden,
                 // The others too: one must be known to live.
-                false if any_suspect => suspects[n] || !within(now, link.alive, PATIENCE),
+                false if any_suspect => suspects[n] || !within(now, link.alive, ANSWER_AGE),
                 false => is_busy && !within(now, link.alive, QUIET),
             };
             if wants && !link.is_probed {
@@ -170,10 +181,10 @@ impl Liveness {
             return None;
         }
         if is_answered {
-            let was_silent = state.failed.take().is_some() && !within(now, state.progress, STUCK_AFTER);
+            let was_silent = state.ends_silence(now);
             state.alive = Some(now);
             // What is on its way has its time from now on.
-            state.progress = Some(now);
+            (state.progress, state.answered) = (Some(now), Some(now));
             if state.is_forbidden {
                 return None;
             }
@@ -190,10 +201,20 @@ impl Liveness {
 }
 
 impl State {
+    /// It shows that it lives; whether it did not for so long that what is under way is stuck.
+    fn ends_silence(&mut self, now: Time) -> bool {
+        self.failed.take().is_some() && !within(now, self.progress, STUCK_AFTER)
+    }
+
     fn is_suspect(&self, now: Time) -> bool {
-        let patience = PATIENCE.max(self.sample.rtt.times(PATIENCE_RTTS));
-        let is_silent = !within(now, self.progress, patience);
-        is_silent && (self.sample.is_waiting || within(now, self.flow, FLOW_AGE.max(patience)))
+        let round_trips = self.sample.rtt.times(SILENCE_RTTS);
+        if within(now, self.answered, ANSWER_AGE.max(round_trips)) {
+            return false;
+        }
+        let is_silent = |patience| !within(now, self.progress, patience);
+        // An answer takes round trips; a flow that stops should not, however long they are.
+        self.sample.is_waiting && is_silent(SILENCE.max(round_trips))
+            || within(now, self.flow, FLOW_AGE.max(round_trips)) && is_silent(SILENCE)
     }
 }
 
@@ -228,15 +249,31 @@ mod tests {
             let actions = liveness.step(at(step * 100), &[moved(100_000), moved(step * 10_000)]);
             probed = if actions == [Action::Probe(0)] { step } else { probed };
         }
-        assert_eq!(probed, 13, "after a quarter of a second, once");
+        assert_eq!(probed, 12, "after a tenth of a second, once");
         assert_eq!(liveness.on_probe(at(1_700), 0, false), None);
-        assert_eq!(liveness.step(at(1_700), &[moved(100_000), moved(170_000)]), [Action::Close(0)]);
+        let actions = liveness.step(at(1_700), &[moved(100_000), moved(170_000)]);
+        assert_eq!(actions, [Action::Close(0), Action::Probe(0)]);
         assert!(liveness.is_dead(0));
-        assert_eq!(liveness.step(at(1_800), &[moved(100_000), moved(180_000)]), [Action::Probe(0)]);
-        assert_eq!(liveness.on_probe(at(1_900), 0, false), None);
-        assert_eq!(liveness.step(at(2_300), &[moved(100_000), moved(230_000)]), [Action::Probe(0)]);
-        assert_eq!(liveness.on_probe(at(2_320), 0, true), Some(Action::Open(0)));
+        assert_eq!(liveness.on_probe(at(2_000), 0, false), None);
+        assert_eq!(liveness.step(at(2_050), &[moved(100_000), moved(205_000)]), []);
+        assert_eq!(liveness.step(at(2_150), &[moved(100_000), moved(215_000)]), [Action::Probe(0)]);
+        assert_eq!(liveness.on_probe(at(2_170), 0, true), Some(Action::Open(0)));
         assert!(!liveness.is_dead(0));
+    }
+
+    #[test]
+    fn a_flow_that_is_over_costs_few_probes() {
+        let mut liveness = busy();
+        let mut probed = Vec::new();
+        for millis in (1_050..=6_000).step_by(50) {
+            for action in liveness.step(at(millis), &[moved(100_000), moved(100_000)]) {
+                let Action::Probe(link) = action else { panic!("{action:?}") };
+                assert_eq!(liveness.on_probe(at(millis + 20), link, true), None);
+                probed.extend((link == 0).then_some(millis));
+            }
+        }
+        // Until the flow is 2 s old.
+        assert_eq!(probed, [1_150, 1_450, 1_750, 2_050, 2_350, 2_650, 2_950]);
     }
 
     #[test]
@@ -260,6 +297,15 @@ mod tests {
         assert_eq!(liveness.on_probe(at(61_020), 1, true), Some(Action::Renew(1)));
         assert_eq!(liveness.on_probe(at(61_400), 0, false), None);
         assert_eq!(liveness.step(at(61_400), &both), [Action::Close(0), Action::Probe(1)]);
+
+        // So it does if a trunk that has just begun is the first that moves something over it.
+        let mut liveness = busy();
+        assert_eq!(liveness.step(at(1_400), &both).len(), 2);
+        [0, 1].map(|link| assert_eq!(liveness.on_probe(at(1_900), link, false), None));
+        let begun = [both[0], Sample { is_waiting: true, ..moved(100_500) }];
+        assert!(liveness.step(at(9_000), &begun).contains(&Action::Renew(1)));
+        let goes_on = [both[0], Sample { is_waiting: true, ..moved(101_000) }];
+        assert!(!liveness.step(at(9_050), &goes_on).contains(&Action::Renew(1)));
 
         // A queue that is long: the probe is late, data comes.
         let mut liveness = busy();
