@@ -301,7 +301,7 @@ mod tests {
         // So it does if a trunk that has just begun is the first that moves something over it.
         let mut liveness = busy();
         assert_eq!(liveness.step(at(1_400), &both).len(), 2);
-        [0, 1].map(|link| assert_eq!(liveness.on_probe(at(1_900), link, false), None));
+        [0, 1].iter().for_each(|link| assert_eq!(liveness.on_probe(at(1_900), *link, false), None));
         let begun = [both[0], Sample { is_waiting: true, ..moved(100_500) }];
         assert!(liveness.step(at(9_000), &begun).contains(&Action::Renew(1)));
         let goes_on = [both[0], Sample { is_waiting: true, ..moved(101_000) }];
