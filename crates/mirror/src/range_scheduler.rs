@@ -292,13 +292,13 @@ impl RangeScheduler {
 
     /// Asks for these blocks: at once, or behind what the connection is asked for now.
     fn ask(&mut self, now: Time, p: ConnectionId, blocks: Range<u64>, role: FetchRole) {
+        debug_assert!(!blocks.is_empty() && blocks.end <= self.blocks(), "no such blocks: {blocks:?}");
         let end = (blocks.end * BLOCK).min(self.length);
         self.ask_up_to(now, p, blocks, end, role);
     }
 
-    /// The same, and for all bytes up to `end`, which others may bring.
+    /// The same, and for all bytes up to `end`, which others may bring; of no block, all may.
     fn ask_up_to(&mut self, now: Time, p: ConnectionId, blocks: Range<u64>, end: u64, role: FetchRole) {
-        debug_assert!(!blocks.is_empty() && blocks.end <= self.blocks(), "no such blocks: {blocks:?}");
         let id = fetch_id(self.asked, p);
         self.asked += 1;
         let first = blocks.start * BLOCK;

@@ -328,6 +328,10 @@ impl Pool for VerifiedPool {
         self.take_next(mirror, first, blocks)
     }
 
+    fn next_idle(&self, mirror: MirrorId, first: u64) -> Option<u64> {
+        self.idle_from(mirror, first)
+    }
+
     fn take_from_end(&mut self, from_end: bool) {
         self.from_end = from_end;
     }
@@ -385,16 +389,8 @@ impl Pool for VerifiedPool {
         match &mut self.mode {
             Mode::Leaves(_) | Mode::Alone(_) => self.reopen(blocks),
             Mode::Pieces(pieces) => {
-                let mut first = blocks.start;
-                for alone in pieces.unbind(&blocks) {
-                    if first < alone.start {
-                        self.reopen(first..alone.start);
-                    }
-                    first = first.max(alone.end);
-                }
-                if first < blocks.end {
-                    self.reopen(first..blocks.end);
-                }
+                let idle = pieces.unbind(blocks);
+                idle.into_iter().for_each(|blocks| self.reopen(blocks));
             }
             Mode::Nothing(cross) => {
                 cross.release(blocks.start, blocks.end);

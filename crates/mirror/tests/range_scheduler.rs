@@ -646,3 +646,31 @@ fn a_server_without_ranges_helps_with_a_file_of_some_megabytes() {
         assert!(took < most, "{length} bytes, {whole} beside {ranges}: {took} ms of {ideal}");
     }
 }
+
+/// One that turns out to have no ranges when the other one has begun at the first byte skips what that
+/// brings, or brings it first.
+#[test]
+fn a_server_that_turns_out_to_have_no_ranges_helps_all_the_same() {
+    let content = content(60_000_000);
+    for (length, whole, ranges, permille) in [
+        (20_000_000, 100, 20, 700),
+        (20_000_000, 100, 100, 550),
+        (20_000_000, 20, 100, 700),
+        (60_000_000, 100, 20, 800),
+        (60_000_000, 100, 100, 700),
+        (60_000_000, 20, 100, 800),
+    ] {
+        let unsteady = Link { unsteady: true, ..Link::new(1, mbit(whole), 20) };
+        let links = [Link::new(0, mbit(ranges), 20), unsteady];
+        for check in [leaves(&content[..length]), Check::Nothing] {
+            let outcome = fetch(&content[..length], check, &links, 3);
+            let got = outcome.permille(length as u64, mbit(whole + ranges));
+            let counters = outcome.connections[1].counters;
+            println!(
+                "{length} bytes, without ranges {whole}, with {ranges} Mbit/s: {got} permille, {counters:?}"
+            );
+            assert!(got >= permille, "{length} bytes, {whole} beside {ranges}: {got} permille");
+            assert!(counters.fetches <= 2);
+        }
+    }
+}

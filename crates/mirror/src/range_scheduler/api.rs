@@ -22,6 +22,12 @@ pub trait Pool {
         let _ = (mirror, first, blocks);
         None
     }
+    /// The first block from `first` on that is missing, that nobody has been asked for, and from which
+    /// `mirror` may [`take_at`](Self::take_at).
+    fn next_idle(&self, mirror: MirrorId, first: u64) -> Option<u64> {
+        let _ = (mirror, first);
+        None
+    }
     /// Whether [`take`](Self::take) takes the last blocks instead of the first, so that it does not meet who
     /// sends all from the first one on.
     fn take_from_end(&mut self, from_end: bool) {
@@ -203,7 +209,7 @@ pub struct ConnectionConfig {
     /// Congestion control.
     pub control: Algorithm,
     /// Whether the server answers ranges. If not it is asked for all bytes from the first one on: while no
-    /// other connection can be used, or at the beginning of a long content, of which others bring the end.
+    /// other connection can be used, or of a long content, of which others bring the end.
     pub ranges: bool,
 }
 

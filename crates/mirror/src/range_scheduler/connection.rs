@@ -130,6 +130,8 @@ pub(super) struct Connection {
     pub(super) cold: bool,
     /// How often it sent the whole file and blocks were still missing afterwards.
     pub(super) failed_whole_files: u32,
+    /// It was asked for everything beside others that have ranges.
+    pub(super) has_streamed: bool,
     /// Where its last answer broke off, if it was a whole file that brought nothing new.
     pub(super) breaks_at: Option<u64>,
     /// Failures, and stalls, in a row.
@@ -153,6 +155,7 @@ impl Connection {
             trial: false,
             cold: true,
             failed_whole_files: 0,
+            has_streamed: false,
             breaks_at: None,
             consecutive_failures: 0,
             counters: Counters::default(),

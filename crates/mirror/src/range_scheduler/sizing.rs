@@ -140,7 +140,7 @@ impl RangeScheduler {
 
     /// The connections that share what is left. One that failed leaves its share to the others until it
     /// answers again: however fast it was, it may never come back.
-    fn sharing(&self) -> impl Iterator<Item = &Connection> {
+    pub(super) fn sharing(&self) -> impl Iterator<Item = &Connection> {
         let shares = |connection: &&Connection| {
             connection.is_usable() && !connection.trial && connection.state != State::Failing
         };

@@ -9,20 +9,29 @@ use crate::range_scheduler::MirrorId;
 impl VerifiedPool {
     /// Takes blocks from `first` on: see [`Pool::take_at`](crate::range_scheduler::Pool::take_at).
     pub(super) fn take_next(&mut self, mirror: MirrorId, first: u64, blocks: u64) -> Option<Range<u64>> {
-        // Who reads in order wants the beginning first, of all.
-        let is_in_order = self.horizon < self.id.blocks();
-        if is_in_order || !self.idle.contains(first) || !self.is_asked(mirror) {
+        if self.idle_from(mirror, first) != Some(first) {
             return None;
         }
         match &mut self.mode {
-            Mode::Leaves(_) => {}
-            Mode::Alone(_) => return None,
-            Mode::Pieces(pieces) if !pieces.has_room() => return None,
+            Mode::Leaves(_) | Mode::Alone(_) => {}
             Mode::Pieces(pieces) => pieces.begin(first),
             Mode::Nothing(cross) => cross.joins(mirror),
         }
         self.mirrors.insert(mirror);
         self.idle.take(first..u64::MAX, blocks)
+    }
+
+    /// The first block from `first` on that is taken like this.
+    pub(super) fn idle_from(&self, mirror: MirrorId, first: u64) -> Option<u64> {
+        let is_possible = match &self.mode {
+            // Who reads in order wants the beginning first, of all.
+            _ if self.horizon < self.id.blocks() => false,
+            Mode::Leaves(_) | Mode::Nothing(_) => true,
+            Mode::Alone(_) => false,
+            Mode::Pieces(pieces) => pieces.has_room(),
+        };
+        let next = self.idle.first_in(first..u64::MAX)?.start;
+        (is_possible && self.is_asked(mirror)).then_some(next)
     }
 
     /// Takes the last of the missing blocks, which are the end of `last`.

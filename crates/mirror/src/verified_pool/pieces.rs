@@ -156,8 +156,8 @@ impl Pieces {
     }
 
     /// These blocks were not brought by whoever took them. Pieces among them that one mirror was to bring
-    /// alone begin anew; returns the blocks of those, which are not to be idle.
-    pub(super) fn unbind(&mut self, blocks: &Range<u64>) -> Vec<Range<u64>> {
+    /// alone begin anew; returns the other blocks, which are to be idle.
+    pub(super) fn unbind(&mut self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let (first, last) = (self.piece_of(blocks.start), self.piece_of(blocks.end - 1));
         let mut anew = Vec::new();
         for (&piece, alone) in self.alone.range_mut(first..=last) {
@@ -165,7 +165,14 @@ impl Pieces {
             self.open.remove(&piece);
             anew.push(piece);
         }
-        anew.into_iter().map(|piece| self.blocks_of(piece)).collect()
+        let (mut idle, mut from) = (Vec::new(), blocks.start);
+        for piece in anew.into_iter().map(|piece| self.blocks_of(piece)) {
+            idle.push(from..piece.start);
+            from = from.max(piece.end);
+        }
+        idle.push(from..blocks.end);
+        idle.retain(|range| !range.is_empty());
+        idle
     }
 
     /// A block has come. False if there is no room for it.

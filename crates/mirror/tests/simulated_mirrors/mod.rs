@@ -62,6 +62,8 @@ pub(crate) struct Link {
     pub(crate) breaks_at: Option<u64>,
     /// Each answer breaks off after so many bytes.
     pub(crate) cuts: Option<u64>,
+    /// Its first answer shows that it has no ranges.
+    pub(crate) unsteady: bool,
     /// What does not begin at the first byte comes at this rate.
     pub(crate) trickle: Option<u64>,
     /// From these times on everything comes at these rates, in their order.
@@ -83,6 +85,7 @@ impl Link {
             good_from: Time::ZERO,
             breaks_at: None,
             cuts: None,
+            unsteady: false,
             trickle: None,
             changes: Vec::new(),
         }
@@ -125,6 +128,7 @@ enum Ending {
     HangsAt(u64),
     Busy,
     Useless,
+    NoRanges,
 }
 
 struct FetchRecord {
@@ -225,6 +229,9 @@ impl Pool for Counting {
             self.next = range.end;
             range
         })
+    }
+    fn next_idle(&self, _: MirrorId, first: u64) -> Option<u64> {
+        (first.max(self.next)..self.end).find(|block| !self.done[*block as usize])
     }
     fn take_from_end(&mut self, from_end: bool) {
         self.from_end = from_end;
@@ -426,6 +433,10 @@ impl<'a> World<'a> {
                 let unlucky = self.now < line.link.good_from && self.luck.below(100) < line.link.misfortunes;
                 let somewhere = first_byte + self.luck.below(end_byte - first_byte);
                 let ending = match self.luck.below(16) {
+                    _ if std::mem::take(&mut line.link.unsteady) => {
+                        line.link.ranges = false;
+                        Ending::NoRanges
+                    }
                     _ if !unlucky => {
                         let cut = line.link.cuts.map(|bytes| first_byte + bytes).filter(|at| *at < end_byte);
                         line.link.breaks_at.or(cut).map_or(Ending::Well, Ending::BreaksAt)
@@ -475,6 +486,7 @@ impl<'a> World<'a> {
         let failure = match asked.ending {
             Ending::Busy => Some(Failure::Busy { retry: Span::from_millis(700) }),
             Ending::Useless => Some(Failure::Useless),
+            Ending::NoRanges => Some(Failure::NoRanges),
             Ending::BreaksAt(at) if asked.head && asked.at >= at => Some(Failure::Broken),
             _ => None,
         };
