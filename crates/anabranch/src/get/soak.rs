@@ -332,6 +332,14 @@ mod tests {
         assert!(filled > 10, "only {filled} runs had no room");
     }
 
+    /// While a silent server's name was looked up to ask it over another link, the clock leapt past the end:
+    /// the loop turned without a pause until the name was known.
+    #[test]
+    fn nobody_waits_for_a_name_after_the_end() {
+        let _guard = SeedGuard(500_122);
+        let _ = run(500_122);
+    }
+
     #[test]
     fn the_same_seed_gives_the_same() {
         for seed in 0..20 {

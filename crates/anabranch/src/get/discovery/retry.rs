@@ -104,10 +104,11 @@ impl Discovery<'_> {
             let addresses = match world.resolve(host_of(&probe.url)) {
                 _ if is_proxied => Vec::new(),
                 Some(addresses) => addresses.unwrap_or_default(),
-                None => {
+                None if self.now < self.end => {
                     self.elsewhere.push((probe, error));
                     continue;
                 }
+                None => Vec::new(),
             };
             for end in addresses.iter().flat_map(|address| world.other_ends(address.ip())) {
                 if !self.vias.contains(&end) {
