@@ -10,7 +10,7 @@ use crate::stop::Stop;
 #[non_exhaustive]
 pub enum Event {
     /// How far it is; sent at the pace that the request asks for, and once more just before the end, with the
-    /// numbers of [`Report::last`]. A transfer that fails before it knows what is to come sends none.
+    /// numbers of [`Report::last`]. While mirrors are asked what they have nothing is known but the time.
     Progress(Box<Progress>),
     /// A source is not asked any more, because it sent wrong bytes.
     Banned {

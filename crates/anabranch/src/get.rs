@@ -476,7 +476,12 @@ impl Download {
             digests: KnownHash::digests(get.checksum.as_ref(), || get.locators.file_names())?,
             keyring: get.keyring.map(|path| Keyring::open(&path)).transpose()?.map(Arc::new),
             // What one transfer knows of names is nothing of the next.
-            http: Options { resolver: get.http.resolver.anew(), limits, ..get.http },
+            http: Options {
+                resolver: get.http.resolver.anew(),
+                limits,
+                idle_timeout: get.http.idle_timeout.max(get.timeout),
+                ..get.http
+            },
             history: get.history,
             #[cfg(any(test, feature = "soak"))]
             room: None,
@@ -492,6 +497,15 @@ fn span(duration: Duration) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_may_be_silent_for_as_long_as_the_whole_transfer() {
+        for (timeout, idle) in [(5, 30), (60, 60), (90, 90)] {
+            let get = Get::new(["http://a.example/f"]).expect("a URL").timeout(Duration::from_secs(timeout));
+            let (request, _) = get.to_file("f").request().expect("a request");
+            assert_eq!(request.http.idle_timeout, Duration::from_secs(idle));
+        }
+    }
 
     #[test]
     fn every_controller_can_be_asked_for_and_others_are_told_the_names() {

@@ -9,7 +9,8 @@ use serde::{Serialize, Serializer};
 pub struct Progress {
     /// Bytes there will be; zero while nobody says how many.
     pub total_bytes: u64,
-    /// Bytes verified and written, those of an earlier run among them.
+    /// Bytes verified and written, those of an earlier run among them. While `note` says that something is
+    /// checked, what has been read of it: then the other numbers, the time too, are 0.
     pub done_bytes: u64,
     /// Bytes that were there already when this run began; the rate and the ETA do not count them.
     pub resumed_bytes: u64,

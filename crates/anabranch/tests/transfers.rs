@@ -52,6 +52,29 @@ fn get(bytes: &[u8], source: SocketAddr) -> Get {
     get.progress_every(Duration::from_millis(10)).timeout(Duration::from_secs(30))
 }
 
+#[test]
+fn a_listener_can_stop_while_mirrors_do_not_answer() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let url = format!("http://{}/f", silent.local_addr().expect("an address"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut heard, end) = (Vec::new(), net::Clock::start());
+    let get = Get::new([url]).expect("a URL").to_file(dir.path().join("f"));
+    let stopped = get.run(|event| {
+        heard.push(event);
+        if end.now().since(algo::Time::ZERO) < algo::Span::from_secs(1) {
+            Control::Continue
+        } else {
+            Control::Stop
+        }
+    });
+    assert!(matches!(stopped, Err(Error::Interrupted(_))), "{stopped:?}");
+    let asking = |event: &Event| {
+        matches!(event, Event::Progress(progress) if progress.note.as_deref()
+            == Some("asking the mirrors what they have") && progress.elapsed_s > 0.4)
+    };
+    assert!(heard.iter().any(asking), "{heard:?}");
+}
+
 /// Waits until something of it has arrived.
 fn wait_for_bytes(transfer: &Transfer) {
     let moves = |event| matches!(event, Event::Progress(progress) if progress.done_bytes > 0);

@@ -62,7 +62,7 @@ pub fn failure(error: &Error) -> Failure {
     {
         message = message.replace(value.as_str(), "…");
     }
-    let is_get = rest.is_some_and(|usage| usage.starts_with("anabranch get "));
+    let is_get = rest.is_some_and(|usage| usage.split_whitespace().nth(1) == Some("get"));
     let is_unknown =
         |option: &&&str| is_get && message.starts_with(&format!("unexpected argument '{option}'"));
     let known = ELSEWHERE.iter().find_map(|(options, hint)| Some((options.iter().find(is_unknown)?, hint)));
@@ -88,10 +88,19 @@ pub fn wants_json(args: impl IntoIterator<Item = std::ffi::OsString>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
 
     use super::*;
     use crate::args::Cli;
+
+    #[test]
+    fn options_of_others_are_answered_whatever_the_program_is_called() {
+        let error = Cli::command().try_get_matches_from(["mine", "get", "-c", "x"]).expect_err("no option");
+        assert!(failure(&error).message.contains("is always gone on with"), "{}", failure(&error).message);
+        let named = Cli::command().name("mine").bin_name("mine");
+        let error = named.try_get_matches_from(["mine", "get", "-c", "x"]).expect_err("no option");
+        assert!(failure(&error).message.contains("is always gone on with"), "{}", failure(&error).message);
+    }
 
     fn message(line: &str) -> String {
         let error = Cli::try_parse_from(line.split(' ')).expect_err(line);

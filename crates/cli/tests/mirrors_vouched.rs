@@ -561,6 +561,7 @@ fn who_falls_silent_is_compared_all_the_same() {
         let urls = if run_number == 0 { [silent.url(), good.url()] } else { [good.url(), silent.url()] };
         let done = run(ground.get_named(&urls, &["--json", "--timeout=30"]));
         assert!(has_sent.load(Ordering::SeqCst), "{}", done.out);
+        assert!(!done.notes().contains("no source answers"), "it is compared: {}", done.notes());
         match done.code {
             Some(0) => ground.assert_arrived(),
             code => {

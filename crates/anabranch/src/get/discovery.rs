@@ -145,7 +145,6 @@ struct Discovery<'a> {
     asked: BTreeMap<FetchId, Probe>,
     /// Probes to repeat, and when: their servers could not answer.
     again: Vec<(Time, Probe, FetchError)>,
-    reported: bool,
     retry_reported: bool,
     urls: Vec<Url>,
     /// Whether the user named each of these, or a Metalink of the user's.
@@ -222,7 +221,6 @@ pub(super) fn discover(
         tells_lengths: request.reader.is_none(),
         asked: BTreeMap::new(),
         again: Vec::new(),
-        reported: false,
         retry_reported: false,
         urls: Vec::new(),
         named: Vec::new(),

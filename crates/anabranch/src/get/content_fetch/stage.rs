@@ -98,7 +98,9 @@ impl Stage for Run<'_> {
         let ContentFetch { subscriber, mirrors, .. } = &*self.fetch;
         let packets = subscriber.paths().map(|path| path.counters.packets).sum::<u64>();
         let heard = packets + mirrors.as_ref().map_or(0, MirrorDriver::moved);
-        Some(Liveness { who: "source", heard, busy: std::mem::take(&mut self.busy) })
+        // What is compared has a time of its own.
+        let is_comparing = mirrors.as_ref().is_some_and(MirrorDriver::is_comparing);
+        Some(Liveness { who: "source", heard, busy: std::mem::take(&mut self.busy) || is_comparing })
     }
 
     fn faults(&self) -> Option<String> {

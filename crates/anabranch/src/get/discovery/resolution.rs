@@ -278,7 +278,7 @@ impl Discovery<'_> {
             let each = said.iter().map(|(url, length)| format!("{url} has {length} bytes"));
             return Err(Error::corrupt(format!(
                 "the URLs are of files of different lengths, and nothing tells which is meant: {}: name one \
-                 of them alone, or a Metalink",
+                 of them alone, or a Metalink, or give a `checksum`",
                 first_few(each, ", ")
             )));
         }

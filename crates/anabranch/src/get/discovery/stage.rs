@@ -7,13 +7,15 @@ use mirror::metalink::METALINK_MAX;
 
 use super::sidecar::OFFERED_LEAVES_MAX;
 use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind};
-use crate::Result;
 use crate::get::event_loop::{Context, Poll, Stage};
+use crate::{Progress, Result};
 
 /// Once some servers have answered, and nothing has come for so long, the others are not waited for.
 const QUIET: Span = Span::from_secs(3);
-/// After so long it is said what is waited for.
-const REPORT_AFTER: Span = Span::from_secs(2);
+/// After so long progress is reported, which is none.
+const REPORT_AFTER: Span = Span::from_millis(500);
+/// What is waited for then.
+const ASKING: &str = "asking the mirrors what they have";
 
 impl Stage for Discovery<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
@@ -39,6 +41,15 @@ impl Stage for Discovery<'_> {
         events.drain(..).try_for_each(|event| self.event(event))
     }
 
+    fn progress(&mut self, now: Time) -> Option<Progress> {
+        let span = now.since(self.start);
+        (span > REPORT_AFTER).then(|| Progress {
+            elapsed_s: span.as_nanos() as f64 / 1e9,
+            note: Some(ASKING.to_owned()),
+            ..Progress::default()
+        })
+    }
+
     fn interrupted(&self) -> &'static str {
         "interrupted; nothing was fetched"
     }
@@ -57,10 +68,6 @@ impl Discovery<'_> {
         }
         let is_quiet = self.now.since(self.heard_at) >= QUIET && self.heads.iter().any(Option::is_some);
         self.expire(is_quiet)?;
-        if !self.reported && !self.retry_reported && self.now.since(self.start) > REPORT_AFTER {
-            self.reported = true;
-            self.notices.push("asking the mirrors what they have".to_owned());
-        }
         self.ask_more()
     }
 
