@@ -225,8 +225,15 @@ impl<P: Packet> FifoLink<P> {
         self.last_offered = now.max(self.last_offered);
         self.offered += 1;
         self.offered_bytes += u64::from(bytes);
-        self.settle(now);
-        let queued = self.ring.len() as u32 - self.departed;
+        let mut queued = self.ring.len() as u32 - self.departed;
+        // What has left since makes it less. To find that out reads packets that nothing else reads now.
+        if self.has_policy
+            || queued >= self.queue_packets.min(self.queue_max_packets)
+            || self.queued_bytes + u64::from(bytes) > self.queue_bytes.min(self.queue_max_bytes)
+        {
+            self.settle(now);
+            queued = self.ring.len() as u32 - self.departed;
+        }
         let full = queued >= self.queue_packets
             || self.queued_bytes + u64::from(bytes) > self.queue_bytes
             || self.ring.len() >= MAX_OCCUPANCY;
