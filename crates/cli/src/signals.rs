@@ -1,9 +1,11 @@
 //! Ctrl-C, SIGTERM and the end of the terminal stop what runs.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
 
 use anabranch::Stop;
 use net::WakeReceiver;
@@ -11,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Code, Failure, Outcome};
 
-/// The signals that end a command in order. The second one ends the process at once, whatever hangs.
+/// The signals that end a command in order. The next one, not at once, ends the process whatever hangs.
 const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
 /// A [`Stop`] that the signals use.
@@ -63,6 +65,9 @@ pub fn service_signals(reloads: bool) -> Outcome<ServiceSignals> {
     Ok(ServiceSignals { wake, stop, hangup })
 }
 
+/// What comes so soon after the first signal is the same wish: timeout(1) signals a process and its group.
+const ONE_WISH: Duration = Duration::from_millis(500);
+
 /// Lets the signals set `flag`, and write a byte into a `stream`; but those that are ignored.
 fn catch(
     signals: &[i32],
@@ -70,13 +75,22 @@ fn catch(
     stream: impl Fn() -> io::Result<UnixStream>,
 ) -> io::Result<()> {
     let ignored = ignored_signals();
+    let is_second = Arc::new(AtomicBool::new(false));
+    let (mut first, signaled) = UnixStream::pair()?;
     for &signal in signals.iter().filter(|signal| ignored >> (**signal - 1) & 1 == 0) {
         let status = i32::from(Code::Interrupted as u8);
-        signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(flag))?;
+        signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(&is_second))?;
         signal_hook::flag::register(signal, Arc::clone(flag))?;
         signal_hook::low_level::pipe::register(signal, stream()?)?;
+        signal_hook::low_level::pipe::register(signal, signaled.try_clone()?)?;
     }
-    Ok(())
+    let arm = move || {
+        if first.read_exact(&mut [0]).is_ok() {
+            sleep(ONE_WISH);
+            is_second.store(true, Ordering::SeqCst);
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(arm).map(drop)
 }
 
 /// The signals that whoever started this process wants ignored, a bit for each from SIGHUP on: `nohup` the

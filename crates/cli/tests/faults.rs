@@ -242,7 +242,8 @@ fn ctrl_c_ends_it_with_status_130_and_the_same_command_resumes() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let run = spawn(ground.get(&[limited.address], &[]));
         ground.wait_recorded(least + 40);
-        run.signal(signal);
+        // As timeout(1) does: the process, and its group.
+        [signal, signal].into_iter().for_each(|signal| run.signal(signal));
         let done = run.end().expect(130);
         assert!(done.err.contains("interrupted") && done.err.contains("resumes"), "{}", done.err);
         assert_eq!(done.summary()["complete"], false);

@@ -150,7 +150,10 @@ fn a_part_that_is_not_gone_on_with_says_why_and_how_it_would_be() {
     has(&why(&[b.url()], &[]), from_another);
     has(&why(&[b.url()], &[&sum]), from_another);
     changed.store(true, Ordering::Relaxed);
-    has(&why(&[a.url()], &[]), ["an earlier version of what that URL has", "another now: remove it, or "]);
+    has(
+        &why(&[a.url()], &[]),
+        ["another version now, or gives each answer another", "lets a get go on): remove it, or "],
+    );
     changed.store(false, Ordering::Relaxed);
     run(ground.get_named(&[b.url(), a.url()], &[])).expect(0);
     ground.assert_arrived();

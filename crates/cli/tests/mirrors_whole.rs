@@ -40,6 +40,11 @@ fn the_fastest_is_used_though_it_gives_no_ranges() {
     let other = Site::slow(&ground.content, 20_000_000);
     let done = run(ground.get_named(&[other.url(), breaks.url()], &["--json"])).expect(0);
     ground.assert_arrived();
-    assert!(breaks.body_bytes() < 22_000_000, "{}", breaks.body_bytes());
+    // It is asked again only if the other one stalls, as on a machine that stands still for a second.
+    let paths = done.summary()["last"]["paths"].as_array().expect("a list").clone();
+    let stalled = paths.iter().any(|path| {
+        path["source"] == other.address.to_string().as_str() && path["timeouts"].as_u64() > Some(0)
+    });
+    assert!(stalled || breaks.body_bytes() < 22_000_000, "{}: {paths:?}", breaks.body_bytes());
     assert!(done.bytes_from(other.address) >= 39_000_000, "{}", done.out);
 }

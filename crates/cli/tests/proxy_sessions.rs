@@ -97,7 +97,7 @@ fn a_session_that_shares_a_trunk_with_a_download_waits_little_longer() {
     traffic.into_iter().for_each(Traffic::end);
 }
 
-/// With the limit that the laboratory sets, the server refuses the subflow by which a trunk takes a link up
+/// With a limit of one, the server refuses the subflow by which a trunk takes a link up
 /// again that it began on.
 #[test]
 fn trunks_that_cannot_take_a_link_up_again_are_replaced() {

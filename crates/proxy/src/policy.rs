@@ -2,8 +2,9 @@
 //!
 //! Rules name a network, and perhaps a port. Of those that fit, the most special one decides: the one with
 //! the longest prefix; of two that are as long the one with a port; of two that are alike in that too,
-//! `deny`. The networks in [`NOT_PUBLIC`] are denied by rules that come after all others of their length.
-//! What no rule fits is allowed.
+//! `deny`. But a port that is denied is not opened by a network that is allowed as a whole, however special:
+//! only by a rule with that port. The networks in [`NOT_PUBLIC`] are denied by rules that come after all
+//! others of their length. What no rule fits is allowed.
 //!
 //! An address is judged after the name was resolved. One of IPv6 that stands for one of IPv4 is judged as
 //! that one.
@@ -201,7 +202,14 @@ impl Policy {
     #[must_use]
     pub fn allows(&self, address: SocketAddr) -> bool {
         let meant = SocketAddr::new(meant(address.ip()), address.port());
-        self.rules.iter().find(|(scope, _)| scope.has(meant)).is_none_or(|(_, allows)| *allows)
+        let mut fitting = self.rules.iter().filter(|(scope, _)| scope.has(meant));
+        match fitting.next() {
+            None => true,
+            Some((Scope { port: None, .. }, true)) => {
+                !fitting.any(|(scope, allows)| !allows && scope.port.is_some())
+            }
+            Some((_, allows)) => *allows,
+        }
     }
 }
 
@@ -294,6 +302,12 @@ mod tests {
     #[test]
     fn the_most_special_rule_decides() {
         for (allow, deny, address, allowed) in [
+            ("10.1.0.0/16", ":25", "10.1.2.3:25", false),
+            ("10.1.0.0/16", ":25", "10.1.2.3:80", true),
+            ("10.1.0.0/16:25", ":25", "10.1.2.3:25", true),
+            ("10.1.0.0/16 10.1.2.3:25", "10.0.0.0/8:25", "10.1.2.3:25", true),
+            ("10.1.0.0/16", "10.0.0.0/8:25", "10.1.2.3:25", false),
+            (":443", "", "10.1.2.3:443", false),
             ("10.1.0.0/16", "", "10.1.2.3:80", true),
             ("10.1.0.0/16", "", "10.2.2.3:80", false),
             ("10.0.0.0/8", "", "10.2.2.3:80", true),

@@ -334,7 +334,8 @@ fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
              that it still has the same: with `checksum` from the beginning it would be gone on with, "
         }
         _ if is_same_url => {
-            "is of an earlier version of what that URL has, for its ETag or date is another now: "
+            "was begun when that URL had another ETag or date: it has another version now, or gives each \
+             answer another (then only `checksum`, from the beginning, lets a get go on): "
         }
         (true, false) => {
             "was begun with a hash, and this request has none to tell that it is the same: give that hash \

@@ -215,8 +215,8 @@ pub struct Mean {
 
 impl Mean {
     fn of(values: &[f64]) -> Self {
-        let Some(SampleSummary { mean, sd, .. }) = summary(values) else { return Self::default() };
-        Self { mean, half: sd.map_or(0.0, |sd| 1.96 * sd / (values.len() as f64).sqrt()) }
+        let Some(SampleSummary { mean, ci95, .. }) = summary(values) else { return Self::default() };
+        Self { mean, half: ci95.unwrap_or(0.0) }
     }
 
     /// Of the networks, each of which counts the same.

@@ -266,7 +266,8 @@ fn settings(host: &HostConfig) -> io::Result<()> {
 
 fn limits(host: &HostConfig) -> io::Result<PathManager> {
     let manager = PathManager::open()?;
-    let further = host.paths.saturating_sub(1) as u32;
+    // Linux has 2. Fewer than it needs to join again where it began keep a connection on one path for good.
+    let further = host.paths.saturating_sub(1).max(2) as u32;
     manager.set_limits(Limits { subflows: further, add_addr_accepted: 0 })?;
     Ok(manager)
 }

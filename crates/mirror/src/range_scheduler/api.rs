@@ -259,6 +259,8 @@ pub struct ConnectionReport {
     pub fetching: Option<Range<u64>>,
     /// It gets no request before this time.
     pub blocked_until: Time,
+    /// When something last came of it; [`Time::ZERO`] before the first.
+    pub heard_at: Time,
     /// Whether its server sends parts, as far as is known.
     pub ranges: bool,
     /// Where its last answer broke off, if it was the whole file and brought nothing new.

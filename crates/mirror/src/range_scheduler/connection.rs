@@ -130,6 +130,7 @@ pub(super) struct Connection {
     pub(super) cold: bool,
     /// How often it sent the whole file and blocks were still missing afterwards.
     pub(super) failed_whole_files: u32,
+    pub(super) heard_at: Time,
     /// It was asked for everything beside others that have ranges.
     pub(super) has_streamed: bool,
     /// Where its last answer broke off, if it was a whole file that brought nothing new.
@@ -155,6 +156,7 @@ impl Connection {
             trial: false,
             cold: true,
             failed_whole_files: 0,
+            heard_at: Time::ZERO,
             has_streamed: false,
             breaks_at: None,
             consecutive_failures: 0,
@@ -320,6 +322,7 @@ impl Connection {
             window: self.receive_window.advertised(),
             fetching: self.fetch.as_ref().map(|fetch| fetch.at..fetch.end),
             blocked_until: self.blocked_until,
+            heard_at: self.heard_at,
             ranges: self.ranges,
             breaks_at_byte: self.breaks_at,
             counters: self.counters,

@@ -25,7 +25,7 @@ impl RangeScheduler {
                 Some(early) => connection.throughput.resume(now, (early >= round_trip).then_some(after)),
             }
         }
-        fetch.last_rx = now;
+        (fetch.last_rx, connection.heard_at) = (now, now);
         (connection.state, connection.cold) = (State::Open, false);
         // It answers, so its wait is over.
         connection.blocked_until = Time::ZERO;
@@ -43,7 +43,8 @@ impl RangeScheduler {
         let beyond = usize::try_from(fetch.end - fetch.at).unwrap_or(usize::MAX);
         let mut rest = &bytes[..bytes.len().min(beyond)];
         connection.throughput.add(now, rest.len() as u64, before == State::Stalled);
-        (fetch.last_rx, connection.state, connection.blocked_until) = (now, State::Open, Time::ZERO);
+        (fetch.last_rx, connection.heard_at) = (now, now);
+        (connection.state, connection.blocked_until) = (State::Open, Time::ZERO);
         fetch.got += rest.len() as u64;
         connection.counters.received_bytes += rest.len() as u64;
         while !rest.is_empty() {

@@ -38,7 +38,9 @@ impl MirrorDriver {
                 State::Opening => one.counters.stalls + one.counters.failures == 0,
                 state => state == State::Open && one.rate.is_none_or(|rate| rate >= TRICKLE),
             };
-            !is_over && one.ranges && !has_failed && (answers || !is_late)
+            // One that was silent before is not waited for anew.
+            let is_silent = is_late || one.heard_at > Time::ZERO && now.since(one.heard_at) >= COMPARE_FOR;
+            !is_over && one.ranges && !has_failed && (answers || !is_silent)
         });
         let is_new = awaited.len() < 2 && self.comparison.lone.as_ref() != Some(&awaited);
         if !is_over && !is_late && !is_new {

@@ -98,7 +98,9 @@ impl MirrorDriver {
     pub(in crate::get) fn rows(&self, rates: &[u64]) -> impl Iterator<Item = PathProgress> {
         self.machine.connections().zip(&self.routes).zip(rates).map(move |((report, route), rate)| {
             let state = &self.mirrors[usize::from(route.mirror)];
-            let row = route.row(&state.status, report.state);
+            // What it has brought was an answer; what it is asked for now has none yet.
+            let has_brought = report.state == State::Opening && report.counters.received_bytes > 0;
+            let row = route.row(&state.status, if has_brought { State::Stalled } else { report.state });
             let waits = matches!(report.state, State::Opening | State::Open) && report.fetching.is_none();
             let is_out = state.status.out.is_some() || report.counters.bytes > 0;
             let idle = !report.ranges && waits && !is_out;
