@@ -61,7 +61,7 @@
 //! ```
 //!
 //! A hash of the whole is checked when all of it has come. In a build without optimization that takes ten
-//! seconds for 400 MB; this in your `Cargo.toml` makes it one: `[profile.dev.package."*"]`, `opt-level = 3`.
+//! seconds for 400 MB. With `[profile.dev.package."*"]` and `opt-level = 3` in your `Cargo.toml` it is one.
 //!
 //! **Map.**
 //! * [`Get`], [`Download`], [`Transfer`]: files and directories from all who have them; [`Reader`]: a file in

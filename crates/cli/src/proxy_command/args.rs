@@ -46,7 +46,7 @@ impl About for config::Server {
         It listens for clients that `anabranch proxy pair` made a key for, and connects to what their \
         programs ask for: names are looked up here. Destinations in private, local, multicast and \
         documentation networks are refused unless --allow names them. Of all rules that fit an address, the \
-        one with the longest prefix decides.";
+        one with the longest prefix decides, but a denied port is denied in allowed networks too.";
     const EXAMPLES: &'static str = "Examples:\n  \
         anabranch proxy server\n  \
         anabranch proxy server --listen 0.0.0.0:443 --allow 10.1.0.0/16:22 --deny :25\n  \
