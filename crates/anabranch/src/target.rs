@@ -218,6 +218,11 @@ impl Target {
         self.resumed && !self.demands.proof.is_something()
     }
 
+    /// Whether it goes on, without any hash, with what may have come from mirrors that are not asked now.
+    pub(crate) fn is_of_absent(&self) -> bool {
+        matches!(&self.state, State::Part(part) if part.is_of_absent && self.resumed)
+    }
+
     /// What this server says of the content counts no more: it has sent other bytes than others.
     pub(crate) fn distrust(&mut self, origin: &str) {
         self.demands.claims.retain(|claim| claim.origin != origin);

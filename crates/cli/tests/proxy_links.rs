@@ -208,3 +208,35 @@ fn status_tells_what_each_link_carries_and_which_one_is_dead() {
         link["state"] == "up" && number(&link, "subflows") > 0.0
     });
 }
+
+#[test]
+fn status_calls_the_last_link_dead_too_while_nothing_answers() {
+    let Some(mut bed) = Bed::without_client("proxy-nothing") else { return };
+    bed.client(&["--via", "p0", "--via", "p1"]);
+    common::wait_until(20, || bed.subflows("10.1.0.1") >= 2 && bed.subflows("10.1.1.1") >= 2);
+    let traffic = bed.download(bed.tcp_origin());
+    let states = |bed: &Bed| [0, 1].map(|n| status(bed, "client")["links"][n]["state"].clone());
+    common::wait_until(10, || states(&bed) == ["up", "up"] && traffic.bytes() > 0);
+    ["10.1.0.1", "10.1.1.1"].iter().for_each(|link| bed.silence(link));
+    common::wait_until(10, || states(&bed) == ["dead", "dead"]);
+    ["10.1.0.1", "10.1.1.1"].iter().for_each(|link| bed.restore(link));
+    common::wait_until(20, || states(&bed) == ["up", "up"]);
+    traffic.end();
+}
+
+/// The laboratory tells the kernel of both links.
+#[test]
+fn a_link_that_somebody_else_has_told_the_kernel_of_is_said() {
+    let Some(bed) = Bed::without_client("proxy-stranger") else { return };
+    bed.ip("tx", "mptcp endpoint flush");
+    bed.ip("tx", "mptcp endpoint add 10.1.1.1 id 7 dev p1 subflow");
+    let said = bed.dir.path().join("said");
+    let log = fs::File::create(&said).expect("a file");
+    let mut client = bed.client_command(&["--via", "p0"]).stdout(log).spawn().expect("it runs");
+    common::wait_until(10, || {
+        let text = fs::read_to_string(&said).expect("text");
+        text.contains("10.1.1.1 by somebody else") && text.contains("endpoint delete id 7")
+    });
+    kill(Pid::from_raw(client.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    assert!(client.wait().expect("it ends").success());
+}

@@ -172,7 +172,10 @@ impl ContentFetch {
                 Ok(download)
             }
         };
-        arrivals.advance(&mut want, &mut checking)
+        let any = arrivals.advance(&mut want, &mut checking)?;
+        drop(checking);
+        arrivals.doubt().into_iter().for_each(|text| cx.observer.warning(text));
+        Ok(any)
     }
 
     /// Does what the machines want until they want to wait; returns until when, or none if what has arrived

@@ -31,6 +31,9 @@ pub(super) struct Part {
     pub(super) file: File,
     pub(super) journal_name: OsString,
     journal: Flock<File>,
+    /// Without any hash, and some of what an earlier transfer recorded may be of mirrors that are not asked
+    /// now.
+    pub(super) is_of_absent: bool,
     /// Each block is written once at most, and nothing was before: zeros need not be.
     pub(super) virgin: bool,
     /// Records were blanked, and may come back if the power fails.
@@ -95,6 +98,8 @@ impl Part {
             )));
         }
         known = ours.is_some() && there.is_some();
+        let is_of_absent =
+            known && !has_hash(&names) && recorded.iter().any(|clue| is_url(clue) && !names.contains(clue));
         let id = ours.filter(|_| known).unwrap_or(*id);
         let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
         if !known {
@@ -116,7 +121,8 @@ impl Part {
         let file = place
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
-        Ok(Self { id, name, file, journal_name, journal, virgin: !known, unsynced: false, held: Vec::new() })
+        let (virgin, held) = (!known, Vec::new());
+        Ok(Self { id, name, file, journal_name, journal, is_of_absent, virgin, unsynced: false, held })
     }
 
     /// Looks whether there is room for what is missing. If there is not, a part that holds nothing leaves no
@@ -316,6 +322,17 @@ pub(crate) fn length_there(place: &DestPath) -> Result<Option<u64>> {
     Ok(journal::parse_header(&head[..read]).ok().map(|id| id.length))
 }
 
+/// Whether some hash of the content is known. What comes from sources that speak mmTP alone has one, and no
+/// clues.
+fn has_hash(of: &[[u8; 32]]) -> bool {
+    of.contains(&journal::HASH_CLUE) || !of.iter().any(journal::is_clue)
+}
+
+/// Whether an alias is the clue of a URL.
+fn is_url(alias: &[u8; 32]) -> bool {
+    journal::is_clue(alias) && ![journal::HASH_CLUE, journal::NOTHING_CLUE].contains(alias)
+}
+
 /// Why a part of the right length is not gone on with, and how it would be, if there is a way; by what is
 /// known of what is wanted, and what the part's journal records.
 fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
@@ -323,8 +340,6 @@ fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
     let is_same_url = recorded
         .iter()
         .any(|clue| journal::is_clue(clue) && *clue != journal::HASH_CLUE && is_known(wanted, clue));
-    // What comes from sources that speak mmTP alone has a hash, and no clues.
-    let has_hash = |of: &[[u8; 32]]| is_known(of, &journal::HASH_CLUE) || !of.iter().any(journal::is_clue);
     match (has_hash(recorded), has_hash(wanted)) {
         (true, true) => {
             "is of another content of the same length, for its hash is another, or of another kind: "

@@ -63,9 +63,13 @@ impl Bed {
     /// Starts a client with these options besides.
     pub(crate) fn client(&mut self, more: &[&str]) {
         let to = self.server.clone();
-        let all =
-            ["proxy", "client", "--server", &to, "--pair-file", "pair", "--socks", "127.0.0.1:0", "--json"];
-        self.socks = self.start("tx", &[&all, more].concat(), "address");
+        self.socks = self.start("tx", &[&client_args(&to), more].concat(), "address");
+    }
+
+    /// One that is not started yet.
+    pub(crate) fn client_command(&self, more: &[&str]) -> Command {
+        let program = [&[env!("CARGO_BIN_EXE_anabranch")], &client_args(&self.server)[..], more].concat();
+        self.on("tx", &program)
     }
 
     pub(crate) fn without_client(name: &str) -> Option<Self> {
@@ -211,6 +215,10 @@ impl Drop for Bed {
             self.down();
         }
     }
+}
+
+fn client_args(server: &str) -> [&str; 9] {
+    ["proxy", "client", "--server", server, "--pair-file", "pair", "--socks", "127.0.0.1:0", "--json"]
 }
 
 /// The device of the client's host that has this address.

@@ -1,10 +1,13 @@
 //! What the kernel's MPTCP is told of the links, for the life of the client.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use kernel::uplinks::{self, Error, Options, PROGRAM_STATE_DIR, Program, STATE_DIR, Session};
-use net::netlink::{Netlink, PathManager};
+use net::mptcp_socket::{SubflowInfo, mptcp_socket_info};
+use net::netlink::{Endpoint, EndpointFlags, Netlink, PathManager, TcpInfo, TcpState};
+use socket2::SockRef;
 
 use crate::event::{Event, Reports};
 use crate::links::Via;
@@ -27,7 +30,8 @@ pub(crate) fn begin(
         Options { backup, program: Some(program), ..Options::for_program(names.clone(), Vec::new()) };
     match Session::begin(options) {
         Ok((session, plan)) => {
-            plan.notes().iter().for_each(|note| reports.put(Event::Notice(note.clone())));
+            let notes = plan.notes().iter().cloned().chain(strangers(&names));
+            notes.for_each(|note| reports.put(Event::Notice(note)));
             Some(session)
         }
         // An administrator has told it already.
@@ -37,6 +41,38 @@ pub(crate) fn begin(
             None
         }
     }
+}
+
+/// What is said of endpoints that somebody else has told the kernel of: connections use those too.
+fn strangers(names: &[String]) -> Vec<String> {
+    let Ok(netlink) = Netlink::open() else { return Vec::new() };
+    let own: Vec<u32> = names.iter().filter_map(|name| netlink.index(name).ok()).collect();
+    let endpoints = PathManager::open().and_then(|manager| manager.endpoints()).unwrap_or_default();
+    let is_strange = |endpoint: &&Endpoint| {
+        let is_used = endpoint.flags.has(EndpointFlags::SUBFLOW);
+        is_used && endpoint.device.is_none_or(|device| !own.contains(&device))
+    };
+    let says = |endpoint: &Endpoint| {
+        let Endpoint { ip, id, .. } = endpoint;
+        format!(
+            "the kernel was told of {ip} by somebody else: connections use it too, though no --via names it; \
+             this ends that: sudo ip mptcp endpoint delete id {id}"
+        )
+    };
+    endpoints.iter().filter(is_strange).map(says).collect()
+}
+
+/// The ways of a connection: its subflows, or the only one of plain TCP.
+pub(crate) fn subflows_of(connection: &OwnedFd) -> Option<Vec<SubflowInfo>> {
+    if let Some((_, subflows)) = mptcp_socket_info(connection.as_fd()).ok()? {
+        return Some(subflows);
+    }
+    let socket = SockRef::from(connection);
+    let of = |address: socket2::SockAddr| address.as_socket();
+    let (local, remote) = (of(socket.local_addr().ok()?)?, of(socket.peer_addr().ok()?)?);
+    let local = SocketAddr::new(local.ip().to_canonical(), local.port());
+    let tcp = TcpInfo { state: Some(TcpState::Established), ..TcpInfo::default() };
+    Some(vec![SubflowInfo { local, remote, tcp }])
 }
 
 /// Whether the kernel has no endpoint for a link, since it could not be used.

@@ -99,6 +99,11 @@ impl Liveness {
         self.links[link].is_dead
     }
 
+    /// Whether each link leaves questions unanswered, though it may not be taken away: it is the last one.
+    pub(crate) fn unanswered(&self) -> Vec<bool> {
+        self.links.iter().map(|link| link.failed.is_some()).collect()
+    }
+
     /// Whether the link must not be used at all. If it may be again, it counts as dead until it answers.
     pub(crate) fn forbid(&mut self, link: usize, is_forbidden: bool) {
         let link = &mut self.links[link];
@@ -292,9 +297,11 @@ mod tests {
                 assert_eq!(liveness.on_probe(at(millis + 400), *link, false), None);
             });
         }
+        assert_eq!(liveness.unanswered(), [true, true]);
         // One answers: it begins anew, and the other one is closed.
         assert_eq!(liveness.step(at(61_000), &both).len(), 2);
         assert_eq!(liveness.on_probe(at(61_020), 1, true), Some(Action::Renew(1)));
+        assert_eq!(liveness.unanswered(), [true, false]);
         assert_eq!(liveness.on_probe(at(61_400), 0, false), None);
         assert_eq!(liveness.step(at(61_400), &both), [Action::Close(0), Action::Probe(1)]);
 

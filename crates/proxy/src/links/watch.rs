@@ -10,10 +10,8 @@ use std::time::Duration;
 
 use algo::{Span, Time};
 use kernel::uplinks::{Program, Session};
-use net::mptcp_socket::{SubflowInfo, mptcp_socket_info};
-use net::netlink::{Netlink, PathManager, TcpInfo, TcpState};
+use net::netlink::{Netlink, PathManager};
 use net::{Clock, NetworkMonitor, interfaces};
-use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, spawn_blocking};
@@ -63,6 +61,8 @@ struct State {
     trunks: BTreeMap<u64, OwnedFd>,
     next: u64,
     dead: Vec<bool>,
+    /// Links that do not answer, dead or not.
+    unanswered: Vec<bool>,
     /// Links that have carried what they may.
     spent: Vec<bool>,
     usage: Vec<Usage>,
@@ -173,12 +173,24 @@ impl Links {
     }
 
     /// The links as the user named them, but as backups if they are so now for what they cost; and whether
-    /// each is dead.
+    /// each does not answer.
     pub(crate) fn named(&self) -> Vec<(Via, bool)> {
         let state = self.lock();
         let is_backup = |n: usize, link: &Via| link.is_backup || state.backups.contains(&n);
-        let all = self.shared.via.iter().zip(&state.dead).enumerate();
-        all.map(|(n, (link, dead))| (Via { is_backup: is_backup(n, link), ..link.clone() }, *dead)).collect()
+        let is_silent = |n: usize| state.dead[n] || state.unanswered.get(n) == Some(&true);
+        let as_now =
+            |(n, link): (usize, &Via)| (Via { is_backup: is_backup(n, link), ..link.clone() }, is_silent(n));
+        self.shared.via.iter().enumerate().map(as_now).collect()
+    }
+
+    /// Notes which links do not answer; whether none does, which was not so before.
+    fn note_unanswered(&self, unanswered: Vec<bool>) -> bool {
+        let mut state = self.lock();
+        let all =
+            |of: &[bool]| !of.is_empty() && of.iter().zip(state.out()).all(|(silent, out)| *silent || out);
+        let is_new = all(&unanswered) && !all(&state.unanswered);
+        state.unanswered = unanswered;
+        is_new
     }
 
     /// Whether some trunk has more to carry than the links take.
@@ -305,6 +317,9 @@ impl Links {
                 actions.extend(liveness.on_probe(clock.now(), link, is_answered));
             }
             actions.extend(liveness.step(clock.now(), &samples));
+            if self.note_unanswered(liveness.unanswered()) {
+                reports.put(Event::Notice("no answer of the server over any link: waiting".to_owned()));
+            }
             for action in actions {
                 match action {
                     Action::Probe(link) => {
@@ -407,12 +422,7 @@ impl Links {
 
     fn samples(&self, meter: &mut Meter, now: Time, places: &[Vec<IpAddr>]) -> Vec<Sample> {
         let state = self.lock();
-        let says = |(number, fd): (&u64, &OwnedFd)| {
-            let Some((_, subflows)) = mptcp_socket_info(fd.as_fd()).ok()? else {
-                return Some((*number, vec![the_only_one(fd)?]));
-            };
-            Some((*number, subflows))
-        };
+        let says = |(number, fd): (&u64, &OwnedFd)| Some((*number, kernel_paths::subflows_of(fd)?));
         let trunks: Vec<_> = state.trunks.iter().filter_map(says).collect();
         let out = state.out();
         drop(state);
@@ -484,14 +494,4 @@ impl Links {
         };
         spawn_blocking(updating).await.unwrap_or(Ok(()))
     }
-}
-
-/// The one way of a connection that is plain TCP.
-fn the_only_one(fd: &OwnedFd) -> Option<SubflowInfo> {
-    let socket = SockRef::from(fd);
-    let of = |address: socket2::SockAddr| address.as_socket();
-    let (local, remote) = (of(socket.local_addr().ok()?)?, of(socket.peer_addr().ok()?)?);
-    let local = SocketAddr::new(local.ip().to_canonical(), local.port());
-    let tcp = TcpInfo { state: Some(TcpState::Established), ..TcpInfo::default() };
-    Some(SubflowInfo { local, remote, tcp })
 }
