@@ -219,8 +219,8 @@ impl Target {
     }
 
     /// Whether it goes on, without any hash, with what may have come from mirrors that are not asked now.
-    pub(crate) fn is_of_absent(&self) -> bool {
-        matches!(&self.state, State::Part(part) if part.is_of_absent && self.resumed)
+    pub(crate) fn lacks_mirrors(&self) -> bool {
+        matches!(&self.state, State::Part(part) if part.lacks_mirrors && self.resumed)
     }
 
     /// What this server says of the content counts no more: it has sent other bytes than others.

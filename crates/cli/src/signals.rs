@@ -13,7 +13,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Code, Failure, Outcome};
 
-/// The signals that end a command in order. The next one, not at once, ends the process whatever hangs.
+/// The signals that end a command in order. One that comes more than [`BURST`] after the first ends the
+/// process at once, whatever hangs.
 const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
 /// A [`Stop`] that the signals use.
@@ -65,8 +66,8 @@ pub fn service_signals(reloads: bool) -> Outcome<ServiceSignals> {
     Ok(ServiceSignals { wake, stop, hangup })
 }
 
-/// What comes so soon after the first signal is the same wish: timeout(1) signals a process and its group.
-const ONE_WISH: Duration = Duration::from_millis(500);
+/// Signals that come so soon after the first count as the same: timeout(1) signals a process, then its group.
+const BURST: Duration = Duration::from_millis(500);
 
 /// Lets the signals set `flag`, and write a byte into a `stream`; but those that are ignored.
 fn catch(
@@ -75,19 +76,19 @@ fn catch(
     stream: impl Fn() -> io::Result<UnixStream>,
 ) -> io::Result<()> {
     let ignored = ignored_signals();
-    let is_second = Arc::new(AtomicBool::new(false));
+    let ends_at_once = Arc::new(AtomicBool::new(false));
     let (mut first, signaled) = UnixStream::pair()?;
     for &signal in signals.iter().filter(|signal| ignored >> (**signal - 1) & 1 == 0) {
         let status = i32::from(Code::Interrupted as u8);
-        signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(&is_second))?;
+        signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(&ends_at_once))?;
         signal_hook::flag::register(signal, Arc::clone(flag))?;
         signal_hook::low_level::pipe::register(signal, stream()?)?;
         signal_hook::low_level::pipe::register(signal, signaled.try_clone()?)?;
     }
     let arm = move || {
         if first.read_exact(&mut [0]).is_ok() {
-            sleep(ONE_WISH);
-            is_second.store(true, Ordering::SeqCst);
+            sleep(BURST);
+            ends_at_once.store(true, Ordering::SeqCst);
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(arm).map(drop)

@@ -297,7 +297,8 @@ impl RangeScheduler {
         self.ask_up_to(now, p, blocks, end, role);
     }
 
-    /// The same, and for all bytes up to `end`, which others may bring; of no block, all may.
+    /// The same, and for all bytes up to `end`, of which others may bring what is not in `blocks`. These may
+    /// be none.
     fn ask_up_to(&mut self, now: Time, p: ConnectionId, blocks: Range<u64>, end: u64, role: FetchRole) {
         let id = fetch_id(self.asked, p);
         self.asked += 1;

@@ -2,9 +2,9 @@
 //!
 //! Rules name a network, and perhaps a port. Of those that fit, the most special one decides: the one with
 //! the longest prefix; of two that are as long the one with a port; of two that are alike in that too,
-//! `deny`. But a port that is denied is not opened by a network that is allowed as a whole, however special:
-//! only by a rule with that port. The networks in [`NOT_PUBLIC`] are denied by rules that come after all
-//! others of their length. What no rule fits is allowed.
+//! `deny`. But a port that is denied is not opened by a rule that allows a network as a whole, however
+//! special that is: the rule that decides must have the port. The networks in [`NOT_PUBLIC`] are denied by
+//! rules that come after all others of their length. What no rule fits is allowed.
 //!
 //! An address is judged after the name was resolved. One of IPv6 that stands for one of IPv4 is judged as
 //! that one.

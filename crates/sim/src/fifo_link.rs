@@ -226,7 +226,8 @@ impl<P: Packet> FifoLink<P> {
         self.offered += 1;
         self.offered_bytes += u64::from(bytes);
         let mut queued = self.ring.len() as u32 - self.departed;
-        // What has left since makes it less. To find that out reads packets that nothing else reads now.
+        // What has left since is counted still, so these are upper bounds. That matters only where they would
+        // drop the packet, or set a new maximum: to find out reads packets that nothing else reads now.
         if self.has_policy
             || queued >= self.queue_packets.min(self.queue_max_packets)
             || self.queued_bytes + u64::from(bytes) > self.queue_bytes.min(self.queue_max_bytes)

@@ -174,7 +174,7 @@ impl ContentFetch {
         };
         let any = arrivals.advance(&mut want, &mut checking)?;
         drop(checking);
-        arrivals.doubt().into_iter().for_each(|text| cx.observer.warning(text));
+        arrivals.take_resume_warning().into_iter().for_each(|text| cx.observer.warning(text));
         Ok(any)
     }
 

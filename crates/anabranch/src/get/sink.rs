@@ -62,7 +62,7 @@ pub(super) struct Sink {
     done_bytes: u64,
     resumed_bytes: u64,
     /// Some of that may have come from mirrors that are not asked now, and nothing tells whether it is right.
-    is_of_absent: bool,
+    lacks_mirrors: bool,
     /// The next transfer of the content cannot tell that it is the same.
     forgets: bool,
 }
@@ -90,7 +90,7 @@ impl Sink {
             dissent: Vec::new(),
             done_bytes: 0,
             resumed_bytes: 0,
-            is_of_absent: false,
+            lacks_mirrors: false,
             forgets: false,
         }
     }
@@ -134,7 +134,7 @@ impl Sink {
                 Target::open(path, id, &wanted.aliases, wanted.demands, self.force, &mut |bytes| {
                     checking(id.length, bytes)
                 })?;
-            self.is_of_absent |= target.is_of_absent();
+            self.lacks_mirrors |= target.lacks_mirrors();
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
             let download = want(wanted.id, &|block| there.contains(block))?;
@@ -146,9 +146,10 @@ impl Sink {
         Ok(any)
     }
 
-    /// A warning about what was here before, once.
-    pub(super) fn doubt(&mut self) -> Option<&'static str> {
-        std::mem::take(&mut self.is_of_absent).then_some(
+    /// What the user is to be warned of in what an earlier transfer left; each time that there is something
+    /// new.
+    pub(super) fn take_resume_warning(&mut self) -> Option<&'static str> {
+        std::mem::take(&mut self.lacks_mirrors).then_some(
             "some of what is here may have come from mirrors that take no part now, and is compared with \
              nobody's: give a `checksum` to know whether it is right",
         )

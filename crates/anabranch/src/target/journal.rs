@@ -150,6 +150,12 @@ pub fn url_clue(url: &str) -> [u8; 32] {
     clue
 }
 
+/// Whether an alias is the clue of a URL.
+#[must_use]
+pub fn is_url_clue(alias: &[u8; 32]) -> bool {
+    is_clue(alias) && ![HASH_CLUE, NOTHING_CLUE].contains(alias)
+}
+
 /// Whether an alias is a clue, and no name of the content.
 #[must_use]
 pub fn is_clue(alias: &[u8; 32]) -> bool {

@@ -31,9 +31,9 @@ pub(super) struct Part {
     pub(super) file: File,
     pub(super) journal_name: OsString,
     journal: Flock<File>,
-    /// Without any hash, and some of what an earlier transfer recorded may be of mirrors that are not asked
-    /// now.
-    pub(super) is_of_absent: bool,
+    /// No hash is known, and an earlier transfer asked mirrors that are not asked now: what it recorded may
+    /// be theirs.
+    pub(super) lacks_mirrors: bool,
     /// Each block is written once at most, and nothing was before: zeros need not be.
     pub(super) virgin: bool,
     /// Records were blanked, and may come back if the power fails.
@@ -98,8 +98,8 @@ impl Part {
             )));
         }
         known = ours.is_some() && there.is_some();
-        let is_of_absent =
-            known && !has_hash(&names) && recorded.iter().any(|clue| is_url(clue) && !names.contains(clue));
+        let is_absent = |clue: &[u8; 32]| journal::is_url_clue(clue) && !names.contains(clue);
+        let lacks_mirrors = known && !has_hash(&names) && recorded.iter().any(is_absent);
         let id = ours.filter(|_| known).unwrap_or(*id);
         let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
         if !known {
@@ -122,7 +122,7 @@ impl Part {
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
         let (virgin, held) = (!known, Vec::new());
-        Ok(Self { id, name, file, journal_name, journal, is_of_absent, virgin, unsynced: false, held })
+        Ok(Self { id, name, file, journal_name, journal, lacks_mirrors, virgin, unsynced: false, held })
     }
 
     /// Looks whether there is room for what is missing. If there is not, a part that holds nothing leaves no
@@ -328,18 +328,10 @@ fn has_hash(of: &[[u8; 32]]) -> bool {
     of.contains(&journal::HASH_CLUE) || !of.iter().any(journal::is_clue)
 }
 
-/// Whether an alias is the clue of a URL.
-fn is_url(alias: &[u8; 32]) -> bool {
-    journal::is_clue(alias) && ![journal::HASH_CLUE, journal::NOTHING_CLUE].contains(alias)
-}
-
 /// Why a part of the right length is not gone on with, and how it would be, if there is a way; by what is
 /// known of what is wanted, and what the part's journal records.
 fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
-    let is_known = |of: &[[u8; 32]], clue: &[u8; 32]| of.contains(clue);
-    let is_same_url = recorded
-        .iter()
-        .any(|clue| journal::is_clue(clue) && *clue != journal::HASH_CLUE && is_known(wanted, clue));
+    let is_same_url = recorded.iter().any(|clue| journal::is_url_clue(clue) && wanted.contains(clue));
     match (has_hash(recorded), has_hash(wanted)) {
         (true, true) => {
             "is of another content of the same length, for its hash is another, or of another kind: "

@@ -21,7 +21,7 @@ impl VerifiedPool {
         self.idle.take(first..u64::MAX, blocks)
     }
 
-    /// The first block from `first` on that is taken like this.
+    /// The first block from `first` on that can be taken like this.
     pub(super) fn idle_from(&self, mirror: MirrorId, first: u64) -> Option<u64> {
         let is_possible = match &self.mode {
             // Who reads in order wants the beginning first, of all.

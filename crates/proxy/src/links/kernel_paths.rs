@@ -30,7 +30,7 @@ pub(crate) fn begin(
         Options { backup, program: Some(program), ..Options::for_program(names.clone(), Vec::new()) };
     match Session::begin(options) {
         Ok((session, plan)) => {
-            let notes = plan.notes().iter().cloned().chain(strangers(&names));
+            let notes = plan.notes().iter().cloned().chain(foreign_endpoints(&names));
             notes.for_each(|note| reports.put(Event::Notice(note)));
             Some(session)
         }
@@ -43,12 +43,16 @@ pub(crate) fn begin(
     }
 }
 
+/// What the kernel has been told of; nothing if it does not say.
+fn endpoints() -> Vec<Endpoint> {
+    PathManager::open().and_then(|manager| manager.endpoints()).unwrap_or_default()
+}
+
 /// What is said of endpoints that somebody else has told the kernel of: connections use those too.
-fn strangers(names: &[String]) -> Vec<String> {
+fn foreign_endpoints(names: &[String]) -> Vec<String> {
     let Ok(netlink) = Netlink::open() else { return Vec::new() };
     let own: Vec<u32> = names.iter().filter_map(|name| netlink.index(name).ok()).collect();
-    let endpoints = PathManager::open().and_then(|manager| manager.endpoints()).unwrap_or_default();
-    let is_strange = |endpoint: &&Endpoint| {
+    let is_foreign = |endpoint: &&Endpoint| {
         let is_used = endpoint.flags.has(EndpointFlags::SUBFLOW);
         is_used && endpoint.device.is_none_or(|device| !own.contains(&device))
     };
@@ -59,7 +63,7 @@ fn strangers(names: &[String]) -> Vec<String> {
              this ends that: sudo ip mptcp endpoint delete id {id}"
         )
     };
-    endpoints.iter().filter(is_strange).map(says).collect()
+    endpoints().iter().filter(is_foreign).map(says).collect()
 }
 
 /// The ways of a connection: its subflows, or the only one of plain TCP.
@@ -77,8 +81,7 @@ pub(crate) fn subflows_of(connection: &OwnedFd) -> Option<Vec<SubflowInfo>> {
 
 /// Whether the kernel has no endpoint for a link, since it could not be used.
 pub(crate) fn unknown(links: &[Via]) -> Vec<bool> {
-    let endpoints = PathManager::open().and_then(|manager| manager.endpoints()).unwrap_or_default();
-    let netlink = Netlink::open();
+    let (endpoints, netlink) = (endpoints(), Netlink::open());
     let is_known = |link: &Via| {
         let index = netlink.as_ref().ok().and_then(|netlink| netlink.index(&link.name).ok());
         index.is_some() && endpoints.iter().any(|endpoint| endpoint.device == index)
@@ -88,7 +91,7 @@ pub(crate) fn unknown(links: &[Via]) -> Vec<bool> {
 
 /// The links of which the kernel uses an address that they have lost, while they have another.
 pub(crate) fn moved(before: &[Vec<IpAddr>], now: &[Vec<IpAddr>]) -> Vec<usize> {
-    let used = PathManager::open().and_then(|manager| manager.endpoints()).unwrap_or_default();
+    let used = endpoints();
     let is_lost = |ip: &IpAddr, now: &[IpAddr]| !now.contains(ip) && used.iter().any(|of| of.ip == *ip);
     let has_moved = |(_, (before, now)): &(usize, (&Vec<IpAddr>, &Vec<IpAddr>))| {
         !now.is_empty() && before.iter().any(|ip| is_lost(ip, now))

@@ -14,8 +14,8 @@ use algo::{Span, Time};
 const SILENCE: Span = Span::from_millis(100);
 /// Round trips of silence that raise one.
 const SILENCE_RTTS: u64 = 4;
-/// An answer to a probe quiets a suspicion for so long, or as many round trips. It shows for as long that
-/// another link lives.
+/// An answer to a probe ends a suspicion for so long, or for as many round trips. While a link is suspected
+/// the others are probed too, except those that have shown life within this time.
 const ANSWER_AGE: Span = Span::from_millis(250);
 /// More bytes than this in a step are a flow, whose end is suspicious: 40 kB a second.
 const FLOW_BYTES: u64 = 2_048;
@@ -99,7 +99,8 @@ impl Liveness {
         self.links[link].is_dead
     }
 
-    /// Whether each link leaves questions unanswered, though it may not be taken away: it is the last one.
+    /// Whether the last probe of each link had no answer, and nothing has come over it since. The last link
+    /// is not dead then, for it is never closed.
     pub(crate) fn unanswered(&self) -> Vec<bool> {
         self.links.iter().map(|link| link.failed.is_some()).collect()
     }

@@ -61,7 +61,7 @@ struct State {
     trunks: BTreeMap<u64, OwnedFd>,
     next: u64,
     dead: Vec<bool>,
-    /// Links that do not answer, dead or not.
+    /// Links that do not answer: the last one too, which is never dead.
     unanswered: Vec<bool>,
     /// Links that have carried what they may.
     spent: Vec<bool>,

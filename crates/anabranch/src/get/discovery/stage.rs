@@ -12,9 +12,9 @@ use crate::{Progress, Result};
 
 /// Once some servers have answered, and nothing has come for so long, the others are not waited for.
 const QUIET: Span = Span::from_secs(3);
-/// After so long progress is reported, which is none.
+/// After so long progress is reported: the time, and what is waited for.
 const REPORT_AFTER: Span = Span::from_millis(500);
-/// What is waited for then.
+/// What is said of it.
 const ASKING: &str = "asking the mirrors what they have";
 
 impl Stage for Discovery<'_> {
