@@ -195,7 +195,7 @@ fuzz_target!(|bytes: &[u8]| {
 
         let before = publisher.counters();
         let asked = wire::peek(&datagram).map(|prefix| prefix.tag);
-        publisher.handle(now, (from, &datagram));
+        publisher.handle(now, (from.into(), &datagram));
         let (mut packets, mut total) = (0, 0);
         loop {
             let reply = match publisher.poll(now) {
@@ -203,7 +203,7 @@ fuzz_target!(|bytes: &[u8]| {
                 Output::Event(never) => match never {},
                 Output::Wait(until) => break assert_eq!(until, Time::NEVER),
             };
-            assert_eq!(reply.to, from);
+            assert_eq!(reply.to.address, from);
             let (count, len) = size(&reply, asked);
             (packets, total) = (packets + count, total + len);
             if let ReplyBody::Packet(packet) = &reply.body

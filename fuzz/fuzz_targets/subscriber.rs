@@ -183,7 +183,7 @@ impl World {
         let (bytes, tree) = self.shelf.0;
         let publisher = &mut self.sources[source].publisher;
         let mut out = Vec::new();
-        publisher.handle(self.now, (home, request));
+        publisher.handle(self.now, (home.into(), request));
         while let Output::Send(reply) = publisher.poll(self.now) {
             out.extend(reply.body.packets(|_| tree, |_, range| &bytes[range]));
         }

@@ -80,14 +80,14 @@ impl SimSource {
         if !self.alive || self.misbehaviour == Misbehaviour::Unresponsive {
             return;
         }
-        self.publisher.handle(now, (from, bytes));
+        self.publisher.handle(now, (from.into(), bytes));
         loop {
             let reply = match self.publisher.poll(now) {
                 Output::Wait(_) => break,
                 Output::Send(reply) => reply,
                 Output::Event(never) => match never {},
             };
-            debug_assert_eq!(reply.to, from, "a source answers only who asked");
+            debug_assert_eq!(reply.to.address, from, "a source answers only who asked");
             let ect = reply.ect;
             for bytes in self.packets(reply.body) {
                 let copies = if self.misbehaviour == Misbehaviour::Triplicate { 3 } else { 1 };

@@ -34,17 +34,31 @@ const LAW: &[(&str, &[&str])] = &[
     ("algo", &[]),
     ("topology", &[]),
     ("mmtp", &["algo"]),
+    ("overlay", &["algo", "topology", "mmtp"]),
     ("sim", &["algo"]),
     ("net", &["algo", "sim"]),
     ("kernel", &["algo", "net"]),
     ("lab", &["algo", "topology", "mmtp", "sim", "net", "kernel"]),
     ("mirror", &["algo", "mmtp"]),
     ("http", &["algo", "net"]),
-    ("anabranch", &["algo", "mmtp", "mirror", "net", "http"]),
+    ("anabranch", &["algo", "topology", "mmtp", "overlay", "mirror", "net", "http"]),
     ("proxy", &["algo", "net", "kernel", "http"]),
     (
         "cli",
-        &["algo", "mmtp", "sim", "net", "kernel", "lab", "mirror", "http", "anabranch", "proxy", "topology"],
+        &[
+            "algo",
+            "mmtp",
+            "sim",
+            "net",
+            "kernel",
+            "lab",
+            "mirror",
+            "http",
+            "anabranch",
+            "proxy",
+            "topology",
+            "overlay",
+        ],
     ),
 ];
 
@@ -52,7 +66,7 @@ const LAW: &[(&str, &[&str])] = &[
 const WORDING: &str = "crates/cli/src/wording.rs";
 
 /// Crates of machines: they report events and never print.
-const MACHINES: &[&str] = &["algo", "mirror", "mmtp", "sim", "topology"];
+const MACHINES: &[&str] = &["algo", "mirror", "mmtp", "overlay", "sim", "topology"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace root")

@@ -1,6 +1,6 @@
 //! The stateless proof that a receiver lives where it says it does.
 //!
-//! A cookie is a keyed hash of the receiver's IP address and an epoch. A source keeps one secret and no
+//! A cookie is a keyed hash of the receiver's IP address, or of its place in an overlay, and an epoch. A source keeps one secret and no
 //! table; a receiver that echoes a cookie has shown that packets to its address reach it, so replies may be
 //! longer than [`AMPLIFICATION`] times its requests. Bound to the address and not to the port (as TCP Fast
 //! Open's, RFC 7413 §4.1.2): a later transfer from the same host may reuse it and skips a round trip. The
@@ -9,6 +9,8 @@
 use std::net::IpAddr;
 
 use algo::{Span, Time};
+
+use crate::peer::Peer;
 
 use crate::wire::Cookie;
 
@@ -45,31 +47,33 @@ impl CookieKey {
         Self { secret }
     }
 
-    /// The cookie for `address` at `now`.
+    /// The cookie for a receiver at `now`.
     #[must_use]
-    pub fn issue(&self, now: Time, address: IpAddr) -> Cookie {
-        self.cookie_of(epoch(now), address)
+    pub fn issue(&self, now: Time, peer: &Peer) -> Cookie {
+        self.cookie_of(epoch(now), peer)
     }
 
-    /// Whether `cookie` was issued for `address` and has not expired at `now`.
+    /// Whether `cookie` was issued for this receiver and has not expired at `now`.
     #[must_use]
-    pub fn check(&self, now: Time, address: IpAddr, cookie: &Cookie) -> bool {
+    pub fn check(&self, now: Time, peer: &Peer, cookie: &Cookie) -> bool {
         let Some(stamp) = cookie.0.first_chunk::<4>() else { return false };
         let stamp = u32::from_be_bytes(*stamp);
         let fresh = epoch(now).checked_sub(stamp).is_some_and(|age| age <= EPOCHS_VALID);
         // blake3's Hash compares in constant time; the stamp is public.
-        fresh && blake3::hash(&self.cookie_of(stamp, address).0) == blake3::hash(&cookie.0)
+        fresh && blake3::hash(&self.cookie_of(stamp, peer).0) == blake3::hash(&cookie.0)
     }
 
-    fn cookie_of(&self, stamp: u32, address: IpAddr) -> Cookie {
-        let address = match address {
+    fn cookie_of(&self, stamp: u32, peer: &Peer) -> Cookie {
+        let address = match peer.address.ip() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             IpAddr::V6(v6) => v6,
         };
-        let mut text = [0; 20];
-        text[..4].copy_from_slice(&stamp.to_be_bytes());
-        text[4..].copy_from_slice(&address.octets());
-        let mac = blake3::keyed_hash(&self.secret, &text);
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret);
+        hasher.update(&stamp.to_be_bytes()).update(&address.octets());
+        if let Some(way_back) = &peer.way_back {
+            hasher.update(&way_back.0);
+        }
+        let mac = hasher.finalize();
         let mut cookie = [0; 16];
         cookie[..4].copy_from_slice(&stamp.to_be_bytes());
         cookie[4..].copy_from_slice(&mac.as_bytes()[..12]);
@@ -85,8 +89,15 @@ fn epoch(now: Time) -> u32 {
 mod tests {
     use super::*;
 
-    const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
-    const AWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+    use crate::peer::WayBack;
+
+    const HOME: &Peer = &peer(1, None);
+    const AWAY: &Peer = &peer(2, None);
+
+    const fn peer(host: u8, way_back: Option<WayBack>) -> Peer {
+        let ip = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, host));
+        Peer { address: std::net::SocketAddr::new(ip, 7_700), way_back }
+    }
 
     #[test]
     fn good_at_home_only_and_for_an_hour() {
@@ -99,6 +110,19 @@ mod tests {
         assert!(!cookie_key.check(Time::ZERO, HOME, &cookie), "from the future");
         assert!(!cookie_key.check(start, AWAY, &cookie), "another address");
         assert!(!CookieKey::new([8; 32]).check(start, HOME, &cookie), "another secret");
+        let mut elsewhere = *HOME;
+        elsewhere.address.set_port(9);
+        assert!(cookie_key.check(start, &elsewhere, &cookie), "another port");
+    }
+
+    #[test]
+    fn behind_one_forwarder_each_has_its_own() {
+        let cookie_key = CookieKey::new([7; 32]);
+        let (one, other) = (peer(1, Some(WayBack([1; _]))), peer(1, Some(WayBack([2; _]))));
+        let cookie = cookie_key.issue(Time::ZERO, &one);
+        assert!(cookie_key.check(Time::ZERO, &one, &cookie));
+        assert!(!cookie_key.check(Time::ZERO, &other, &cookie));
+        assert!(!cookie_key.check(Time::ZERO, HOME, &cookie));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! * [`tree`]: the hash tree: what a source serves of it, what a receiver checks with it.
 //! * [`collection`]: the manifest of a directory.
 //! * [`subscriber`]: the receiver: where a chunk is chosen, where a byte is verified.
-//! * [`publisher`]: the source; [`cookie`]: its proof of address.
+//! * [`publisher`]: the source; [`peer`]: who asks it; [`cookie`]: its proof of address.
 //! * [`uri`]: the text that names a content and where to get it.
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ pub mod bitmap;
 pub mod collection;
 pub mod cookie;
 pub mod id;
+pub mod peer;
 pub mod publisher;
 pub mod range_set;
 pub mod subscriber;

@@ -8,12 +8,12 @@
 //! send buffer, many chunks a system call, and a simulator need not read them at all.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 use algo::{Machine, Output, Time};
 
-use crate::cookie::{AMPLIFICATION, CookieKey, header_bytes};
+use crate::cookie::{AMPLIFICATION, CookieKey};
 use crate::id::{BLOCK_BYTES, ChunksPerBlock, ContentId};
+use crate::peer::Peer;
 use crate::tree::{self, Outboard};
 use crate::wire::{self, Packet, ParseError, Range, RangeKind, Reason, Request};
 
@@ -50,8 +50,8 @@ impl<T: ContentStore + ?Sized> ContentStore for &T {
 /// A packet, or several of the same kind, to one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The receiver's address.
-    pub to: SocketAddr,
+    /// Who asked.
+    pub to: Peer,
     /// Whether to send with ECT(0) (RFC 3168), so that the network can mark instead of drop.
     pub ect: bool,
     /// What to send.
@@ -168,12 +168,12 @@ impl<L: ContentStore> Publisher<L> {
         &self.store
     }
 
-    fn datagram(&mut self, now: Time, from: SocketAddr, bytes: &[u8]) {
+    fn datagram(&mut self, now: Time, from: Peer, bytes: &[u8]) {
         match wire::parse(bytes) {
             Ok(Packet::Request(request)) => self.request(now, from, bytes.len(), &request),
             Ok(Packet::Probe { tag, cookie, size }) => {
                 self.counters.requests += 1;
-                let proven = cookie.is_some_and(|c| self.cookie_key.check(now, from.ip(), &c));
+                let proven = cookie.is_some_and(|c| self.cookie_key.check(now, &from, &c));
                 if proven && size <= PROBE_BYTES_MAX {
                     let mut packet = Vec::new();
                     wire::emit_padded(&mut packet, tag, size);
@@ -195,7 +195,7 @@ impl<L: ContentStore> Publisher<L> {
         }
     }
 
-    fn request(&mut self, now: Time, from: SocketAddr, len: usize, request: &Request<'_>) {
+    fn request(&mut self, now: Time, from: Peer, len: usize, request: &Request<'_>) {
         self.counters.requests += 1;
         let tag = request.tag;
         let Some(id) =
@@ -205,9 +205,9 @@ impl<L: ContentStore> Publisher<L> {
             return self.refuse(from, tag, Reason::Unknown, len);
         };
         let mut budget = ReplyBudget { bytes: REPLY_BYTES_MAX, packets: REPLY_PACKETS_MAX, header: 0 };
-        if !request.cookie.is_some_and(|c| self.cookie_key.check(now, from.ip(), &c)) {
+        if !request.cookie.is_some_and(|c| self.cookie_key.check(now, &from, &c)) {
             self.counters.unproven += 1;
-            budget.header = header_bytes(from.ip());
+            budget.header = from.header_bytes();
             budget.bytes = AMPLIFICATION * (len + budget.header);
             if budget.spend(wire::COOKIE_PACKET) {
                 self.cookie(now, from, tag);
@@ -227,7 +227,7 @@ impl<L: ContentStore> Publisher<L> {
     /// Answers one range as far as `budget` allows; false if it asks for what does not exist.
     fn range(
         &mut self,
-        to: SocketAddr,
+        to: Peer,
         request: &Request<'_>,
         id: ContentId,
         range: Range,
@@ -282,14 +282,14 @@ impl<L: ContentStore> Publisher<L> {
         }
     }
 
-    fn cookie(&mut self, now: Time, to: SocketAddr, tag: u64) {
+    fn cookie(&mut self, now: Time, to: Peer, tag: u64) {
         let mut packet = Vec::new();
-        wire::emit_cookie(&mut packet, tag, &self.cookie_key.issue(now, to.ip()));
+        wire::emit_cookie(&mut packet, tag, &self.cookie_key.issue(now, &to));
         self.out.push_back(Reply { to, ect: false, body: ReplyBody::Packet(packet) });
     }
 
     /// A refusal, unless it would be longer than what it answers.
-    fn refuse(&mut self, to: SocketAddr, tag: u64, reason: Reason, len: usize) {
+    fn refuse(&mut self, to: Peer, tag: u64, reason: Reason, len: usize) {
         let mut packet = Vec::new();
         wire::emit_refuse(&mut packet, tag, reason, 0);
         if packet.len() <= len {
@@ -300,15 +300,15 @@ impl<L: ContentStore> Publisher<L> {
 
 /// A REFUSE for a request that the world could not serve after all (the file changed, a read failed).
 #[must_use]
-pub fn refusal(to: SocketAddr, tag: u64, reason: Reason) -> Reply {
+pub fn refusal(to: Peer, tag: u64, reason: Reason) -> Reply {
     let mut packet = Vec::new();
     wire::emit_refuse(&mut packet, tag, reason, 0);
     Reply { to, ect: false, body: ReplyBody::Packet(packet) }
 }
 
 impl<L: ContentStore> Machine for Publisher<L> {
-    /// A UDP payload and the address it came from.
-    type Input<'a> = (SocketAddr, &'a [u8]);
+    /// A packet and who sent it.
+    type Input<'a> = (Peer, &'a [u8]);
     type Transmit = Reply;
     type Event = std::convert::Infallible;
 

@@ -36,7 +36,7 @@ fn exchange(from: &str, blocks: usize, name: &[u8], ranges: &[Range], padding: u
     let mut request = Vec::new();
     wire::emit_request(&mut request, 1, None, false, &tree.id(), ranges);
     request.resize(request.len() + padding, 0);
-    publisher.handle(Time::ZERO, (from, &request));
+    publisher.handle(Time::ZERO, (from.into(), &request));
     let header = header_bytes(from.ip());
     let mut sent = 0;
     while let Output::Send(reply) = publisher.poll(Time::ZERO) {

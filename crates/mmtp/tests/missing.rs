@@ -98,7 +98,7 @@ impl World {
                         }
                     }
                     let publisher = &mut self.publishers[sent.path];
-                    publisher.handle(self.now, (home, &sent.bytes));
+                    publisher.handle(self.now, (home.into(), &sent.bytes));
                     let mut packets = Vec::new();
                     while let Output::Send(reply) = publisher.poll(self.now) {
                         packets.extend(publisher.store().packets(reply));

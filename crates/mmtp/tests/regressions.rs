@@ -28,7 +28,7 @@ fn a_refusal_counts_as_a_packet_of_the_answer() {
     for _ in 0..2 {
         let mut request = Vec::new();
         wire::emit_request(&mut request, 1, cookie.as_ref(), false, &id, &ranges);
-        publisher.handle(Time::ZERO, (from, &request));
+        publisher.handle(Time::ZERO, (from.into(), &request));
         let mut packets = 0;
         while let Output::Send(reply) = publisher.poll(Time::ZERO) {
             packets += if let ReplyBody::Chunks { count, .. } = reply.body { count } else { 1 };

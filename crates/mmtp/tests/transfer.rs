@@ -73,7 +73,7 @@ fn fetch_with(
             Some((at, path, up, bytes)) => {
                 now = now.max(at);
                 if up {
-                    publishers[path].handle(now, (home, &bytes));
+                    publishers[path].handle(now, (home.into(), &bytes));
                     while let Output::Send(reply) = publishers[path].poll(now) {
                         let store = publishers[path].store();
                         for packet in reply.body.packets(|_| store.tree, |_, range| &store.bytes[range]) {

@@ -31,7 +31,7 @@ impl MemorySource {
 
     /// The packets that answer a request.
     pub(crate) fn answer(&mut self, now: Time, from: SocketAddr, request: &[u8]) -> Vec<Vec<u8>> {
-        self.publisher.handle(now, (from, request));
+        self.publisher.handle(now, (from.into(), request));
         let mut packets = Vec::new();
         while let Output::Send(reply) = self.publisher.poll(now) {
             packets.extend(reply.body.packets(|_| &self.tree, |_, range| &self.bytes[range]));

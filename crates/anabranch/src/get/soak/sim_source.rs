@@ -31,7 +31,7 @@ impl SimSource {
     /// The packets that answer one.
     pub(super) fn answer(&mut self, now: Time, from: SocketAddr, bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
-        self.publisher.handle(now, (from, bytes));
+        self.publisher.handle(now, (from.into(), bytes));
         while let Output::Send(reply) = self.publisher.poll(now) {
             let tree = &self.publisher.store().0;
             packets.extend(reply.body.packets(|_| tree, |_, range| &self.content[range]));

@@ -1,0 +1,225 @@
+//! The file of a domain, in TOML.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::Deserialize;
+use topology::graph::{Builder, NodeId};
+use topology::tags::Tags;
+
+use super::{Domain, Service};
+use crate::publication::{PublicKey, Scope};
+
+/// Bytes of a domain's file.
+const FILE_BYTES_MAX: usize = 16 << 20;
+/// Lines of a domain.
+const LINES_MAX: usize = 1 << 14;
+/// The UDP ports of forwarders, rendezvous and topology manager, unless the file has others.
+const PORTS: [u16; 3] = [7_700, 7_701, 7_702];
+/// The longest delay of a line, milliseconds.
+const DELAY_MAX_MS: f64 = 60_000.0;
+/// The lowest and the highest rate of a line, Mbit/s.
+const RATE_MBIT: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
+
+/// Why a text is not the file of a domain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DomainError {
+    /// It is not TOML, or has other keys.
+    #[error("{0}")]
+    Syntax(String),
+    /// What it says makes no sense.
+    #[error("{0}")]
+    Meaning(String),
+}
+
+fn wrong<T>(why: impl Into<String>) -> Result<T, DomainError> {
+    Err(DomainError::Meaning(why.into()))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    forwarders: BTreeSet<String>,
+    forwarder_port: Option<u16>,
+    rendezvous: ServiceTable,
+    topology: ServiceTable,
+    #[serde(default)]
+    scopes: BTreeMap<String, String>,
+    #[serde(default)]
+    line: Vec<LineTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServiceTable {
+    node: String,
+    port: Option<u16>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LineTable {
+    between: [String; 2],
+    addresses: Option<[IpAddr; 2]>,
+    #[serde(default)]
+    delay_ms: f64,
+    rate_mbit: Option<f64>,
+}
+
+pub(super) fn read(text: &str) -> Result<Domain, DomainError> {
+    if text.len() > FILE_BYTES_MAX {
+        return wrong(format!("it is longer than {FILE_BYTES_MAX} bytes"));
+    }
+    let file: File = toml::from_str(text).map_err(|e| DomainError::Syntax(e.to_string()))?;
+    if !is_plain(&file.name) {
+        return wrong(format!("name = {:?}: expected 1 to 40 of a-z, 0-9 and -", file.name));
+    }
+    if file.line.len() > LINES_MAX {
+        return wrong(format!("{} lines, expected at most {LINES_MAX}", file.line.len()));
+    }
+    let (mut builder, mut nodes, mut ends) = (Builder::new(), BTreeMap::new(), Vec::new());
+    let mut taken = BTreeSet::new();
+    for (number, line) in file.line.iter().enumerate() {
+        let [a, b] = &line.between;
+        let here = format!("line {a} – {b}");
+        let mut node = |name: &String| -> Result<NodeId, DomainError> {
+            if let Some(id) = nodes.get(name) {
+                return Ok(*id);
+            }
+            if !is_plain(name) {
+                return wrong(format!("{name:?} is no name of a node: expected 1 to 40 of a-z, 0-9 and -"));
+            }
+            let id = builder.node(name, None).map_err(|e| DomainError::Meaning(e.to_string()))?;
+            nodes.insert(name.clone(), id);
+            Ok(id)
+        };
+        let (from, to) = (node(a)?, node(b)?);
+        if !line.between.iter().any(|name| file.forwarders.contains(name)) {
+            return wrong(format!("{here}: neither is among `forwarders`, and hosts forward nothing"));
+        }
+        if !(0.0..=DELAY_MAX_MS).contains(&line.delay_ms) {
+            return wrong(format!("{here}: delay_ms = {}, expected 0 to {DELAY_MAX_MS}", line.delay_ms));
+        }
+        if let Some(rate) = line.rate_mbit.filter(|rate| !RATE_MBIT.contains(rate)) {
+            return wrong(format!("{here}: rate_mbit = {rate}, expected 0.001 to 1000000"));
+        }
+        let addresses = line.addresses.unwrap_or_else(|| own_addresses(number));
+        for address in addresses {
+            if address.is_unspecified() || address.is_multicast() {
+                return wrong(format!("{here}: {address} is the address of no host"));
+            }
+            if !taken.insert(address) {
+                return wrong(format!(
+                    "{here}: {address} is the end of another line too: each end has its own"
+                ));
+            }
+        }
+        if addresses[0].is_ipv4() != addresses[1].is_ipv4() {
+            return wrong(format!("{here}: one address is of IPv4 and one of IPv6"));
+        }
+        let capacity = line.rate_mbit.map(|rate| (rate * 125_000.0) as u64);
+        let delay_ns = (line.delay_ms * 1e6) as u64;
+        builder.line(from, to, capacity, delay_ns).map_err(|e| DomainError::Meaning(e.to_string()))?;
+        ends.extend(addresses);
+    }
+    let known = |what: &str, name: &String| match nodes.get(name) {
+        Some(id) => Ok(*id),
+        None => wrong(format!("{what}: there is no line to {name:?}")),
+    };
+    let forwarders: BTreeSet<NodeId> =
+        file.forwarders.iter().map(|name| known("forwarders", name)).collect::<Result<_, _>>()?;
+    let service = |what: &str, table: &ServiceTable, port: u16| {
+        let node = known(what, &table.node)?;
+        match (forwarders.contains(&node), table.port.unwrap_or(port)) {
+            (true, _) => wrong(format!("{what}: {} forwards: expected a host", table.node)),
+            (_, 0..1_024) => wrong(format!("{what}: expected a port from 1024 on")),
+            (_, port) => Ok(Service { node, port }),
+        }
+    };
+    let rendezvous = service("rendezvous", &file.rendezvous, PORTS[1])?;
+    let topology = service("topology", &file.topology, PORTS[2])?;
+    if rendezvous == topology {
+        return wrong("rendezvous and topology: both have one port of one node");
+    }
+    let mut scopes = BTreeMap::new();
+    for (scope, key) in &file.scopes {
+        let key: PublicKey = key.parse().map_err(|e| DomainError::Meaning(format!("scope {scope}: {e}")))?;
+        let scope: Scope = scope.parse().map_err(|e| DomainError::Meaning(format!("scopes: {e}")))?;
+        scopes.insert(scope, key);
+    }
+    let forwarder_port = file.forwarder_port.unwrap_or(PORTS[0]);
+    if forwarder_port == 0 {
+        return wrong("forwarder_port = 0: expected another");
+    }
+    let graph = builder.build();
+    let seed = blake3::derive_key("anabranch 2026 tags of a domain", file.name.as_bytes());
+    let seed = u64::from_le_bytes(seed.first_chunk().copied().unwrap_or_default());
+    let tags = Tags::of(&graph, seed);
+    Ok(Domain {
+        name: file.name,
+        graph,
+        forwarder_port,
+        rendezvous,
+        topology,
+        scopes,
+        forwarders,
+        ends,
+        tags,
+    })
+}
+
+/// Names of domains and nodes become names of namespaces, sockets and metrics.
+fn is_plain(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=40).contains(&name.len()) && name.chars().all(plain)
+}
+
+/// Those of the ends of a line whose addresses the file does not say: 10.91.0.1 and 10.91.0.2, then
+/// 10.91.0.5 and 10.91.0.6, …
+fn own_addresses(line: usize) -> [IpAddr; 2] {
+    let address = |end: u32| Ipv4Addr::from_bits(0x0a5b_0000 + 4 * line as u32 + end).into();
+    [address(1), address(2)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::SQUARE;
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let with = |from: &str, to: &str| {
+            let text = SQUARE.replacen(from, to, 1);
+            assert_ne!(text, SQUARE, "{from}");
+            read(&text).map(|_| ()).expect_err(to).to_string()
+        };
+        let refused = |from: &str, to: &str, why: &str| {
+            let said = with(from, to);
+            assert!(said.contains(why), "{to}: {said}");
+        };
+        refused("name = \"square\"", "name = \"a square\"", "expected 1 to 40 of a-z");
+        refused("node = \"rv\"", "node = \"nowhere\"", "there is no line to \"nowhere\"");
+        refused("node = \"rv\"", "node = \"r3\"", "r3 forwards");
+        refused("node = \"rv\"", "node = \"rv\"\nport = 80", "a port from 1024 on");
+        refused("\"r3\"]", "\"r3\", \"r9\"]", "there is no line to \"r9\"");
+        refused("[\"a\", \"r1\"]", "[\"a\", \"b\"]", "hosts forward nothing");
+        refused("[\"a\", \"r1\"]", "[\"r1\", \"r1\"]", "to itself");
+        refused("delay_ms = 1\n", "delay_ms = -1\n", "delay_ms = -1");
+        refused("rate_mbit = 100", "rate_mbit = 0", "rate_mbit = 0");
+        refused("rate_mbit = 100", "rate_gbit = 1", "unknown field");
+        refused("films = ", "Films = ", "scopes");
+        refused("films = \"GEOCV", "films = \"GEO1V", "scope films");
+        let twice = "delay_ms = 1\naddresses = [\"10.0.0.1\", \"10.0.0.1\"]\n";
+        refused("delay_ms = 1\n", twice, "10.0.0.1 is the end of another line too");
+        let mixed = "delay_ms = 1\naddresses = [\"10.0.0.1\", \"::1\"]\n";
+        refused("delay_ms = 1\n", mixed, "one address is of IPv4");
+    }
+
+    #[test]
+    fn addresses_that_are_not_said_are_made() {
+        let domain = read(SQUARE).expect("a domain");
+        let ends: Vec<String> = domain.ends[..4].iter().map(ToString::to_string).collect();
+        assert_eq!(ends, ["10.91.0.1", "10.91.0.2", "10.91.0.5", "10.91.0.6"]);
+    }
+}

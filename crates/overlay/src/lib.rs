@@ -1,0 +1,20 @@
+//! A publish/subscribe network over UDP, as machines and formats: names, rendezvous, topology manager,
+//! forwarders (dissertation, chapters 2 and 4).
+//!
+//! **Purpose.** Content is published and asked for by name. Paths come from a topology manager, with the
+//! groups of those that share a bottleneck; forwarders send packets along them and keep nothing of any flow.
+//!
+//! **Non-goals.** No clock, no socket, no file. What is carried is mmTP's; which paths there are is computed
+//! by `topology`.
+//!
+//! **Map.**
+//! * [`domain`]: what every member of a network knows of it.
+//! * [`frame`]: what travels between nodes; [`message`]: what services are told and say.
+//! * [`publication`]: names, keys, and signed statements of who offers what.
+#![forbid(unsafe_code)]
+
+mod bytes;
+pub mod domain;
+pub mod frame;
+pub mod message;
+pub mod publication;

@@ -1,0 +1,97 @@
+//! Every message comes back as it was written, and no bytes make the reader panic.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::publication::tests::{key, publication};
+
+fn header(byte: u8) -> Header {
+    Header::parse(&[&[0, byte][..], &[byte; 32]].concat()).expect("a header").0
+}
+
+fn all() -> Vec<Body> {
+    let signed = key().sign("d", publication("films/x"));
+    let route = Route {
+        target: 1,
+        group: 2,
+        first: LinkId(3),
+        delay: Span::from_millis(4),
+        there: header(5),
+        back: header(6),
+    };
+    let link = LinkReport { link: LinkId(9), up: true, delay: None };
+    vec![
+        Body::Publish(signed.clone()),
+        Body::Published,
+        Body::Lookup(Wanted::Name("films/x".parse().expect("a name"))),
+        Body::Lookup(Wanted::Content(ContentId { root: [1; 32], length: 7 })),
+        Body::Match { known: 9, publications: vec![signed.clone(), signed] },
+        Body::Match { known: 0, publications: Vec::new() },
+        Body::Paths(PathsRequest {
+            from: NodeId(1),
+            port: 2,
+            targets: vec![NodeId(3), NodeId(4)],
+            k: 5,
+            policy: Policy::NodeDisjoint,
+            lease_s: 6,
+        }),
+        Body::Routes(Routes { revision: 7, routes: vec![route; PATHS_MAX] }),
+        Body::RoutesAck { revision: 8 },
+        Body::LinkState(LinkState {
+            node: NodeId(1),
+            started_ms: 2,
+            sequence: 3,
+            links: vec![link, LinkReport { up: false, delay: Some(Span::from_micros(8)), ..link }],
+        }),
+        Body::LinkStateAck { sequence: 4 },
+        Body::Refused { reason: 5 },
+    ]
+}
+
+#[test]
+fn what_is_written_is_read() {
+    for body in all() {
+        let message = Message { call: 0x0102_0304_0506_0708, body };
+        let bytes = message.to_bytes();
+        assert!(bytes.len() <= MESSAGE_MAX, "{} bytes: {message:?}", bytes.len());
+        assert_eq!(Message::parse(&bytes), Ok(message));
+        for short in 0..bytes.len() {
+            assert!(Message::parse(&bytes[..short]).is_err());
+        }
+        assert_eq!(Message::parse(&[&bytes[..], &[0]].concat()), Err(MessageError::Oversized));
+    }
+}
+
+#[test]
+fn as_many_publications_as_fit() {
+    let name = format!("s/{}", "x".repeat(crate::publication::LABEL_MAX));
+    let signed = key().sign("d", publication(&name));
+    let message = Message { call: 1, body: Body::Match { known: 100, publications: vec![signed; 100] } };
+    let bytes = message.to_bytes();
+    assert!(bytes.len() <= MESSAGE_MAX);
+    let Ok(Message { body: Body::Match { known: 100, publications }, .. }) = Message::parse(&bytes) else {
+        panic!("a match")
+    };
+    assert_eq!(publications.len(), 3);
+}
+
+#[test]
+fn every_reason_has_words() {
+    for reason in (1..=2).chain(10..=16) {
+        assert!(!refusal::text(reason).contains("reason"), "{reason}");
+    }
+    assert_eq!(refusal::text(99), "refused with reason 99");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), forced: bool) {
+        if forced && bytes.len() > 1 {
+            bytes[0] = MESSAGE;
+            bytes[1] = 1 + bytes[1] % 10;
+        }
+        if let Ok(message) = Message::parse(&bytes) {
+            prop_assert_eq!(Message::parse(&message.to_bytes()), Ok(message));
+        }
+    }
+}
