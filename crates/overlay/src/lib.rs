@@ -11,10 +11,17 @@
 //! * [`domain`]: what every member of a network knows of it.
 //! * [`frame`]: what travels between nodes; [`message`]: what services are told and say.
 //! * [`publication`]: names, keys, and signed statements of who offers what.
+//! * [`forwarder`], [`rendezvous`], [`topology_manager`]: the members that serve the others.
+//! * [`client`]: receivers and publishers; [`call`]: a message that is sent until it is answered.
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod call;
+pub mod client;
 pub mod domain;
+pub mod forwarder;
 pub mod frame;
 pub mod message;
 pub mod publication;
+pub mod rendezvous;
+pub mod topology_manager;

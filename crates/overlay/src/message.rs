@@ -179,6 +179,20 @@ pub mod refusal {
         }
     }
 
+    /// A stable name for counters.
+    #[must_use]
+    pub const fn name(rejection: Rejection) -> &'static str {
+        match rejection {
+            Rejection::UnknownScope => "unknown-scope",
+            Rejection::Signature => "wrong-signature",
+            Rejection::Expired => "expired",
+            Rejection::Replayed => "replayed",
+            Rejection::NoHost => "no-host",
+            Rejection::OtherHost => "other-host",
+            Rejection::Full => "full",
+        }
+    }
+
     /// What a code says, as a clause.
     #[must_use]
     pub fn text(reason: u8) -> String {

@@ -1,0 +1,343 @@
+//! A forwarder: sends frames on by the links in their forwarding identifiers, and keeps nothing of any flow.
+//! Beside that it says hello to its neighbours, and tells the topology manager who answers.
+
+mod neighbour;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use algo::Time;
+use topology::fid::{Header, Refusal};
+use topology::graph::{LinkId, NodeId};
+use topology::tags;
+
+use crate::call::{Call, Reach, draw};
+use crate::domain::Domain;
+use crate::frame::{self, Frame, HELLO_BYTES};
+use crate::message::{self, Body, LinkReport, LinkState, Message};
+use neighbour::Neighbour;
+
+/// Ports of hosts below this are not sent to: services of the system listen there.
+pub const HOST_PORT_MIN: u16 = 1_024;
+/// Links are reported so often even if nothing has changed: a topology manager that was started anew learns
+/// of them, and delays change.
+const REPORT_EVERY: algo::Span = algo::Span::from_secs(5);
+
+/// Where a frame is sent: from which of the forwarder's addresses, and to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// The forwarder's address on the line.
+    pub from: IpAddr,
+    /// The other end.
+    pub to: SocketAddr,
+}
+
+/// Why a frame goes nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Drop {
+    /// It came from an address at which no neighbour is.
+    Stranger,
+    /// It is no frame.
+    Malformed,
+    /// It has crossed all the links that it may.
+    HopLimit,
+    /// Its FID is none of a path: of another kind or epoch, too full, or with bits of no link.
+    Forged,
+    /// No link of this node is in its FID, and it is not for this node.
+    NoLink,
+    /// Its way back does not lead over the line that it came by, and over no other.
+    WayBack,
+    /// It is for a port of a host that nothing is sent to.
+    Port,
+}
+
+impl Drop {
+    /// All reasons.
+    pub const ALL: [Self; 7] = [
+        Self::Stranger,
+        Self::Malformed,
+        Self::HopLimit,
+        Self::Forged,
+        Self::NoLink,
+        Self::WayBack,
+        Self::Port,
+    ];
+
+    /// A stable name for counters.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stranger => "stranger",
+            Self::Malformed => "malformed",
+            Self::HopLimit => "hop-limit",
+            Self::Forged => "forged-fid",
+            Self::NoLink => "no-link",
+            Self::WayBack => "bad-way-back",
+            Self::Port => "bad-port",
+        }
+    }
+}
+
+impl From<Refusal> for Drop {
+    fn from(refusal: Refusal) -> Self {
+        if refusal == Refusal::HopLimit { Self::HopLimit } else { Self::Forged }
+    }
+}
+
+/// What went through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames sent on, once for each line that they went over.
+    pub forwarded: u64,
+    /// Their bytes.
+    pub forwarded_bytes: u64,
+    /// Frames that went nowhere, by reason.
+    pub dropped: BTreeMap<Drop, u64>,
+}
+
+/// How a line does, to show.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LineStatus {
+    /// The node at the other end.
+    pub there: NodeId,
+    /// Whether that is a forwarder that answers hellos; hosts are not asked.
+    pub up: Option<bool>,
+    /// The measured delay in one direction.
+    pub delay: Option<algo::Span>,
+    /// Frames and bytes sent over it.
+    pub sent: (u64, u64),
+}
+
+#[derive(Debug)]
+struct Line {
+    link: LinkId,
+    /// The link that frames come by.
+    ingress: LinkId,
+    hop_ip: (IpAddr, IpAddr),
+    /// Of a forwarder at the other end; a host has none: frames say which.
+    port: Option<u16>,
+    there: NodeId,
+    neighbour: Option<Neighbour>,
+    sent: (u64, u64),
+}
+
+impl Line {
+    /// Where a frame for a port of the node at its end is sent.
+    fn hop(&self, port: u16) -> Option<Hop> {
+        let port = match self.port {
+            Some(port) => port,
+            None if port >= HOST_PORT_MIN => port,
+            None => return None,
+        };
+        Some(Hop { from: self.hop_ip.0, to: SocketAddr::new(self.hop_ip.1, port) })
+    }
+}
+
+/// The machine of a forwarder.
+#[derive(Debug)]
+pub struct Forwarder {
+    node: NodeId,
+    domain: Arc<Domain>,
+    rule: tags::Forwarder,
+    lines: Vec<Line>,
+    counters: Counters,
+    matching: Vec<LinkId>,
+    reach: Reach,
+    started_ms: u64,
+    secret: [u8; 32],
+    sequence: u64,
+    report: Option<Call>,
+    report_due: Time,
+}
+
+/// What [`Forwarder::handle`] does with a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Send the frame there, with this hop limit in it: see [`write_hop_limit`].
+    Forward(Hop, u8),
+    /// Send this to who sent the frame.
+    Reply(Hop, [u8; HELLO_BYTES]),
+}
+
+/// Writes a new hop limit into a frame.
+pub fn write_hop_limit(frame: &mut [u8], hop_limit: u8) {
+    frame::set_hop_limit(frame, hop_limit);
+}
+
+impl Forwarder {
+    /// At a node; `started_ms`: now, in milliseconds since 1970, so that it is told from an earlier run;
+    /// `secret`: so that nobody else can say that its reports have come.
+    #[must_use]
+    pub fn new(domain: &Arc<Domain>, node: NodeId, started_ms: u64, secret: [u8; 32], now: Time) -> Self {
+        let line = |link: &LinkId| {
+            let (ip_there, port) = domain.address_there(*link);
+            Line {
+                link: *link,
+                ingress: domain.reverse(*link),
+                hop_ip: (domain.address_here(*link), ip_there),
+                port,
+                there: domain.graph.link(*link).to,
+                neighbour: port.map(|_| Neighbour::new(now)),
+                sent: (0, 0),
+            }
+        };
+        Self {
+            node,
+            rule: domain.forwarder(node),
+            lines: domain.graph.outgoing(node).iter().map(line).collect(),
+            counters: Counters::default(),
+            matching: Vec::new(),
+            reach: Reach::new(domain, node, domain.topology),
+            domain: Arc::clone(domain),
+            started_ms,
+            secret,
+            sequence: 0,
+            report: None,
+            // By then it is known who answers.
+            report_due: now + neighbour::HELLO_EVERY,
+        }
+    }
+
+    /// The addresses that it is to listen at.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.lines.iter().map(|line| SocketAddr::new(line.hop_ip.0, self.domain.forwarder_port))
+    }
+
+    /// What went through so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How its lines do.
+    pub fn status(&self) -> impl Iterator<Item = LineStatus> + '_ {
+        self.lines.iter().map(|line| LineStatus {
+            there: line.there,
+            up: line.neighbour.map(|neighbour| neighbour.is_up()),
+            delay: line.neighbour.and_then(|neighbour| neighbour.delay()),
+            sent: line.sent,
+        })
+    }
+
+    /// A frame has come; `step` is told what to do.
+    pub fn handle(&mut self, now: Time, from: SocketAddr, bytes: &[u8], mut step: impl FnMut(Step)) {
+        if let Err(why) = self.try_handle(now, from, bytes, &mut step) {
+            *self.counters.dropped.entry(why).or_default() += 1;
+        }
+    }
+
+    fn try_handle(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        bytes: &[u8],
+        step: &mut impl FnMut(Step),
+    ) -> Result<(), Drop> {
+        let from_ip = from.ip().to_canonical();
+        let is_it =
+            |line: &Line| line.hop_ip.1 == from_ip && line.port.is_none_or(|port| port == from.port());
+        let place = self.lines.iter().position(is_it).ok_or(Drop::Stranger)?;
+        match frame::parse(bytes).map_err(|_| Drop::Malformed)? {
+            Frame::Routed(routed) => {
+                let ingress = self.lines[place].ingress;
+                if let Some((back, _)) = routed.way_back.as_ref().and_then(frame::fields) {
+                    self.check_way_back(&back, self.lines[place].link)?;
+                }
+                let next = self.rule.forward(&routed.header, Some(ingress), &mut self.matching)?;
+                if self.matching.is_empty() {
+                    return self.for_me(routed.payload);
+                }
+                for link in &self.matching {
+                    let line = self.lines.iter_mut().find(|line| line.link == *link);
+                    let Some(line) = line else { continue };
+                    let hop = line.hop(routed.port).ok_or(Drop::Port)?;
+                    line.sent = (line.sent.0 + 1, line.sent.1 + bytes.len() as u64);
+                    self.counters.forwarded += 1;
+                    self.counters.forwarded_bytes += bytes.len() as u64;
+                    step(Step::Forward(hop, next.hop_limit));
+                }
+                Ok(())
+            }
+            Frame::Hello { stamp } => {
+                let hop = Hop { from: self.lines[place].hop_ip.0, to: from };
+                step(Step::Reply(hop, frame::hello_reply(stamp)));
+                Ok(())
+            }
+            Frame::HelloReply { stamp } => {
+                if let Some(neighbour) = &mut self.lines[place].neighbour
+                    && neighbour.answered(now, stamp)
+                {
+                    self.report_due = now;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A reply has to leave by the line over which its request came, and by no other: so it goes to whoever
+    /// asked, whatever that one made up.
+    fn check_way_back(&mut self, back: &Header, line: LinkId) -> Result<(), Drop> {
+        // Where the reply comes from is not known: any link of the node may be the one. That of the request
+        // itself cannot be it.
+        let forward = self.rule.forward(back, None, &mut self.matching);
+        forward?;
+        let others = self.matching.iter().filter(|link| **link != line).count();
+        if self.matching.contains(&line) && others == 0 { Ok(()) } else { Err(Drop::WayBack) }
+    }
+
+    /// What is for the forwarder itself: the topology manager's answers.
+    fn for_me(&mut self, payload: &[u8]) -> Result<(), Drop> {
+        let message = Message::parse(payload).map_err(|_| Drop::NoLink)?;
+        if self.report.as_ref().is_some_and(|report| report.id == message.call) {
+            self.report = None;
+        }
+        Ok(())
+    }
+
+    /// What is to be sent now, with where to; and when it is to be asked again.
+    pub fn poll(&mut self, now: Time, mut send: impl FnMut(Hop, &[u8])) -> Time {
+        let mut due = Time::NEVER;
+        for line in &mut self.lines {
+            let hop = line.hop(0);
+            let (Some(neighbour), Some(hop)) = (&mut line.neighbour, hop) else { continue };
+            if let Some(stamp) = neighbour.hello(now) {
+                send(hop, &frame::hello(stamp));
+            }
+            if neighbour.has_gone(now) {
+                self.report_due = now;
+            }
+            due = due.min(neighbour.due());
+        }
+        if now >= self.report_due {
+            self.report_due = now + REPORT_EVERY;
+            self.sequence += 1;
+            let body = Body::LinkState(self.link_state());
+            let message = Message { call: draw(&self.secret, self.sequence), body };
+            self.report = Some(Call::new(&message, self.domain.forwarder_port, now));
+        }
+        if let Some(report) = &mut self.report {
+            if let Some(sent) = report.poll(now, &self.reach)
+                && let Some(line) = self.lines.iter().find(|line| sent.way.links.first() == Some(&line.link))
+                && let Some(hop) = line.hop(self.domain.topology.port)
+            {
+                send(hop, &sent.frame);
+            }
+            due = due.min(report.due());
+        }
+        due.min(self.report_due)
+    }
+
+    fn link_state(&self) -> LinkState {
+        let report = |line: &Line| {
+            let neighbour = line.neighbour?;
+            Some(LinkReport { link: line.link, up: neighbour.is_up(), delay: neighbour.delay() })
+        };
+        LinkState {
+            node: self.node,
+            started_ms: self.started_ms,
+            sequence: self.sequence,
+            links: self.lines.iter().filter_map(report).take(message::LINKS_MAX).collect(),
+        }
+    }
+}

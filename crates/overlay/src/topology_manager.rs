@@ -1,0 +1,325 @@
+//! The topology manager: keeps how the links of the domain do, and tells receivers their paths: when they
+//! ask, and again when a link changed that matters to them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use algo::{Machine, Output, Span, Time};
+use mmtp::peer::Peer;
+use topology::graph::{LinkId, NodeId};
+use topology::plan::Policy;
+
+use crate::domain::{Domain, PlannedWay};
+use crate::frame;
+use crate::message::{Body, LinkReport, LinkState, Message, PathsRequest, Route, Routes, refusal};
+
+/// Receivers that are told of changes at most.
+const WATCHERS_MAX: usize = 100_000;
+/// How often changed paths are sent until they are acknowledged, and after how long again.
+const PUSHES_MAX: u32 = 8;
+const PUSH_WAIT: Span = Span::from_millis(200);
+/// The longest time for which changes can be asked for.
+const LEASE_MAX: Span = Span::from_secs(3_600);
+
+/// A message and where it goes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outgoing {
+    /// An answer; without [`Peer::prefix`].
+    Answer {
+        /// Who asked.
+        to: Peer,
+        /// The message.
+        message: Vec<u8>,
+    },
+    /// A complete frame, unasked; its first link says over which line it leaves.
+    Push {
+        /// That link.
+        first: LinkId,
+        /// The frame.
+        frame: Vec<u8>,
+    },
+}
+
+/// What has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A line is down for both directions, or up again.
+    Line {
+        /// One of its links.
+        link: LinkId,
+        /// Whether it is up.
+        up: bool,
+    },
+}
+
+/// What went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests for paths answered.
+    pub requests: u64,
+    /// Link states taken.
+    pub link_states: u64,
+    /// Paths sent again because a link changed.
+    pub pushes: u64,
+    /// Messages refused or dropped.
+    pub dropped: u64,
+}
+
+/// What the end where a link begins says of it; up as long as nobody says anything.
+#[derive(Clone, Copy, Debug)]
+struct LinkInfo {
+    up: bool,
+    delay: Option<Span>,
+}
+
+/// A receiver that is told of changes.
+#[derive(Debug)]
+struct Watcher {
+    request: PathsRequest,
+    until: Time,
+    routes: Routes,
+    /// Links of its paths.
+    links: BTreeSet<LinkId>,
+    /// How often the present routes were pushed, and when they will be again.
+    push: Option<(u32, Time)>,
+}
+
+/// The machine; see the [module](self).
+#[derive(Debug)]
+pub struct TopologyManager {
+    domain: Arc<Domain>,
+    links: Vec<LinkInfo>,
+    /// The last link state of each forwarder: the run, and the number in it.
+    heard: BTreeMap<NodeId, (u64, u64)>,
+    /// By who asked, and the number of the call.
+    watchers: BTreeMap<(NodeId, u64), Watcher>,
+    out: VecDeque<Outgoing>,
+    changes: VecDeque<Change>,
+    counters: Counters,
+    /// When watchers are to be looked at.
+    due: Time,
+}
+
+impl TopologyManager {
+    /// Of a domain; it takes all links to be up.
+    #[must_use]
+    pub fn new(domain: Arc<Domain>) -> Self {
+        let links = vec![LinkInfo { up: true, delay: None }; domain.graph.links().len()];
+        Self {
+            domain,
+            links,
+            heard: BTreeMap::new(),
+            watchers: BTreeMap::new(),
+            out: VecDeque::new(),
+            changes: VecDeque::new(),
+            counters: Counters { requests: 0, link_states: 0, pushes: 0, dropped: 0 },
+            due: Time::NEVER,
+        }
+    }
+
+    /// What has gone through so far.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Receivers that are told of changes now.
+    #[must_use]
+    pub fn watchers(&self) -> usize {
+        self.watchers.len()
+    }
+
+    /// Forwarders that have reported.
+    #[must_use]
+    pub fn reporters(&self) -> usize {
+        self.heard.len()
+    }
+
+    /// Whether a line carries packets as far as its ends say.
+    #[must_use]
+    pub fn is_up(&self, link: LinkId) -> bool {
+        self.links[link.index()].up && self.links[self.domain.reverse(link).index()].up
+    }
+
+    /// The delay of a link: as measured, or as the domain's file says.
+    #[must_use]
+    pub fn delay(&self, link: LinkId) -> Span {
+        let known = Span::from_nanos(self.domain.graph.link(link).delay_ns);
+        self.links[link.index()].delay.unwrap_or(known)
+    }
+
+    /// Ways from a node on the lines that are up.
+    fn plan(&self, from: NodeId, targets: &[NodeId], k: usize, policy: Policy) -> Vec<PlannedWay> {
+        self.domain.plan(from, targets, k, policy, |link| self.is_up(link))
+    }
+
+    fn routes(&self, request: &PathsRequest) -> (Vec<Route>, BTreeSet<LinkId>) {
+        let planned = self.plan(request.from, &request.targets, usize::from(request.k), request.policy);
+        let links = planned.iter().flat_map(|planned| planned.way.links.iter().copied()).collect();
+        let route = |planned: PlannedWay| {
+            let delay = planned.way.links.iter().map(|link| self.delay(*link).as_nanos()).sum();
+            Some(Route {
+                target: u8::try_from(planned.target).ok()?,
+                group: planned.group,
+                first: *planned.way.links.first()?,
+                delay: Span::from_nanos(delay),
+                there: planned.way.there,
+                back: planned.way.back,
+            })
+        };
+        (planned.into_iter().filter_map(route).collect(), links)
+    }
+
+    /// Who sent a message.
+    fn origin(&self, from: &Peer) -> Option<NodeId> {
+        let (back, _) = frame::fields(from.way_back.as_ref()?)?;
+        self.domain.origin(self.domain.topology.node, &back)
+    }
+
+    fn answer(&mut self, to: Peer, call: u64, body: Body) {
+        self.out.push_back(Outgoing::Answer { to, message: Message { call, body }.to_bytes() });
+    }
+
+    fn paths(&mut self, now: Time, from: &Peer, call: u64, request: PathsRequest) -> Body {
+        let nodes = self.domain.graph.nodes().len();
+        let are_hosts =
+            request.targets.iter().all(|node| node.index() < nodes && !self.domain.is_forwarder(*node));
+        if !are_hosts || self.origin(from) != Some(request.from) {
+            self.counters.dropped += 1;
+            return Body::Refused { reason: refusal::OTHER_NODE };
+        }
+        self.counters.requests += 1;
+        let (routes, links) = self.routes(&request);
+        let key = (request.from, call);
+        let known = self.watchers.remove(&key);
+        let revision =
+            known.map_or(0, |known| known.routes.revision + u32::from(known.routes.routes != routes));
+        let routes = Routes { revision, routes };
+        let lease = Span::from_secs(u64::from(request.lease_s)).min(LEASE_MAX);
+        if lease > Span::ZERO && self.watchers.len() < WATCHERS_MAX {
+            let watcher = Watcher { request, until: now + lease, routes: routes.clone(), links, push: None };
+            self.watchers.insert(key, watcher);
+            self.due = self.due.min(now + lease);
+        }
+        Body::Routes(routes)
+    }
+
+    fn link_state(&mut self, now: Time, from: &Peer, state: &LinkState) -> Body {
+        let is_its = |report: &LinkReport| {
+            self.domain.graph.links().get(report.link.index()).is_some_and(|link| link.from == state.node)
+        };
+        if self.origin(from) != Some(state.node) || !state.links.iter().all(is_its) {
+            self.counters.dropped += 1;
+            return Body::Refused { reason: refusal::OTHER_NODE };
+        }
+        let number = (state.started_ms, state.sequence);
+        if self.heard.get(&state.node).is_none_or(|known| *known < number) {
+            self.heard.insert(state.node, number);
+            self.counters.link_states += 1;
+            for report in &state.links {
+                let was_up = self.is_up(report.link);
+                self.links[report.link.index()] = LinkInfo { up: report.up, delay: report.delay };
+                let is_up = self.is_up(report.link);
+                if was_up != is_up {
+                    self.changed(now, report.link, is_up);
+                }
+            }
+        }
+        Body::LinkStateAck { sequence: state.sequence }
+    }
+
+    /// A line went down or came up: those to whom it matters get new paths.
+    fn changed(&mut self, now: Time, link: LinkId, up: bool) {
+        self.changes.push_back(Change::Line { link, up });
+        self.due = now;
+        let reverse = self.domain.reverse(link);
+        let mut watchers = std::mem::take(&mut self.watchers);
+        for watcher in watchers.values_mut() {
+            let matters = up || watcher.links.contains(&link) || watcher.links.contains(&reverse);
+            if !matters {
+                continue;
+            }
+            let (routes, links) = self.routes(&watcher.request);
+            if routes != watcher.routes.routes {
+                watcher.routes = Routes { revision: watcher.routes.revision + 1, routes };
+                watcher.links = links;
+                watcher.push = Some((0, now));
+            }
+        }
+        self.watchers = watchers;
+    }
+
+    /// Sends what is due; returns when the next is.
+    fn push(&mut self, now: Time) -> Time {
+        self.watchers.retain(|_, watcher| watcher.until > now);
+        let mut due = Time::NEVER;
+        let mut watchers = std::mem::take(&mut self.watchers);
+        for ((node, call), watcher) in &mut watchers {
+            due = due.min(watcher.until);
+            let Some((tries, at)) = watcher.push else { continue };
+            if at > now {
+                due = due.min(at);
+                continue;
+            }
+            let ways = self.plan(self.domain.topology.node, &[*node], 3, Policy::Shortest);
+            watcher.push = (tries < PUSHES_MAX).then_some((tries + 1, now + PUSH_WAIT));
+            due = watcher.push.map_or(due, |(_, at)| due.min(at));
+            if ways.is_empty() {
+                continue;
+            }
+            let way = &ways[tries as usize % ways.len()].way;
+            let Some(first) = way.links.first() else { continue };
+            let message = Message { call: *call, body: Body::Routes(watcher.routes.clone()) }.to_bytes();
+            let header = frame::header(&way.there, watcher.request.port);
+            self.out.push_back(Outgoing::Push { first: *first, frame: [&header.0[..], &message].concat() });
+            self.counters.pushes += 1;
+        }
+        self.watchers = watchers;
+        due
+    }
+}
+
+impl Machine for TopologyManager {
+    /// The payload of a frame, and who sent it.
+    type Input<'a> = (Peer, &'a [u8]);
+    type Transmit = Outgoing;
+    type Event = Change;
+
+    fn handle(&mut self, now: Time, (from, bytes): Self::Input<'_>) {
+        match Message::parse(bytes) {
+            // Who gives no way back cannot be answered.
+            Ok(_) if from.way_back.is_none() => self.counters.dropped += 1,
+            Ok(Message { call, body: Body::Paths(request) }) => {
+                let body = self.paths(now, &from, call, request);
+                self.answer(from, call, body);
+            }
+            Ok(Message { call, body: Body::LinkState(state) }) => {
+                let body = self.link_state(now, &from, &state);
+                self.answer(from, call, body);
+            }
+            Ok(Message { call, body: Body::RoutesAck { revision } }) => {
+                let key = self.origin(&from).map(|node| (node, call));
+                if let Some(watcher) = key.and_then(|key| self.watchers.get_mut(&key))
+                    && watcher.routes.revision == revision
+                {
+                    watcher.push = None;
+                }
+            }
+            Ok(Message { call, body: Body::Publish(_) | Body::Lookup(_) }) => {
+                self.counters.dropped += 1;
+                self.answer(from, call, Body::Refused { reason: refusal::NOT_HERE });
+            }
+            Ok(_) | Err(_) => self.counters.dropped += 1,
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Output<Outgoing, Change> {
+        if now >= self.due {
+            self.due = self.push(now);
+        }
+        if let Some(change) = self.changes.pop_front() {
+            return Output::Event(change);
+        }
+        self.out.pop_front().map_or(Output::Wait(self.due), Output::Send)
+    }
+}

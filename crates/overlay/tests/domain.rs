@@ -1,0 +1,344 @@
+//! Members of a whole domain, and what happens when some of them are gone.
+
+mod simulated_domain;
+
+use algo::{Span, Time};
+use mmtp::ContentId;
+use overlay::call::{Call, Reach};
+use overlay::client::{Event, Registered, Registration, ServiceKind, Subscription};
+use overlay::forwarder::Drop;
+use overlay::frame;
+use overlay::message::{Body, Message, Route, Routes, Wanted, refusal};
+use overlay::publication::{Publication, Rejection, ScopeKey};
+use overlay::rendezvous::Rendezvous;
+use overlay::topology_manager::TopologyManager;
+use simulated_domain::{Network, key};
+use topology::graph::NodeId;
+use topology::plan::Policy;
+
+const NAME: &str = "films/trailer.mkv";
+
+fn publication(byte: u8, version_ms: u64) -> Publication {
+    Publication {
+        name: NAME.parse().expect("a name"),
+        content: ContentId { root: [byte; 32], length: 1_000_000 },
+        collection: false,
+        node: NodeId(0),
+        port: 26_227,
+        version_ms,
+        issued_ms: 0,
+        lease_s: 0,
+    }
+}
+
+fn publish(network: &mut Network, host: &str, publication: Publication, key: ScopeKey) {
+    let member = network.member(host, 40_000);
+    let node = member.node;
+    let registration = Registration::new(member, key, vec![publication], network.now);
+    network.publishers.insert(node, (registration, Vec::new()));
+}
+
+fn subscribe(network: &mut Network, host: &str, policy: Policy) {
+    let member = network.member(host, 40_000);
+    let node = member.node;
+    let wanted = Wanted::Name(NAME.parse().expect("a name"));
+    let subscription = Subscription::new(member, wanted, 3, policy, network.now);
+    network.receivers.insert(node, (subscription, Vec::new()));
+}
+
+fn last_routes(network: &Network) -> Routes {
+    let routes = network.events("a").into_iter().rev().find_map(|event| match event {
+        Event::Routes(routes) => Some(routes.clone()),
+        _ => None,
+    });
+    routes.expect("routes have come")
+}
+
+/// Names of the nodes that a route visits.
+fn visits(network: &Network, route: &Route) -> String {
+    let a = network.node("a");
+    let targets = ["p1", "p2"].map(|name| network.node(name));
+    let ways = network.domain.plan(a, &targets, 12, Policy::Shortest, |_| true);
+    let way = ways.into_iter().find(|found| found.way.there == route.there).expect("a way");
+    let nodes = network.domain.graph.visits(&way.way.links);
+    nodes.iter().map(|node| &*network.domain.graph.node(*node).name).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_name_leads_to_all_its_publishers_over_all_ways() {
+    let mut network = Network::new();
+    publish(&mut network, "p1", publication(1, 5), key());
+    publish(&mut network, "p2", publication(1, 5), key());
+    network.run(Span::from_secs(1));
+    let published = [Registered::Published(NAME.into())];
+    assert!(network.publishers.values().all(|(_, events)| *events == published));
+    subscribe(&mut network, "a", Policy::LinkDisjoint);
+    network.run(Span::from_secs(1));
+    let events = network.events("a");
+    let [Event::Found(found), Event::Routes(routes)] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((found.hosts.len(), found.outdated, &*found.file_name), (2, 0, "trailer.mkv"));
+    // Both are behind r5 and `a` behind r1, so one link is shared by all.
+    assert_eq!(routes.routes.len(), 2, "one to each: the line of `a` is the only one");
+    subscribe(&mut network, "a", Policy::Shortest);
+    network.run(Span::from_secs(1));
+    let routes = last_routes(&network);
+    let mut told: Vec<String> = routes.routes.iter().map(|route| visits(&network, route)).collect();
+    told.sort();
+    assert_eq!(
+        told,
+        [
+            "a r1 r2 r5 p1",
+            "a r1 r2 r5 p2",
+            "a r1 r3 r5 p1",
+            "a r1 r3 r5 p2",
+            "a r1 r4 r5 p1",
+            "a r1 r4 r5 p2"
+        ]
+    );
+    assert!(routes.routes.iter().all(|route| route.group == 0));
+    let delay = routes.routes[0].delay.as_nanos() / 1_000_000;
+    assert_eq!(delay, 12, "as measured: 1 + 5 + 5 + 1 ms");
+}
+
+#[test]
+fn who_has_died_is_left_out_within_two_seconds() {
+    let mut network = Network::new();
+    publish(&mut network, "p1", publication(1, 5), key());
+    subscribe(&mut network, "a", Policy::Shortest);
+    network.run(Span::from_secs(3));
+    // It was asked before anything was published.
+    subscribe(&mut network, "a", Policy::Shortest);
+    network.run(Span::from_secs(3));
+    assert_eq!(last_routes(&network).routes.len(), 3);
+    let r2 = network.node("r2");
+    network.forwarders.remove(&r2);
+    let died = network.now;
+    network.run(Span::from_secs(2));
+    let (at, event) = network.receivers[&network.node("a")].1.last().expect("an event").clone();
+    let Event::Routes(routes) = event else { panic!("{event:?}") };
+    assert_eq!((routes.routes.len(), routes.revision), (2, 1));
+    assert!(routes.routes.iter().all(|route| !visits(&network, route).contains("r2")));
+    let took = at.since(died);
+    assert!(took < Span::from_millis(1_100), "{took:?}");
+    network.start(r2);
+    network.run(Span::from_secs(2));
+    assert_eq!(last_routes(&network).routes.len(), 3, "it is back");
+}
+
+#[test]
+fn a_line_that_is_cut_is_left_out() {
+    let mut network = Network::new();
+    publish(&mut network, "p1", publication(1, 5), key());
+    network.run(Span::from_secs(1));
+    subscribe(&mut network, "a", Policy::Shortest);
+    network.run(Span::from_secs(1));
+    network.cut("r3", "r5");
+    network.run(Span::from_secs(2));
+    let routes = last_routes(&network);
+    assert!(routes.routes.len() == 2 && routes.routes.iter().all(|it| !visits(&network, it).contains("r3")));
+    // Both ends flap ten times: what is right at the end counts.
+    for _ in 0..10 {
+        network.cut.clear();
+        network.run(Span::from_millis(900));
+        network.cut("r3", "r5");
+        network.run(Span::from_millis(900));
+    }
+    network.cut.clear();
+    network.run(Span::from_secs(2));
+    assert_eq!(last_routes(&network).routes.len(), 3);
+}
+
+#[test]
+fn services_may_die_and_come_back() {
+    let mut network = Network::new();
+    network.rendezvous = None;
+    publish(&mut network, "p1", publication(1, 5), key());
+    subscribe(&mut network, "a", Policy::Shortest);
+    network.run(Span::from_secs(10));
+    assert_eq!(network.events("a"), [&Event::Silent(ServiceKind::Rendezvous)]);
+    assert_eq!(network.publishers[&network.node("p1")].1, [Registered::Silent]);
+    network.rendezvous = Some(Rendezvous::new(network.domain.clone()));
+    network.run(Span::from_secs(3));
+    assert_eq!(
+        network.publishers[&network.node("p1")].1,
+        [Registered::Silent, Registered::Published(NAME.into())]
+    );
+    subscribe(&mut network, "a", Policy::Shortest);
+    network.run(Span::from_secs(1));
+    assert_eq!(last_routes(&network).routes.len(), 3);
+    // A manager that starts anew knows nothing; the receiver asks again, forwarders report again.
+    network.manager = Some(TopologyManager::new(network.domain.clone()));
+    let r2 = network.node("r2");
+    network.forwarders.remove(&r2);
+    network.run(Span::from_secs(15));
+    assert_eq!(last_routes(&network).routes.len(), 2);
+    assert_eq!(network.manager.as_ref().map(TopologyManager::reporters), Some(4));
+}
+
+#[test]
+fn the_newest_of_different_contents_counts() {
+    let mut network = Network::new();
+    publish(&mut network, "p1", publication(1, 5), key());
+    publish(&mut network, "p2", publication(2, 6), key());
+    network.run(Span::from_secs(1));
+    subscribe(&mut network, "a", Policy::Shortest);
+    network.run(Span::from_secs(1));
+    let Event::Found(found) = network.events("a")[0] else { panic!("it is found") };
+    assert_eq!(
+        (found.content.root, &found.hosts[..], found.outdated),
+        ([2; 32], &[(network.node("p2"), 26_227)][..], 1)
+    );
+}
+
+#[test]
+fn who_does_not_own_a_scope_cannot_publish() {
+    let mut network = Network::new();
+    publish(&mut network, "p1", publication(1, 5), ScopeKey::new([8; 32]).expect("a key"));
+    network.run(Span::from_secs(1));
+    let refused = Registered::Refused(NAME.into(), refusal::of(Rejection::Signature));
+    assert_eq!(network.publishers[&network.node("p1")].1, [refused]);
+    subscribe(&mut network, "a", Policy::Shortest);
+    network.run(Span::from_secs(1));
+    assert_eq!(network.events("a"), [&Event::Unknown]);
+}
+
+#[test]
+fn what_is_withdrawn_is_gone() {
+    let mut network = Network::new();
+    publish(&mut network, "p1", publication(1, 5), key());
+    network.run(Span::from_secs(70));
+    let (now, p1) = (network.now, network.node("p1"));
+    let registration = &mut network.publishers.get_mut(&p1).expect("it").0;
+    registration.withdraw(now);
+    assert!(!registration.is_over());
+    network.run(Span::from_millis(200));
+    assert!(network.publishers[&p1].0.is_over());
+    subscribe(&mut network, "a", Policy::Shortest);
+    network.run(Span::from_secs(1));
+    assert_eq!(network.events("a"), [&Event::Unknown]);
+}
+
+/// Sends a message from a host as if it were another.
+fn ask(network: &mut Network, from: &str, service: ServiceKind, body: Body) -> Body {
+    let service = match service {
+        ServiceKind::Rendezvous => network.domain.rendezvous,
+        ServiceKind::Topology => network.domain.topology,
+    };
+    let reach = Reach::new(&network.domain, network.node(from), service);
+    let message = Message { call: 99, body };
+    let sent = Call::new(&message, 50_000, network.now).poll(network.now, &reach).expect("a frame");
+    network.send(sent, 50_000);
+    network.run(Span::from_secs(1));
+    let (_, _, bytes) = network.delivered.pop().expect("an answer");
+    let Ok(frame::Frame::Routed(routed)) = frame::parse(&bytes) else { panic!("a frame") };
+    Message::parse(routed.payload).expect("a message").body
+}
+
+#[test]
+fn a_host_cannot_speak_for_a_forwarder() {
+    let mut network = Network::new();
+    network.run(Span::from_secs(1));
+    let r2 = network.node("r2");
+    let links = network.domain.graph.outgoing(r2).iter();
+    let links = links.map(|link| overlay::message::LinkReport { link: *link, up: false, delay: None });
+    let state =
+        overlay::message::LinkState { node: r2, started_ms: u64::MAX, sequence: 1, links: links.collect() };
+    let answer = ask(&mut network, "a", ServiceKind::Topology, Body::LinkState(state));
+    assert_eq!(answer, Body::Refused { reason: refusal::OTHER_NODE });
+    let link = network.domain.graph.outgoing(r2)[0];
+    assert!(network.manager.as_ref().expect("it").is_up(link));
+}
+
+#[test]
+fn services_refuse_what_is_for_others() {
+    let mut network = Network::new();
+    let lookup = Body::Lookup(Wanted::Name(NAME.parse().expect("a name")));
+    let answer = ask(&mut network, "a", ServiceKind::Topology, lookup);
+    assert_eq!(answer, Body::Refused { reason: refusal::NOT_HERE });
+}
+
+#[test]
+fn a_reply_cannot_be_led_to_somebody_else() {
+    let mut network = Network::new();
+    network.run(Span::from_secs(1));
+    let (a, p1, p2) = (network.node("a"), network.node("p1"), network.node("p2"));
+    let domain = network.domain.clone();
+    let way = |from, to| domain.plan(from, &[to], 1, Policy::Shortest, |_| true)[0].way.clone();
+    let (there, victim) = (way(a, p1), way(p1, p2));
+    let there_header = frame::header(&there.there, 26_227);
+    let sent = |network: &mut Network, back: &topology::fid::Header| {
+        let header = frame::request_header(&there_header, &frame::header(back, 50_000));
+        network.delivered.clear();
+        network.send_over(there.links[0], 50_000, [&header[..], b"request"].concat());
+        network.run(Span::from_secs(1));
+        network.delivered.len()
+    };
+    assert_eq!(sent(&mut network, &there.back), 1, "its own way back");
+    assert_eq!(sent(&mut network, &victim.there), 0, "that of another");
+    // Both: the reply would go to the one who asked, and to the victim.
+    let mut both = way(p1, a).links;
+    both.extend(&victim.links);
+    both.sort_unstable();
+    both.dedup();
+    let both = network.domain.way(&both).expect("it fits").there;
+    assert_eq!(sent(&mut network, &both), 0, "to two");
+    let dropped =
+        |drop| network.forwarders.values().filter_map(|it| it.counters().dropped.get(&drop)).sum::<u64>();
+    assert_eq!(dropped(Drop::WayBack), 2);
+}
+
+#[test]
+fn what_a_forwarder_drops() {
+    let mut network = Network::new();
+    let (a, r1) = (network.node("a"), network.node("r1"));
+    let way = network.domain.plan(a, &[network.node("p1")], 1, Policy::Shortest, |_| true)[0].way.clone();
+    let from = network.domain.first_hop(&way.links).expect("a line").0;
+    let from = std::net::SocketAddr::new(from, 50_000);
+    let good = [&frame::header(&way.there, 26_227).0[..], b"x"].concat();
+    let mut full = good.clone();
+    full[6..38].fill(0xff);
+    let forwarder = network.forwarders.get_mut(&r1).expect("it");
+    let mut dropped = |from, bytes: &[u8]| {
+        let (before, mut steps) = (forwarder.counters().dropped.clone(), 0);
+        forwarder.handle(Time::ZERO, from, bytes, |_| steps += 1);
+        let after = forwarder.counters().dropped.iter();
+        let changed = after.filter(|(drop, count)| before.get(drop).is_none_or(|before| before != *count));
+        changed.map(|(drop, _)| *drop).next().ok_or(steps)
+    };
+    assert_eq!(dropped(from, &good), Err(1), "sent on once");
+    assert_eq!(dropped(([192, 0, 2, 1], 50_000).into(), &good), Ok(Drop::Stranger));
+    assert_eq!(dropped(from, &good[..20]), Ok(Drop::Malformed));
+    assert_eq!(dropped(from, &full), Ok(Drop::Forged), "all ones");
+    let spent = [&good[..5], &[0], &good[6..]].concat();
+    assert_eq!(dropped(from, &spent), Ok(Drop::HopLimit));
+    let mut nowhere = good.clone();
+    nowhere[6..38].fill(0);
+    assert_eq!(dropped(from, &nowhere), Ok(Drop::NoLink));
+    // From p1 to a, at r1: to a port of the host a at which the system listens.
+    let back = [&frame::header(&way.back, 53).0[..], b"x"].concat();
+    let r2 = network.domain.graph.outgoing(r1).iter().map(|link| network.domain.address_there(*link));
+    let r2 = r2.filter(|(_, port)| port.is_some()).map(|(ip, _)| std::net::SocketAddr::new(ip, 7_700)).next();
+    assert_eq!(dropped(r2.expect("a neighbour"), &back), Ok(Drop::Port));
+}
+
+#[test]
+fn a_loop_ends_by_the_hop_limit() {
+    let mut network = Network::new();
+    network.run(Span::from_secs(1));
+    let a = network.node("a");
+    let names = ["a", "r1", "r2", "r5", "r3", "r1"].map(|name| network.node(name));
+    let graph = &network.domain.graph;
+    let link = |pair: &[NodeId]| {
+        graph.outgoing(pair[0]).iter().copied().find(|link| graph.link(*link).to == pair[1]).expect("a line")
+    };
+    let links: Vec<_> = names.windows(2).map(link).collect();
+    let header = network.domain.way(&links).expect("it fits").there;
+    let before: u64 = network.forwarders.values().map(|it| it.counters().forwarded).sum();
+    network.send_over(links[0], 50_000, [&frame::header(&header, 50_000).0[..], b"round"].concat());
+    network.run(Span::from_secs(2));
+    let after: u64 = network.forwarders.values().map(|it| it.counters().forwarded).sum();
+    assert!((1..=2 * u64::from(header.hop_limit)).contains(&(after - before)), "{} sent", after - before);
+    let dropped = network.forwarders.values().filter_map(|it| it.counters().dropped.get(&Drop::HopLimit));
+    assert_eq!(dropped.sum::<u64>(), 1);
+    assert_eq!(network.node("a"), a);
+}
