@@ -21,6 +21,7 @@ mod idle_timeout;
 mod locators;
 mod mirror_driver;
 mod name_lookup;
+mod network_source;
 mod offered_names;
 mod one_answer;
 mod origin;
@@ -58,17 +59,21 @@ use std::time::Duration;
 use algo::control::{ALGORITHMS, Algorithm};
 use algo::{Rate, Span};
 use anabranch_http::client::Options;
+use mmtp::uri::Uri;
 use net::{Egress, Limits, Resolver};
+use overlay::message::Wanted;
 
 use crate::checksum::KnownHash;
 use crate::event::Observer;
 use crate::host_port::HostPort;
+use crate::network::Place;
 use crate::openpgp::Keyring;
 use crate::target::Output;
 use crate::{Checksum, Control, Error, Event, Report, Result, Stop};
 use controllers::unknown_controller;
 use history::History;
 use locators::Locators;
+use network_source::NetworkName;
 use reassembly_buffer::ReassemblyBuffer;
 use request::Request;
 
@@ -127,8 +132,36 @@ impl Get {
     /// [`Error::Usage`] if one of them is no such name, a Metalink file cannot be read, or they name
     /// different contents.
     pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
-        Ok(Self {
-            locators: Locators::read(names)?,
+        Ok(Self::of(Locators::read(names)?))
+    }
+
+    /// Names a content in a publish/subscribe network, as this host of it sees it: `SCOPE/LABEL`, or an
+    /// `anabranch:` URI, whose content is looked up whatever its name is.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it is no such name, or this node forwards.
+    pub fn name(place: &Place, name: &str) -> Result<Self> {
+        let domain = place.domain();
+        if domain.is_forwarder(place.node()) {
+            return Err(Error::usage(format!(
+                "{} forwards in the domain {}: names are fetched by hosts",
+                place.node_name(),
+                domain.name
+            )));
+        }
+        let wanted = if name.to_ascii_lowercase().starts_with("anabranch:") {
+            let uri: Uri = name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")))?;
+            Wanted::Content(uri.id)
+        } else {
+            Wanted::Name(name.parse().map_err(|e| Error::usage(format!("{e}")))?)
+        };
+        let network = Some(NetworkName { place: place.clone(), wanted });
+        Ok(Self::of(Locators { network, ..Locators::default() }))
+    }
+
+    fn of(locators: Locators) -> Self {
+        Self {
+            locators,
             from: Vec::new(),
             via: Vec::new(),
             limit: None,
@@ -140,7 +173,7 @@ impl Get {
             keyring: None,
             http: Options::default(),
             history: History::default(),
-        })
+        }
     }
 
     /// One more source that speaks mmTP, besides those that the URI names: `host`, `host:port`, or an address

@@ -71,6 +71,7 @@
 //! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not,
 //!   and what to do.
 //! * [`Serve`], [`Source`]: files and directories for whoever knows their URI; [`mod@serve`].
+//! * [`network`]: content by name in publish/subscribe networks; the members that serve the others.
 //! * [`mirror_list`]: what makes a file on plain web servers verifiable.
 //! * [`target`]: where a file arrives, and what a transfer that was stopped leaves there.
 //! * [`filenames`]: names from outside; [`mod@format`]: numbers for people; [`terminal`]: text from outside.
@@ -88,6 +89,7 @@ mod hashing;
 mod host_port;
 pub mod mirror_list;
 mod monitor;
+pub mod network;
 mod openpgp;
 pub mod report;
 mod secret;

@@ -10,12 +10,14 @@
 mod catalog_site;
 mod event;
 mod listen;
+mod publish;
 mod source;
 mod stats;
 mod udp_worker;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use algo::Rate;
 
@@ -25,7 +27,9 @@ pub use stats::Stats;
 
 use crate::catalog::builder::Builder;
 use crate::catalog::{self, Catalog};
+use crate::network::{Name, Place, ScopeKey};
 use crate::{Control, Error, Result, Stop, cache_dir};
+use publish::Publish;
 use source::Bound;
 
 /// What to serve, and where.
@@ -47,6 +51,7 @@ pub struct Serve {
     http: Vec<SocketAddr>,
     limit: Option<Rate>,
     cache: Option<PathBuf>,
+    publish: Option<Publish>,
     stop: Option<Stop>,
 }
 
@@ -61,7 +66,7 @@ impl Serve {
     #[must_use]
     pub fn new() -> Self {
         let (paths, listen, http) = (Vec::new(), Vec::new(), Vec::new());
-        Self { paths, listen, http, limit: None, cache: cache_dir(), stop: None }
+        Self { paths, listen, http, limit: None, cache: cache_dir(), publish: None, stop: None }
     }
 
     /// Offers a file, or a directory and each file in it. Symbolic links are followed only as long as they
@@ -106,6 +111,15 @@ impl Serve {
         self
     }
 
+    /// Offers the path by this name in a publish/subscribe network too, from this host of it. `key`: that of
+    /// the name's scope. Of several contents that hosts publish under one name, receivers take the newest:
+    /// the file that was changed last.
+    #[must_use]
+    pub fn publish(mut self, place: &Place, name: Name, key: Arc<ScopeKey>) -> Self {
+        self.publish = Some(Publish { place: place.clone(), name, key });
+        self
+    }
+
     /// Ends, while it hashes or serves, when `stop` is stopped.
     #[must_use]
     pub fn stopped_by(mut self, stop: &Stop) -> Self {
@@ -136,9 +150,12 @@ impl Serve {
 
     fn prepare(self, listener: &mut dyn FnMut(Event) -> Control) -> Result<Source> {
         let outer = self.stop.clone().map_or_else(Stop::new, Ok)?;
+        if let Some(publish) = &self.publish {
+            publish.check(&self.paths)?;
+        }
         let (udp, http) = (listen::udp(&self.listen)?, listen::http(&self.http)?);
         let (catalog, warnings) = self.hash(&outer, listener)?;
-        Source::start(Bound { udp, http }, catalog, self.limit, outer, warnings)
+        Source::start(Bound { udp, http, publish: self.publish }, catalog, self.limit, outer, warnings)
     }
 
     /// Hashes, and returns the warnings that came up too.

@@ -2,10 +2,13 @@
 //! option is declared once; help, manual pages and completions come from that.
 
 mod http_options;
+mod network_options;
 
 pub use anabranch::get::Groups;
+pub use anabranch::network::Name;
 pub use anabranch::{HostPort, PORT};
 pub use http_options::{Http, KnownHash};
+pub use network_options::Network;
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
@@ -61,6 +64,9 @@ pub enum Command {
     Kernel(crate::kernel_command::args::Kernel),
     Proxy(crate::proxy_command::args::Proxy),
     Net(crate::net_command::args::Net),
+    Forward(crate::member_command::args::Forward),
+    Rendezvous(crate::member_command::args::Rendezvous),
+    Topology(crate::member_command::args::Topology),
     Man(Man),
     Completions(Completions),
 }
@@ -78,6 +84,7 @@ pub enum Command {
         anabranch serve film.mkv\n  \
         anabranch serve --listen 192.0.2.7:26227 --limit 20M ~/public\n  \
         anabranch serve --http 192.0.2.7:8080 ~/public\n  \
+        anabranch serve film.mkv --domain net.toml --publish films/2026 --key films.key\n  \
         anabranch serve --json data/ | jq -r 'select(.event == \"offer\") | .uri'"
 )]
 pub struct Serve {
@@ -99,6 +106,21 @@ pub struct Serve {
     /// (100Mbit)
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub limit: Option<Rate>,
+
+    /// Offer PATH by this name in a publish/subscribe network too; with --domain and --key. Receivers need to
+    /// know neither URI nor address: anabranch get SCOPE/LABEL --domain FILE
+    #[arg(long, value_name = "SCOPE/LABEL", requires = "key", help_heading = "Network options")]
+    #[arg(value_parser = clap::value_parser!(Name))]
+    pub publish: Option<Name>,
+
+    /// The file that has the secret key of the scope (see anabranch net key)
+    #[arg(long, value_name = "FILE", requires = "publish", help_heading = "Network options")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub key: Option<PathBuf>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub network: Network,
 
     /// Hash everything again, and keep no hashes for the next start
     #[arg(long)]
@@ -124,6 +146,7 @@ const GET_EXAMPLES: &str = "Examples:\n  \
     anabranch get 'URI' --limit 5M --via eth0 --via wwan0,limit=500k\n  \
     anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
     anabranch get https://a.example/f.tar https://b.example/f.tar -o - | tar x\n  \
+    anabranch get films/2026 --domain net.toml\n  \
     anabranch get album.meta4";
 
 /// Fetch one file or directory from all sources that have it
@@ -148,7 +171,8 @@ pub struct Get {
     /// What to fetch: a URI as `anabranch serve` printed it (in quotes, for it contains & and ?), URLs of one
     /// and the same file (HOST/PATH alone is http://HOST/PATH, as with curl), a Metalink (a file, also a
     /// pipe as of <(…) or /dev/stdin, or a URL that ends in .meta4 or .metalink; one of several files is a
-    /// directory), or - for a list of these on standard input, one a line
+    /// directory), or - for a list of these on standard input, one a line. With --domain: a name in that
+    /// network (SCOPE/LABEL), or a URI whose content is looked up there
     #[arg(required = true, value_name = "URI|URL|METALINK", value_hint = ValueHint::Url)]
     pub what: Vec<String>,
 
@@ -226,6 +250,10 @@ pub struct Get {
     /// No progress and no summary; only errors, and what shows that something wrong came
     #[arg(short, long)]
     pub quiet: bool,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub network: Network,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as the help of all")]

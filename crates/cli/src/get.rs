@@ -58,7 +58,7 @@ pub fn get(args: &args::Get) -> Outcome {
 /// What the options ask for, and what signals stop.
 fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
     let http = &args.http;
-    let mut get = Get::new(names(&args.what)?)?
+    let mut get = named(args)?
         .controller(&args.cc)
         .groups(if args.disjoint { Groups::None } else { args.groups.clone() })
         .timeout(Duration::from_secs(args.timeout))
@@ -85,6 +85,23 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
     get = anabranch::cache_dir().filter(|_| !http.no_history).into_iter().fold(get, Get::history);
     // Only now: reading names from standard input is not stopped in order.
     Ok((get, stop_on_signals()?))
+}
+
+/// What is to be fetched.
+fn named(args: &args::Get) -> Outcome<Get> {
+    // The environment says where this machine is, not that every URL is a name there.
+    let is_name = |what: &str| {
+        let is_other = what.contains("://") || Path::new(what).exists();
+        !is_other && what.parse::<args::Name>().is_ok()
+    };
+    let by_environment = || args.network.is_named() && matches!(&args.what[..], [what] if is_name(what));
+    if args.network.domain.is_none() && !by_environment() {
+        return Ok(Get::new(names(&args.what)?)?);
+    }
+    match &args.what[..] {
+        [name] => Ok(Get::name(&args.network.place()?, name)?),
+        _ => Err(Failure::usage("with --domain one name is fetched, SCOPE/LABEL or a URI")),
+    }
 }
 
 /// The names that were given; `-` stands for those on standard input, one a line.

@@ -16,7 +16,8 @@
 //! * [`signals`]: Ctrl-C to a stop.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
 //! * [`lab_command`]: experiments from scenario files; [`kernel_command`]: congestion control inside Linux.
-//! * [`proxy_command`]: every program on several links; [`net_command`]: networks and the paths in them.
+//! * [`proxy_command`]: every program on several links; [`net_command`]: networks and the paths in them;
+//!   [`member_command`]: those who serve others in a publish/subscribe network.
 
 pub mod args;
 pub mod demo;
@@ -27,6 +28,7 @@ pub mod json;
 pub mod kernel_command;
 pub mod lab_command;
 pub mod man;
+pub mod member_command;
 pub mod mirror_list;
 pub mod net_command;
 pub mod proxy_command;

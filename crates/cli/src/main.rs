@@ -8,8 +8,8 @@ use anabranch_cli::args::{Cli, Command};
 use anabranch_cli::exit::{Failure, Outcome};
 use anabranch_cli::view::say;
 use anabranch_cli::{
-    demo, get, json, kernel_command, lab_command, man, mirror_list, net_command, proxy_command, serve, soak,
-    usage,
+    demo, get, json, kernel_command, lab_command, man, member_command, mirror_list, net_command,
+    proxy_command, serve, soak, usage,
 };
 use clap::Parser as _;
 use clap::error::ErrorKind;
@@ -47,6 +47,9 @@ fn run(cli: &Cli) -> Outcome {
         Command::Kernel(args) => kernel_command::kernel(args),
         Command::Proxy(args) => proxy_command::proxy(args),
         Command::Net(args) => net_command::net(args),
+        Command::Forward(args) => member_command::forward(args),
+        Command::Rendezvous(args) => member_command::rendezvous(args),
+        Command::Topology(args) => member_command::topology(args),
         Command::Man(args) => man::man(args),
         Command::Completions(args) => man::completions(args),
     }

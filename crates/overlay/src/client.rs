@@ -298,7 +298,7 @@ struct Entry {
 #[derive(Debug)]
 pub struct Registration {
     member: Member,
-    key: ScopeKey,
+    key: Arc<ScopeKey>,
     rendezvous: Reach,
     entries: Vec<Entry>,
     calls: u64,
@@ -310,7 +310,7 @@ pub struct Registration {
 impl Registration {
     /// Publishes these, with the key of their scope. Times, lease and node of the publications are set here.
     #[must_use]
-    pub fn new(member: Member, key: ScopeKey, publications: Vec<Publication>, now: Time) -> Self {
+    pub fn new(member: Member, key: Arc<ScopeKey>, publications: Vec<Publication>, now: Time) -> Self {
         let rendezvous = Reach::new(&member.domain, member.node, member.domain.rendezvous);
         let mut new = Self {
             member,

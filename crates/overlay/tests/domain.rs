@@ -34,7 +34,7 @@ fn publication(byte: u8, version_ms: u64) -> Publication {
 fn publish(network: &mut Network, host: &str, publication: Publication, key: ScopeKey) {
     let member = network.member(host, 40_000);
     let node = member.node;
-    let registration = Registration::new(member, key, vec![publication], network.now);
+    let registration = Registration::new(member, key.into(), vec![publication], network.now);
     network.publishers.insert(node, (registration, Vec::new()));
 }
 

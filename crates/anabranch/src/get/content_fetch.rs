@@ -17,6 +17,7 @@ use mmtp::subscriber::{Event, Grouping, Input, Subscriber, Transmit};
 use super::event_loop::{Context, EventLoop};
 use super::groups::{GroupPolicy, Groups};
 use super::mirror_driver::{MirrorConfig, MirrorDriver, PoolEvent};
+use super::network_source::Network;
 use super::origin::host;
 use super::rate_meter::RateMeter;
 use super::request::Request;
@@ -60,6 +61,8 @@ pub(super) struct ContentFetch {
     /// Packets of hashes that had come by then.
     hashes: u64,
     deserted: bool,
+    /// Where the ways to the sources come from, if they lead through a network, and whether its groups count.
+    network: Option<(Network, bool)>,
 }
 
 /// One run of a [`ContentFetch`], until everything in `arrivals` is here.
@@ -81,6 +84,54 @@ impl ContentFetch {
         mirrors: Option<MirrorConfig>,
         events: &mut EventLoop<'_, '_>,
     ) -> Result<Self> {
+        let needed = mirrors.is_none();
+        Self::assemble(request, sources, mirrors, needed, events)
+    }
+
+    /// Opens every path through a network.
+    ///
+    /// # Errors
+    /// `Usage` if the groups make no sense, `Unreachable` if no path can be opened.
+    pub(super) fn through(
+        request: &Request,
+        network: Network,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Self> {
+        let hosts: Vec<_> = network.hosts().into_iter().map(|name| (name, Vec::new())).collect();
+        let mut new = Self::assemble(request, &hosts, None, false, events)?;
+        let ways = network.ways();
+        // What the network knows need not be found out.
+        let grouped = request.groups == Groups::Auto;
+        if grouped {
+            new.subscriber.set_grouping(Grouping::Given);
+        }
+        new.network = Some((network, grouped));
+        new.paths.follow(&ways, grouped, &mut new.subscriber, events.context().world);
+        if new.paths.links.is_empty() {
+            return Err(Error::unreachable("none of the paths through the network can be opened here"));
+        }
+        Ok(new)
+    }
+
+    /// Uses other ways if the network has changed.
+    fn follow_network(&mut self, cx: &mut Context<'_, '_>) {
+        let Some((network, grouped)) = &mut self.network else { return };
+        if !network.has_changed(cx.observer) {
+            return;
+        }
+        let now = cx.now();
+        let (down, up) = self.paths.follow(&network.ways(), *grouped, &mut self.subscriber, cx.world);
+        down.into_iter().for_each(|path| self.subscriber.handle(now, Input::Down { path }));
+        up.into_iter().for_each(|path| self.subscriber.handle(now, Input::Up { path }));
+    }
+
+    fn assemble(
+        request: &Request,
+        sources: &[(String, Vec<SocketAddr>)],
+        mirrors: Option<MirrorConfig>,
+        needed: bool,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Self> {
         if let Some(config) = &mirrors {
             config.look_up(events)?;
         }
@@ -97,7 +148,6 @@ impl ContentFetch {
         if request.groups == Groups::Auto {
             subscriber.set_grouping(Grouping::Auto);
         }
-        let needed = mirrors.is_none();
         let paths =
             UdpPaths::new(request, algorithm, groups.clone(), sources, needed, &mut subscriber, cx.world)?;
         let known = paths.links.len();
@@ -123,6 +173,7 @@ impl ContentFetch {
             source_answered: false,
             hashes: 0,
             deserted: false,
+            network: None,
         })
     }
 
@@ -271,8 +322,8 @@ impl ContentFetch {
 
     fn send(&mut self, now: Time, transmit: &Transmit, cx: &mut Context<'_, '_>) {
         let link = self.paths.links.iter().find(|link| link.path == transmit.path);
-        let Some(socket) = link.and_then(|link| link.socket) else { return };
-        if !cx.world.send(socket, &transmit.bytes) {
+        let Some((link, socket)) = link.and_then(|link| Some((link, link.socket?))) else { return };
+        if !cx.world.send(socket, &link.framed(&transmit.bytes)) {
             self.subscriber.handle(now, Input::Unreachable { path: transmit.path });
         }
     }

@@ -19,6 +19,7 @@ use super::discovery::{Discovered, Expected, discover};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::name_lookup::look_up;
+use super::network_source::{self, NetworkName};
 use super::offered_names::OfferedNames;
 use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
@@ -66,6 +67,9 @@ pub(super) fn fetch_named(
     mut named: Locators,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Outcome> {
+    if let Some(name) = named.network.take() {
+        return from_network(request, &name, events);
+    }
     if let Some(uri) = named.uri.clone().filter(|uri| uri.collection || !named.is_web()) {
         if named.is_web() {
             if uri.from.is_empty() && request.from.is_empty() {
@@ -89,8 +93,28 @@ pub(super) fn fetch_named(
     }
 }
 
-/// Fetches a content of which the URI says all.
-fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
+/// Fetches a content that a network has.
+fn from_network(request: &Request, name: &NetworkName, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
+    if !request.from.is_empty() || !request.via.is_empty() {
+        return Err(Error::usage(
+            "`from_source` and `via` do not go with a name in a network: it says who has it and which ways \
+             lead there",
+        ));
+    }
+    let network = network_source::look_up(name, request.timeout, events)?;
+    let found = &network.found;
+    let file_name = Some(found.file_name.clone().into_bytes());
+    let uri = Uri { name: file_name, collection: found.collection, ..Uri::new(found.content) };
+    check_for_sources(request, &uri)?;
+    let content = ContentFetch::through(request, network, events)?;
+    fetch_verified(request, &uri, content, events)
+}
+
+/// Whether what is asked for can be had from sources that speak mmTP.
+///
+/// # Errors
+/// [`Error::Usage`] if not.
+fn check_for_sources(request: &Request, uri: &Uri) -> Result<()> {
     if uri.collection {
         request.allow_directory()?;
     }
@@ -100,15 +124,31 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
         ));
     }
     if uri.collection && !request.digests.is_empty() {
-        return Err(Error::usage("`checksum` is of one file, and the URI is of a directory"));
+        return Err(Error::usage("`checksum` is of one file, and this is a directory"));
     }
+    Ok(())
+}
+
+/// Fetches a content of which the URI says all.
+fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
+    check_for_sources(request, uri)?;
     let sources = resolve(request, Some(uri), events)?;
     if sources.is_empty() {
         return Err(Error::usage(
             "no source: the URI names none (was it in quotes?), so name one with `from_source` HOST:PORT",
         ));
     }
-    let mut content = ContentFetch::new(request, &sources, None, events)?;
+    let content = ContentFetch::new(request, &sources, None, events)?;
+    fetch_verified(request, uri, content, events)
+}
+
+/// Fetches a content whose id is known: its blocks are verified as they come.
+fn fetch_verified(
+    request: &Request,
+    uri: &Uri,
+    mut content: ContentFetch,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Outcome> {
     // A name is needed where the target is not named in full; without one in the URI a source is asked.
     let needed = request.output.needs_name(uri.collection);
     let mut names = OfferedNames::default();

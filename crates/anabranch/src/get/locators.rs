@@ -8,6 +8,7 @@ use mirror::metalink::{METALINK_MAX, Metalink};
 use mirror::url::Url;
 use mmtp::uri::Uri;
 
+use super::network_source::NetworkName;
 use super::origin::{Origin, origin};
 use crate::filenames::show;
 use crate::{Error, Result};
@@ -17,6 +18,8 @@ use crate::{Error, Result};
 pub(super) struct Locators {
     /// With its content id.
     pub(super) uri: Option<Uri>,
+    /// In a network; nothing else is named then.
+    pub(super) network: Option<NetworkName>,
     /// Where the bytes are.
     pub(super) urls: Vec<Url>,
     /// Metalinks that are to be fetched.

@@ -204,12 +204,13 @@ impl World for Sockets {
     fn open_udp(&mut self, via: &Egress, peer: SocketAddr) -> io::Result<OpenSocket> {
         let udp = Udp::connect(via, peer)?;
         let (payload_max, receive_buffer) = (payload_max(&udp), udp.receive_buffer());
+        let port = udp.local_addr().port();
         let id = self.udp.iter().position(Option::is_none).unwrap_or(self.udp.len());
         if id == self.udp.len() {
             self.udp.push(None);
         }
         self.udp[id] = Some(udp);
-        Ok(OpenSocket { id, payload_max, receive_buffer })
+        Ok(OpenSocket { id, port, payload_max, receive_buffer })
     }
 
     fn close_udp(&mut self, socket: SocketId) {

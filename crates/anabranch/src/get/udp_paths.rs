@@ -1,10 +1,14 @@
 //! The subflows of a transfer: which there are, their sockets, and what happens when an interface goes.
 
-use std::net::SocketAddr;
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
 
 use algo::control::Algorithm;
+use mmtp::peer::WayBack;
 use mmtp::subscriber::{PathConfig, PathId, SourceId, Subscriber};
 use net::{Egress, Limits};
+use overlay::frame::{self, HEADER_BYTES};
+use topology::fid::Header;
 
 use crate::{Error, Result};
 
@@ -18,8 +22,57 @@ pub(super) struct UdpPath {
     pub(super) source: usize,
     pub(super) via: Egress,
     pub(super) peer: SocketAddr,
-    /// None while the interface or the address is gone.
+    /// None while the interface or the address is gone, or the network does not lead there.
     pub(super) socket: Option<SocketId>,
+    /// Of a path through a network: its way there and back.
+    way: Option<Way>,
+    /// What each packet has in front there; empty elsewhere.
+    header: Vec<u8>,
+}
+
+/// A way through a network, as its topology manager gave it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Way {
+    /// Which of the sources it leads to.
+    pub(super) source: usize,
+    /// This host's address on the line over which it leaves.
+    pub(super) from: IpAddr,
+    /// The forwarder there.
+    pub(super) forwarder: SocketAddr,
+    /// Ways of one number share a link.
+    pub(super) group: u32,
+    /// What leads there.
+    pub(super) there: WayBack,
+    /// What leads back.
+    pub(super) back: Header,
+}
+
+impl Way {
+    /// Whether it takes the same links to the same source.
+    fn is_same(&self, other: &Self) -> bool {
+        Self { group: self.group, ..other.clone() } == *self
+    }
+
+    /// What packets have in front whose answers come to this port.
+    fn header(&self, port: u16) -> Vec<u8> {
+        frame::request_header(&self.there, &frame::header(&self.back, port)).to_vec()
+    }
+}
+
+impl UdpPath {
+    /// A packet as it is sent.
+    pub(super) fn framed<'a>(&self, packet: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.header.is_empty() { packet.into() } else { [&self.header[..], packet].concat().into() }
+    }
+
+    /// Packets as they came, `stride` bytes each, without what is in front of them, and their new stride.
+    pub(super) fn unframed<'a>(&self, bytes: &'a [u8], stride: usize) -> (Cow<'a, [u8]>, usize) {
+        if self.header.is_empty() || stride <= HEADER_BYTES {
+            return (bytes.into(), stride);
+        }
+        let packets = bytes.chunks(stride).map(|packet| packet.get(HEADER_BYTES..).unwrap_or_default());
+        (packets.flatten().copied().collect(), stride - HEADER_BYTES)
+    }
 }
 
 /// How paths are made.
@@ -115,7 +168,8 @@ impl UdpPaths {
                     };
                     subscriber.limit(path, self.limits.of(&via));
                     let socket = Some(socket.id);
-                    self.links.push(UdpPath { path, source: index, via, peer, socket });
+                    let (way, header) = (None, Vec::new());
+                    self.links.push(UdpPath { path, source: index, via, peer, socket, way, header });
                 }
             }
         }
@@ -139,7 +193,10 @@ impl UdpPaths {
                 }
                 Some(_) => {}
                 None => {
-                    if let Ok(socket) = world.open_udp(&link.via, link.peer) {
+                    // The network says when its ways can be used again.
+                    if link.way.is_none()
+                        && let Ok(socket) = world.open_udp(&link.via, link.peer)
+                    {
                         link.socket = Some(socket.id);
                         up.push(link.path);
                     }
@@ -147,6 +204,75 @@ impl UdpPaths {
             }
         }
         self.extend(subscriber, world);
+        (down, up)
+    }
+}
+
+impl UdpPaths {
+    /// The ways through the network are these now: paths of others are closed, those of new ones opened.
+    /// `grouped`: whether paths that share links are coupled, and no others. Returns the paths that went down
+    /// and those that came up again.
+    pub(super) fn follow(
+        &mut self,
+        ways: &[Way],
+        grouped: bool,
+        subscriber: &mut Subscriber,
+        world: &mut dyn World,
+    ) -> (Vec<PathId>, Vec<PathId>) {
+        let (mut down, mut up) = (Vec::new(), Vec::new());
+        for link in &mut self.links {
+            let Some(known) = &link.way else { continue };
+            let way = ways.iter().find(|way| way.is_same(known));
+            match (way, link.socket) {
+                (None, Some(socket)) => {
+                    world.close_udp(socket);
+                    link.socket = None;
+                    down.push(link.path);
+                }
+                (Some(way), None) => {
+                    if let Ok(socket) = world.open_udp(&link.via, link.peer) {
+                        (link.socket, link.header) = (Some(socket.id), way.header(socket.port));
+                        up.push(link.path);
+                    }
+                }
+                _ => {}
+            }
+            if let Some(way) = way.filter(|_| grouped) {
+                subscriber.set_group(link.path, way.group);
+            }
+        }
+        for way in ways {
+            if self.links.iter().any(|link| link.way.as_ref().is_some_and(|known| known.is_same(way))) {
+                continue;
+            }
+            let Some((source, name, _)) = self.sources.get(way.source) else { continue };
+            let Ok(via) = Egress::parse(&way.from.to_string()) else { continue };
+            let Ok(socket) = world.open_udp(&via, way.forwarder) else { continue };
+            let group = match grouped {
+                true => way.group,
+                false => self.groups.of(self.links.len(), name, way.forwarder, &via),
+            };
+            let config = PathConfig {
+                group,
+                control: self.algorithm,
+                payload_max: socket.payload_max.saturating_sub(HEADER_BYTES),
+                receive_buffer: socket.receive_buffer,
+            };
+            let Some(path) = subscriber.add_path(*source, &config) else {
+                world.close_udp(socket.id);
+                break;
+            };
+            subscriber.limit(path, self.limits.of(&via));
+            self.links.push(UdpPath {
+                path,
+                source: way.source,
+                via,
+                peer: way.forwarder,
+                socket: Some(socket.id),
+                header: way.header(socket.port),
+                way: Some(way.clone()),
+            });
+        }
         (down, up)
     }
 }

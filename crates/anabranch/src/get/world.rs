@@ -20,6 +20,8 @@ pub(super) type SocketId = usize;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenSocket {
     pub(super) id: SocketId,
+    /// The UDP port that it has here.
+    pub(super) port: u16,
     /// The largest payload that its interface takes, bytes.
     pub(super) payload_max: usize,
     /// What its receive buffer holds, bytes.

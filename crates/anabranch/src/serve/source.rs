@@ -9,15 +9,19 @@ use std::thread::{self, JoinHandle};
 use algo::{Rate, RateLimiter, Span, Time};
 use anabranch_http::server::{RunningServer, Server};
 use net::{Clock, Interest, Poller, Udp};
+use overlay::client::Registered;
+use overlay::message::refusal;
 
 use super::catalog_site::CatalogSite;
 use super::event::{Event, Offer};
 use super::listen::{drop_stale, is_loopback, reachable};
+use super::publish::Publish;
 use super::stats::Stats;
 use super::udp_worker::{Shared, UdpWorker};
 use crate::catalog::{Catalog, CatalogEntry};
 use crate::filenames::{hidden_warning, show};
 use crate::monitor::lock;
+use crate::network::Publishing;
 use crate::secret::secret;
 use crate::{Control, Error, Result, Stop};
 
@@ -36,6 +40,7 @@ pub struct Source {
     counters: Arc<Counters>,
     catalog: Arc<Catalog>,
     stop: Stop,
+    publishing: Option<Publishing>,
     /// Waits for the end, and then for all the other threads.
     supervisor: Option<JoinHandle<Result<Stats>>>,
 }
@@ -44,6 +49,7 @@ pub struct Source {
 pub(super) struct Bound {
     pub(super) udp: Vec<Udp>,
     pub(super) http: Option<Server>,
+    pub(super) publish: Option<Publish>,
 }
 
 /// Where the threads count.
@@ -83,7 +89,7 @@ impl Source {
         outer: Stop,
         warnings: Vec<String>,
     ) -> Result<Self> {
-        let Bound { udp, http } = bound;
+        let Bound { udp, http, publish } = bound;
         let clock = Clock::start();
         let (catalog, limit) = (Arc::new(catalog), Arc::new(RateLimiter::new(limit)));
         let addresses: Vec<SocketAddr> = udp.iter().map(Udp::local_addr).collect();
@@ -106,10 +112,23 @@ impl Source {
             udp: udp.iter().map(|_| Mutex::default()).collect(),
             http: Mutex::new(http),
         });
-        let shared = Arc::new(Shared { catalog: Arc::clone(&catalog), clock, limit, stop: stop.clone() });
+        let in_network = publish.is_some();
+        let shared = Shared { catalog: Arc::clone(&catalog), clock, limit, stop: stop.clone(), in_network };
+        let shared = Arc::new(shared);
+        let port = addresses.first().map_or(0, SocketAddr::port);
+        let publishing = publish.map(|publish| publish.start(&catalog, port)).transpose()?.flatten();
         // If a thread cannot be started, dropping this ends those that have been.
-        let mut source =
-            Self { offers, addresses, http_addresses, notices, counters, catalog, stop, supervisor: None };
+        let mut source = Self {
+            offers,
+            addresses,
+            http_addresses,
+            notices,
+            counters,
+            catalog,
+            stop,
+            publishing,
+            supervisor: None,
+        };
         let mut workers = Workers { stop: source.stop.clone(), threads: Vec::new() };
         for (index, udp) in udp.into_iter().enumerate() {
             let (shared, counters) = (Arc::clone(&shared), Arc::clone(&source.counters));
@@ -204,6 +223,8 @@ impl Source {
             let rate_bytes = Rate::of(sent - last, now.since(last_at)).as_bytes();
             (last, last_at) = (sent, now);
             self.catalog.said().into_iter().for_each(|notice| tell(Event::Notice(notice)));
+            let published = self.publishing.iter().flat_map(Publishing::take);
+            published.for_each(|event| tell(Event::Notice(said(event))));
             tell(Event::Stats { stats, rate_bytes });
         }
     }
@@ -266,6 +287,17 @@ fn supervise(mut workers: Workers, outer: &Stop, counters: &Counters) -> Result<
 
 fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What has become of a publication.
+fn said(event: Registered) -> String {
+    match event {
+        Registered::Published(name) => format!("{name} is published"),
+        Registered::Refused(name, reason) => {
+            format!("{name} is not published: the rendezvous says: {}", refusal::text(reason))
+        }
+        Registered::Silent => "the rendezvous does not answer; it is asked on".into(),
+    }
 }
 
 /// What should be said before anything is served.

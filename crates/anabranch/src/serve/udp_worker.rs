@@ -10,9 +10,11 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
 
 use algo::{Machine as _, Output, RateLimiter, Time};
+use mmtp::peer::Peer;
 use mmtp::publisher::{self, Publisher, Reply, ReplyBody};
 use mmtp::wire::{self, DATA_HEADER, Reason};
 use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp};
+use overlay::frame::{self, Frame};
 
 use super::stats::{Peers, Stats};
 use crate::Stop;
@@ -34,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) limit: Arc<RateLimiter>,
     pub(crate) stop: Stop,
+    /// Whether requests come in frames of an overlay too.
+    pub(crate) in_network: bool,
 }
 
 /// A reply, and the local address it leaves from.
@@ -45,7 +49,7 @@ struct Waiting {
 
 /// Packets that are ready to be sent in one call.
 struct SendBatch {
-    to: SocketAddr,
+    to: Peer,
     from_ip: Option<IpAddr>,
     ect: bool,
     len: usize,
@@ -123,6 +127,16 @@ impl<'a> UdpWorker<'a> {
 
     fn datagram(&mut self, now: Time, from: SocketAddr, to_ip: Option<IpAddr>, bytes: &[u8]) {
         let malformed = self.publisher.counters().malformed;
+        let (from, bytes) = match bytes.first() {
+            Some(&frame::FRAME) if self.shared.in_network => match frame::parse(bytes) {
+                Ok(Frame::Routed(routed)) if routed.way_back.is_some() => {
+                    (Peer { address: from, way_back: routed.way_back }, routed.payload)
+                }
+                // A hello is for forwarders, and what has no way back is no request.
+                _ => return *self.stats.malformed.entry("frame").or_default() += 1,
+            },
+            _ => (from.into(), bytes),
+        };
         self.publisher.handle(now, (from, bytes));
         while let Output::Send(reply) = self.publisher.poll(now) {
             self.enqueue(reply, to_ip);
@@ -135,10 +149,13 @@ impl<'a> UdpWorker<'a> {
     }
 
     fn enqueue(&mut self, reply: Reply, from_ip: Option<IpAddr>) {
+        let prefix = reply.to.prefix().len();
         let bytes = match &reply.body {
-            ReplyBody::Packet(packet) => packet.len(),
-            ReplyBody::Chunks { cut, count, .. } => *count as usize * (DATA_HEADER + cut.chunk_bytes()),
-            ReplyBody::Hashes { count, .. } => DATA_HEADER + count * 32,
+            ReplyBody::Packet(packet) => prefix + packet.len(),
+            ReplyBody::Chunks { cut, count, .. } => {
+                *count as usize * (prefix + DATA_HEADER + cut.chunk_bytes())
+            }
+            ReplyBody::Hashes { count, .. } => prefix + DATA_HEADER + count * 32,
         };
         let room = self.shared.limit.queue_bytes(QUEUE_BYTES_MAX);
         // One reply always fits: it is bounded by the publisher.
@@ -164,7 +181,7 @@ impl<'a> UdpWorker<'a> {
                 return SendState::Until(due);
             }
             let outcome = self.udp.send(&Datagrams {
-                to: Some(batch.to),
+                to: Some(batch.to.address),
                 from_ip: batch.from_ip,
                 bytes: &self.buffer[..batch.len],
                 segment: (batch.len > batch.segment).then_some(batch.segment),
@@ -193,21 +210,16 @@ impl<'a> UdpWorker<'a> {
             let Waiting { reply, from_ip, bytes } = self.queue.pop_front()?;
             self.queued_bytes -= bytes;
             let (to, ect) = (reply.to, reply.ect);
-            let len = match reply.body {
-                ReplyBody::Packet(packet) if packet.len() <= BUFFER_BYTES => {
-                    self.buffer[..packet.len()].copy_from_slice(&packet);
-                    packet.len()
-                }
-                ReplyBody::Packet(_) => 0,
+            let mut packet = to.prefix().to_vec();
+            let prefix = packet.len();
+            match reply.body {
+                ReplyBody::Packet(bytes) => packet.extend_from_slice(&bytes),
                 ReplyBody::Hashes { tag, content, level, first, count } => {
                     let cvs = self.shared.catalog.find(&content.root);
                     let cvs = cvs.and_then(|o| self.shared.catalog.outboard(o).cvs(level, first, count));
-                    let mut packet = Vec::with_capacity(DATA_HEADER + count * 32);
                     if let Some(cvs) = cvs {
                         wire::emit_hashes(&mut packet, tag, level, first, cvs);
                     }
-                    self.buffer[..packet.len()].copy_from_slice(&packet);
-                    packet.len()
                 }
                 ReplyBody::Chunks { .. } => {
                     self.queued_bytes += bytes;
@@ -217,8 +229,10 @@ impl<'a> UdpWorker<'a> {
                         None => continue,
                     }
                 }
-            };
-            if len > 0 {
+            }
+            let len = packet.len();
+            if len > prefix && len <= BUFFER_BYTES {
+                self.buffer[..len].copy_from_slice(&packet);
                 return Some(SendBatch { to, from_ip, ect, len, segment: len, due: None });
             }
         }
@@ -226,7 +240,7 @@ impl<'a> UdpWorker<'a> {
 
     /// The content of the request in front cannot be read: tells its receiver once, and drops all that was to
     /// answer it.
-    fn refuse(&mut self, to: SocketAddr, from_ip: Option<IpAddr>, asked: u64, reason: Reason) {
+    fn refuse(&mut self, to: Peer, from_ip: Option<IpAddr>, asked: u64, reason: Reason) {
         self.stats.changed += 1;
         let answers = |waiting: &Waiting| {
             let ReplyBody::Chunks { tag, .. } = waiting.reply.body else { return false };
@@ -246,7 +260,9 @@ impl<'a> UdpWorker<'a> {
         let front = self.queue.front()?;
         let (to, from_ip, ect) = (front.reply.to, front.from_ip, front.reply.ect);
         let ReplyBody::Chunks { cut, .. } = front.reply.body else { return None };
-        let segment = DATA_HEADER + cut.chunk_bytes();
+        let prefix = to.prefix();
+        let header = prefix.len() + DATA_HEADER;
+        let segment = header + cut.chunk_bytes();
         let most = self.shared.limit.batch_bytes().min(BUFFER_BYTES) / segment;
         let mut room = most.clamp(1, self.udp.max_segments(segment));
         let mut len = 0;
@@ -263,7 +279,7 @@ impl<'a> UdpWorker<'a> {
             let catalog = &self.shared.catalog;
             let read = catalog
                 .find(&content.root)
-                .map(|o| catalog.read_chunks(o, cut, *first, some, DATA_HEADER, &mut self.buffer[len..]));
+                .map(|o| catalog.read_chunks(o, cut, *first, some, header, &mut self.buffer[len..]));
             let Some(Ok(used)) = read else {
                 let is_final = read.is_none_or(|read| read.is_err_and(|error| error.is_final()));
                 let reason = if is_final { Reason::Changed } else { Reason::Busy };
@@ -272,7 +288,8 @@ impl<'a> UdpWorker<'a> {
                 break;
             };
             for (n, slot) in (*first..).zip(self.buffer[len..len + used].chunks_mut(segment)) {
-                slot[..DATA_HEADER].copy_from_slice(&wire::data_header(*tag, cut, n));
+                slot[..prefix.len()].copy_from_slice(prefix);
+                slot[prefix.len()..header].copy_from_slice(&wire::data_header(*tag, cut, n));
             }
             len += used;
             room -= some;

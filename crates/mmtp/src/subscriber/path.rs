@@ -233,9 +233,14 @@ impl Path {
         self.subflow.sent_packets()
     }
 
-    /// The group it was put into when it was made.
+    /// The group that it was put into.
     pub(super) const fn configured_group(&self) -> u32 {
         self.config.group
+    }
+
+    /// Puts it into another group from now on.
+    pub(super) const fn set_configured_group(&mut self, group: u32) {
+        self.config.group = group;
     }
 
     /// Packets that may be asked for now.

@@ -5,6 +5,7 @@ use algo::shared_bottleneck::Detector;
 
 use super::api::Event;
 use super::grouping::{GroupDetector, Grouping};
+use super::item::PathId;
 use super::state::Subscriber;
 
 impl Subscriber {
@@ -15,6 +16,17 @@ impl Subscriber {
         }
         self.group_detector.stale = grouping == Grouping::Auto;
         self.group_detector.mode = grouping;
+        self.dirty = true;
+    }
+
+    /// Puts a path into another group than the one that it was made with.
+    pub fn set_group(&mut self, path: PathId, group: u32) {
+        let Some(path) = self.paths.get_mut(path) else { return };
+        path.set_configured_group(group);
+        match self.group_detector.mode {
+            Grouping::Given => path.group = group,
+            Grouping::Auto => self.group_detector.stale = true,
+        }
         self.dirty = true;
     }
 

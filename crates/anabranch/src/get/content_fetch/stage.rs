@@ -28,6 +28,7 @@ const NO_HASHES: &str = "no source sends the hashes that what mirrors bring is t
 impl Stage for Run<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
         let Self { fetch, arrivals, busy } = self;
+        fetch.follow_network(cx);
         // Checking what is there may take long; nobody is asked meanwhile.
         if fetch.want(arrivals, cx)? {
             (*busy, fetch.source_at) = (true, cx.now());
@@ -61,7 +62,8 @@ impl Stage for Run<'_> {
         let path = link.path;
         match arrival {
             Arrival::Datagrams { bytes, stride, marked } => {
-                subscriber.handle(now, Input::Datagrams { path, bytes, stride, marked });
+                let (bytes, stride) = link.unframed(bytes, stride);
+                subscriber.handle(now, Input::Datagrams { path, bytes: &bytes, stride, marked });
             }
             Arrival::Unreachable => subscriber.handle(now, Input::Unreachable { path }),
             Arrival::Failed(e) => {

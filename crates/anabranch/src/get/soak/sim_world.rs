@@ -389,7 +389,7 @@ impl World for SimWorld {
             self.sockets.push(None);
         }
         self.sockets[id] = Some(SimSocket { link, source: usize::from(peer.port()) - 1 });
-        Ok(OpenSocket { id, payload_max: 1_472, receive_buffer: 4 << 20 })
+        Ok(OpenSocket { id, port: 40_000, payload_max: 1_472, receive_buffer: 4 << 20 })
     }
 
     fn close_udp(&mut self, socket: SocketId) {

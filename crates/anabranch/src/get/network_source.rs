@@ -1,0 +1,173 @@
+//! A name in a publish/subscribe network: who has it, which ways lead there, and what becomes of them.
+
+use algo::{Span, Time};
+use overlay::client::{Event, Found, ServiceKind};
+use overlay::frame;
+use overlay::message::{Routes, Wanted, refusal};
+
+use super::event_loop::{Context, EventLoop, Poll, Stage};
+use super::udp_paths::Way;
+use crate::event::Observer;
+use crate::network::{Place, Watch};
+use crate::{Error, Result};
+
+/// What is asked for, and where.
+#[derive(Clone, Debug)]
+pub(super) struct NetworkName {
+    pub(super) place: Place,
+    pub(super) wanted: Wanted,
+}
+
+impl NetworkName {
+    fn shown(&self) -> String {
+        match &self.wanted {
+            Wanted::Name(name) => name.to_string(),
+            Wanted::Content(content) => content.to_string(),
+        }
+    }
+}
+
+/// A network that has a content: who looks after the ways to it.
+pub(super) struct Network {
+    place: Place,
+    watch: Watch,
+    pub(super) found: Found,
+    routes: Routes,
+}
+
+impl Network {
+    /// The hosts that have the content, as they are shown.
+    pub(super) fn hosts(&self) -> Vec<String> {
+        self.found.hosts.iter().map(|(node, _)| self.place.name_of(*node).to_owned()).collect()
+    }
+
+    /// The ways to them.
+    pub(super) fn ways(&self) -> Vec<Way> {
+        let way = |route: &overlay::message::Route| {
+            let (_, port) = self.found.hosts.get(usize::from(route.target))?;
+            let path = self.place.path(*route)?;
+            Some(Way {
+                source: usize::from(route.target),
+                from: path.from,
+                forwarder: path.forwarder,
+                group: route.group,
+                there: frame::header(&route.there, *port),
+                back: route.back,
+            })
+        };
+        self.routes.routes.iter().filter_map(way).collect()
+    }
+
+    /// Whether the ways have changed since this was last asked.
+    pub(super) fn has_changed(&mut self, observer: &mut Observer<'_>) -> bool {
+        let mut changed = false;
+        for event in self.watch.take() {
+            match event {
+                Event::Routes(routes) => {
+                    let (before, now) = (self.routes.routes.len(), routes.routes.len());
+                    observer.notice(&format!("the network has changed: {now} paths, {before} before"));
+                    self.routes = routes;
+                    changed = true;
+                }
+                other => say(&other, observer),
+            }
+        }
+        changed
+    }
+}
+
+fn say(event: &Event, observer: &mut Observer<'_>) {
+    let name = |service: &ServiceKind| match service {
+        ServiceKind::Rendezvous => "the rendezvous",
+        ServiceKind::Topology => "the topology manager",
+    };
+    match event {
+        Event::Silent(service) => {
+            observer.notice(&format!("{} does not answer; it is asked on", name(service)));
+        }
+        Event::Answers(service) => observer.notice(&format!("{} answers again", name(service))),
+        Event::Refused(reason) => {
+            observer.notice(&format!("the topology manager says: {}", refusal::text(*reason)));
+        }
+        Event::Found(_) | Event::Unknown | Event::Routes(_) => {}
+    }
+}
+
+/// Waits until a name has been found and there are ways to it.
+struct LookUp<'a> {
+    name: &'a NetworkName,
+    watch: &'a Watch,
+    found: Option<Found>,
+    routes: Option<Routes>,
+    silent: Option<ServiceKind>,
+    give_up_at: Time,
+}
+
+impl Stage for LookUp<'_> {
+    fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
+        let domain = &self.name.place.domain().name;
+        for event in self.watch.take() {
+            say(&event, cx.observer);
+            match event {
+                Event::Found(found) => self.found = Some(found),
+                Event::Routes(routes) if routes.routes.is_empty() => {
+                    return Err(Error::unreachable(format!(
+                        "in the domain {domain} no path leads to a host that has {} now: lines are down",
+                        self.name.shown()
+                    )));
+                }
+                Event::Routes(routes) => self.routes = Some(routes),
+                Event::Unknown => {
+                    let name = self.name.shown();
+                    return Err(Error::not_found(format!("nobody in the domain {domain} publishes {name}")));
+                }
+                Event::Refused(reason) => {
+                    return Err(Error::Refused(format!(
+                        "the domain {domain} refuses: {}; do all members have the same file of it?",
+                        refusal::text(reason)
+                    )));
+                }
+                Event::Silent(service) => self.silent = Some(service),
+                Event::Answers(_) => self.silent = None,
+            }
+        }
+        if self.found.is_some() && self.routes.is_some() {
+            return Ok(Poll::Done);
+        }
+        if cx.now() >= self.give_up_at {
+            let who = match self.silent {
+                Some(ServiceKind::Topology) => "topology manager",
+                _ => "rendezvous",
+            };
+            return Err(Error::unreachable(format!(
+                "the {who} of the domain {domain} does not answer: is it up, and the forwarders on the way?"
+            )));
+        }
+        Ok(Poll::Wait(self.give_up_at))
+    }
+
+    fn interrupted(&self) -> &'static str {
+        "interrupted; nothing was fetched"
+    }
+}
+
+/// Finds who has a name, and the ways there.
+///
+/// # Errors
+/// `NotFound` if nobody publishes it, `Refused` if the network refuses, `Unreachable` if its services do not
+/// answer within `timeout` or no way leads there, `Interrupted` if the caller stops.
+pub(super) fn look_up(name: &NetworkName, timeout: Span, events: &mut EventLoop<'_, '_>) -> Result<Network> {
+    let watch = Watch::start(&name.place, name.wanted.clone(), events.world.waker())?;
+    let give_up_at = events.world.now() + timeout;
+    let mut stage = LookUp { name, watch: &watch, found: None, routes: None, silent: None, give_up_at };
+    events.run(&mut stage)?;
+    let LookUp { found, routes, .. } = stage;
+    let (Some(found), Some(routes)) = (found, routes) else {
+        return Err(Error::not_found(format!("nobody publishes {}", name.shown())));
+    };
+    if found.outdated > 0 {
+        let hosts = if found.outdated == 1 { "one host publishes" } else { "other hosts publish" };
+        events.observer.notice(&format!("{hosts} an older content under this name: it is not used"));
+    }
+    Ok(Network { place: name.place.clone(), watch, found, routes })
+}

@@ -1,0 +1,34 @@
+//! Publish/subscribe networks: content is published and asked for by name, and travels over the paths that a
+//! topology manager hands out. The machines are the crate `overlay`'s; this runs them.
+//!
+//! A [`Place`] is a node of a [domain](overlay::domain): this machine's, found by its addresses. The members
+//! that serve the others are [`forward`], [`rendezvous`] and [`manage_topology`]. Who offers something there
+//! says so with [`Serve::publish`](crate::Serve::publish), who wants it with
+//! [`Get::name`](crate::Get::name).
+
+mod agent;
+mod forward;
+mod frame_batch;
+mod line_sockets;
+mod place;
+mod services;
+
+pub use forward::{ForwardStats, LineStats, forward};
+pub use overlay::publication::{Name, PublicKey, ScopeKey};
+pub use place::Place;
+pub use services::{RendezvousStats, TopologyStats, manage_topology, rendezvous};
+
+pub(crate) use agent::{Publishing, Watch};
+
+use std::net::SocketAddr;
+
+/// What a member that serves others tells.
+#[derive(Clone, Debug)]
+pub enum ServiceEvent<S> {
+    /// It listens at these addresses, and works.
+    Listening(Vec<SocketAddr>),
+    /// Something that a person should know.
+    Notice(String),
+    /// What it has done so far; once a second.
+    Stats(Box<S>),
+}

@@ -1,0 +1,190 @@
+//! What a receiver or a publisher has running beside its transfer: a thread that talks with the services.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use algo::{Machine, Output, Span, Time};
+use net::Waker;
+use overlay::call::Sent;
+use overlay::client::{Event, Registered, Registration, Subscription};
+use overlay::frame::{self, Frame};
+use overlay::message::Wanted;
+use overlay::publication::{Publication, ScopeKey};
+use topology::plan::Policy;
+
+use super::line_sockets::LineSockets;
+use super::place::Place;
+use crate::monitor::lock;
+use crate::{Error, Result, Stop};
+
+/// Paths to each host that has a content.
+const PATHS_A_HOST: u8 = 4;
+/// A publisher that ends waits so long for its withdrawal to be heard.
+const WITHDRAW_WITHIN: Span = Span::from_millis(800);
+
+/// A thread that is ended when this is dropped.
+struct Agent {
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Agent {
+    fn start(name: &str, work: impl FnOnce(Stop) + Send + 'static) -> Result<Self> {
+        let stop = Stop::new()?;
+        let its = stop.clone();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(its));
+        let thread = thread.map_err(|e| Error::system(format!("cannot start a thread: {e}")))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Sends a frame over the line by which its way leaves.
+fn send(place: &Place, sockets: &LineSockets, sent: &Sent) {
+    let hop = sent.way.links.first().and_then(|link| place.hop(*link));
+    if let Some((from, forwarder)) = hop {
+        sockets.out.send(from, forwarder, &sent.frame, None);
+    }
+}
+
+/// Hands over the payloads that came from forwarders.
+fn receive(place: &Place, sockets: &mut LineSockets, mut each: impl FnMut(&[u8])) -> Result<()> {
+    sockets.receive(|_, arrived| {
+        if !place.is_forwarder(arrived.from) {
+            return;
+        }
+        for datagram in arrived.received.datagrams() {
+            if let Ok(Frame::Routed(routed)) = frame::parse(datagram) {
+                each(routed.payload);
+            }
+        }
+    })
+}
+
+/// A subscription, whose events wait to be taken.
+pub(crate) struct Watch {
+    events: Arc<Mutex<VecDeque<Event>>>,
+    _agent: Agent,
+}
+
+impl Watch {
+    /// Begins to look for `wanted`; `waker` is used when there is something to take.
+    ///
+    /// # Errors
+    /// [`Error::System`] if it cannot listen, [`Error::Unreachable`] if the domain has no way to its services.
+    pub(crate) fn start(place: &Place, wanted: Wanted, waker: Waker) -> Result<Self> {
+        let mut sockets = LineSockets::bind(&place.addresses(), 0)?;
+        let member = place.member(sockets.port(), sockets.clock)?;
+        let now = sockets.clock.now();
+        let mut subscription = Subscription::new(member, wanted, PATHS_A_HOST, Policy::Shortest, now);
+        if !subscription.can_reach_services() {
+            return Err(Error::unreachable(format!(
+                "in the domain {} no line leads from {} to rendezvous and topology manager",
+                place.domain().name,
+                place.node_name()
+            )));
+        }
+        let events: Arc<Mutex<VecDeque<Event>>> = Arc::default();
+        let (place, told) = (place.clone(), Arc::clone(&events));
+        let agent = Agent::start("subscription", move |stop| {
+            while !stop.is_stopped() {
+                let now = sockets.clock.now();
+                let until = loop {
+                    match subscription.poll(now) {
+                        Output::Send(sent) => send(&place, &sockets, &sent),
+                        Output::Event(event) => {
+                            lock(&told).push_back(event);
+                            waker.wake();
+                        }
+                        Output::Wait(until) => break until,
+                    }
+                };
+                if sockets.wait(until, &stop).is_err() {
+                    return;
+                }
+                let now = sockets.clock.now();
+                let heard = receive(&place, &mut sockets, |payload| subscription.handle(now, payload));
+                if heard.is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { events, _agent: agent })
+    }
+
+    /// What has happened since it was last asked.
+    pub(crate) fn take(&self) -> VecDeque<Event> {
+        std::mem::take(&mut *lock(&self.events))
+    }
+}
+
+/// Publications, kept up until this is dropped, and withdrawn then.
+pub(crate) struct Publishing {
+    events: Arc<Mutex<VecDeque<Registered>>>,
+    _agent: Agent,
+}
+
+impl std::fmt::Debug for Publishing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Publishing(..)")
+    }
+}
+
+impl Publishing {
+    /// Begins to publish.
+    ///
+    /// # Errors
+    /// [`Error::System`] if it cannot listen.
+    pub(crate) fn start(place: &Place, key: Arc<ScopeKey>, publications: Vec<Publication>) -> Result<Self> {
+        let mut sockets = LineSockets::bind(&place.addresses(), 0)?;
+        let member = place.member(sockets.port(), sockets.clock)?;
+        let mut registration = Registration::new(member, key, publications, sockets.clock.now());
+        let events: Arc<Mutex<VecDeque<Registered>>> = Arc::default();
+        let (place, told) = (place.clone(), Arc::clone(&events));
+        let never = Stop::new()?;
+        let agent = Agent::start("publications", move |stop| {
+            let mut end = Time::NEVER;
+            loop {
+                let now = sockets.clock.now();
+                if stop.is_stopped() && end == Time::NEVER {
+                    registration.withdraw(now);
+                    end = now + WITHDRAW_WITHIN;
+                }
+                let until = loop {
+                    match registration.poll(now) {
+                        Output::Send(sent) => send(&place, &sockets, &sent),
+                        Output::Event(event) => lock(&told).push_back(event),
+                        Output::Wait(until) => break until,
+                    }
+                };
+                if now >= end || registration.is_over() {
+                    return;
+                }
+                // Once it is stopped, that ends no wait any more.
+                let wakes = if end == Time::NEVER { &stop } else { &never };
+                if sockets.wait(until.min(end), wakes).is_err() {
+                    return;
+                }
+                let now = sockets.clock.now();
+                if receive(&place, &mut sockets, |payload| registration.handle(now, payload)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { events, _agent: agent })
+    }
+
+    /// What has happened since it was last asked.
+    pub(crate) fn take(&self) -> VecDeque<Registered> {
+        std::mem::take(&mut *lock(&self.events))
+    }
+}

@@ -1,0 +1,153 @@
+//! Where this machine is in a domain.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use algo::Span;
+use net::Clock;
+use overlay::client::Member;
+use overlay::domain::Domain;
+use overlay::message::Route;
+use topology::graph::{LinkId, NodeId};
+
+use crate::filenames::show;
+use crate::secret::secret;
+use crate::{Error, Result};
+
+/// Bytes of a domain's file that are read.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// A node of a domain.
+#[derive(Clone, Debug)]
+pub struct Place {
+    domain: Arc<Domain>,
+    node: NodeId,
+}
+
+/// A path as a host uses it: from which address, to which forwarder, and with what in front.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodePath {
+    /// The host's address on the line over which it leaves.
+    pub(crate) from: IpAddr,
+    /// The forwarder there.
+    pub(crate) forwarder: SocketAddr,
+    /// The route.
+    pub(crate) route: Route,
+}
+
+impl Place {
+    /// Reads the file of a domain, and looks which of its nodes this machine is: the one that has a line
+    /// whose address is one of this machine's; or the one that is named.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the file cannot be read or makes no sense, no node is here, or several are and none
+    /// is named.
+    pub fn new(file: &Path, node: Option<&str>) -> Result<Self> {
+        let shown = show(file);
+        let wrong = |why: String| Error::usage(format!("domain {shown}: {why}"));
+        let text = read(file).map_err(|e| wrong(e.to_string()))?;
+        let domain = Domain::read(&text).map_err(|e| wrong(e.to_string()))?;
+        let node = match node {
+            Some(name) => domain.graph.by_name(name).ok_or_else(|| {
+                let names: Vec<&str> = domain.graph.nodes().iter().map(|node| &*node.name).take(20).collect();
+                wrong(format!("there is no node {name:?}; there are {}", names.join(", ")))
+            })?,
+            None => here(&domain).map_err(wrong)?,
+        };
+        Ok(Self { domain: Arc::new(domain), node })
+    }
+
+    /// The domain.
+    #[must_use]
+    pub const fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    /// The node.
+    #[must_use]
+    pub const fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// What the node is called.
+    #[must_use]
+    pub fn node_name(&self) -> &str {
+        self.name_of(self.node)
+    }
+
+    /// What a node is called.
+    pub(crate) fn name_of(&self, node: NodeId) -> &str {
+        &self.domain.graph.node(node).name
+    }
+
+    /// This node's addresses, one a line.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        let links = self.domain.graph.outgoing(self.node);
+        links.iter().map(|link| self.domain.address_here(*link)).collect()
+    }
+
+    /// Where frames go that leave by a link, if its other end is a forwarder.
+    pub(crate) fn hop(&self, link: LinkId) -> Option<(IpAddr, SocketAddr)> {
+        self.domain.first_hop(&[link])
+    }
+
+    /// Whether an address is that of a neighbour that forwards.
+    pub(crate) fn is_forwarder(&self, address: SocketAddr) -> bool {
+        let links = self.domain.graph.outgoing(self.node).iter();
+        links.filter_map(|link| self.hop(*link)).any(|(_, forwarder)| forwarder == address)
+    }
+
+    /// The path of a route that the topology manager has sent; `None` if it does not begin here.
+    pub(crate) fn path(&self, route: Route) -> Option<NodePath> {
+        let links = self.domain.graph.outgoing(self.node);
+        let first = links.contains(&route.first).then_some(route.first)?;
+        let (from, forwarder) = self.hop(first)?;
+        Some(NodePath { from, forwarder, route })
+    }
+
+    /// What a member's machine needs, whose answers come to `port`.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the system has no random numbers.
+    pub(crate) fn member(&self, port: u16, clock: Clock) -> Result<Member> {
+        Ok(Member {
+            domain: Arc::clone(&self.domain),
+            node: self.node,
+            port,
+            secret: secret()?,
+            zero_since_1970: since_1970(clock),
+        })
+    }
+}
+
+fn read(file: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    std::fs::File::open(file)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The node that has this machine's addresses.
+fn here(domain: &Domain) -> Result<NodeId, String> {
+    let interfaces = net::interfaces().map_err(|e| format!("cannot list this machine's addresses: {e}"))?;
+    let own: BTreeSet<IpAddr> = interfaces.into_iter().flat_map(|interface| interface.addresses).collect();
+    let nodes = domain.nodes_at(&own);
+    let names: Vec<&str> = nodes.iter().map(|node| &*domain.graph.node(*node).name).collect();
+    match nodes.first() {
+        Some(node) if nodes.len() == 1 => Ok(*node),
+        Some(_) => Err(format!("this machine has addresses of {}: say which with `node`", names.join(", "))),
+        None => Err("this machine has no address of any of its lines: is it up? Or say which node with \
+                     `node`"
+            .into()),
+    }
+}
+
+/// How long after 1970 a clock was zero.
+#[expect(clippy::disallowed_methods, reason = "publications have dates")]
+pub(super) fn since_1970(clock: Clock) -> Span {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now = Span::from_nanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+    now - clock.now().since(algo::Time::ZERO)
+}

@@ -1,0 +1,48 @@
+//! Where this machine is in a publish/subscribe network.
+
+use std::path::PathBuf;
+
+use anabranch::network::Place;
+use clap::{Args, ValueHint};
+
+use crate::exit::{Failure, Outcome};
+
+/// The variables that say the same as the options.
+const DOMAIN: &str = "ANABRANCH_DOMAIN";
+const NODE: &str = "ANABRANCH_NODE";
+
+/// The options that say where this machine is in a network.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Network options")]
+pub struct Network {
+    /// The file of the publish/subscribe network that this machine is a member of (see anabranch net new).
+    /// Without this option: as the environment variable ANABRANCH_DOMAIN says
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub domain: Option<PathBuf>,
+
+    /// Which of its nodes this machine is. Without this option: as ANABRANCH_NODE says, or the one that has
+    /// an address of this machine
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+}
+
+impl Network {
+    /// Whether a network is named, by option or environment.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.domain.is_some() || std::env::var_os(DOMAIN).is_some()
+    }
+
+    /// Where this machine is.
+    ///
+    /// # Errors
+    /// 2 if no network is named, its file makes no sense, or this machine is no node of it.
+    pub fn place(&self) -> Outcome<Place> {
+        let file = self.domain.clone().or_else(|| std::env::var_os(DOMAIN).map(PathBuf::from));
+        let file = file.ok_or_else(|| {
+            Failure::usage("no network is named: give --domain FILE; anabranch net new makes one to try")
+        })?;
+        let node = self.node.clone().or_else(|| std::env::var(NODE).ok());
+        Ok(Place::new(&file, node.as_deref())?)
+    }
+}

@@ -1,0 +1,135 @@
+//! `anabranch forward`, `rendezvous`, `topology`: the members of a publish/subscribe network that serve the
+//! others. The work is done by [`anabranch::network`].
+
+pub mod args;
+
+use std::net::SocketAddr;
+
+use anabranch::network::{
+    ForwardStats, Place, RendezvousStats, ServiceEvent, TopologyStats, forward as run_forwarder,
+    manage_topology, rendezvous as run_rendezvous,
+};
+use anabranch::{Control, Result, Stop, format};
+use serde::Serialize;
+
+use crate::exit::Outcome;
+use crate::json::{self, End};
+use crate::signals::stop_on_signals;
+use crate::view::{can_redraw, say};
+use args::{Forward, Member, Rendezvous, Topology};
+
+/// Forwards at a node.
+///
+/// # Errors
+/// 2 if this machine is no forwarder of the network, 1 if it cannot listen.
+pub fn forward(args: &Forward) -> Outcome {
+    run(&args.member, run_forwarder, |stats: &ForwardStats| {
+        let down: Vec<&str> =
+            stats.lines.iter().filter(|line| line.up == Some(false)).map(|line| &*line.to).collect();
+        let down = if down.is_empty() { "none".into() } else { down.join(", ") };
+        let dropped: u64 = stats.dropped.values().sum();
+        format!(
+            "forwarded {} packets, {}; dropped {dropped}; neighbours that do not answer: {down}",
+            stats.forwarded,
+            format::bytes(stats.forwarded_bytes)
+        )
+    })
+}
+
+/// Keeps publications.
+///
+/// # Errors
+/// 2 if this machine is not the network's rendezvous, 1 if it cannot listen.
+pub fn rendezvous(args: &Rendezvous) -> Outcome {
+    run(&args.member, run_rendezvous, |stats: &RendezvousStats| {
+        let refused: u64 = stats.refused.values().sum();
+        let RendezvousStats { kept, published, lookups, unknown, .. } = stats;
+        format!(
+            "{kept} publications; {published} taken, {refused} refused; {lookups} lookups, {unknown} in vain"
+        )
+    })
+}
+
+/// Hands out paths.
+///
+/// # Errors
+/// 2 if this machine is not the network's topology manager, 1 if it cannot listen.
+pub fn topology(args: &Topology) -> Outcome {
+    run(&args.member, manage_topology, |stats: &TopologyStats| {
+        let down: Vec<String> = stats.down.iter().map(|[a, b]| format!("{a} – {b}")).collect();
+        let down = if down.is_empty() { "none".into() } else { down.join(", ") };
+        let TopologyStats { forwarders, watchers, requests, pushes, .. } = stats;
+        format!(
+            "{forwarders} forwarders report; {requests} requests, {watchers} receivers are told of changes, \
+             {pushes} were sent; lines that are down: {down}"
+        )
+    })
+}
+
+type Listener<'a, S> = &'a mut dyn FnMut(ServiceEvent<S>) -> Control;
+
+/// Where a member listens, as JSON.
+#[derive(Serialize)]
+struct ListeningLine<'a> {
+    node: &'a str,
+    addresses: Vec<SocketAddr>,
+}
+
+#[derive(Serialize)]
+struct NoticeLine {
+    text: String,
+}
+
+/// What it did in all, as JSON.
+#[derive(Serialize)]
+struct Summary<S> {
+    #[serde(flatten)]
+    stats: Option<S>,
+    #[serde(flatten)]
+    end: End,
+}
+
+fn run<S: Serialize>(
+    args: &Member,
+    member: impl FnOnce(&Place, &Stop, Listener<'_, S>) -> Result<S>,
+    line: impl Fn(&S) -> String,
+) -> Outcome {
+    let done = args.network.place().and_then(|place| {
+        let stop = stop_on_signals()?;
+        let mut last = String::new();
+        let mut listener = |event| {
+            match event {
+                ServiceEvent::Listening(addresses) if args.json => {
+                    json::put("listening", &ListeningLine { node: place.node_name(), addresses });
+                }
+                ServiceEvent::Listening(addresses) => {
+                    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                    let (node, domain) = (place.node_name(), &place.domain().name);
+                    say(&format!("{node} of {domain} listens on {}", addresses.join(", ")));
+                }
+                ServiceEvent::Notice(text) if args.json => json::put("notice", &NoticeLine { text }),
+                ServiceEvent::Notice(text) => say(&text),
+                ServiceEvent::Stats(stats) if args.json => json::put("stats", &*stats),
+                // Where there is a terminal, and something has changed.
+                ServiceEvent::Stats(stats) => {
+                    let now = line(&stats);
+                    if !args.quiet && can_redraw() && now != last {
+                        say(&now);
+                        last = now;
+                    }
+                }
+            }
+            Control::Continue
+        };
+        Ok(member(&place, &stop, &mut listener)?)
+    });
+    let failure = done.as_ref().err();
+    if args.json {
+        json::put("summary", &Summary { stats: done.as_ref().ok(), end: End::new(failure) });
+    } else if let Ok(stats) = &done
+        && !args.quiet
+    {
+        say(&line(stats));
+    }
+    done.map(drop)
+}

@@ -1,0 +1,68 @@
+//! The options of `anabranch forward`, `rendezvous` and `topology`.
+
+use clap::Args;
+
+use crate::args::Network;
+
+/// Forward packets between the lines of a node of a publish/subscribe network
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Forward packets between the lines of a node of a publish/subscribe network.\n\n\
+        Packets say by which links they go, so a forwarder keeps nothing of any transfer. It drops what does \
+        not come from a neighbour, what no topology manager can have made, and requests whose answers would \
+        go to somebody else. It tells the topology manager which neighbours answer. Runs until Ctrl-C.",
+    after_help = "Examples:\n  \
+        anabranch forward --domain net.toml\n  \
+        anabranch forward --domain net.toml --node r1 --json"
+)]
+pub struct Forward {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub member: Member,
+}
+
+/// Keep who publishes what in a publish/subscribe network, and tell those who ask
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Keep who publishes what in a publish/subscribe network, and tell those who ask.\n\n\
+        A publication counts if the owner of its scope has signed it, and until its lease ends: publishers \
+        renew it every 20 seconds. Nothing is kept on disk: after a new start all is known again when they \
+        have. Runs until Ctrl-C.",
+    after_help = "Example:\n  anabranch rendezvous --domain net.toml"
+)]
+pub struct Rendezvous {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub member: Member,
+}
+
+/// Keep how the lines of a publish/subscribe network do, and hand out paths
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Keep how the lines of a publish/subscribe network do, and hand out paths.\n\n\
+        Forwarders report which neighbours answer, and how long that takes. Receivers ask for paths to the \
+        hosts that have a content, are told which of them share a link, and are told again when a line that \
+        matters goes down or comes up. Runs until Ctrl-C.",
+    after_help = "Example:\n  anabranch topology --domain net.toml"
+)]
+pub struct Topology {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub member: Member,
+}
+
+/// What all of them have.
+#[derive(Args, Clone, Debug)]
+pub struct Member {
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub network: Network,
+
+    /// Report on standard output as JSON, one object a line: counters every second
+    #[arg(long)]
+    pub json: bool,
+
+    /// No counters; only errors and what a person should know
+    #[arg(short, long)]
+    pub quiet: bool,
+}
