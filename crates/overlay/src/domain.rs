@@ -211,18 +211,26 @@ impl Domain {
     /// forwarder lets a request pass only if its way back leads over the line by which it came; so this is who
     /// sent a request whose way back is `header`.
     #[must_use]
-    pub fn origin(&self, mut at: NodeId, header: &Header) -> Option<NodeId> {
+    pub fn origin(&self, at: NodeId, header: &Header) -> Option<NodeId> {
+        self.trace(at, header)?.pop()
+    }
+
+    /// The nodes that a packet with this header visits from a node on, without that one; `None` if it visits
+    /// none, is sent to several at once, or comes to its hop limit.
+    #[must_use]
+    pub fn trace(&self, mut at: NodeId, header: &Header) -> Option<Vec<NodeId>> {
         let (mut ingress, mut header, mut out) = (None, *header, Vec::new());
-        let start = at;
+        let mut visited = Vec::new();
         // The hop limit ends it.
         while let Ok(next) = self.forwarder(at).forward(&header, ingress, &mut out) {
             match out[..] {
-                [] => return (at != start).then_some(at),
+                [] => return (!visited.is_empty()).then_some(visited),
                 [link] => (at, ingress, header) = (self.graph.link(link).to, Some(link), next),
                 _ => return None,
             }
+            visited.push(at);
             if !self.is_forwarder(at) {
-                return Some(at);
+                return Some(visited);
             }
         }
         None

@@ -51,6 +51,7 @@ impl Network {
                 from: path.from,
                 forwarder: path.forwarder,
                 group: route.group,
+                forwarders: self.place.forwarders_on(route),
                 there: frame::header(&route.there, *port),
                 back: route.back,
             })

@@ -14,6 +14,7 @@ use crate::{Error, Result};
 
 use super::groups::GroupPolicy;
 use super::request::Request;
+use super::routes::label;
 use super::world::{SocketId, World};
 
 /// One subflow: a source's address, seen from one local address.
@@ -39,6 +40,8 @@ pub(super) struct Way {
     pub(super) from: IpAddr,
     /// The forwarder there.
     pub(super) forwarder: SocketAddr,
+    /// The names of the forwarders on it.
+    pub(super) forwarders: String,
     /// Ways of one number share a link.
     pub(super) group: u32,
     /// What leads there.
@@ -60,6 +63,18 @@ impl Way {
 }
 
 impl UdpPath {
+    /// The way that it takes from here, as it is shown: an interface or address, or the forwarders of a
+    /// network.
+    pub(super) fn via(&self) -> String {
+        self.way.as_ref().map_or_else(|| self.via.to_string(), |way| way.forwarders.clone())
+    }
+
+    /// Its source, called `name`, as it is shown.
+    pub(super) fn source_label(&self, name: &str) -> String {
+        // The address is that of the forwarder.
+        if self.way.is_some() { name.to_owned() } else { label(name, self.peer.ip()) }
+    }
+
     /// A packet as it is sent.
     pub(super) fn framed<'a>(&self, packet: &'a [u8]) -> Cow<'a, [u8]> {
         if self.header.is_empty() { packet.into() } else { [&self.header[..], packet].concat().into() }

@@ -99,6 +99,13 @@ impl Place {
         links.filter_map(|link| self.hop(*link)).any(|(_, forwarder)| forwarder == address)
     }
 
+    /// The forwarders on a route, as they are shown: `r1 r2 r5`.
+    pub(crate) fn forwarders_on(&self, route: &Route) -> String {
+        let visited = self.domain.trace(self.node, &route.there).unwrap_or_default();
+        let forwarders = visited.iter().filter(|node| self.domain.is_forwarder(**node));
+        forwarders.map(|node| self.name_of(*node)).collect::<Vec<_>>().join(" ")
+    }
+
     /// The path of a route that the topology manager has sent; `None` if it does not begin here.
     pub(crate) fn path(&self, route: Route) -> Option<NodePath> {
         let links = self.domain.graph.outgoing(self.node);

@@ -6,7 +6,6 @@ use mmtp::subscriber::{PathReport, PathState};
 
 use super::ContentFetch;
 use crate::get::mirror_driver::MirrorDriver;
-use crate::get::routes::label;
 use crate::get::sink::Sink;
 use crate::get::source_status::state;
 use crate::report::one_a_path;
@@ -25,8 +24,8 @@ impl ContentFetch {
             let asked = (counters.packets + counters.lost).max(1);
             let source = &self.sources[link.source];
             Some(PathProgress {
-                source: label(&source.name, link.peer.ip()),
-                via: link.via.to_string(),
+                source: link.source_label(&source.name),
+                via: link.via(),
                 state: state(report, source),
                 rate_bytes: *rate,
                 srtt_us: report.srtt.as_micros(),
@@ -63,8 +62,8 @@ impl ContentFetch {
         let mut groups = vec![Vec::new(); of.iter().max().map_or(0, |most| *most as usize + 1)];
         for link in &self.paths.links {
             let Some(group) = of.get(link.path) else { continue };
-            let source = label(&self.sources[link.source].name, link.peer.ip());
-            groups[*group as usize].push(GroupedPath { source, via: link.via.to_string() });
+            let source = link.source_label(&self.sources[link.source].name);
+            groups[*group as usize].push(GroupedPath { source, via: link.via() });
         }
         PathGroups { elapsed_s: self.elapsed_s(now), groups }
     }
