@@ -10,7 +10,7 @@ use net::{Egress, Limits};
 use overlay::frame::{self, HEADER_BYTES};
 use topology::fid::Header;
 
-use crate::{Error, Result};
+use crate::{Error, PathState, Result};
 
 use super::groups::GroupPolicy;
 use super::request::Request;
@@ -67,6 +67,12 @@ impl UdpPath {
     /// network.
     pub(super) fn via(&self) -> String {
         self.way.as_ref().map_or_else(|| self.via.to_string(), |way| way.forwarders.clone())
+    }
+
+    /// What is to be said of it besides what it does: the network leads elsewhere now.
+    pub(super) fn state(&self) -> Option<PathState> {
+        let is_gone = self.way.is_some() && self.socket.is_none();
+        is_gone.then(|| PathState::GivenUp("the network does not lead there now".into()))
     }
 
     /// Its source, called `name`, as it is shown.

@@ -26,7 +26,7 @@ impl ContentFetch {
             Some(PathProgress {
                 source: link.source_label(&source.name),
                 via: link.via(),
-                state: state(report, source),
+                state: link.state().unwrap_or_else(|| state(report, source)),
                 rate_bytes: *rate,
                 srtt_us: report.srtt.as_micros(),
                 cwnd: report.cwnd,

@@ -1,0 +1,347 @@
+//! A publish/subscribe network inside one program, over loopback: forwarders, services, publishers, a
+//! receiver; and what happens when some of them end.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anabranch::network::{self, Place, ScopeKey, ServiceEvent};
+use anabranch::{Control, Error, Event, Get, Rate, Report, Serve, Source, Stop};
+
+const LINES: &[(&str, &str)] = &[
+    ("a", "r1"),
+    ("r1", "r2"),
+    ("r1", "r3"),
+    ("r1", "r4"),
+    ("r2", "r5"),
+    ("r3", "r5"),
+    ("r4", "r5"),
+    ("r5", "p1"),
+    ("r5", "p2"),
+    ("r5", "rv"),
+    ("r4", "tm"),
+    ("r3", "tm"),
+];
+const FORWARDERS: &[&str] = &["r1", "r2", "r3", "r4", "r5"];
+
+/// A member that runs on a thread of its own.
+struct Running {
+    stop: Stop,
+    thread: JoinHandle<anabranch::Result<()>>,
+}
+
+impl Running {
+    fn end(self) {
+        self.stop.stop();
+        self.thread.join().expect("no panic").expect("no error");
+    }
+}
+
+/// A domain whose addresses are 127.91.`number`.*, and all of it that runs.
+struct Bed {
+    dir: tempfile::TempDir,
+    key: Arc<ScopeKey>,
+    running: BTreeMap<&'static str, Running>,
+    notices: (Sender<String>, Receiver<String>),
+}
+
+impl Bed {
+    fn new(number: u8) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let key = Arc::new(ScopeKey::new([number; 32]).expect("a key"));
+        let names: Vec<String> = FORWARDERS.iter().map(|name| format!("{name:?}")).collect();
+        let mut text = format!(
+            "name = \"test\"\nforwarders = [{}]\n[rendezvous]\nnode = \"rv\"\n[topology]\nnode = \"tm\"\n\
+             [scopes]\nfilms = \"{}\"\n",
+            names.join(", "),
+            key.public()
+        );
+        for (line, (a, b)) in LINES.iter().enumerate() {
+            let [one, other] = [2 * line + 1, 2 * line + 2].map(|host| format!("127.91.{number}.{host}"));
+            text += &format!("[[line]]\nbetween = [{a:?}, {b:?}]\naddresses = [{one:?}, {other:?}]\n");
+        }
+        fs::write(dir.path().join("net.toml"), text).expect("a file");
+        let mut new = Self { dir, key, running: BTreeMap::new(), notices: channel() };
+        FORWARDERS.iter().for_each(|name| new.forward(name));
+        new.start("rv", |place, stop, listener| {
+            network::rendezvous(place, stop, &mut |event| listener(notice(event))).map(drop)
+        });
+        new.start("tm", |place, stop, listener| {
+            network::manage_topology(place, stop, &mut |event| listener(notice(event))).map(drop)
+        });
+        new
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn place(&self, node: &str) -> Place {
+        Place::new(&self.path("net.toml"), Some(node)).expect("a node")
+    }
+
+    fn forward(&mut self, name: &'static str) {
+        self.start(name, |place, stop, listener| {
+            network::forward(place, stop, &mut |event| listener(notice(event))).map(drop)
+        });
+    }
+
+    fn start(
+        &mut self,
+        node: &'static str,
+        run: fn(&Place, &Stop, &mut dyn FnMut(Option<String>) -> Control) -> anabranch::Result<()>,
+    ) {
+        let (place, stop) = (self.place(node), Stop::new().expect("a stop"));
+        let (its, notices) = (stop.clone(), self.notices.0.clone());
+        let (told, listens) = channel();
+        let thread = std::thread::spawn(move || {
+            run(&place, &its, &mut |notice| {
+                // It listens before it says anything else.
+                let _ = told.send(());
+                notice.into_iter().for_each(|text| drop(notices.send(text)));
+                Control::Continue
+            })
+        });
+        listens.recv_timeout(Duration::from_secs(10)).expect("it listens");
+        self.running.insert(node, Running { stop, thread });
+    }
+
+    fn end(&mut self, node: &str) {
+        self.running.remove(node).expect("it runs").end();
+    }
+
+    /// Publishes a file from a host, and waits until it is published.
+    fn publish(&self, node: &str, file: &str, content: &[u8]) -> Source {
+        let path = self.path(&format!("{node}-{file}"));
+        fs::write(&path, content).expect("a file");
+        let place = self.place(node);
+        let line = LINES.iter().position(|(_, b)| *b == node).expect("a line");
+        let toml = fs::read_to_string(self.path("net.toml")).expect("a file");
+        let address = toml.lines().filter(|line| line.starts_with("addresses")).nth(line).expect("a line");
+        let address = address.split('"').nth(3).expect("two addresses");
+        let name = format!("films/{file}").parse().expect("a name");
+        let serve = Serve::new().path(path).expect("it is there").cache(None);
+        let serve = serve.listen(format!("{address}:0").parse().expect("an address"));
+        serve.publish(&place, name, Arc::clone(&self.key)).start().expect("a source")
+    }
+
+    fn get(&self, name: &str) -> Get {
+        Get::name(&self.place("a"), name).expect("a name").timeout(Duration::from_secs(20))
+    }
+
+    /// Fetches by name until somebody publishes it: publications take a moment.
+    fn fetch(&self, name: &str, hosts: usize, mut listener: impl FnMut(&Event)) -> Report {
+        let target = self.path("got");
+        // What is there would be taken as it is.
+        let _ = fs::remove_file(&target);
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let download = self.get(name).limit(Rate::from_bytes(20_000_000)).to_file(&target);
+            let result = download.overwrite(true).run(|event| {
+                listener(&event);
+                Control::Continue
+            });
+            match result {
+                Err(Error::NotFound(_)) if Instant::now() < end => {}
+                Ok(report) if sources(&report) < hosts && Instant::now() < end => {}
+                result => return result.expect("it is fetched"),
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        for (_, running) in std::mem::take(&mut self.running) {
+            running.stop.stop();
+        }
+    }
+}
+
+fn notice<S>(event: ServiceEvent<S>) -> Option<String> {
+    match event {
+        ServiceEvent::Notice(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// How many sources have sent something.
+fn sources(report: &Report) -> usize {
+    let mut names: Vec<&str> =
+        report.last.paths.iter().filter(|path| path.bytes > 0).map(|path| &*path.source).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.len()
+}
+
+fn content(bytes: usize) -> Vec<u8> {
+    (0..bytes as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+#[test]
+fn a_name_is_fetched_from_two_publishers_over_six_paths() {
+    let bed = Bed::new(1);
+    let bytes = content(8_000_000);
+    let _sources = [bed.publish("p1", "f", &bytes), bed.publish("p2", "f", &bytes)];
+    let report = bed.fetch("films/f", 2, |_| {});
+    assert!(fs::read(bed.path("got")).expect("a file") == bytes);
+    let used = report.last.paths.iter().filter(|path| path.bytes > 0);
+    let mut vias: Vec<(&str, &str)> = used.map(|path| (&*path.source, &*path.via)).collect();
+    vias.sort_unstable();
+    let all = ["r1 r2 r5", "r1 r3 r5", "r1 r4 r5"];
+    assert_eq!(vias, [all.map(|via| ("p1", via)), all.map(|via| ("p2", via))].concat());
+    assert!(report.complete && report.banned.is_empty());
+}
+
+#[test]
+fn a_forwarder_ends_and_the_transfer_does_not() {
+    let mut bed = Bed::new(2);
+    let bytes = content(60_000_000);
+    let _sources = [bed.publish("p1", "f", &bytes), bed.publish("p2", "f", &bytes)];
+    bed.fetch("films/f", 2, |_| {});
+    let mut victim = bed.running.remove("r2");
+    let mut ended: Option<Instant> = None;
+    let mut changed = None;
+    let report = bed.fetch("films/f", 2, |event| match event {
+        Event::Progress(progress) if progress.done_bytes > 10_000_000 => {
+            if let Some(victim) = victim.take() {
+                victim.end();
+                ended = Some(Instant::now());
+            }
+        }
+        Event::Notice(text) if text.contains("the network has changed: 4 paths, 6 before") => {
+            changed = ended.map(|ended| ended.elapsed());
+        }
+        _ => {}
+    });
+    assert!(fs::read(bed.path("got")).expect("a file") == bytes, "whole and right");
+    let changed = changed.expect("it was told of the change while it went on");
+    assert!(changed < Duration::from_secs(2), "new paths after {changed:?}");
+    let lost = report.last.paths.iter().filter(|path| path.via.contains("r2"));
+    assert_eq!(lost.filter(|path| path.bytes > 0).count(), 2, "they were used before");
+    let told: Vec<String> = bed.notices.1.try_iter().collect();
+    assert!(told.iter().any(|text| text == "the line r1 – r2 is down"), "{told:?}");
+    // It comes back.
+    bed.forward("r2");
+    std::thread::sleep(Duration::from_secs(1));
+    let report = bed.fetch("films/f", 2, |_| {});
+    let back = report.last.paths.iter().filter(|path| path.via.contains("r2") && path.bytes > 0);
+    assert_eq!(back.count(), 2);
+}
+
+#[test]
+fn without_its_services_a_transfer_goes_on_and_a_new_one_says_who_is_missing() {
+    let mut bed = Bed::new(3);
+    let bytes = content(40_000_000);
+    let _source = bed.publish("p1", "f", &bytes);
+    bed.fetch("films/f", 1, |_| {});
+    let mut services = [bed.running.remove("rv"), bed.running.remove("tm")];
+    bed.fetch("films/f", 1, |event| {
+        if matches!(event, Event::Progress(progress) if progress.done_bytes > 5_000_000) {
+            services.iter_mut().filter_map(Option::take).for_each(Running::end);
+        }
+    });
+    assert!(services.iter().all(Option::is_none), "they ended while it ran");
+    assert!(fs::read(bed.path("got")).expect("a file") == bytes);
+    let mut told = Vec::new();
+    let get = bed.get("films/f").timeout(Duration::from_secs(4));
+    let error = get.to_file(bed.path("new")).run(|event| {
+        if let Event::Notice(text) = event {
+            told.push(text);
+        }
+        Control::Continue
+    });
+    let Err(Error::Unreachable(why)) = error else { panic!("{error:?}") };
+    assert!(why.contains("the rendezvous of the domain test does not answer"), "{why}");
+    assert!(told.iter().any(|text| text.contains("the rendezvous does not answer; it is asked on")));
+    assert!(!bed.path("new").exists() && !bed.path("new.part").exists());
+}
+
+#[test]
+fn what_nobody_publishes_is_not_found() {
+    let bed = Bed::new(4);
+    let error = bed.get("films/nothing").to_file(bed.path("x")).run(|_| Control::Continue);
+    let Err(Error::NotFound(why)) = error else { panic!("{error:?}") };
+    assert_eq!(why, "nobody in the domain test publishes films/nothing");
+    let source = bed.publish("p1", "f", b"short");
+    bed.fetch("films/f", 1, |_| {});
+    // A source that ends withdraws what it published.
+    source.stop();
+    source.wait().expect("it ends");
+    let error = bed.get("films/f").to_file(bed.path("y")).run(|_| Control::Continue);
+    assert!(matches!(error, Err(Error::NotFound(_))), "{error:?}");
+}
+
+#[test]
+fn a_content_is_found_by_its_uri_too() {
+    let bed = Bed::new(5);
+    let bytes = content(100_000);
+    let source = bed.publish("p1", "f", &bytes);
+    bed.fetch("films/f", 1, |_| {});
+    let uri = source.uris().next().expect("a URI");
+    let uri = uri.split("&from").next().expect("a URI");
+    bed.get(uri).to_file(bed.path("x")).run(|_| Control::Continue).expect("it is fetched");
+    assert!(fs::read(bed.path("x")).expect("a file") == bytes);
+}
+
+#[test]
+fn the_newest_file_of_a_name_is_fetched() {
+    let bed = Bed::new(6);
+    let _old = bed.publish("p1", "f", b"the old film");
+    bed.fetch("films/f", 1, |_| {});
+    std::thread::sleep(Duration::from_millis(50));
+    let _new = bed.publish("p2", "f", b"the new film");
+    let end = Instant::now() + Duration::from_secs(10);
+    let mut told = Vec::new();
+    loop {
+        bed.fetch("films/f", 1, |event| {
+            if let Event::Notice(text) = event {
+                told.push(text.clone());
+            }
+        });
+        if fs::read(bed.path("got")).expect("a file") == b"the new film" {
+            break;
+        }
+        assert!(Instant::now() < end, "the new one is not fetched: {told:?}");
+    }
+    assert!(told.iter().any(|text| text.contains("one host publishes an older content")), "{told:?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_at_once() {
+    let bed = Bed::new(7);
+    let place = |node| Place::new(&bed.path("net.toml"), node);
+    let usage = |error: Result<(), Error>, why: &str| {
+        let Err(Error::Usage(text)) = error else { panic!("{error:?}") };
+        assert!(text.contains(why), "{text}");
+    };
+    usage(place(Some("nowhere")).map(drop), "there is no node \"nowhere\"; there are a, r1");
+    // Addresses of loopback are not listed, so none is found.
+    usage(place(None).map(drop), "Or say which node with `node`");
+    usage(Place::new(&bed.path("none.toml"), None).map(drop), "No such file");
+    let r1 = bed.place("r1");
+    usage(Get::name(&r1, "films/f").map(drop), "r1 forwards");
+    usage(Get::name(&bed.place("a"), "films").map(drop), "expected SCOPE/LABEL");
+    let via = bed.get("films/f").via("lo").to_file(bed.path("x")).run(|_| Control::Continue);
+    usage(via.map(drop), "do not go with a name in a network");
+    fs::write(bed.path("f"), b"x").expect("a file");
+    let publish = |node: &str, name: &str, key: Arc<ScopeKey>| {
+        let serve = Serve::new().path(bed.path("f")).expect("it is there");
+        let serve = serve.listen(([127, 0, 0, 1], 0).into()).cache(None);
+        serve.publish(&bed.place(node), name.parse().expect("a name"), key).start().map(drop)
+    };
+    let other = Arc::new(ScopeKey::new([99; 32]).expect("a key"));
+    usage(publish("p1", "films/f", other), "the key is not that of the scope films");
+    usage(publish("p1", "songs/f", Arc::clone(&bed.key)), "has no scope songs; it has: films");
+    usage(publish("r1", "films/f", Arc::clone(&bed.key)), "hosts publish");
+    let stop = Stop::new().expect("a stop");
+    let forward = network::forward(&bed.place("p1"), &stop, &mut |_| Control::Stop);
+    usage(forward.map(drop), "p1 is a host");
+    let rendezvous = network::rendezvous(&bed.place("tm"), &stop, &mut |_| Control::Stop);
+    usage(rendezvous.map(drop), "that is rv");
+}
