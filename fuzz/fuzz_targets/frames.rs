@@ -1,0 +1,78 @@
+//! Any frames at a forwarder, from neighbours, hosts and strangers: none goes back to where it came from, or
+//! on without a hop less; a request goes on only if its answer comes back the same way.
+#![no_main]
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use algo::{Span, Time};
+use libfuzzer_sys::fuzz_target;
+use overlay::domain::Domain;
+use overlay::forwarder::{Forwarder, Step, write_hop_limit};
+use overlay::frame::{self, Frame};
+
+const DOMAIN: &str = r#"
+name = "fuzz"
+forwarders = ["r1", "r2", "r3"]
+[rendezvous]
+node = "rv"
+[topology]
+node = "tm"
+[[line]]
+between = ["a", "r1"]
+[[line]]
+between = ["r1", "r2"]
+[[line]]
+between = ["r1", "r3"]
+[[line]]
+between = ["r2", "r3"]
+[[line]]
+between = ["r2", "rv"]
+[[line]]
+between = ["r3", "tm"]
+"#;
+
+fn domain() -> &'static Arc<Domain> {
+    static READ: OnceLock<Arc<Domain>> = OnceLock::new();
+    READ.get_or_init(|| Arc::new(Domain::read(DOMAIN).expect("a domain")))
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let domain = domain();
+    let r1 = domain.graph.by_name("r1").expect("a node");
+    let mut forwarder = Forwarder::new(domain, r1, 1, [7; 32], Time::ZERO);
+    let mut now = Time::ZERO;
+    // Of each frame: who sends it, then its length, then itself.
+    let mut rest = bytes;
+    while let [who, len, tail @ ..] = rest {
+        let (frame, tail) = tail.split_at(usize::from(*len).min(tail.len()));
+        rest = tail;
+        let links = domain.graph.outgoing(r1);
+        let from = match links.get(usize::from(who % 4)) {
+            Some(link) => {
+                let (ip, port) = domain.address_there(*link);
+                SocketAddr::new(ip, port.unwrap_or(40_000))
+            }
+            None => ([192, 0, 2, 1], 1).into(),
+        };
+        now = now + Span::from_millis(u64::from(who / 4));
+        let before: u64 = forwarder.counters().dropped.values().sum();
+        let mut steps = Vec::new();
+        forwarder.handle(now, from, frame, |step| steps.push(step));
+        for step in &steps {
+            match step {
+                Step::Forward(hop, hop_limit) => {
+                    assert_ne!(hop.to.ip(), from.ip(), "not back");
+                    let Ok(Frame::Routed(routed)) = frame::parse(frame) else { panic!("no frame goes on") };
+                    assert_eq!(hop_limit + 1, routed.header.hop_limit);
+                    let mut next = frame.to_vec();
+                    write_hop_limit(&mut next, *hop_limit);
+                    assert!(matches!(frame::parse(&next), Ok(Frame::Routed(_))));
+                }
+                Step::Reply(hop, _) => assert_eq!(hop.to, from),
+            }
+        }
+        assert!(steps.is_empty() || forwarder.counters().dropped.values().sum::<u64>() == before);
+        forwarder.poll(now, |_, sent| assert!(frame::parse(sent).is_ok()));
+    }
+});
