@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 
 use libfuzzer_sys::fuzz_target;
-use overlay::domain::Domain;
+use overlay::domain_file;
 use topology::plan::Policy;
 
 fuzz_target!(|text: &str| {
-    let Ok(domain) = Domain::read(text) else { return };
+    let Ok(domain) = domain_file::read(text) else { return };
     let links: Vec<_> = domain.graph.link_ids().collect();
     let ends: BTreeSet<_> = links.iter().map(|link| domain.address_here(*link)).collect();
     assert_eq!(ends.len(), links.len());

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use algo::{Span, Time};
 use libfuzzer_sys::fuzz_target;
 use overlay::domain::Domain;
+use overlay::domain_file;
 use overlay::forwarder::{Forwarder, Step, write_hop_limit};
 use overlay::frame::{self, Frame};
 
@@ -34,7 +35,7 @@ between = ["r3", "tm"]
 
 fn domain() -> &'static Arc<Domain> {
     static READ: OnceLock<Arc<Domain>> = OnceLock::new();
-    READ.get_or_init(|| Arc::new(Domain::read(DOMAIN).expect("a domain")))
+    READ.get_or_init(|| Arc::new(domain_file::read(DOMAIN).expect("a domain")))
 }
 
 fuzz_target!(|bytes: &[u8]| {

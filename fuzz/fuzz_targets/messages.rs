@@ -10,6 +10,7 @@ use mmtp::peer::Peer;
 use overlay::call::{Call, Reach};
 use overlay::client::{Member, Registration, Subscription};
 use overlay::domain::{Domain, Service};
+use overlay::domain_file;
 use overlay::frame::{self, Frame};
 use overlay::message::{Body, MESSAGE_MAX, Message, Wanted};
 use overlay::publication::ScopeKey;
@@ -38,7 +39,7 @@ between = ["r2", "tm"]
 
 fn domain() -> &'static Arc<Domain> {
     static READ: OnceLock<Arc<Domain>> = OnceLock::new();
-    READ.get_or_init(|| Arc::new(Domain::read(DOMAIN).expect("a domain")))
+    READ.get_or_init(|| Arc::new(domain_file::read(DOMAIN).expect("a domain")))
 }
 
 /// Host `a`, as a service sees it.

@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 
 use algo::{Machine as _, Output, Span, Time};
 use libfuzzer_sys::fuzz_target;
-use mmtp::cookie::{AMPLIFICATION, EPOCH, EPOCHS_VALID, header_bytes};
+use mmtp::cookie::{AMPLIFICATION, EPOCH, EPOCHS_VALID};
+use mmtp::peer::header_bytes;
 use mmtp::id::BLOCK_BYTES;
 use mmtp::publisher::{
     ContentInfo, ContentStore, Publisher, REPLY_BYTES_MAX, REPLY_PACKETS_MAX, Reply, ReplyBody,

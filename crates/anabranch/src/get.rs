@@ -59,9 +59,7 @@ use std::time::Duration;
 use algo::control::{ALGORITHMS, Algorithm};
 use algo::{Rate, Span};
 use anabranch_http::client::Options;
-use mmtp::uri::Uri;
-use net::{Egress, Limits, Resolver};
-use overlay::message::Wanted;
+use net::Resolver;
 
 use crate::checksum::KnownHash;
 use crate::event::Observer;
@@ -82,9 +80,6 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The controller of a transfer in the background.
 const BACKGROUND: &str = "ledbat-pp";
-
-/// No limit, but a mistake.
-const NO_RATE: Rate = Rate::from_bytes(0);
 
 /// Between two reports of progress, unless it is told otherwise.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -141,21 +136,7 @@ impl Get {
     /// # Errors
     /// [`Error::Usage`] if it is no such name, or this node forwards.
     pub fn name(place: &Place, name: &str) -> Result<Self> {
-        let domain = place.domain();
-        if domain.is_forwarder(place.node()) {
-            return Err(Error::usage(format!(
-                "{} forwards in the domain {}: names are fetched by hosts",
-                place.node_name(),
-                domain.name
-            )));
-        }
-        let wanted = if name.to_ascii_lowercase().starts_with("anabranch:") {
-            let uri: Uri = name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")))?;
-            Wanted::Content(uri.id)
-        } else {
-            Wanted::Name(name.parse().map_err(|e| Error::usage(format!("{e}")))?)
-        };
-        let network = Some(NetworkName { place: place.clone(), wanted });
+        let network = Some(NetworkName::read(place, name)?);
         Ok(Self::of(Locators { network, ..Locators::default() }))
     }
 
@@ -481,25 +462,12 @@ impl Download {
         let Self { get, output, overwrite, .. } = self;
         let source =
             |text: &String| text.parse::<HostPort>().map_err(|e| Error::usage(format!("source {text}: {e}")));
-        let via = |(text, limit): &(String, Option<Rate>)| match Egress::parse(text) {
-            Ok(via) => Ok((via, *limit)),
-            Err(e) => Err(Error::usage(format!("interface or address {text}: {e}"))),
-        };
-        let via: Vec<(Egress, Option<Rate>)> = get.via.iter().map(via).collect::<Result<_>>()?;
-        if [get.limit]
-            .into_iter()
-            .chain(via.iter().map(|(_, limit)| *limit))
-            .any(|rate| rate == Some(NO_RATE))
-        {
-            return Err(Error::usage("`limit`: nothing would come at a rate of zero"));
-        }
-        let limited = via.iter().filter_map(|(via, limit)| Some((via.clone(), (*limit)?)));
-        let limits = Limits::new(get.limit, limited);
+        let (via, limits) = request::local_ends(&get.via, get.limit)?;
         let algorithm =
             Algorithm::by_name(&get.controller).ok_or_else(|| unknown_controller(&get.controller))?;
         let request = Request {
             from: get.from.iter().map(source).collect::<Result<_>>()?,
-            via: via.into_iter().map(|(via, _)| via).collect(),
+            via,
             output,
             reader: None,
             algorithm,

@@ -7,28 +7,17 @@
 //! [`Get::name`](crate::Get::name).
 
 mod agent;
+mod event;
 mod forward;
 mod frame_batch;
 mod line_sockets;
 mod place;
 mod services;
 
+pub use event::ServiceEvent;
 pub use forward::{ForwardStats, LineStats, forward};
 pub use overlay::publication::{Name, PublicKey, ScopeKey};
 pub use place::Place;
 pub use services::{RendezvousStats, TopologyStats, manage_topology, rendezvous};
 
 pub(crate) use agent::{Publishing, Watch};
-
-use std::net::SocketAddr;
-
-/// What a member that serves others tells.
-#[derive(Clone, Debug)]
-pub enum ServiceEvent<S> {
-    /// It listens at these addresses, and works.
-    Listening(Vec<SocketAddr>),
-    /// Something that a person should know.
-    Notice(String),
-    /// What it has done so far; once a second.
-    Stats(Box<S>),
-}

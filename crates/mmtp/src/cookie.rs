@@ -15,24 +15,12 @@ use crate::peer::Peer;
 use crate::wire::Cookie;
 
 /// An unproven address gets at most this many bytes a byte it sent (as QUIC, RFC 9000 §8.1). Both sides are
-/// counted as the network carries them: each packet with its [headers](header_bytes).
+/// counted as the network carries them: each packet with its [headers](Peer::header_bytes).
 pub const AMPLIFICATION: usize = 3;
-/// The most that [`header_bytes`] returns.
-pub const HEADER_BYTES_MAX: usize = 48;
 /// How long one epoch lasts.
 pub const EPOCH: Span = Span::from_secs(600);
 /// A cookie of this many epochs ago is still good: it lives 60 to 70 minutes.
 pub const EPOCHS_VALID: u32 = 6;
-
-/// Bytes of the headers of a packet to or from this address: UDP's (RFC 768) and IP's without options
-/// (RFC 791, RFC 8200).
-#[must_use]
-pub const fn header_bytes(address: IpAddr) -> usize {
-    match address.to_canonical() {
-        IpAddr::V4(_) => 28,
-        IpAddr::V6(_) => HEADER_BYTES_MAX,
-    }
-}
 
 /// The secret that cookies are made and checked with.
 #[derive(Clone)]

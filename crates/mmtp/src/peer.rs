@@ -1,11 +1,21 @@
 //! Where a request came from, and so where its replies go.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::cookie::header_bytes;
-
+/// The most that [`header_bytes`] returns.
+pub const HEADER_BYTES_MAX: usize = 48;
 /// Bytes of a [`WayBack`].
 pub const WAY_BACK_BYTES: usize = 38;
+
+/// Bytes of the headers of a packet to or from this address: UDP's (RFC 768) and IP's without options
+/// (RFC 791, RFC 8200).
+#[must_use]
+pub const fn header_bytes(address: IpAddr) -> usize {
+    match address.to_canonical() {
+        IpAddr::V4(_) => 28,
+        IpAddr::V6(_) => HEADER_BYTES_MAX,
+    }
+}
 
 /// What an overlay wants in front of every packet of a reply, so that it finds the receiver: a frame's header
 /// as the crate `overlay` makes it. It came with the request: a source knows nothing of the way.

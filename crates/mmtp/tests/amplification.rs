@@ -4,8 +4,9 @@
 use std::net::SocketAddr;
 
 use algo::{Machine as _, Output, Time};
-use mmtp::cookie::{AMPLIFICATION, header_bytes};
+use mmtp::cookie::AMPLIFICATION;
 use mmtp::id::{BLOCK_BYTES, ChunksPerBlock};
+use mmtp::peer::header_bytes;
 use mmtp::publisher::{ContentInfo, ContentStore, Publisher};
 use mmtp::tree::Outboard;
 use mmtp::wire::{self, RANGES_MAX, Range, RangeKind};

@@ -1,7 +1,5 @@
 //! A domain: what every member of a network knows of it, and what follows from that.
 
-mod file;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,8 +13,6 @@ use topology::tags::{EncodeError, Forwarder, Tags};
 
 use crate::publication::{PublicKey, Scope};
 
-pub use file::DomainError;
-
 /// Paths that are chosen among, at most, for one receiver.
 pub const PATHS_MAX: usize = 12;
 
@@ -29,7 +25,7 @@ pub struct Service {
     pub port: u16,
 }
 
-/// A domain; see the [module](self). All members read the same file, so nodes and links have the same numbers
+/// A domain, as [`crate::domain_file::read`] reads it; see the [module](self). All members read the same file, so nodes and links have the same numbers
 /// everywhere.
 #[derive(Clone, Debug)]
 pub struct Domain {
@@ -43,11 +39,11 @@ pub struct Domain {
     pub rendezvous: Service,
     /// Who knows the paths.
     pub topology: Service,
-    scopes: BTreeMap<Scope, PublicKey>,
-    forwarders: BTreeSet<NodeId>,
+    pub(crate) scopes: BTreeMap<Scope, PublicKey>,
+    pub(crate) forwarders: BTreeSet<NodeId>,
     /// Of each link the address of the end where it begins.
-    ends: Vec<IpAddr>,
-    tags: Tags,
+    pub(crate) ends: Vec<IpAddr>,
+    pub(crate) tags: Tags,
 }
 
 /// One way from a node to another, and back over the same lines.
@@ -73,14 +69,6 @@ pub struct PlannedWay {
 }
 
 impl Domain {
-    /// Reads the text of a domain's file.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn read(text: &str) -> Result<Self, DomainError> {
-        file::read(text)
-    }
-
     /// Whether a node forwards. The others are hosts: nothing passes through them.
     #[must_use]
     pub fn is_forwarder(&self, node: NodeId) -> bool {
@@ -280,7 +268,7 @@ pub(crate) mod tests {
     "#;
 
     pub(crate) fn square() -> Domain {
-        Domain::read(SQUARE).expect("a domain")
+        crate::domain_file::read(SQUARE).expect("a domain")
     }
 
     pub(crate) fn node(domain: &Domain, name: &str) -> NodeId {

@@ -8,7 +8,7 @@
 //! by `topology`.
 //!
 //! **Map.**
-//! * [`domain`]: what every member of a network knows of it.
+//! * [`domain`]: what every member of a network knows of it; [`domain_file`]: how that is written.
 //! * [`frame`]: what travels between nodes; [`message`]: what services are told and say.
 //! * [`publication`]: names, keys, and signed statements of who offers what.
 //! * [`forwarder`], [`rendezvous`], [`topology_manager`]: the members that serve the others.
@@ -19,6 +19,7 @@ mod bytes;
 pub mod call;
 pub mod client;
 pub mod domain;
+pub mod domain_file;
 pub mod forwarder;
 pub mod frame;
 pub mod message;

@@ -317,7 +317,7 @@ mod tests {
         fn new() -> Self {
             let text = SQUARE
                 .replace("GEOCV2BQS65VZKVJEN2YJWPJPQJX4SIEBHFOJN4OOWUZQV6NE7WQ", &key().public().to_string());
-            let domain = Arc::new(Domain::read(&text).expect("a domain"));
+            let domain = Arc::new(crate::domain_file::read(&text).expect("a domain"));
             Self { rendezvous: Rendezvous::new(Arc::clone(&domain)), domain, calls: 0 }
         }
 

@@ -1,6 +1,7 @@
 //! A name in a publish/subscribe network: who has it, which ways lead there, and what becomes of them.
 
 use algo::{Span, Time};
+use mmtp::uri::Uri;
 use overlay::client::{Event, Found, ServiceKind};
 use overlay::frame;
 use overlay::message::{Routes, Wanted, refusal};
@@ -19,6 +20,28 @@ pub(super) struct NetworkName {
 }
 
 impl NetworkName {
+    /// A name, or a URI whose content is wanted, as a node of a network sees it.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it is no such name, or the node forwards.
+    pub(super) fn read(place: &Place, name: &str) -> Result<Self> {
+        let domain = place.domain();
+        if domain.is_forwarder(place.node()) {
+            return Err(Error::usage(format!(
+                "{} forwards in the domain {}: names are fetched by hosts",
+                place.node_name(),
+                domain.name
+            )));
+        }
+        let wanted = if name.to_ascii_lowercase().starts_with("anabranch:") {
+            let uri: Uri = name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")))?;
+            Wanted::Content(uri.id)
+        } else {
+            Wanted::Name(name.parse().map_err(|e| Error::usage(format!("{e}")))?)
+        };
+        Ok(Self { place: place.clone(), wanted })
+    }
+
     fn shown(&self) -> String {
         match &self.wanted {
             Wanted::Name(name) => name.to_string(),

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use algo::Span;
 use algo::control::Algorithm;
+use algo::{Rate, Span};
 use anabranch_http::client::Options;
 use mirror::digests::Digests;
-use net::Egress;
+use net::{Egress, Limits};
 
 use super::groups::Groups;
 use super::history::History;
@@ -70,4 +70,29 @@ impl Request {
             None => Ok(()),
         }
     }
+}
+
+/// No limit, but a mistake.
+const NO_RATE: Rate = Rate::from_bytes(0);
+
+/// The local ends that are `named`, each perhaps with what may be taken over it, and all limits.
+///
+/// # Errors
+/// [`Error::Usage`] if one is not there, or nothing would come.
+pub(super) fn local_ends(
+    named: &[(String, Option<Rate>)],
+    limit: Option<Rate>,
+) -> Result<(Vec<Egress>, Limits)> {
+    let via = |(text, limit): &(String, Option<Rate>)| match Egress::parse(text) {
+        Ok(via) => Ok((via, *limit)),
+        Err(e) => Err(Error::usage(format!("interface or address {text}: {e}"))),
+    };
+    let via: Vec<(Egress, Option<Rate>)> = named.iter().map(via).collect::<Result<_>>()?;
+    let mut rates = [limit].into_iter().chain(via.iter().map(|(_, limit)| *limit));
+    if rates.any(|rate| rate == Some(NO_RATE)) {
+        return Err(Error::usage("`limit`: nothing would come at a rate of zero"));
+    }
+    let limited = via.iter().filter_map(|(via, limit)| Some((via.clone(), (*limit)?)));
+    let limits = Limits::new(limit, limited);
+    Ok((via.into_iter().map(|(via, _)| via).collect(), limits))
 }

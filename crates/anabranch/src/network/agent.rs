@@ -80,7 +80,7 @@ impl Watch {
     /// Begins to look for `wanted`; `waker` is used when there is something to take.
     ///
     /// # Errors
-    /// [`Error::System`] if it cannot listen, [`Error::Unreachable`] if the domain has no way to its services.
+    /// [`Error::System`] if it cannot listen, [`Error::Unreachable`] if no line leads to the services.
     pub(crate) fn start(place: &Place, wanted: Wanted, waker: Waker) -> Result<Self> {
         let mut sockets = LineSockets::bind(&place.addresses(), 0)?;
         let member = place.member(sockets.port(), sockets.clock)?;

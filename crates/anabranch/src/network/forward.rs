@@ -6,7 +6,7 @@ use algo::{Span, Time};
 use overlay::forwarder::{Forwarder, Step};
 use serde::Serialize;
 
-use super::ServiceEvent;
+use super::event::ServiceEvent;
 use super::frame_batch::FrameBatches;
 use super::line_sockets::LineSockets;
 use super::place::{Place, since_1970};
@@ -60,7 +60,7 @@ pub fn forward(
     let domain = place.domain();
     if !domain.is_forwarder(place.node()) {
         return Err(Error::usage(format!(
-            "{} is a host of the domain {}: it is not among its `forwarders`",
+            "{} is a host of the domain {}: it is not among its forwarders",
             place.node_name(),
             domain.name
         )));

@@ -9,6 +9,7 @@ use algo::Span;
 use net::Clock;
 use overlay::client::Member;
 use overlay::domain::Domain;
+use overlay::domain_file;
 use overlay::message::Route;
 use topology::graph::{LinkId, NodeId};
 
@@ -42,13 +43,12 @@ impl Place {
     /// whose address is one of this machine's; or the one that is named.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the file cannot be read or makes no sense, no node is here, or several are and none
-    /// is named.
+    /// [`Error::Usage`] if the file cannot be read or makes no sense, or it does not tell which node this is.
     pub fn new(file: &Path, node: Option<&str>) -> Result<Self> {
         let shown = show(file);
         let wrong = |why: String| Error::usage(format!("domain {shown}: {why}"));
         let text = read(file).map_err(|e| wrong(e.to_string()))?;
-        let domain = Domain::read(&text).map_err(|e| wrong(e.to_string()))?;
+        let domain = domain_file::read(&text).map_err(|e| wrong(e.to_string()))?;
         let node = match node {
             Some(name) => domain.graph.by_name(name).ok_or_else(|| {
                 let names: Vec<&str> = domain.graph.nodes().iter().map(|node| &*node.name).take(20).collect();

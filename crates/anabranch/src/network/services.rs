@@ -11,7 +11,7 @@ use overlay::topology_manager::{Change, Outgoing, TopologyManager};
 use serde::Serialize;
 use topology::graph::NodeId;
 
-use super::ServiceEvent;
+use super::event::ServiceEvent;
 use super::forward::STATS_EVERY;
 use super::line_sockets::LineSockets;
 use super::place::{Place, since_1970};
@@ -110,7 +110,7 @@ fn run<M: Served>(
 ) -> Result<M::Stats> {
     if service.node != place.node() {
         return Err(Error::usage(format!(
-            "{} is not the node of `{what}` in the domain {}: that is {}",
+            "in the domain {1} {what} is on {2}, not on {0}",
             place.node_name(),
             place.domain().name,
             place.name_of(service.node)

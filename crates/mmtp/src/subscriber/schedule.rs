@@ -12,8 +12,9 @@ use super::download::{BLOCKS_OPEN_MAX, Download, bits};
 use super::item::{DownloadId, Item, Need, PathId, Queue, SourceId};
 use super::path::{self, Path, PathState, REQUEST_PACKETS_MAX};
 use super::state::Subscriber;
-use crate::cookie::{AMPLIFICATION, HEADER_BYTES_MAX};
+use crate::cookie::AMPLIFICATION;
 use crate::id::ChunksPerBlock;
+use crate::peer::HEADER_BYTES_MAX;
 use crate::publisher::REPLY_BYTES_MAX;
 use crate::wire::{COOKIE_PACKET, DATA_HEADER, NAME_MAX, PREFIX, RANGES_MAX, Range, RangeKind};
 

@@ -9,6 +9,7 @@ use mmtp::peer::Peer;
 use overlay::call::Sent;
 use overlay::client::{Event, Member, Registered, Registration, Subscription};
 use overlay::domain::Domain;
+use overlay::domain_file;
 use overlay::forwarder::{Forwarder, Hop, Step, write_hop_limit};
 use overlay::frame::{self, Frame};
 use overlay::publication::ScopeKey;
@@ -100,7 +101,7 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) fn new() -> Self {
         let text = DOMAIN.replace("KEY", &key().public().to_string());
-        let domain = Arc::new(Domain::read(&text).expect("a domain"));
+        let domain = Arc::new(domain_file::read(&text).expect("a domain"));
         let mut new = Self {
             now: Time::ZERO,
             forwarders: BTreeMap::new(),

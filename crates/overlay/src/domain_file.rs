@@ -7,7 +7,7 @@ use serde::Deserialize;
 use topology::graph::{Builder, NodeId};
 use topology::tags::Tags;
 
-use super::{Domain, Service};
+use crate::domain::{Domain, Service};
 use crate::publication::{PublicKey, Scope};
 
 /// Bytes of a domain's file.
@@ -67,7 +67,11 @@ struct LineTable {
     rate_mbit: Option<f64>,
 }
 
-pub(super) fn read(text: &str) -> Result<Domain, DomainError> {
+/// Reads the text of a domain's file.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read(text: &str) -> Result<Domain, DomainError> {
     if text.len() > FILE_BYTES_MAX {
         return wrong(format!("it is longer than {FILE_BYTES_MAX} bytes"));
     }
@@ -184,8 +188,8 @@ fn own_addresses(line: usize) -> [IpAddr; 2] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::SQUARE;
     use super::*;
+    use crate::domain::tests::SQUARE;
 
     #[test]
     fn what_makes_no_sense_is_refused() {
