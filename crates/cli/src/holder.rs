@@ -1,7 +1,7 @@
-//! What stays up after the command that made it: namespaces joined by emulated links, held by a process of its
-//! own. A laboratory (`anabranch lab up`) is one kind of it, a domain (`anabranch net up`) the other. What is
-//! common to both is here: the holder, how it is found and asked, how programs are run inside, and how all
-//! of it is taken down.
+//! What stays up after the command that made it: namespaces joined by emulated links, held by a process of
+//! its own. A laboratory (`anabranch lab up`) is one kind of it, a domain (`anabranch net up`) the other.
+//! What is common to both is here: the holder, how it is found and asked, how programs are run inside, and
+//! how all of it is taken down.
 
 pub(crate) mod commands;
 pub(crate) mod daemon;

@@ -16,8 +16,8 @@
 //! * [`signals`]: Ctrl-C to a stop.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
 //! * [`lab_command`]: experiments from scenario files; [`kernel_command`]: congestion control inside Linux.
-//! * [`proxy_command`]: every program on several links; [`net_command`]: networks, the paths in them, and whole
-//!   domains on one machine.
+//! * [`proxy_command`]: every program on several links; [`net_command`]: networks, the paths in them, and
+//!   whole domains on one machine.
 //! * `holder`: the process that keeps laboratories and domains up.
 
 pub mod args;

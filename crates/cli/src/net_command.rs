@@ -36,8 +36,9 @@ use args::{Cost, Net, NetCommand, Paths, Show};
 /// Runs a command about networks.
 ///
 /// # Errors
-/// 2 if the network or domain cannot be read or has no such node, 3 if no path leads there, 6 if a file cannot
-/// be written or is there already, 7 if the lines of a domain cannot be trusted, 1 if it cannot be set up.
+/// 2 if the network or domain cannot be read or has no such node, 3 if no path leads there, 6 if a file
+/// cannot be written or is there already, 7 if the lines of a domain cannot be trusted, 1 if it cannot be set
+/// up.
 pub fn net(args: &Net) -> Outcome {
     match &args.command {
         NetCommand::Show(args) => show(args),

@@ -62,7 +62,8 @@ impl Lateness {
     fn line(&self) -> String {
         let class = if self.realtime { "" } else { "; the thread is not of the real-time class" };
         format!(
-            "lateness of {} packets: half within {:.3} ms, 99 % within {:.3} ms, all within {:.3} ms{class}\n",
+            "lateness of {} packets: half within {:.3} ms, 99 % within {:.3} ms, \
+             all within {:.3} ms{class}\n",
             self.packets,
             self.late_p50_us / 1e3,
             self.late_p99_us / 1e3,

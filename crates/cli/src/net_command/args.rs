@@ -12,9 +12,9 @@ use super::domain_args::{Key, New};
 #[derive(Args, Clone, Debug)]
 #[command(
     long_about = "Networks as graphs, and whole domains on this machine.\n\n\
-        show, paths: a network is one of the 15 of the Internet Topology Zoo that are built in, or a file: GML or GraphML \
-        as the Topology Zoo has them, or our own form, one statement a line (`net show NAME --text` prints \
-        it).\n\n\
+        show, paths: a network is one of the 15 of the Internet Topology Zoo that are built in, or a file: \
+        GML or GraphML as the Topology Zoo has them, or our own form, one statement a line (`net show NAME \
+        --text` prints it).\n\n\
         new, up, exec, ...: a domain is a TOML file that says which nodes forward, which lines join them, \
         and who publishes under which names. `net up` makes all of it of namespaces and emulated links, and \
         starts its programs.",

@@ -73,8 +73,8 @@ pub struct Up {
     #[arg(long = "cache", value_name = "NODE=SIZE", value_parser = OfNode::parse)]
     pub caches: Vec<OfNode>,
 
-    /// Publish a file or directory on a host, as SCOPE/LABEL: the scope of --key, the name of the file. May be
-    /// given several times
+    /// Publish a file or directory on a host, as SCOPE/LABEL: the scope of --key, the name of the file. May
+    /// be given several times
     #[arg(long = "serve", value_name = "NODE=PATH", value_parser = OfNode::parse, requires = "key")]
     pub serves: Vec<OfNode>,
 

@@ -80,7 +80,8 @@ fn scope(domain: &Domain, file: &Path) -> Outcome<Scope> {
     let scope = domain.scopes().find(|scope| domain.scope_key(scope) == Some(&key));
     scope.cloned().ok_or_else(|| {
         Failure::usage(format!(
-            "no scope of the domain {} has the key of {}: add a line below [scopes], such as films = \"{key}\"",
+            "no scope of the domain {} has the key of {}: add a line below [scopes], such as \
+             films = \"{key}\"",
             domain.name,
             show(file)
         ))

@@ -1,4 +1,4 @@
-//! The nodes and lines of a domain of the overlay in this kernel: a namespace a node, and the emulator between.
+//! The nodes and lines of a domain of the overlay in this kernel: a namespace a node, the emulator between.
 //!
 //! A line is a device at each end, with the line's address there and a route to the other one: nothing else
 //! can be reached by IP, and no node passes packets on. Which way something takes through the domain is for
