@@ -2,16 +2,12 @@
 //! files, threads and output.
 
 pub mod args;
-#[cfg(target_os = "linux")]
-mod daemon;
 mod domain;
 mod find;
 #[cfg(target_os = "linux")]
-mod lab_name;
+mod held;
 mod list;
 mod new;
-#[cfg(target_os = "linux")]
-mod orphans;
 mod output;
 mod progress;
 mod run;
@@ -44,6 +40,6 @@ pub fn lab(args: &Lab) -> Outcome {
         #[cfg(target_os = "linux")]
         LabCommand::Down(args) => session::down(args),
         #[cfg(target_os = "linux")]
-        LabCommand::Hold(args) => daemon::run(&args.name, args.seed),
+        LabCommand::Hold(args) => held::hold(args),
     }
 }

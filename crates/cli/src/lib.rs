@@ -16,14 +16,18 @@
 //! * [`signals`]: Ctrl-C to a stop.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
 //! * [`lab_command`]: experiments from scenario files; [`kernel_command`]: congestion control inside Linux.
-//! * [`proxy_command`]: every program on several links; [`net_command`]: networks and the paths in them;
-//!   [`member_command`]: those who serve others in a publish/subscribe network.
+//! * [`proxy_command`]: every program on several links; [`net_command`]: networks, the paths in them, and
+//!   whole domains on one machine; [`member_command`]: those who serve others in a publish/subscribe network.
+//! * `holder`: the process that keeps laboratories and domains up.
 
 pub mod args;
 pub mod demo;
+mod descriptors;
 pub mod exit;
 pub mod get;
 mod hash_line;
+#[cfg(target_os = "linux")]
+mod holder;
 pub mod json;
 pub mod kernel_command;
 pub mod lab_command;
@@ -31,10 +35,12 @@ pub mod man;
 pub mod member_command;
 pub mod mirror_list;
 pub mod net_command;
+mod new_file;
 pub mod proxy_command;
 pub mod serve;
 pub mod signals;
 pub mod soak;
+mod toml_name;
 pub mod usage;
 pub mod view;
 pub mod wording;

@@ -1,6 +1,18 @@
-//! `anabranch net`: networks as graphs, and the paths in them. The work is done by the crate `topology`.
+//! `anabranch net`: networks as graphs, and the paths in them: that work is done by the crate `topology`. And
+//! whole domains on this machine.
 
 pub mod args;
+pub mod domain_args;
+#[cfg(target_os = "linux")]
+mod held;
+mod key;
+mod new;
+#[cfg(target_os = "linux")]
+mod plan;
+#[cfg(target_os = "linux")]
+mod programs;
+#[cfg(target_os = "linux")]
+mod session;
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -24,11 +36,31 @@ use args::{Cost, Net, NetCommand, Paths, Show};
 /// Runs a command about networks.
 ///
 /// # Errors
-/// 2 if the network cannot be read or has no such node, 3 if no path leads there.
+/// 2 if the network or domain cannot be read or has no such node, 3 if no path leads there, 6 if a file
+/// cannot be written or is there already, 7 if the lines of a domain cannot be trusted, 1 if it cannot be set
+/// up.
 pub fn net(args: &Net) -> Outcome {
     match &args.command {
         NetCommand::Show(args) => show(args),
         NetCommand::Paths(args) => paths(args),
+        NetCommand::New(args) => new::new(args),
+        NetCommand::Key(args) => key::key(args),
+        #[cfg(target_os = "linux")]
+        NetCommand::Up(args) => session::up(args),
+        #[cfg(target_os = "linux")]
+        NetCommand::Exec(args) => session::exec(args),
+        #[cfg(target_os = "linux")]
+        NetCommand::Status(args) => session::status(args),
+        #[cfg(target_os = "linux")]
+        NetCommand::Log(args) => session::log(args),
+        #[cfg(target_os = "linux")]
+        NetCommand::Kill(args) => session::kill(args),
+        #[cfg(target_os = "linux")]
+        NetCommand::Start(args) => session::start(args),
+        #[cfg(target_os = "linux")]
+        NetCommand::Down(args) => session::down(args),
+        #[cfg(target_os = "linux")]
+        NetCommand::Hold(args) => held::hold(args),
     }
 }
 

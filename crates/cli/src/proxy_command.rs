@@ -16,10 +16,10 @@ use std::thread;
 
 use algo::Time;
 use net::{Clock, Interest, Poller};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use proxy::config::{self, ConfigError};
 use proxy::{Reloader, Running, Totals};
 
+use crate::descriptors;
 use crate::exit::{Code, Failure, Outcome};
 use crate::signals::service_signals;
 use args::{Proxy, ProxyCommand};
@@ -63,7 +63,7 @@ fn run<S: About + Send + Sync>(args: &RoleArgs<S>, role: &(impl Role<S> + Sync))
         return view.checked(all.map(|all| all.over(S::defaults()).to_toml()));
     }
     let begun = || {
-        raise_descriptor_limit();
+        descriptors::raise_limit();
         let settings = settings()?;
         Ok((role.start(&settings)?, settings))
     };
@@ -79,17 +79,6 @@ fn run<S: About + Send + Sync>(args: &RoleArgs<S>, role: &(impl Role<S> + Sync))
         };
         until_it_ends(running, in_force, reloads.then_some(&reload), &view)
     }))
-}
-
-/// Allows this process as many descriptors as it may allow itself: a shell gives 1,024, for the sake of
-/// programs that use select(2), and a connection takes one.
-fn raise_descriptor_limit() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-    {
-        // Less is no error: whoever runs out of them is told.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
 }
 
 /// What a role makes of its settings.

@@ -9,7 +9,7 @@ mod lines;
 mod table;
 
 pub use anabranch::format::{bytes, duration, rate};
-pub use lines::{Lines, printable, say};
+pub use lines::{Lines, note, printable, say};
 pub(crate) use table::{Column, lines as table};
 
 use std::io::IsTerminal as _;

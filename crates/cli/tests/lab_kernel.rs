@@ -11,11 +11,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use common::held::{held, left, namespace};
 use common::{anabranch, wait_until};
 use net::netlink::Netlink;
 use net::{Clock, Namespace};
@@ -115,32 +115,6 @@ fn skipped() -> bool {
     allowed.is_err()
 }
 
-/// The network namespaces that a process has descriptors of.
-fn held(pid: &str) -> BTreeSet<String> {
-    let names = |entry: fs::DirEntry| fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned);
-    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    files.filter_map(names).filter(|name| name.starts_with("net:[")).collect()
-}
-
-/// Those of them that any process still has, or is in.
-fn left(of: &BTreeSet<String>) -> BTreeSet<String> {
-    let mut all = BTreeSet::new();
-    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.bytes().all(|byte| byte.is_ascii_digit()) {
-            all.extend(held(&name));
-            let own = fs::read_link(entry.path().join("ns/net"));
-            all.extend(own.ok().and_then(|own| own.to_str().map(str::to_owned)));
-        }
-    }
-    all.intersection(of).cloned().collect()
-}
-
-fn namespace(state: &Value, host: usize) -> Namespace {
-    let path = format!("/proc/{}/fd/{}", state["pid"], state["hosts"][host]["fd"]);
-    Namespace::open(Path::new(&path)).expect("a namespace")
-}
-
 #[test]
 fn what_is_up_says_how_to_use_it_over_one_path_and_over_several() {
     if skipped() {
@@ -184,7 +158,7 @@ fn programs_find_the_rate_the_round_trip_and_the_loss_that_were_asked_for() {
     let state = bench.up();
     assert_eq!(state["hosts"][0]["name"], "f.tx");
     let at = state["hosts"][0]["peer"].as_str().expect("an address").to_owned();
-    let (tx, rx) = (namespace(&state, 0), namespace(&state, 1));
+    let (tx, rx) = (namespace(&state, "hosts", 0), namespace(&state, "hosts", 1));
     let clock = Clock::start();
     let since = |then: algo::Time| clock.now().since(then).as_nanos() as f64 / 1e9;
     let bytes = 5_000_000;
@@ -233,7 +207,7 @@ fn what_has_the_address_of_a_link_leaves_by_that_link() {
     }
     let bench = Bench::of(TWO_LINKS, "routes");
     let state = bench.up();
-    let (tx, rx) = (namespace(&state, 0), namespace(&state, 1));
+    let (tx, rx) = (namespace(&state, "hosts", 0), namespace(&state, "hosts", 1));
     let carried = || {
         let output = bench.run(&["status", "--json"]).stdout;
         let lines = String::from_utf8_lossy(&output).into_owned();

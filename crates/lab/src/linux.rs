@@ -25,6 +25,8 @@
 //! of this process alone, and sockets end without lingering.
 
 #[cfg(target_os = "linux")]
+pub mod domain_bed;
+#[cfg(target_os = "linux")]
 mod flow;
 #[cfg(target_os = "linux")]
 mod snapshot;

@@ -38,7 +38,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("sim", &["algo"]),
     ("net", &["algo", "sim"]),
     ("kernel", &["algo", "net"]),
-    ("lab", &["algo", "topology", "mmtp", "sim", "net", "kernel"]),
+    ("lab", &["algo", "topology", "mmtp", "overlay", "sim", "net", "kernel"]),
     ("mirror", &["algo", "mmtp"]),
     ("http", &["algo", "net"]),
     ("anabranch", &["algo", "topology", "mmtp", "overlay", "mirror", "net", "http"]),

@@ -14,14 +14,14 @@ use serde::Serialize;
 use topology::zoo::Builtin;
 
 use super::args::Domain;
-use super::output::{check_writable, note, save};
+use super::output::{check_writable, save};
 use super::progress::Progress;
 use crate::exit::{Code, Failure, Outcome};
 use crate::json;
 use crate::man::print;
 use crate::names::show;
 use crate::signals::stop_signals;
-use crate::view::printable;
+use crate::view::{note, printable};
 
 /// When the dissertation's measurement may have been, seconds after the start: three of them, once all have
 /// started and left slow start.

@@ -9,6 +9,7 @@ use lab::scenario::{Scenario, ScenarioError, built_in};
 
 use crate::exit::{Failure, Outcome};
 use crate::names::show;
+use crate::toml_name::{stem, with_toml};
 
 /// Where scenarios lie unless a path says otherwise. What is not there may be part of the program.
 pub(super) const DIR: &str = "scenarios";
@@ -42,11 +43,6 @@ pub(super) fn find(file: &Path) -> Outcome<FoundScenario> {
 #[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
 pub(super) fn wrong(error: ScenarioError) -> Failure {
     Failure::usage(error.to_string())
-}
-
-/// The file's name without `.toml`.
-pub(super) fn stem(path: &Path) -> String {
-    path.file_stem().map(show).unwrap_or_default()
 }
 
 /// The scenarios that lie where names are looked up.
@@ -98,15 +94,4 @@ fn unknown(name: &Path) -> Failure {
         None => "; `anabranch lab list` shows what there is".into(),
     };
     Failure::usage(format!("there is no scenario {}{hint}", show(name)))
-}
-
-/// `NAME.toml`, where only `NAME` was given.
-pub(super) fn with_toml(name: &Path) -> PathBuf {
-    if name.extension().is_some_and(|end| end == "toml") {
-        return name.to_owned();
-    }
-    // Not `with_extension`: "fig-4.9" has none.
-    let mut name = name.as_os_str().to_owned();
-    name.push(".toml");
-    PathBuf::from(name)
 }

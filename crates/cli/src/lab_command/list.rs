@@ -7,12 +7,13 @@ use lab::scenario::{Scenario, built_in};
 use serde::Serialize;
 
 use super::args::List;
-use super::find::{DIR, scenarios, stem};
-use super::output::note;
+use super::find::{DIR, scenarios};
 use crate::exit::{Failure, Outcome};
 use crate::json;
 use crate::man::print;
 use crate::names::show;
+use crate::toml_name::stem;
+use crate::view::note;
 
 #[derive(Serialize)]
 struct Line<'a> {

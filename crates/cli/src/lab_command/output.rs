@@ -13,7 +13,7 @@ use crate::exit::{Code, Failure, Outcome};
 use crate::json;
 use crate::man::print;
 use crate::names::show;
-use crate::view::say;
+use crate::view::note;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
@@ -136,9 +136,4 @@ pub(super) fn save(path: &Path, text: &str) -> Outcome {
 
 fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
     Failure::target(format!("cannot write {}: {error}", show(path)))
-}
-
-/// A remark for the person at the terminal.
-pub(super) fn note(text: &str) {
-    say(&format!("anabranch: {text}"));
 }

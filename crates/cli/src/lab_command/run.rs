@@ -13,10 +13,11 @@ use lab::{World, linux, outcome};
 
 use super::args::{Choice, Run};
 use super::find::{FoundScenario, every, find, wrong};
-use super::output::{Output, check_writable, note, save};
+use super::output::{Output, check_writable, save};
 use super::progress::Progress;
 use crate::exit::{Code, Failure, Outcome};
 use crate::signals::stop_signals;
+use crate::view::note;
 
 /// One file: its plan, and what of it has been run.
 struct Study {

@@ -10,11 +10,12 @@ use lab::{World, outcome, table};
 
 use super::args::Sweep;
 use super::find::{find, wrong};
-use super::output::{Output, note};
+use super::output::Output;
 use super::run::{as_run, choose, each_world, outcome};
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
 use crate::signals::stop_signals;
+use crate::view::note;
 
 /// Runs what is not in the file yet, and prints the table of all that is.
 ///

@@ -4,17 +4,27 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use topology::paths::PATHS_MAX;
 use topology::plan::Policy;
 
-/// Networks as graphs: show one, find paths in it
+#[cfg(target_os = "linux")]
+use super::domain_args::{Down, Exec, Hold, Kill, Log, Start, Status, Up};
+use super::domain_args::{Key, New};
+
+/// Networks as graphs, and whole domains on this machine
 #[derive(Args, Clone, Debug)]
 #[command(
-    long_about = "Networks as graphs: show one, find paths in it.\n\n\
-        A network is one of the 15 of the Internet Topology Zoo that are built in, or a file: GML or GraphML \
-        as the Topology Zoo has them, or our own form, one statement a line (`net show NAME --text` prints \
-        it).",
+    long_about = "Networks as graphs, and whole domains on this machine.\n\n\
+        show, paths: a network is one of the 15 of the Internet Topology Zoo that are built in, or a file: \
+        GML or GraphML as the Topology Zoo has them, or our own form, one statement a line (`net show NAME \
+        --text` prints it).\n\n\
+        new, up, exec, ...: a domain is a TOML file that says which nodes forward, which lines join them, \
+        and who publishes under which names. `net up` makes all of it of namespaces and emulated links, and \
+        starts its programs.",
     after_help = "Examples:\n  \
         anabranch net show\n  \
         anabranch net show Geant2012 --svg > geant.svg\n  \
-        anabranch net paths Geant2012 --from IE --to TR -k 3",
+        anabranch net paths Geant2012 --from IE --to TR -k 3\n  \
+        anabranch net new && sudo anabranch net up demo.toml --serve p1=film.mkv --key demo.key\n  \
+        sudo anabranch net exec a -- anabranch get films/film.mkv\n  \
+        sudo anabranch net down",
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -30,6 +40,25 @@ pub struct Net {
 pub enum NetCommand {
     Show(Show),
     Paths(Paths),
+    New(New),
+    Key(Key),
+    #[cfg(target_os = "linux")]
+    Up(Up),
+    #[cfg(target_os = "linux")]
+    Exec(Exec),
+    #[cfg(target_os = "linux")]
+    Status(Status),
+    #[cfg(target_os = "linux")]
+    Log(Log),
+    #[cfg(target_os = "linux")]
+    Kill(Kill),
+    #[cfg(target_os = "linux")]
+    Start(Start),
+    #[cfg(target_os = "linux")]
+    Down(Down),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Hold(Hold),
 }
 
 /// Show a network, or list those that are built in

@@ -12,6 +12,11 @@ pub fn say(line: &str) {
     eprintln!("{}", printable(line));
 }
 
+/// Prints a remark for the person at the terminal.
+pub fn note(text: &str) {
+    say(&format!("anabranch: {text}"));
+}
+
 /// Lines on standard error that are redrawn in place. The cursor always rests below them, visible.
 #[derive(Debug)]
 pub struct Lines {

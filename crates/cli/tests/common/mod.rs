@@ -4,6 +4,8 @@
 
 pub(crate) mod disk;
 pub(crate) mod fetch;
+#[cfg(target_os = "linux")]
+pub(crate) mod held;
 pub(crate) mod hostile;
 pub(crate) mod netns;
 pub(crate) mod nginx;

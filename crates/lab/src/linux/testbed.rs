@@ -112,7 +112,7 @@ struct HostConfig {
 
 /// One thread for all testbeds of this process: many threads that are each due at the same moments keep each
 /// other from being in time.
-fn driver() -> io::Result<Driver> {
+pub(super) fn driver() -> io::Result<Driver> {
     static DRIVER: Mutex<Option<Driver>> = Mutex::new(None);
     let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
     match &*driver {
@@ -320,26 +320,11 @@ fn receiver(host: &HostConfig) -> io::Result<()> {
 /// late ([`LATE_PARTS`](super::LATE_PARTS)). And whether it is lateness alone.
 #[must_use]
 pub fn violations(pairs: &[HostPair], snapshot: &Snapshot) -> (Vec<String>, bool) {
-    let mut violations: Vec<String> =
-        snapshot.failure.iter().map(|e| format!("the emulator failed: {e}")).collect();
-    for (no, port) in snapshot.ports.iter().enumerate() {
-        let lost = port.malformed + port.unread + port.unrouted;
-        if lost > 0 || port.overflowed > 0 {
-            violations
-                .push(format!("device {no}: {lost} packets unreadable, {} overflowed", port.overflowed));
-        }
-    }
-    let unwritten: u64 = snapshot.connections.iter().map(|connection| connection.unwritten).sum();
-    if unwritten > 0 {
-        violations.push(format!("{unwritten} packets could not be handed over"));
-    }
+    let mut violations = losses(snapshot);
     let other = violations.len();
     for pair in pairs {
         for (p, (there, back)) in pair.connections.iter().enumerate() {
-            let most = pair.rtts[p].over(2).over(super::LATE_PARTS).max(LATE_FLOOR);
-            let late = [*there, *back].map(|no| snapshot.connections[no].lateness.quantile(0.99));
-            let late = late[0].max(late[1]);
-            if late > most {
+            if let Some(most) = late_by(snapshot, &[*there, *back], pair.rtts[p].over(2)) {
                 violations.push(format!(
                     "flow {}, path {p}: 1 % of the packets was late by over {most}: the machine was busy, or \
                      too much ran side by side (--jobs)",
@@ -350,6 +335,30 @@ pub fn violations(pairs: &[HostPair], snapshot: &Snapshot) -> (Vec<String>, bool
     }
     let late = violations.len() > other;
     (violations, late && other == 0)
+}
+
+/// Packets that were lost beyond what the links lose.
+pub(super) fn losses(snapshot: &Snapshot) -> Vec<String> {
+    let mut losses: Vec<String> =
+        snapshot.failure.iter().map(|e| format!("the emulator failed: {e}")).collect();
+    for (no, port) in snapshot.ports.iter().enumerate() {
+        let lost = port.malformed + port.unread + port.unrouted;
+        if lost > 0 || port.overflowed > 0 {
+            losses.push(format!("device {no}: {lost} packets unreadable, {} overflowed", port.overflowed));
+        }
+    }
+    let unwritten: u64 = snapshot.connections.iter().map(|connection| connection.unwritten).sum();
+    if unwritten > 0 {
+        losses.push(format!("{unwritten} packets could not be handed over"));
+    }
+    losses
+}
+
+/// What 99 of 100 packets of one of these connections, of this delay, should not have been late by and were.
+pub(super) fn late_by(snapshot: &Snapshot, connections: &[usize], delay: Span) -> Option<Span> {
+    let most = delay.over(super::LATE_PARTS).max(LATE_FLOOR);
+    let late = connections.iter().map(|no| snapshot.connections[*no].lateness.quantile(0.99)).max();
+    late.filter(|late| *late > most).map(|_| most)
 }
 
 /// Lateness of the 99th percentile that is never too much: that of paths without delay.

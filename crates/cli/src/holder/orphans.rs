@@ -1,10 +1,10 @@
-//! Programs that still run on a laboratory's hosts when it is taken down, even if the process that held it
-//! was killed: with them their host's namespace lives on.
+//! Programs that still run on the hosts of what is taken down, even if the process that held it was killed:
+//! with them their host's namespace lives on.
 //!
 //! So that they can be found, each host says whose it is and which process holds it: in the alias of its
 //! loopback device (`ip link show lo`), which lasts as long as the namespace does. While that process runs,
-//! the laboratory is up, even if it is another user's or its socket is in another namespace, and what runs on
-//! its hosts is nobody else's business.
+//! all is up, even if it is another user's or its socket is in another namespace, and what runs on its hosts
+//! is nobody else's business.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -20,11 +20,12 @@ use net::{Clock, Namespace};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 
-use super::lab_name::is_plain;
+use super::Kind;
+use super::plain_name::is_plain;
 use crate::names::show;
 
-/// How the alias begins; the name of the laboratory follows, then who holds it.
-const ALIAS: &str = "anabranch lab ";
+/// How the alias begins; the kind and the name follow, then who holds it.
+const ALIAS: &str = "anabranch ";
 /// How long programs have between being asked to end and being ended.
 const GRACE: Span = Span::from_secs(1);
 /// What has not ended by then cannot be ended: it waits for a device.
@@ -38,10 +39,10 @@ const LOOPBACK: u32 = 1;
 
 /// A program that was ended, or is to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Program {
-    pub(super) pid: i32,
+pub(crate) struct Program {
+    pub(crate) pid: i32,
     /// Its name as the kernel has it, fit for a terminal.
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 /// A process, told from all that had or will have its number.
@@ -57,7 +58,8 @@ struct DaemonId {
 /// Whose a host is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HostLabel {
-    lab: String,
+    kind: Kind,
+    name: String,
     daemon: DaemonId,
 }
 
@@ -109,28 +111,30 @@ impl DaemonId {
 impl HostLabel {
     fn text(&self) -> String {
         let DaemonId { pid, start, pid_namespace } = self.daemon;
-        format!("{ALIAS}{} {pid} {start} {pid_namespace}", self.lab)
+        format!("{ALIAS}{} {} {pid} {start} {pid_namespace}", self.kind.command(), self.name)
     }
 
     /// Whoever has a namespace writes there what they like: only what is exactly so is one.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.strip_prefix(ALIAS)?.split(' ');
-        let lab = words.next().filter(|name| is_plain(name))?.to_owned();
+        let word = words.next()?;
+        let kind = Kind::ALL.into_iter().find(|kind| kind.command() == word)?;
+        let name = words.next().filter(|name| is_plain(name))?.to_owned();
         let (pid, start) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let daemon = DaemonId { pid, start, pid_namespace: words.next()?.parse().ok()? };
-        words.next().is_none().then_some(Self { lab, daemon })
+        words.next().is_none().then_some(Self { kind, name, daemon })
     }
 }
 
 /// Writes whose it is into a host.
-pub(super) fn label(host: &Namespace, lab: &str) -> io::Result<()> {
-    let label = HostLabel { lab: lab.into(), daemon: DaemonId::own()? };
+pub(crate) fn label(host: &Namespace, kind: Kind, name: &str) -> io::Result<()> {
+    let label = HostLabel { kind, name: name.into(), daemon: DaemonId::own()? };
     host.run(|| Netlink::open()?.set_alias(LOOPBACK, &label.text()))?.map_err(io::Error::from)
 }
 
-/// The laboratory that this process is on a host of.
-pub(super) fn current_lab() -> Option<String> {
-    own_label().map(|label| label.lab)
+/// What this process is on a host of.
+pub(super) fn current() -> Option<(Kind, String)> {
+    own_label().map(|label| (label.kind, label.name))
 }
 
 /// Whose host the calling thread's namespace is.
@@ -189,14 +193,15 @@ fn programs(hosts: &BTreeSet<u64>) -> Vec<Program> {
     named.collect()
 }
 
-/// The laboratories that are not up any more and whose hosts have programs in them, and those.
-pub(super) fn all() -> BTreeMap<String, Vec<Program>> {
-    let hosts = orphan_hosts(None);
+/// What is not up any more and whose hosts have programs in them, and those.
+pub(super) fn all(kind: Kind) -> BTreeMap<String, Vec<Program>> {
+    let mut hosts = orphan_hosts(None);
+    hosts.retain(|host| host.label.kind == kind);
     let mut inodes: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     for OrphanHost { label, inode, .. } in &hosts {
-        inodes.entry(label.lab.clone()).or_default().insert(*inode);
+        inodes.entry(label.name.clone()).or_default().insert(*inode);
     }
-    let all = inodes.into_iter().map(|(lab, hosts)| (lab, programs(&hosts)));
+    let all = inodes.into_iter().map(|(name, hosts)| (name, programs(&hosts)));
     all.filter(|(_, programs)| !programs.is_empty()).collect()
 }
 
@@ -212,14 +217,14 @@ fn signal(pid: i32, signal: Signal, hosts: &BTreeSet<u64>) {
     }
 }
 
-/// Ends the programs that are left on a laboratory's hosts: asks them first. `daemon` is the number of the
+/// Ends the programs that are left on the hosts of one: asks them first. `daemon` is the number of the
 /// process that held it until now, if one did.
 ///
 /// # Errors
 /// If one does not end.
-pub(super) fn end(lab: &str, daemon: Option<u32>) -> io::Result<Vec<Program>> {
+pub(super) fn end(kind: Kind, name: &str, daemon: Option<u32>) -> io::Result<Vec<Program>> {
     let mut held = orphan_hosts(daemon.map(u32::cast_signed));
-    held.retain(|host| host.label.lab == lab);
+    held.retain(|host| host.label.kind == kind && host.label.name == name);
     let hosts: BTreeSet<u64> = held.iter().map(|host| host.inode).collect();
     let mut ended: Vec<Program> = Vec::new();
     let clock = Clock::start();
@@ -266,10 +271,10 @@ mod tests {
             Err(e) => return net::testing::refused(e),
         };
         assert_eq!(space.run(own_label).expect("entered"), None);
-        label(&space, "fig-4.9").expect("marked");
+        label(&space, Kind::Net, "fig-4.9").expect("marked");
         let label = space.run(own_label).expect("entered").expect("marked");
         let own = DaemonId::own().expect("this process");
-        assert_eq!(label, HostLabel { lab: "fig-4.9".into(), daemon: own.clone() });
+        assert_eq!(label, HostLabel { kind: Kind::Net, name: "fig-4.9".into(), daemon: own.clone() });
         assert_eq!(own.pid, std::process::id().cast_signed());
         assert!(!orphan_hosts(Some(own.pid)).iter().any(|host| host.label == label), "nobody is in it");
     }
@@ -289,14 +294,19 @@ mod tests {
 
     #[test]
     fn only_an_alias_as_it_is_written_here_is_a_mark() {
-        let label = HostLabel { lab: "a".into(), daemon: DaemonId { pid: 7, start: 8, pid_namespace: 9 } };
+        let label = HostLabel {
+            kind: Kind::Lab,
+            name: "a".into(),
+            daemon: DaemonId { pid: 7, start: 8, pid_namespace: 9 },
+        };
         assert_eq!(label.text(), "anabranch lab a 7 8 9");
         assert_eq!(HostLabel::parse(&label.text()), Some(label));
         for bad in
             ["a", "a 7", "a 7 8", "a 7 8 9 10", "a b 7 8 9", " 7 8 9", "\x1b[2J 7 8 9", "a 7 8 x", "a -8 8"]
         {
-            assert_eq!(HostLabel::parse(&format!("{ALIAS}{bad}")), None, "{bad}");
+            assert_eq!(HostLabel::parse(&format!("{ALIAS}lab {bad}")), None, "{bad}");
         }
+        assert_eq!(HostLabel::parse("anabranch bal a 7 8 9"), None);
         assert_eq!(HostLabel::parse("a 7 8 9"), None);
     }
 

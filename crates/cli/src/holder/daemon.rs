@@ -1,0 +1,232 @@
+//! The process that holds what is up, and how others find it and talk to it.
+//!
+//! It listens on a socket whose name is in no file system (an abstract one, see unix(7)) and that goes with
+//! the process, as all else does that it holds. So there is no file that could be out of date, however it
+//! ends.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use algo::Time;
+use net::{Clock, Interest, Poller};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+
+use super::plain_name::is_plain;
+use super::{Kind, State};
+use crate::exit::{Failure, Outcome};
+use crate::signals::stop_signals;
+
+/// The largest scenario or domain and the largest answer, bytes.
+const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+/// The longest request, bytes.
+const REQUEST_BYTES_MAX: u64 = 256;
+/// How long the other side may be silent.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a holder holds.
+pub(crate) trait Held: Sized {
+    /// What it says of itself.
+    type State: State;
+
+    /// How it is now.
+    fn state(&mut self) -> Self::State;
+
+    /// Does what a command asks for, beside [`Request::State`] and [`Request::Down`].
+    ///
+    /// # Errors
+    /// Why not, in a sentence.
+    fn order(&mut self, order: &str) -> Result<(), String>;
+
+    /// Ends it, and says how it was in the end.
+    fn end(self) -> Self::State;
+}
+
+/// What the holder tells the command that started it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Started<S> {
+    Ready(S),
+    Failed(String),
+}
+
+/// How the names of the sockets begin.
+fn prefix(kind: Kind) -> String {
+    format!("anabranch/{}/", kind.command())
+}
+
+fn address(kind: Kind, name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(prefix(kind) + name)
+}
+
+/// What is up of a kind: this user's, and others' with their users' numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Ups {
+    pub(crate) own: Vec<String>,
+    pub(crate) others: Vec<(String, u32)>,
+}
+
+/// All that is up of a kind.
+pub(crate) fn ups(kind: Kind) -> Ups {
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let before = format!(" @{}", prefix(kind));
+    let name = |line: &str| Some(line.split_once(&before)?.1.to_owned());
+    // Anybody may listen under any name.
+    let mut names: Vec<String> = sockets.lines().filter_map(name).filter(|name| is_plain(name)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut ups = Ups::default();
+    for name in names {
+        // A connection has its listener's name too, and may outlive it by a moment.
+        let Ok((stream, uid)) = connect(kind, &name) else { continue };
+        if uid != nix::unistd::geteuid().as_raw() {
+            ups.others.push((name, uid));
+        } else if exchange::<IgnoredAny>(stream, Request::State).is_ok() {
+            ups.own.push(name);
+        }
+    }
+    ups
+}
+
+/// A connection to a holder, and whose it is.
+fn connect(kind: Kind, name: &str) -> io::Result<(UnixStream, u32)> {
+    let stream = UnixStream::connect_addr(&address(kind, name)?)?;
+    let peer = getsockopt(&stream, PeerCredentials)?;
+    Ok((stream, peer.uid()))
+}
+
+/// What can be asked of a holder. Each is answered by a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request<'a> {
+    State,
+    /// End, after a last answer.
+    Down,
+    /// Something that only some kinds know; the answer comes after it.
+    Order(&'a str),
+}
+
+impl<'a> Request<'a> {
+    const fn words(self) -> &'a str {
+        match self {
+            Self::State => "state",
+            Self::Down => "down",
+            Self::Order(order) => order,
+        }
+    }
+
+    fn parse(words: &'a str) -> Self {
+        match words {
+            "state" => Self::State,
+            "down" => Self::Down,
+            order => Self::Order(order),
+        }
+    }
+}
+
+/// Asks a holder, and waits until it has ended if it was asked to.
+pub(crate) fn send_request<S: State>(name: &str, request: Request<'_>) -> io::Result<S> {
+    let (stream, uid) = connect(S::KIND, name)?;
+    if uid != nix::unistd::geteuid().as_raw() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to somebody else"));
+    }
+    exchange(stream, request)
+}
+
+fn exchange<S: DeserializeOwned>(mut stream: UnixStream, request: Request<'_>) -> io::Result<S> {
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    writeln!(stream, "{}", request.words())?;
+    let mut text = String::new();
+    stream.take(MESSAGE_BYTES_MAX).read_to_string(&mut text)?;
+    serde_json::from_str::<Result<S, String>>(&text)?.map_err(io::Error::other)
+}
+
+/// Is the process that holds something: reads on standard input what, tells whether it is up, and stays.
+/// `start` makes it of that text.
+///
+/// # Errors
+/// 1 if its parent is gone or signals cannot be caught.
+pub(crate) fn run<H: Held>(name: &str, start: impl FnOnce(&str) -> Result<H, String>) -> Outcome {
+    let failed = |e: io::Error| Failure::other(e.to_string());
+    // A session of its own: no terminal's Ctrl-C or end is meant for it.
+    let _ = nix::unistd::setsid();
+    let mut started = listen_and_start(name, start);
+    let message = match &mut started {
+        Ok((_, held)) => Started::Ready(held.state()),
+        Err(e) => Started::Failed(e.clone()),
+    };
+    let mut text = serde_json::to_string(&message).unwrap_or_default();
+    text.push('\n');
+    let mut out = io::stdout();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(failed)?;
+    // Whoever started it says why it did not work.
+    let Ok((listener, held)) = started else { return Ok(()) };
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed)?;
+    nix::unistd::dup2_stdin(&null)
+        .and_then(|()| nix::unistd::dup2_stdout(&null))
+        .and_then(|()| nix::unistd::dup2_stderr(&null))
+        .map_err(|e| failed(e.into()))?;
+    serve(listener, held).map_err(failed)
+}
+
+fn listen_and_start<H: Held>(
+    name: &str,
+    start: impl FnOnce(&str) -> Result<H, String>,
+) -> Result<(UnixListener, H), String> {
+    let kind = H::State::KIND;
+    let mut text = String::new();
+    let read = io::stdin().take(MESSAGE_BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|e| format!("standard input cannot be read: {e}"))?;
+    // First of all, so that of two at once one is refused.
+    let listener = address(kind, name).and_then(|address| UnixListener::bind_addr(&address));
+    let listener = listener.map_err(|e| match e.kind() {
+        io::ErrorKind::AddrInUse => format!("{name} is up already: anabranch {} down {name}", kind.command()),
+        _ => format!("cannot listen as {name}: {e}"),
+    })?;
+    Ok((listener, start(&text)?))
+}
+
+/// Answers until it is asked, or told by a signal, to end.
+fn serve(listener: UnixListener, mut held: impl Held) -> io::Result<()> {
+    let (wake, stop) = stop_signals().map_err(io::Error::other)?;
+    let mut poller = Poller::new(Clock::start());
+    listener.set_nonblocking(true)?;
+    while !stop.load(Ordering::Relaxed) {
+        poller.wait([(listener.as_fd(), Interest::Read), (wake.as_fd(), Interest::Read)], Time::NEVER)?;
+        let Ok((stream, _)) = listener.accept() else { continue };
+        // Whoever asks and goes away harms nobody.
+        if matches!(answer(&mut held, &stream), Ok(true)) {
+            drop(listener);
+            // The answer ends with the process's hosts: who has it knows that they are gone.
+            return send(&stream, &Ok(held.end()));
+        }
+    }
+    held.end();
+    Ok(())
+}
+
+/// Reads what is asked, and answers unless it is the end. Whether it is.
+fn answer<H: Held>(held: &mut H, stream: &UnixStream) -> io::Result<bool> {
+    let peer = getsockopt(stream, PeerCredentials)?;
+    if peer.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    let mut words = String::new();
+    BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut words)?;
+    let done = match Request::parse(words.trim()) {
+        Request::Down => return Ok(true),
+        Request::State => Ok(()),
+        Request::Order(order) => held.order(order),
+    };
+    send(stream, &done.map(|()| held.state()))?;
+    Ok(false)
+}
+
+fn send(mut stream: &UnixStream, answer: &Result<impl Serialize, String>) -> io::Result<()> {
+    stream.write_all(serde_json::to_string(answer)?.as_bytes())
+}

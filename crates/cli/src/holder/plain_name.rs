@@ -1,0 +1,31 @@
+//! What a laboratory or a domain that is up may be called.
+
+/// The longest name, bytes: a socket's name has 107.
+const NAME_BYTES_MAX: usize = 80;
+
+/// Whether a name has nothing in it that a shell would need quoted.
+pub(crate) fn is_plain(name: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain_char)
+}
+
+/// Whether a name may have it.
+const fn is_plain_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// A name that a socket can have and a shell need not quote.
+pub(crate) fn plain_name(name: &str) -> String {
+    let plain = |c: char| if is_plain_char(c) { c } else { '-' };
+    name.chars().map(plain).take(NAME_BYTES_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain() {
+        assert_eq!(plain_name("fig-4.9 b/ü"), "fig-4.9-b--");
+        assert_eq!(plain_name(&"x".repeat(300)).len(), NAME_BYTES_MAX);
+    }
+}

@@ -1,0 +1,57 @@
+//! `anabranch net key`: the secret key of a scope.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use overlay::publication::{Scope, ScopeKey};
+
+use super::domain_args::Key;
+use crate::exit::{Failure, Outcome};
+use crate::man::print;
+use crate::names::show;
+use crate::new_file::create_secret;
+use crate::toml_name::stem;
+
+/// Makes a key, or shows the public part of one.
+///
+/// # Errors
+/// 6 if the file cannot be written or is there already, 2 if the one to show is none.
+pub(super) fn key(args: &Key) -> Outcome {
+    let key = if args.show { read(&args.file)? } else { make(&args.file)? };
+    print(format!("{} = \"{}\"\n", scope_of(&args.file), key.public()).as_bytes())
+}
+
+/// Makes a key and writes its file.
+///
+/// # Errors
+/// 6 if that cannot be written or is there already.
+pub(super) fn make(file: &Path) -> Outcome<ScopeKey> {
+    let mut seed = [0; 32];
+    #[expect(clippy::disallowed_methods, reason = "a secret is no seed of a run")]
+    getrandom::fill(&mut seed).map_err(|e| Failure::other(format!("no random numbers: {e}")))?;
+    let key = ScopeKey::new(seed).map_err(|e| Failure::other(e.to_string()))?;
+    create_secret(file, &(key.secret_text() + "\n"))?;
+    Ok(key)
+}
+
+/// Reads a key.
+///
+/// # Errors
+/// 2 if there is none.
+pub(super) fn read(file: &Path) -> Outcome<ScopeKey> {
+    let shown = show(file);
+    let text = fs::read_to_string(file).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => {
+            Failure::usage(format!("there is no key {shown}: `anabranch net key {shown}` makes one"))
+        }
+        _ => Failure::usage(format!("cannot read {shown}: {e}")),
+    })?;
+    text.parse().map_err(|e| Failure::usage(format!("{shown} is no secret key of a scope: {e}")))
+}
+
+/// What a scope may be called whose key lies there.
+fn scope_of(file: &Path) -> String {
+    let name = stem(file).to_ascii_lowercase();
+    if name.parse::<Scope>().is_ok() { name } else { "films".into() }
+}

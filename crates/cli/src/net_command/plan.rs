@@ -1,0 +1,109 @@
+//! Which programs run on the nodes of a domain, and with which options.
+
+use std::fs;
+use std::path::Path;
+
+use net::nearest;
+use overlay::domain::Domain;
+use overlay::publication::{Name, Scope};
+use serde::{Deserialize, Serialize};
+use topology::graph::NodeId;
+
+use super::domain_args::{OfNode, Up};
+use super::key;
+use crate::exit::{Failure, Outcome};
+use crate::names::show;
+
+/// A program of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Task {
+    /// The node, by its number in the domain.
+    pub(super) node: usize,
+    /// The command of anabranch and what follows it.
+    pub(super) args: Vec<String>,
+}
+
+/// The programs of all nodes of a domain; `file` is found from everywhere.
+///
+/// # Errors
+/// 2 if an option names no node that it can be for, no file, or a key that is none of the domain's.
+pub(super) fn tasks(domain: &Domain, file: &str, args: &Up) -> Outcome<Vec<Task>> {
+    let name = |node: NodeId| domain.graph.node(node).name.clone();
+    let task = |command: &str, before: Option<String>, node: NodeId, more: Vec<String>| {
+        let place = ["--domain".into(), file.into(), "--node".into(), name(node)];
+        let args = [command.into()].into_iter().chain(before).chain(place).chain(more).collect();
+        Task { node: node.index(), args }
+    };
+    let mut tasks = vec![
+        task("rendezvous", None, domain.rendezvous.node, Vec::new()),
+        task("topology", None, domain.topology.node, Vec::new()),
+    ];
+    let mut caches: Vec<(NodeId, &str)> = Vec::new();
+    for OfNode { node, value } in &args.caches {
+        let id = find(domain, "--cache", node)?;
+        if !domain.is_forwarder(id) {
+            return Err(Failure::usage(format!(
+                "--cache {node}={value}: {node} is a host; only forwarders cache"
+            )));
+        }
+        if caches.iter().any(|(other, _)| *other == id) {
+            return Err(Failure::usage(format!("--cache {node}={value}: {node} has a cache already")));
+        }
+        caches.push((id, value));
+    }
+    for node in domain.forwarders() {
+        let cache = caches.iter().find(|(id, _)| *id == node);
+        let more = cache.map_or_else(Vec::new, |(_, size)| vec!["--cache".into(), (*size).into()]);
+        tasks.push(task("forward", None, node, more));
+    }
+    let Some(key_file) = args.key.as_deref().filter(|_| !args.serves.is_empty()) else { return Ok(tasks) };
+    let scope = scope(domain, key_file)?;
+    let key_file = absolute(key_file)?;
+    for OfNode { node, value } in &args.serves {
+        let id = find(domain, "--serve", node)?;
+        let wrong = |why: String| Failure::usage(format!("--serve {node}={value}: {why}"));
+        if domain.is_forwarder(id) {
+            return Err(wrong(format!("{node} forwards; sources are on hosts")));
+        }
+        let path = absolute(Path::new(value))?;
+        let label = Path::new(&path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let published = Name::new(scope.clone(), label).map_err(|e| wrong(e.to_string()))?;
+        let more = vec!["--publish".into(), published.to_string(), "--key".into(), key_file.clone()];
+        tasks.push(task("serve", Some(path), id, more));
+    }
+    Ok(tasks)
+}
+
+/// The scope of a domain that a key is of.
+fn scope(domain: &Domain, file: &Path) -> Outcome<Scope> {
+    let key = key::read(file)?.public();
+    let scope = domain.scopes().find(|scope| domain.scope_key(scope) == Some(&key));
+    scope.cloned().ok_or_else(|| {
+        Failure::usage(format!(
+            "no scope of the domain {} has the key of {}: add a line below [scopes], such as \
+             films = \"{key}\"",
+            domain.name,
+            show(file)
+        ))
+    })
+}
+
+/// A node by its name.
+fn find(domain: &Domain, option: &str, name: &str) -> Outcome<NodeId> {
+    domain.graph.by_name(name).ok_or_else(|| {
+        let names: Vec<&str> = domain.graph.nodes().iter().map(|node| node.name.as_str()).collect();
+        let hint = nearest(name, names.iter().copied()).map_or_else(
+            || format!("; there are {}", names.join(", ")),
+            |near| format!(": did you mean {near}?"),
+        );
+        Failure::usage(format!("{option}: there is no node {}{hint}", show(name)))
+    })
+}
+
+/// The path of something that is there, such that it is found from everywhere.
+pub(super) fn absolute(path: &Path) -> Outcome<String> {
+    let whole =
+        fs::canonicalize(path).map_err(|e| Failure::usage(format!("cannot read {}: {e}", show(path))))?;
+    let text = whole.to_str().map(str::to_owned);
+    text.ok_or_else(|| Failure::usage(format!("{}: expected a path in UTF-8", show(path))))
+}

@@ -1,0 +1,210 @@
+//! The programs that run on the nodes of a domain, as children of the process that holds it.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use algo::{Span, Time};
+use net::{Clock, Namespace};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use super::plan::Task;
+
+/// The variable that programs find the domain's file in,
+pub(super) const DOMAIN: &str = "ANABRANCH_DOMAIN";
+/// and the name of their node.
+pub(super) const NODE: &str = "ANABRANCH_NODE";
+
+/// How long programs have between being asked to end and being ended: time to withdraw what they published.
+const GRACE: Span = Span::from_secs(2);
+const LOOK_EVERY: Span = Span::from_millis(10);
+/// So much of the end of what a program said is shown, bytes and lines.
+const LAST_BYTES: u64 = 4_096;
+const LAST_LINES: usize = 3;
+
+/// How a program does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Program {
+    /// The command and what follows it.
+    pub(super) command: Vec<String>,
+    /// Its process, while it runs.
+    pub(super) pid: Option<u32>,
+    /// The status with which it ended; none if a signal ended it.
+    pub(super) exit: Option<i32>,
+    /// The signal that ended it.
+    pub(super) signal: Option<i32>,
+}
+
+impl Program {
+    /// In a few words.
+    pub(super) fn text(&self) -> String {
+        let what = self.command.first().map_or("", String::as_str);
+        match (self.pid, self.exit, self.signal) {
+            (Some(pid), ..) => format!("{what} (process {pid})"),
+            (None, Some(exit), _) => format!("{what} ended with status {exit}"),
+            (None, None, Some(signal)) => {
+                let name = Signal::try_from(signal).map_or_else(|_| signal.to_string(), |s| s.to_string());
+                format!("{what} ended by {name}")
+            }
+            _ => format!("{what} did not start"),
+        }
+    }
+}
+
+/// A program, and its process if it was started.
+struct Slot {
+    task: Task,
+    child: Option<Child>,
+    status: Option<ExitStatus>,
+    /// Whether it was asked to end, as all are in the end.
+    asked: bool,
+}
+
+impl Slot {
+    /// Takes note of its end.
+    fn look(&mut self) {
+        if let Some(child) = &mut self.child
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            (self.status, self.child) = (Some(status), None);
+        }
+    }
+}
+
+/// The programs of all nodes.
+pub(super) struct Programs {
+    /// What is started.
+    program: String,
+    /// The domain's file.
+    file: String,
+    slots: Vec<Slot>,
+    /// Of each node what its programs said. It is in memory, so that nothing is left of it however this
+    /// process ends; who wants it longer copies it.
+    logs: Vec<File>,
+}
+
+impl Programs {
+    /// Programs for so many nodes, none of them started.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub(super) fn new(program: String, file: String, tasks: Vec<Task>, nodes: usize) -> io::Result<Self> {
+        let log = |_| -> io::Result<File> {
+            let fd: OwnedFd = memfd_create(c"anabranch-log", MFdFlags::MFD_CLOEXEC)?;
+            Ok(fd.into())
+        };
+        let logs = (0..nodes).map(log).collect::<io::Result<_>>()?;
+        let slots =
+            tasks.into_iter().map(|task| Slot { task, child: None, status: None, asked: false }).collect();
+        Ok(Self { program, file, slots, logs })
+    }
+
+    /// Starts those of a node that do not run.
+    ///
+    /// # Errors
+    /// What the system refuses, in a sentence.
+    pub(super) fn start(&mut self, node: usize, name: &str, space: &Namespace) -> Result<(), String> {
+        for slot in self.slots.iter_mut().filter(|slot| slot.task.node == node) {
+            slot.look();
+            if slot.child.is_some() {
+                continue;
+            }
+            let (program, args) = (&self.program, &slot.task.args);
+            let failed = |e: io::Error| format!("cannot start {program} {} on {name}: {e}", args[0]);
+            let log = &self.logs[node];
+            if slot.status.is_some() {
+                let _ = writeln!(&mut &*log, "anabranch: {} is started again", args[0]);
+            }
+            // Both share one place in the file, so nothing is overwritten.
+            let out = log.try_clone().map_err(failed)?;
+            let err = log.try_clone().map_err(failed)?;
+            let mut command = Command::new(program);
+            command.args(args).env(DOMAIN, &self.file).env(NODE, name);
+            command.stdin(Stdio::null()).stdout(out).stderr(err);
+            let spawned = space.run(move || command.spawn()).and_then(|spawned| spawned);
+            (slot.child, slot.status) = (Some(spawned.map_err(failed)?), None);
+        }
+        Ok(())
+    }
+
+    /// Ends those of a node by SIGKILL.
+    pub(super) fn kill(&mut self, node: usize) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.task.node == node) {
+            if let Some(mut child) = slot.child.take() {
+                // It may have ended by itself.
+                let _ = child.kill();
+                slot.status = child.wait().ok();
+            }
+        }
+    }
+
+    /// Ends all: asks them first.
+    pub(super) fn end(&mut self) {
+        for slot in &mut self.slots {
+            slot.look();
+            let Some(child) = &slot.child else { continue };
+            slot.asked = true;
+            let _ = nix::sys::signal::kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
+        }
+        self.wait(GRACE);
+        (0..self.logs.len()).for_each(|node| self.kill(node));
+    }
+
+    /// Waits until none runs, but no longer than this.
+    pub(super) fn wait(&mut self, span: Span) {
+        let clock = Clock::start();
+        loop {
+            self.slots.iter_mut().for_each(Slot::look);
+            let over = clock.now().since(Time::ZERO) >= span;
+            if over || self.slots.iter().all(|slot| slot.child.is_none()) {
+                return;
+            }
+            clock.sleep_until(clock.now() + LOOK_EVERY);
+        }
+    }
+
+    /// How those of a node do.
+    pub(super) fn of(&mut self, node: usize) -> Vec<Program> {
+        let those = self.slots.iter_mut().filter(|slot| slot.task.node == node);
+        let told = those.map(|slot| {
+            slot.look();
+            Program {
+                command: slot.task.args.clone(),
+                pid: slot.child.as_ref().map(Child::id),
+                exit: slot.status.and_then(|status| status.code()),
+                signal: slot.status.and_then(|status| status.signal()),
+            }
+        });
+        told.collect()
+    }
+
+    /// Where others read what those of a node said.
+    pub(super) fn log(&self, node: usize) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.logs[node].as_raw_fd())
+    }
+
+    /// The last lines of it, if one of them has ended that was not asked to.
+    pub(super) fn last(&self, node: usize) -> Vec<String> {
+        let mut those = self.slots.iter().filter(|slot| slot.task.node == node);
+        if !those.any(|slot| slot.child.is_none() && !slot.asked) {
+            return Vec::new();
+        }
+        // The descriptor here is where the programs write: another one is to be read by.
+        let read = || -> io::Result<String> {
+            let mut file = File::open(self.log(node))?;
+            let bytes = file.metadata()?.len();
+            file.seek(SeekFrom::Start(bytes.saturating_sub(LAST_BYTES)))?;
+            let mut text = Vec::new();
+            file.read_to_end(&mut text)?;
+            Ok(String::from_utf8_lossy(&text).into_owned())
+        };
+        let text = read().unwrap_or_default();
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
+    }
+}

@@ -1,0 +1,204 @@
+//! `anabranch net up`, `exec`, `status`, `log`, `kill`, `start`, `down`: a whole domain on this machine.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use overlay::domain::Domain;
+
+use super::domain_args::{Down, Exec, Kill, Log, Start, Status, Up};
+use super::held::{Node, Spec, State};
+use super::plan::{absolute, tasks};
+use super::programs::{DOMAIN, NODE};
+use crate::exit::{Failure, Outcome};
+use crate::holder::commands;
+use crate::holder::daemon::{Request, send_request};
+use crate::holder::plain_name::plain_name;
+use crate::man::print;
+use crate::names::show;
+use crate::toml_name::{stem, with_toml};
+use crate::view::note;
+
+/// How often `log --follow` looks for more.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Makes the nodes and lines of a domain and starts its programs, in a process of their own.
+///
+/// # Errors
+/// 2 if the domain or an option makes no sense or this is a node of one, 1 if it cannot be set up.
+pub(super) fn up(args: &Up) -> Outcome {
+    commands::refuse_inside()?;
+    let path = find(&args.file)?;
+    let text =
+        fs::read_to_string(&path).map_err(|e| Failure::usage(format!("cannot read {}: {e}", show(&path))))?;
+    let domain = overlay::domain_file::read(&text).map_err(|e| Failure::usage(format!("{}: {e}", show(&path))))?;
+    let file = absolute(&path)?;
+    let tasks = tasks(&domain, &file, args)?;
+    let program = match &args.program {
+        Some(program) => absolute(program)?,
+        None => absolute(&std::env::current_exe().map_err(|e| Failure::other(e.to_string()))?)?,
+    };
+    let name = plain_name(&args.name.clone().unwrap_or_else(|| stem(&path)));
+    let spec = serde_json::to_string(&Spec { file, text, program, tasks }).unwrap_or_default();
+    let state: State = commands::start(&name, &["hold", &name], &spec)?;
+    for node in &state.nodes {
+        warn(node);
+    }
+    print(if args.json { commands::object(&state) } else { usage(&state) }.as_bytes())
+}
+
+/// Says which programs of a node have ended, and why as far as they said.
+fn warn(node: &Node) {
+    for program in node.programs.iter().filter(|program| program.pid.is_none()) {
+        let last = node.last.last().map_or_else(String::new, |last| format!(": {last}"));
+        note(&format!("{}: {}{last}", node.name, program.text()));
+    }
+}
+
+/// The file of a domain.
+fn find(file: &Path) -> Outcome<PathBuf> {
+    let full = with_toml(file);
+    match [file.to_owned(), full.clone()].into_iter().find(|path| path.is_file()) {
+        Some(path) => Ok(path),
+        None => Err(Failure::usage(format!(
+            "there is no file {}: `anabranch net new {}` writes one",
+            show(&full),
+            show(full.with_extension(""))
+        ))),
+    }
+}
+
+/// Runs a program on a node, in place of this one.
+///
+/// # Errors
+/// 2 if there is no such node, 1 if it cannot be entered. Else the program's exit status is that of the
+/// command.
+pub(super) fn exec(args: &Exec) -> Outcome {
+    let (state, place) = commands::find_host::<State>(&args.node)?;
+    let variables = [(DOMAIN, state.file.as_str()), (NODE, &state.nodes[place].name)];
+    commands::exec(&state, place, &args.command, &variables)
+}
+
+/// Tells which domains are up and how they do.
+///
+/// # Errors
+/// 6 if standard output takes no more.
+pub(super) fn status(args: &Status) -> Outcome {
+    commands::status::<State>(args.json)
+}
+
+/// Prints what the programs of a node said.
+///
+/// # Errors
+/// 2 if there is no such node, 1 if that cannot be read, 6 if standard output takes no more.
+pub(super) fn log(args: &Log) -> Outcome {
+    let (state, place) = commands::find_host::<State>(&args.node)?;
+    let path = &state.nodes[place].log;
+    let failed = |e: io::Error| Failure::other(format!("cannot read {path}: {e}"));
+    let mut file = File::open(path).map_err(failed)?;
+    loop {
+        // As it was before the read: what was said in the end is read too.
+        let over = !args.follow || !Path::new(path).exists();
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(failed)?;
+        print(&text)?;
+        if over {
+            return Ok(());
+        }
+        sleep(LOOK_EVERY);
+    }
+}
+
+/// Ends the programs of a node by SIGKILL.
+///
+/// # Errors
+/// 2 if there is no such node or nothing runs there.
+pub(super) fn kill(args: &Kill) -> Outcome {
+    let (state, place) = with_programs(&args.node)?;
+    let node = &state.nodes[place];
+    if node.programs.iter().all(|program| program.pid.is_none()) {
+        let Node { name, .. } = node;
+        return Err(Failure::usage(format!("nothing runs on {name} any more: anabranch net start {name}")));
+    }
+    order(&state, place, "kill").map(drop)
+}
+
+/// Starts the programs of a node again.
+///
+/// # Errors
+/// 2 if there is no such node or all run, 1 if one cannot be started.
+pub(super) fn start(args: &Start) -> Outcome {
+    let (state, place) = with_programs(&args.node)?;
+    let node = &state.nodes[place];
+    if node.programs.iter().all(|program| program.pid.is_some()) {
+        return Err(Failure::usage(format!("{} runs already: {}", node.name, node.runs())));
+    }
+    let state = order(&state, place, "start")?;
+    warn(&state.nodes[place]);
+    Ok(())
+}
+
+/// A node that has programs of the domain.
+fn with_programs(name: &str) -> Outcome<(State, usize)> {
+    let (state, place) = commands::find_host::<State>(name)?;
+    let node = &state.nodes[place];
+    if node.programs.is_empty() {
+        let name = &node.name;
+        return Err(Failure::usage(format!(
+            "no program was started on {name}: it is for yours (anabranch net exec {name} -- CMD)"
+        )));
+    }
+    Ok((state, place))
+}
+
+/// Has something done to the programs of a node, and prints how they are then.
+fn order(state: &State, place: usize, verb: &str) -> Outcome<State> {
+    let node = &state.nodes[place].name;
+    let order = format!("{verb} {node}");
+    let state: State = send_request(&state.name, Request::Order(&order))
+        .map_err(|e| Failure::other(format!("{}: {e}", state.name)))?;
+    print(format!("{node}: {}\n", state.nodes[place].runs()).as_bytes())?;
+    Ok(state)
+}
+
+/// Ends domains, with all programs on their nodes, and tells how they did.
+///
+/// # Errors
+/// 2 if it is not clear which or this is a node of one, 7 if what was measured on one should not be trusted,
+/// 1 if a program does not end.
+pub(super) fn down(args: &Down) -> Outcome {
+    commands::down::<State>(args.name.as_deref(), args.all, args.json)
+}
+
+/// What one can do now.
+fn usage(state: &State) -> String {
+    let State { name, pid, nodes, lines, .. } = state;
+    let mut text = format!(
+        "{name} is up (process {pid}): {} nodes, {} lines\n\n{}\nTry:\n",
+        nodes.len(),
+        lines.len() / 2,
+        state.node_table()
+    );
+    let free = nodes.iter().find(|node| !node.forwards && node.programs.is_empty());
+    let published = nodes
+        .iter()
+        .flat_map(|node| &node.programs)
+        .find_map(|program| program.command.iter().skip_while(|word| *word != "--publish").nth(1));
+    if let Some(node) = free {
+        let command = match (published, lines.iter().find(|line| line.from == node.name)) {
+            (Some(published), _) => format!("anabranch get {}", quoted(published)),
+            (None, Some(line)) => format!("ping -c 3 {}", line.peer),
+            (None, None) => "bash".into(),
+        };
+        text += &format!("  anabranch net exec {} -- {command}\n", node.name);
+    }
+    text + &format!("  anabranch net status\n  anabranch net down {name}\n")
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,:@+".contains(c);
+    if word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}

@@ -1,0 +1,21 @@
+//! Names of files that end in `.toml`, where people may leave that out.
+
+use std::path::{Path, PathBuf};
+
+use crate::names::show;
+
+/// The file's name without `.toml`.
+pub(crate) fn stem(path: &Path) -> String {
+    path.file_stem().map(show).unwrap_or_default()
+}
+
+/// `NAME.toml`, where only `NAME` was given.
+pub(crate) fn with_toml(name: &Path) -> PathBuf {
+    if name.extension().is_some_and(|end| end == "toml") {
+        return name.to_owned();
+    }
+    // Not `with_extension`: "fig-4.9" has none.
+    let mut name = name.as_os_str().to_owned();
+    name.push(".toml");
+    PathBuf::from(name)
+}
