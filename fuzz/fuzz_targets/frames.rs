@@ -70,7 +70,7 @@ fuzz_target!(|bytes: &[u8]| {
                     write_hop_limit(&mut next, *hop_limit);
                     assert!(matches!(frame::parse(&next), Ok(Frame::Routed(_))));
                 }
-                Step::Reply(hop, _) => assert_eq!(hop.to, from),
+                Step::Send(hop, _) => assert_eq!(hop.to, from),
             }
         }
         assert!(steps.is_empty() || forwarder.counters().dropped.values().sum::<u64>() == before);

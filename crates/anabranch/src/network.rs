@@ -15,7 +15,7 @@ mod place;
 mod services;
 
 pub use event::ServiceEvent;
-pub use forward::{ForwardStats, LineStats, forward};
+pub use forward::{CacheStats, ForwardStats, LineStats, forward};
 pub use overlay::publication::{Name, PublicKey, ScopeKey};
 pub use place::Place;
 pub use services::{RendezvousStats, TopologyStats, manage_topology, rendezvous};

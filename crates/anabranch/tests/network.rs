@@ -86,7 +86,13 @@ impl Bed {
 
     fn forward(&mut self, name: &'static str) {
         self.start(name, |place, stop, listener| {
-            network::forward(place, stop, &mut |event| listener(notice(event))).map(drop)
+            network::forward(place, 0, stop, &mut |event| listener(notice(event))).map(drop)
+        });
+    }
+
+    fn forward_with_cache(&mut self, name: &'static str) {
+        self.start(name, |place, stop, listener| {
+            network::forward(place, 64 << 20, stop, &mut |event| listener(notice(event))).map(drop)
         });
     }
 
@@ -235,6 +241,22 @@ fn a_forwarder_ends_and_the_transfer_does_not() {
 }
 
 #[test]
+fn what_has_passed_a_cache_is_not_fetched_from_the_source_again() {
+    let mut bed = Bed::new(8);
+    bed.end("r1");
+    bed.forward_with_cache("r1");
+    let bytes = content(8_000_000);
+    let source = bed.publish("p1", "f", &bytes);
+    bed.fetch("films/f", 1, |_| {});
+    let first = source.stats().sent_bytes;
+    assert!(first > 8_000_000, "{first}");
+    bed.fetch("films/f", 1, |_| {});
+    assert!(fs::read(bed.path("got")).expect("a file") == bytes);
+    let second = source.stats().sent_bytes - first;
+    assert!(second < 400_000, "{second} of {first} bytes came from the source again");
+}
+
+#[test]
 fn without_its_services_a_transfer_goes_on_and_a_new_one_says_who_is_missing() {
     let mut bed = Bed::new(3);
     let bytes = content(40_000_000);
@@ -340,7 +362,7 @@ fn what_makes_no_sense_is_refused_at_once() {
     usage(publish("p1", "songs/f", Arc::clone(&bed.key)), "has no scope songs; it has: films");
     usage(publish("r1", "films/f", Arc::clone(&bed.key)), "hosts publish");
     let stop = Stop::new().expect("a stop");
-    let forward = network::forward(&bed.place("p1"), &stop, &mut |_| Control::Stop);
+    let forward = network::forward(&bed.place("p1"), 0, &stop, &mut |_| Control::Stop);
     usage(forward.map(drop), "p1 is a host");
     let rendezvous = network::rendezvous(&bed.place("tm"), &stop, &mut |_| Control::Stop);
     usage(rendezvous.map(drop), "that is rv");

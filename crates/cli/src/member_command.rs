@@ -23,7 +23,11 @@ use args::{Forward, Member, Rendezvous, Topology};
 /// # Errors
 /// 2 if this machine is no forwarder of the network, 1 if it cannot listen.
 pub fn forward(args: &Forward) -> Outcome {
-    run(&args.member, run_forwarder, |stats: &ForwardStats| {
+    let cache = args.cache.unwrap_or(0);
+    let forward = |place: &Place, stop: &Stop, listener: Listener<'_, ForwardStats>| {
+        run_forwarder(place, cache, stop, listener)
+    };
+    run(&args.member, forward, |stats: &ForwardStats| {
         let down: Vec<&str> =
             stats.lines.iter().filter(|line| line.up == Some(false)).map(|line| &*line.to).collect();
         let down = if down.is_empty() { "none".into() } else { down.join(", ") };

@@ -12,9 +12,12 @@ use topology::fid::{Header, Refusal};
 use topology::graph::{LinkId, NodeId};
 use topology::tags;
 
+use mmtp::peer::WayBack;
+
+use crate::cache::{Answer, PacketCache};
 use crate::call::{Call, Reach, draw};
 use crate::domain::Domain;
-use crate::frame::{self, Frame, HELLO_BYTES};
+use crate::frame::{self, Frame, HEADER_BYTES, Routed};
 use crate::message::{self, Body, LinkReport, LinkState, Message};
 use neighbour::Neighbour;
 
@@ -109,6 +112,21 @@ pub struct LineStatus {
     pub sent: (u64, u64),
 }
 
+/// What is left of a request for the source.
+enum Asked {
+    /// There is no cache, or it has nothing of it: the frame goes on as it is.
+    Nothing,
+    /// This frame goes on instead.
+    Rest(Vec<u8>),
+    /// All was answered.
+    All,
+}
+
+fn with_hop_limit(mut frame: Vec<u8>, hop_limit: u8) -> Vec<u8> {
+    frame::set_hop_limit(&mut frame, hop_limit);
+    frame
+}
+
 #[derive(Debug)]
 struct Line {
     link: LinkId,
@@ -123,6 +141,13 @@ struct Line {
 }
 
 impl Line {
+    /// A frame of so many bytes is sent over it.
+    const fn count(&mut self, bytes: usize, counters: &mut Counters) {
+        self.sent = (self.sent.0 + 1, self.sent.1 + bytes as u64);
+        counters.forwarded += 1;
+        counters.forwarded_bytes += bytes as u64;
+    }
+
     /// Where a frame for a port of the node at its end is sent.
     fn hop(&self, port: u16) -> Option<Hop> {
         let port = match self.port {
@@ -149,15 +174,16 @@ pub struct Forwarder {
     sequence: u64,
     report: Option<Call>,
     report_due: Time,
+    cache: Option<PacketCache>,
 }
 
 /// What [`Forwarder::handle`] does with a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send the frame there, with this hop limit in it: see [`write_hop_limit`].
     Forward(Hop, u8),
-    /// Send this to who sent the frame.
-    Reply(Hop, [u8; HELLO_BYTES]),
+    /// Send this frame there instead.
+    Send(Hop, Vec<u8>),
 }
 
 /// Writes a new hop limit into a frame.
@@ -196,7 +222,21 @@ impl Forwarder {
             report: None,
             // By then it is known who answers.
             report_due: now + neighbour::HELLO_EVERY,
+            cache: None,
         }
+    }
+
+    /// The same with a packet cache, which answers what it can.
+    #[must_use]
+    pub fn with_cache(mut self, cache: PacketCache) -> Self {
+        self.cache = Some(cache);
+        self
+    }
+
+    /// Its packet cache.
+    #[must_use]
+    pub const fn cache(&self) -> Option<&PacketCache> {
+        self.cache.as_ref()
     }
 
     /// The addresses that it is to listen at.
@@ -248,20 +288,29 @@ impl Forwarder {
                 if self.matching.is_empty() {
                     return self.for_me(routed.payload);
                 }
+                let rest = self.ask_cache(now, place, &routed, bytes, step)?;
+                let bytes = match &rest {
+                    Asked::Nothing => bytes,
+                    Asked::Rest(rest) => rest,
+                    Asked::All => return Ok(()),
+                };
                 for link in &self.matching {
                     let line = self.lines.iter_mut().find(|line| line.link == *link);
                     let Some(line) = line else { continue };
                     let hop = line.hop(routed.port).ok_or(Drop::Port)?;
-                    line.sent = (line.sent.0 + 1, line.sent.1 + bytes.len() as u64);
-                    self.counters.forwarded += 1;
-                    self.counters.forwarded_bytes += bytes.len() as u64;
-                    step(Step::Forward(hop, next.hop_limit));
+                    line.count(bytes.len(), &mut self.counters);
+                    match &rest {
+                        Asked::Rest(rest) => {
+                            step(Step::Send(hop, with_hop_limit(rest.clone(), next.hop_limit)))
+                        }
+                        _ => step(Step::Forward(hop, next.hop_limit)),
+                    }
                 }
                 Ok(())
             }
             Frame::Hello { stamp } => {
                 let hop = Hop { from: self.lines[place].hop_ip.0, to: from };
-                step(Step::Reply(hop, frame::hello_reply(stamp)));
+                step(Step::Send(hop, frame::hello_reply(stamp).to_vec()));
                 Ok(())
             }
             Frame::HelloReply { stamp } => {
@@ -273,6 +322,39 @@ impl Forwarder {
                 Ok(())
             }
         }
+    }
+
+    /// Shows a frame to the cache, if there is one. What that answers goes back over the line of `place`.
+    fn ask_cache(
+        &mut self,
+        now: Time,
+        place: usize,
+        routed: &Routed<'_>,
+        bytes: &[u8],
+        step: &mut impl FnMut(Step),
+    ) -> Result<Asked, Drop> {
+        let Some(cache) = &mut self.cache else { return Ok(Asked::Nothing) };
+        let Some(way_back) = &routed.way_back else {
+            if let Some(header) = bytes.first_chunk() {
+                cache.reply(now, &WayBack(*header), routed.payload);
+            }
+            return Ok(Asked::Nothing);
+        };
+        let Answer::Hit { replies, rest, .. } = cache.request(now, way_back, routed.payload) else {
+            return Ok(Asked::Nothing);
+        };
+        let Some((back, port)) = frame::fields(way_back) else { return Err(Drop::WayBack) };
+        let line = &mut self.lines[place];
+        let hop = line.hop(port).ok_or(Drop::Port)?;
+        for reply in replies {
+            line.count(reply.len(), &mut self.counters);
+            // One hop less than what comes from farther away has at this node: that does not matter.
+            step(Step::Send(hop, with_hop_limit(reply, back.hop_limit.saturating_sub(1))));
+        }
+        Ok(rest.map_or(Asked::All, |rest| {
+            let header = bytes.get(..2 * HEADER_BYTES).unwrap_or_default();
+            Asked::Rest([header, &rest].concat())
+        }))
     }
 
     /// A reply has to leave by the line over which its request came, and by no other: so it goes to whoever

@@ -10,12 +10,14 @@
 //! **Map.**
 //! * [`domain`]: what every member of a network knows of it; [`domain_file`]: how that is written.
 //! * [`frame`]: what travels between nodes; [`message`]: what services are told and say.
+//! * [`cache`]: packets that a forwarder keeps, and answers from.
 //! * [`publication`]: names, keys, and signed statements of who offers what.
 //! * [`forwarder`], [`rendezvous`], [`topology_manager`]: the members that serve the others.
 //! * [`client`]: receivers and publishers; [`call`]: a message that is sent until it is answered.
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod cache;
 pub mod call;
 pub mod client;
 pub mod domain;

@@ -349,6 +349,15 @@ impl ContentFetch {
                 self.doubtful = true;
                 Ok(())
             }
+            Event::CacheDistrusted { node, .. } => {
+                let name =
+                    self.network.as_ref().map_or_else(|| node.to_string(), |(network, _)| network.node(node));
+                cx.observer.warning(&format!(
+                    "the cache on {name} sent wrong bytes, or its source did: caches are asked no more on that \
+                     path, and these bytes come again"
+                ));
+                Ok(())
+            }
             // Of mirrors more has been said already.
             Event::Refused { source, .. }
                 if self.mirrors.as_ref().is_some_and(|m| m.mirror_of(source).is_some()) =>

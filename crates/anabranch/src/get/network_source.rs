@@ -64,6 +64,13 @@ impl Network {
         self.found.hosts.iter().map(|(node, _)| self.place.name_of(*node).to_owned()).collect()
     }
 
+    /// What a node is called.
+    pub(super) fn node(&self, number: u16) -> String {
+        let node = topology::graph::NodeId(u32::from(number));
+        let nodes = self.place.domain().graph.nodes();
+        nodes.get(node.index()).map_or_else(|| number.to_string(), |node| node.name.clone())
+    }
+
     /// The ways to them.
     pub(super) fn ways(&self) -> Vec<Way> {
         let way = |route: &overlay::message::Route| {

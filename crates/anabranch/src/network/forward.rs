@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use algo::{Span, Time};
+use overlay::cache::{PacketCache, Policy};
 use overlay::forwarder::{Forwarder, Step};
 use serde::Serialize;
 
@@ -29,6 +30,8 @@ pub struct ForwardStats {
     pub unsent: u64,
     /// Frames that went nowhere, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
+    /// Its packet cache, if it has one.
+    pub cache: Option<CacheStats>,
     /// Its lines.
     pub lines: Vec<LineStats>,
 }
@@ -48,12 +51,26 @@ pub struct LineStats {
     pub bytes: u64,
 }
 
-/// Forwards at a node of a domain until `stop` is stopped or `listener` answers [`Control::Stop`].
+/// What a forwarder's cache has done.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CacheStats {
+    /// Bytes that it holds.
+    pub stored_bytes: usize,
+    /// Packets that it might have answered with.
+    pub asked: u64,
+    /// Those of them that it had.
+    pub hits: u64,
+    /// Bytes that it sent.
+    pub hit_bytes: u64,
+}
+
+/// Forwards at a node of a domain, with a packet cache of `cache_bytes` if that is not 0, until `stop` is stopped or `listener` answers [`Control::Stop`].
 ///
 /// # Errors
 /// [`Error::Usage`] if the node is a host, [`Error::System`] if it cannot listen.
 pub fn forward(
     place: &Place,
+    cache_bytes: usize,
     stop: &Stop,
     listener: &mut dyn FnMut(ServiceEvent<ForwardStats>) -> Control,
 ) -> Result<ForwardStats> {
@@ -69,6 +86,9 @@ pub fn forward(
     let clock = sockets.clock;
     let started_ms = (clock.now() + since_1970(clock)).as_nanos() / 1_000_000;
     let mut forwarder = Forwarder::new(domain, place.node(), started_ms, secret()?, clock.now());
+    if cache_bytes > 0 {
+        forwarder = forwarder.with_cache(PacketCache::new(Policy::Opc, cache_bytes, place.node()));
+    }
     let mut batches = FrameBatches::default();
     let stats = |forwarder: &Forwarder, lost: u64| stats(place, forwarder, lost, clock.now());
     let mut stopped = listener(ServiceEvent::Listening(sockets.addresses())) == Control::Stop;
@@ -89,9 +109,7 @@ pub fn forward(
             for datagram in arrived.received.datagrams() {
                 forwarder.handle(now, arrived.from, datagram, |step| match step {
                     Step::Forward(hop, hop_limit) => batches.push(hop, datagram, hop_limit, out),
-                    Step::Reply(hop, bytes) => {
-                        out.send(hop.from, hop.to, &bytes, None);
-                    }
+                    Step::Send(hop, bytes) => batches.push_as_it_is(hop, &bytes, out),
                 });
             }
         })?;
@@ -108,6 +126,15 @@ fn stats(place: &Place, forwarder: &Forwarder, unsent: u64, now: Time) -> Forwar
         forwarded_bytes: counters.forwarded_bytes,
         unsent,
         dropped: counters.dropped.iter().map(|(why, count)| (why.name(), *count)).collect(),
+        cache: forwarder.cache().map(|cache| {
+            let counters = cache.counters();
+            CacheStats {
+                stored_bytes: cache.stored_bytes(),
+                asked: counters.asked,
+                hits: counters.hits,
+                hit_bytes: counters.hit_bytes,
+            }
+        }),
         lines: forwarder
             .status()
             .map(|line| LineStats {

@@ -29,6 +29,15 @@ pub(super) struct FrameBatches {
 impl FrameBatches {
     /// Adds a frame, with its new hop limit.
     pub(super) fn push(&mut self, hop: Hop, frame: &[u8], hop_limit: u8, out: &Outlets) {
+        write_hop_limit(self.add(hop, frame, out), hop_limit);
+    }
+
+    /// Adds a frame that needs no other hop limit.
+    pub(super) fn push_as_it_is(&mut self, hop: Hop, frame: &[u8], out: &Outlets) {
+        self.add(hop, frame, out);
+    }
+
+    fn add(&mut self, hop: Hop, frame: &[u8], out: &Outlets) -> &mut [u8] {
         let fits = |batch: &Batch| {
             !batch.closed
                 && frame.len() <= batch.segment
@@ -51,8 +60,8 @@ impl FrameBatches {
         let batch = &mut self.batches[place];
         let start = batch.bytes.len();
         batch.bytes.extend_from_slice(frame);
-        write_hop_limit(&mut batch.bytes[start..], hop_limit);
         batch.closed = frame.len() < batch.segment;
+        &mut batch.bytes[start..]
     }
 
     fn send(&mut self, place: usize, out: &Outlets) {

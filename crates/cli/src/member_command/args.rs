@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::args::Network;
+use crate::args::{Network, rate};
 
 /// Forward packets between the lines of a node of a publish/subscribe network
 #[derive(Args, Clone, Debug)]
@@ -13,9 +13,14 @@ use crate::args::Network;
         go to somebody else. It tells the topology manager which neighbours answer. Runs until Ctrl-C.",
     after_help = "Examples:\n  \
         anabranch forward --domain net.toml\n  \
-        anabranch forward --domain net.toml --node r1 --json"
+        anabranch forward --domain net.toml --node r1 --cache 1GiB --json"
 )]
 pub struct Forward {
+    /// Keep packets that pass, so many bytes of them, and answer requests from there: 512M, 1GiB. Without this
+    /// option: none
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub cache: Option<usize>,
+
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as the help of all")]
     pub member: Member,
@@ -65,4 +70,13 @@ pub struct Member {
     /// No counters; only errors and what a person should know
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// The least that a cache is of use with: a few segments.
+const CACHE_BYTES_MIN: u64 = 4 << 20;
+
+fn size(text: &str) -> Result<usize, String> {
+    let bytes = rate(text).map_err(|_| format!("'{text}' is no size, as 512M or 1GiB"))?.as_bytes();
+    let fits = usize::try_from(bytes).ok().filter(|_| bytes >= CACHE_BYTES_MIN);
+    fits.ok_or_else(|| "out of range: 4 MiB is the least".into())
 }

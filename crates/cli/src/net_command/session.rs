@@ -33,7 +33,8 @@ pub(super) fn up(args: &Up) -> Outcome {
     let path = find(&args.file)?;
     let text =
         fs::read_to_string(&path).map_err(|e| Failure::usage(format!("cannot read {}: {e}", show(&path))))?;
-    let domain = overlay::domain_file::read(&text).map_err(|e| Failure::usage(format!("{}: {e}", show(&path))))?;
+    let domain =
+        overlay::domain_file::read(&text).map_err(|e| Failure::usage(format!("{}: {e}", show(&path))))?;
     let file = absolute(&path)?;
     let tasks = tasks(&domain, &file, args)?;
     let program = match &args.program {

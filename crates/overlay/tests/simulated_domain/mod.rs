@@ -183,7 +183,7 @@ impl Network {
                     write_hop_limit(&mut frame, hop_limit);
                     out.push((hop, frame));
                 }
-                Step::Reply(hop, bytes) => out.push((hop, bytes.to_vec())),
+                Step::Send(hop, bytes) => out.push((hop, bytes)),
             });
             for (hop, frame) in out {
                 self.put(SocketAddr::new(hop.from, self.domain.forwarder_port), hop.to, frame);
