@@ -23,20 +23,29 @@ fuzz_target!(|bytes: &[u8]| {
                 &request.content,
                 &ranges,
             );
+            if request.no_caches {
+                wire::set_no_caches(&mut out);
+            }
             // META ranges lose their argument; so the views are compared by what they mean.
             let Ok(Packet::Request(again)) = wire::parse(&out) else { panic!("a request stays one") };
             assert!(again.ranges.eq(ranges));
             assert_eq!(
-                (again.cookie, again.ect, again.content),
-                (request.cookie, request.ect, request.content)
+                (again.cookie, again.ect, again.no_caches, again.content),
+                (request.cookie, request.ect, request.no_caches, request.content)
             );
             return assert!(out.len() <= bytes.len());
         }
         Packet::Data(data) => {
             wire::emit_data(&mut out, data.tag, data.cut, data.chunk, data.payload, data.payload.len());
+            if let Some(node) = data.responder {
+                wire::set_responder(&mut out, node);
+            }
         }
         Packet::Hashes(hashes) => {
-            wire::emit_hashes(&mut out, hashes.tag, hashes.level, hashes.first, hashes.cvs)
+            wire::emit_hashes(&mut out, hashes.tag, hashes.level, hashes.first, hashes.cvs);
+            if let Some(node) = hashes.responder {
+                wire::set_responder(&mut out, node);
+            }
         }
         Packet::Meta(meta) => wire::emit_meta(&mut out, meta.tag, &meta.content, meta.collection, meta.name),
         Packet::Cookie { tag, cookie } => wire::emit_cookie(&mut out, tag, &cookie),

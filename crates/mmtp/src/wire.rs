@@ -12,10 +12,11 @@ mod parse;
 
 pub use emit::{
     data_header, emit_cookie, emit_data, emit_hashes, emit_meta, emit_padded, emit_probe, emit_refuse,
-    emit_request,
+    emit_request, set_no_caches, set_responder,
 };
 pub use packet::{
-    COOKIE_PACKET, Cookie, DATA_HEADER, Data, HASHES_MAX, Hashes, Meta, NAME_MAX, NUMBER_END, PACKET_MAX,
-    PADDED_MIN, PREFIX, Packet, ParseError, RANGES_MAX, Range, RangeKind, Ranges, Reason, Request, VERSION,
+    CACHED_NUMBER_END, COOKIE_PACKET, Cookie, DATA_HEADER, Data, HASHES_MAX, Hashes, Meta, NAME_MAX,
+    NUMBER_END, PACKET_MAX, PADDED_MIN, PREFIX, Packet, ParseError, RANGES_MAX, Range, RangeKind, Ranges,
+    Reason, Request, VERSION,
 };
 pub use parse::{Prefix, parse, peek};

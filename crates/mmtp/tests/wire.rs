@@ -3,9 +3,10 @@
 use mmtp::id::{BLOCK_BYTES, ChunksPerBlock, ContentId, LENGTH_MAX};
 use mmtp::tree::LEVELS_MAX;
 use mmtp::wire::{
-    Cookie, DATA_HEADER, HASHES_MAX, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN, PREFIX, Packet,
-    ParseError, Prefix, RANGES_MAX, Range, RangeKind, Reason, VERSION, data_header, emit_cookie, emit_data,
-    emit_hashes, emit_meta, emit_padded, emit_probe, emit_refuse, emit_request, parse, peek,
+    CACHED_NUMBER_END, Cookie, DATA_HEADER, HASHES_MAX, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN, PREFIX,
+    Packet, ParseError, Prefix, RANGES_MAX, Range, RangeKind, Reason, VERSION, data_header, emit_cookie,
+    emit_data, emit_hashes, emit_meta, emit_padded, emit_probe, emit_refuse, emit_request, parse, peek,
+    set_no_caches, set_responder,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -91,6 +92,39 @@ proptest! {
         let Ok(Packet::Hashes(hashes)) = parse(&bytes) else { panic!() };
         prop_assert_eq!((hashes.tag, hashes.level, hashes.first, hashes.cvs), (tag, level, first, &cvs[..]));
         every_cut_off_is_truncated(&bytes, 20 + 32);
+    }
+
+    #[test]
+    fn what_caches_answer(
+        tag: u64, node: u16, cut in a_cut(), level in 0..LEVELS_MAX, number in 0..CACHED_NUMBER_END,
+        cvs in vec(any::<[u8; 32]>(), 1..=HASHES_MAX),
+    ) {
+        let mut bytes = emitted(|out| emit_data(out, tag, cut, number, &[5; 100], 100));
+        let Ok(Packet::Data(source)) = parse(&bytes) else { panic!() };
+        prop_assert_eq!(source.responder, None);
+        let len = bytes.len();
+        set_responder(&mut bytes, node);
+        prop_assert_eq!(bytes.len(), len, "it fits wherever that of the source does");
+        let Ok(Packet::Data(data)) = parse(&bytes) else { panic!() };
+        prop_assert_eq!((data.tag, data.responder, data.cut), (tag, Some(node), cut));
+        prop_assert_eq!((data.chunk, data.payload), (number, &[5; 100][..]));
+        let mut bytes = emitted(|out| emit_hashes(out, tag, level, number, &cvs));
+        set_responder(&mut bytes, node);
+        let Ok(Packet::Hashes(hashes)) = parse(&bytes) else { panic!() };
+        prop_assert_eq!((hashes.responder, hashes.level, hashes.first), (Some(node), level, number));
+        prop_assert_eq!(hashes.cvs, &cvs[..]);
+    }
+
+    #[test]
+    fn a_request_can_forbid_caches(
+        tag: u64, cookie in a_cookie(), ect: bool, id in an_id(), range in a_range(),
+    ) {
+        let mut bytes = emitted(|out| emit_request(out, tag, cookie.as_ref(), ect, &id, &[range]));
+        for forbidden in [false, true] {
+            let Ok(Packet::Request(request)) = parse(&bytes) else { panic!() };
+            prop_assert_eq!((request.ect, request.no_caches), (ect, forbidden));
+            set_no_caches(&mut bytes);
+        }
     }
 
     #[test]

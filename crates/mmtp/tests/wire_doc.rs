@@ -6,7 +6,7 @@ use mmtp::tree::{CheckResult, Outboard, Verifier};
 use mmtp::uri::Uri;
 use mmtp::wire::{
     Cookie, Packet, Range, RangeKind, Reason, emit_cookie, emit_data, emit_hashes, emit_meta, emit_padded,
-    emit_probe, emit_refuse, emit_request, parse,
+    emit_probe, emit_refuse, emit_request, parse, set_no_caches, set_responder,
 };
 
 const DOC: &str = include_str!("../../../docs/wire-mmtp.md");
@@ -65,6 +65,21 @@ fn packets() {
     let shown = hex("Example DATA");
     assert_eq!(data[..shown.len()], shown);
     assert_eq!(data.len(), 20 + 884);
+
+    // The same chunk from the cache at node 7.
+    let cached = emitted(|out| {
+        emit_data(out, TAG, cut, 14, &bytes[16_384 + 2_732..], 884);
+        set_responder(out, 7);
+    });
+    let shown = hex("Example of a cache's DATA");
+    assert_eq!((&cached[..shown.len()], cached.len()), (&shown[..], data.len()));
+    let Ok(Packet::Data(read)) = parse(&cached) else { panic!() };
+    assert_eq!((read.responder, read.chunk, read.payload), (Some(7), 14, &data[20..]));
+    let mut bypassing = request.clone();
+    set_no_caches(&mut bypassing);
+    assert_eq!(bypassing[..3], [1, 1, 3], "and ECT");
+    let Ok(Packet::Request(read)) = parse(&bypassing) else { panic!() };
+    assert!(read.no_caches && read.ect);
 
     assert_eq!(hex("Example HASHES"), emitted(|out| emit_hashes(out, TAG, 0, 0, tree.leaves())));
     assert_eq!(hex("Example META"), emitted(|out| emit_meta(out, TAG, &id, false, b"a.txt")));

@@ -4,11 +4,14 @@
 //! invariant and panics in debug builds.
 
 use super::packet::{
-    Cookie, DATA_HEADER, HASHES_MAX, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN, PREFIX, RANGES_MAX, Range,
-    RangeKind, Reason, VERSION,
+    CACHED_NUMBER_END, Cookie, DATA_HEADER, HASHES_MAX, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN, PREFIX,
+    RANGES_MAX, Range, RangeKind, Reason, VERSION,
 };
 use super::{code, ext};
 use crate::id::{BLOCK_BYTES, ChunksPerBlock, ContentId};
+
+/// Where in a packet its flags are.
+const FLAGS_AT: usize = 2;
 
 /// Appends a REQUEST with 1 to [`RANGES_MAX`] ranges. To let an unproven address be answered with more,
 /// lengthen it with zeros afterwards: what follows the ranges is padding.
@@ -36,6 +39,24 @@ pub fn emit_request(
         out.extend_from_slice(&range.count.to_be_bytes());
         out.extend_from_slice(&range.first.to_be_bytes());
     }
+}
+
+/// Forbids caches to answer a REQUEST that [`emit_request`] has made.
+pub fn set_no_caches(request: &mut [u8]) {
+    debug_assert_eq!(request.get(1), Some(&code::REQUEST));
+    if let Some(flags) = request.get_mut(FLAGS_AT) {
+        *flags |= code::FLAG_NO_CACHES;
+    }
+}
+
+/// Makes a DATA or HASHES that [`emit_data`] or [`emit_hashes`] has made, with a number below
+/// [`CACHED_NUMBER_END`], the answer of the cache at this node. It stays as long as it was.
+pub fn set_responder(packet: &mut [u8], node: u16) {
+    debug_assert!(matches!(packet, [VERSION, code::DATA | code::HASHES, _, 0, ..]));
+    let Some((header, _)) = packet.split_first_chunk_mut::<DATA_HEADER>() else { return };
+    debug_assert!(header[13..15] == [0, 0], "a number below {CACHED_NUMBER_END}");
+    header[FLAGS_AT] |= code::FLAG_CACHED;
+    header[13..15].copy_from_slice(&node.to_be_bytes());
 }
 
 /// The bytes in front of the payload of a DATA packet, for those who gather it elsewhere.

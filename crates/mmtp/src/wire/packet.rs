@@ -24,6 +24,9 @@ pub const HASHES_MAX: usize = crate::tree::PACKET_CVS;
 pub const NAME_MAX: usize = 255;
 /// Bound of the numbers of chunks and chaining values on the wire, which have 56 bits.
 pub const NUMBER_END: u64 = 1 << 56;
+/// The same in answers of caches, which have 40 bits: no content has more than 2^38 chunks.
+pub const CACHED_NUMBER_END: u64 = 1 << 40;
+const _: () = assert!(crate::id::LENGTH_MAX / 256 < CACHED_NUMBER_END);
 
 /// A received packet, checked, as a view of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +101,8 @@ pub struct Request<'a> {
     pub cookie: Option<Cookie>,
     /// Send DATA with ECT(0), RFC 3168.
     pub ect: bool,
+    /// No cache on the way is to answer.
+    pub no_caches: bool,
     /// The content that is asked for.
     pub content: ContentId,
     /// The parts of it that are asked for.
@@ -109,9 +114,11 @@ pub struct Request<'a> {
 pub struct Data<'a> {
     /// Tag of the request it answers.
     pub tag: u64,
+    /// The node whose cache answers; `None` if the source does.
+    pub responder: Option<u16>,
     /// The cut its number counts in.
     pub cut: ChunksPerBlock,
-    /// Its number, below [`NUMBER_END`].
+    /// Its number, below [`NUMBER_END`]; from a cache, below [`CACHED_NUMBER_END`].
     pub chunk: u64,
     /// Its bytes, at least one and at most the cut's; in a full block the last chunk ends with zeros.
     pub payload: &'a [u8],
@@ -122,9 +129,11 @@ pub struct Data<'a> {
 pub struct Hashes<'a> {
     /// Tag of the request it answers.
     pub tag: u64,
+    /// The node whose cache answers; `None` if the source does.
+    pub responder: Option<u16>,
     /// The level, below [`LEVELS_MAX`](crate::tree::LEVELS_MAX).
     pub level: u8,
-    /// Index of the first value, below [`NUMBER_END`].
+    /// Index of the first value, below [`NUMBER_END`]; from a cache, below [`CACHED_NUMBER_END`].
     pub first: u64,
     /// The values, 1 to [`HASHES_MAX`].
     pub cvs: &'a [[u8; 32]],

@@ -34,10 +34,10 @@ pub fn peek(bytes: &[u8]) -> Option<Prefix> {
 /// Why the bytes are none; [`peek`] may still tell whom to refuse.
 pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     // DATA without extensions is nearly all that a receiver sees.
-    if let Some((&[VERSION, code::DATA, _, 0, t0, t1, t2, t3, t4, t5, t6, t7, cut, n @ ..], payload)) =
+    if let Some((&[VERSION, code::DATA, flags, 0, t0, t1, t2, t3, t4, t5, t6, t7, cut, n @ ..], payload)) =
         bytes.split_first_chunk::<DATA_HEADER>()
     {
-        return data(u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]), cut, n, payload);
+        return data(u64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]), flags, cut, n, payload);
     }
     general(bytes)
 }
@@ -63,9 +63,9 @@ fn general(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
         code::REQUEST => request(tag, extensions.cookie, flags, body),
         code::DATA => {
             let [cut, n @ ..] = body.take::<8>()?;
-            data(tag, cut, n, body.0)
+            data(tag, flags, cut, n, body.0)
         }
-        code::HASHES => hashes(tag, body),
+        code::HASHES => hashes(tag, flags, body),
         code::META => meta(tag, body),
         code::COOKIE => Ok(Packet::Cookie { tag, cookie: Cookie(body.take()?) }),
         code::REFUSE => {
@@ -99,7 +99,7 @@ const fn check_size(size: u16) -> Result<(), ParseError> {
     }
 }
 
-fn data(tag: u64, cut: u8, number: [u8; 7], payload: &[u8]) -> Result<Packet<'_>, ParseError> {
+fn data(tag: u64, flags: u8, cut: u8, number: [u8; 7], payload: &[u8]) -> Result<Packet<'_>, ParseError> {
     let cut = ChunksPerBlock::new(cut).ok_or(ParseError::Cut)?;
     if payload.is_empty() {
         return Err(ParseError::Truncated);
@@ -107,7 +107,8 @@ fn data(tag: u64, cut: u8, number: [u8; 7], payload: &[u8]) -> Result<Packet<'_>
     if payload.len() > cut.chunk_bytes() {
         return Err(ParseError::Oversized);
     }
-    Ok(Packet::Data(Data { tag, cut, chunk: u56(number), payload }))
+    let (responder, chunk) = numbered(flags, number);
+    Ok(Packet::Data(Data { tag, responder, cut, chunk, payload }))
 }
 
 fn request<'a>(
@@ -129,8 +130,8 @@ fn request<'a>(
     for one in raw {
         range(one)?;
     }
-    let ect = flags & code::FLAG_ECT != 0;
-    Ok(Packet::Request(Request { tag, cookie, ect, content, ranges: Ranges { raw } }))
+    let (ect, no_caches) = (flags & code::FLAG_ECT != 0, flags & code::FLAG_NO_CACHES != 0);
+    Ok(Packet::Request(Request { tag, cookie, ect, no_caches, content, ranges: Ranges { raw } }))
 }
 
 fn range(raw: &[u8; 12]) -> Result<Range, ParseError> {
@@ -149,7 +150,7 @@ fn range(raw: &[u8; 12]) -> Result<Range, ParseError> {
     Ok(Range { kind, first, count })
 }
 
-fn hashes<'a>(tag: u64, body: &mut Reader<'a>) -> Result<Packet<'a>, ParseError> {
+fn hashes<'a>(tag: u64, flags: u8, body: &mut Reader<'a>) -> Result<Packet<'a>, ParseError> {
     let [level, first @ ..] = body.take::<8>()?;
     if level >= LEVELS_MAX {
         return Err(ParseError::Level);
@@ -161,7 +162,8 @@ fn hashes<'a>(tag: u64, body: &mut Reader<'a>) -> Result<Packet<'a>, ParseError>
     if cvs.len() > HASHES_MAX {
         return Err(ParseError::Oversized);
     }
-    Ok(Packet::Hashes(Hashes { tag, level, first: u56(first), cvs }))
+    let (responder, first) = numbered(flags, first);
+    Ok(Packet::Hashes(Hashes { tag, responder, level, first, cvs }))
 }
 
 fn meta<'a>(tag: u64, body: &mut Reader<'a>) -> Result<Packet<'a>, ParseError> {
@@ -186,8 +188,13 @@ fn meta<'a>(tag: u64, body: &mut Reader<'a>) -> Result<Packet<'a>, ParseError> {
     Ok(Packet::Meta(Meta { tag, content, collection, name }))
 }
 
-fn u56([a, b, c, d, e, f, g]: [u8; 7]) -> u64 {
-    u64::from_be_bytes([0, a, b, c, d, e, f, g])
+/// Who answers, and the number of a chunk or chaining value.
+fn numbered(flags: u8, [a, b, c, d, e, f, g]: [u8; 7]) -> (Option<u16>, u64) {
+    if flags & code::FLAG_CACHED == 0 {
+        (None, u64::from_be_bytes([0, a, b, c, d, e, f, g]))
+    } else {
+        (Some(u16::from_be_bytes([a, b])), u64::from_be_bytes([0, 0, 0, c, d, e, f, g]))
+    }
 }
 
 /// What of the body has not been read.
