@@ -217,6 +217,43 @@ mod tests {
         }
     }
 
+    /// One estimator for a source `far` away and a cache `near`, which has `permille` of what is asked: the
+    /// mean timeout, and how many of a thousand answers of the source come after the timeout that was set
+    /// before.
+    fn mixed(permille: u64, near: Span, far: Span) -> (Span, u64) {
+        let (mut rtt, mut random) = (RttEstimator::new(), 1_u64);
+        let (mut sum, mut misses, mut spurious) = (0, 0, 0);
+        let steps = 100_000;
+        for i in 0..steps {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let is_hit = (random >> 33) % 1_000 < permille;
+            if rtt.has_sample() {
+                sum += rtt.rto().as_nanos();
+                misses += u64::from(!is_hit);
+                spurious += u64::from(!is_hit && rtt.rto() < far);
+            }
+            rtt.sample(Time::ZERO + MS(i), if is_hit { near } else { far });
+        }
+        (Span::from_nanos(sum / steps), 1_000 * spurious / misses.max(1))
+    }
+
+    /// With hit ratio p the mean is near + (1 - p)(far - near), the mean deviation 2p(1 - p)(far - near). So
+    /// the timeout is below `far` if (1 - p)(1 + 8p) < 1, which is p > 7/8, whatever the two are. That is why
+    /// answers of caches are no samples of the source's estimator.
+    #[test]
+    fn an_estimator_of_cache_and_source_together_times_out_before_the_source_answers() {
+        for (near, far) in [(5, 2_000), (500, 3_000), (1_000, 1_600), (20, 3_500)] {
+            let (near, far) = (MS(near), MS(far));
+            let (below, few) = mixed(850, near, far);
+            let (above, many) = mixed(900, near, far);
+            let (_, most) = mixed(950, near, far);
+            assert!(below > far && above < far, "{below:?} {above:?} {far:?}");
+            assert!(few < 500 && many > 500 && most > 700, "of 1000: {few} {many} {most}");
+            let alone = mixed(0, near, far);
+            assert!(alone.0 >= far && alone.1 == 0, "{alone:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn always_sane(

@@ -12,9 +12,12 @@
 //! 6.2, step 4); after [`REO_WND_PERSIST`] loss episodes without such a packet both return to where they
 //! began.
 //!
+//! What caches on the path answer arrives [aside](SentPackets::deliver_aside).
+//!
 //! Nothing that was delivered is touched again: a cursor stands at the first batch with something
 //! outstanding, and the packets of a batch are bits of a word.
 
+mod aside;
 mod batch;
 
 use alloc::collections::VecDeque;
@@ -86,7 +89,9 @@ pub struct SentPackets<T, M = u64> {
     next_seq: u64,
     in_flight: u32,
     highest: Option<u64>,
-    /// How long that one took.
+    /// The same of those that arrived aside.
+    highest_aside: Option<u64>,
+    /// How long the highest took.
     rack_rtt: Span,
     newest: Option<Time>,
     /// Packet threshold, and eighths of an RTT beyond one.
@@ -116,6 +121,7 @@ impl<T, M> Default for SentPackets<T, M> {
             next_seq: 0,
             in_flight: 0,
             highest: None,
+            highest_aside: None,
             rack_rtt: Span::ZERO,
             newest: None,
             packet_threshold: PACKET_THRESHOLD_INITIAL,
@@ -248,12 +254,29 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
     /// Declares lost what should have arrived by now, and calls `lost` for each packet with what its batch
     /// asked for, its place in the batch and its sequence number, in that order. Returns how many.
     pub fn detect(&mut self, now: Time, rtt: &RttEstimator, mut lost: impl FnMut(&T, u32, u64)) -> u32 {
-        let Some(highest) = self.overtaken() else {
-            return 0;
-        };
-        let loss_delay = self.loss_delay(rtt);
-        // Below this sequence number the packet threshold is exceeded.
-        let behind = (highest + 1).saturating_sub(self.packet_threshold);
+        let mut total = 0;
+        if let Some(highest) = self.overtaken() {
+            // Below this sequence number the packet threshold is exceeded.
+            let behind = (highest + 1).saturating_sub(self.packet_threshold);
+            let behind = if self.overtaken_aside().is_some() { 0 } else { behind };
+            total += self.detect_below(now, highest, behind, self.loss_delay(rtt), &mut lost);
+        }
+        if let Some(highest) = self.overtaken_aside() {
+            total += self.detect_below(now, highest, 0, rtt.rto(), &mut lost);
+        }
+        total
+    }
+
+    /// Declares lost what was asked before packet `highest`, and before packet `behind` or longer than
+    /// `loss_delay` ago.
+    fn detect_below(
+        &mut self,
+        now: Time,
+        highest: u64,
+        behind: u64,
+        loss_delay: Span,
+        lost: &mut impl FnMut(&T, u32, u64),
+    ) -> u32 {
         let (mut total, mut first_lost) = (0, None);
         let (from, next_seq) = (self.position(self.cursor), self.next_seq);
         for batch in self.batches.iter_mut().skip(from) {
@@ -304,22 +327,38 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
     /// past.
     #[must_use]
     pub fn next_deadline(&self, rtt: &RttEstimator) -> Option<Time> {
-        self.overtaken()?;
         // Batches are in order of time.
-        self.batch(self.cursor).map(|batch| batch.sent_at + self.loss_delay(rtt))
+        let oldest = self.oldest_outstanding()?;
+        let aside = self.overtaken_aside().map(|_| oldest + rtt.rto());
+        let overtaken = self.overtaken().map(|_| oldest + self.loss_delay(rtt));
+        match (overtaken, aside) {
+            (Some(overtaken), Some(aside)) => Some(overtaken.min(aside)),
+            (only, None) | (None, only) => only,
+        }
     }
 
     /// Whether a packet that is outstanding has been overtaken by one that arrived.
     #[must_use]
     pub fn is_overtaken(&self) -> bool {
-        self.overtaken().is_some()
+        self.overtaken().is_some() || self.overtaken_aside().is_some()
     }
 
     /// The highest sequence number that arrived, if it has overtaken an outstanding packet: if it has not
     /// overtaken the first, it has overtaken no other.
     #[inline]
     fn overtaken(&self) -> Option<u64> {
-        let (highest, batch) = (self.highest?, self.batch(self.cursor)?);
+        self.overtaken_by(self.highest)
+    }
+
+    /// The same of those that arrived aside.
+    #[inline]
+    fn overtaken_aside(&self) -> Option<u64> {
+        self.overtaken_by(self.highest_aside)
+    }
+
+    #[inline]
+    fn overtaken_by(&self, highest: Option<u64>) -> Option<u64> {
+        let (highest, batch) = (highest?, self.batch(self.cursor)?);
         let first = batch.first_seq(self.next_seq) + u64::from(batch.outstanding().trailing_zeros());
         (first < highest).then_some(highest)
     }
@@ -489,6 +528,41 @@ mod tests {
         );
         assert_eq!(sent.in_flight(), 2);
         assert_eq!(sent.highest_delivered(), Some(67));
+    }
+
+    #[test]
+    fn what_arrives_aside_overtakes_nothing_before_the_retransmission_timeout() {
+        let mut sent = SentPackets::new();
+        let a = sent.send(at(0), 64, 'a');
+        // A cache has all but 3, 30 and 31; 40 is lost behind it.
+        for i in (0..64).filter(|i| ![3, 30, 31, 40].contains(i)) {
+            assert!(matches!(sent.deliver_aside(a, i), Delivery::Acked { .. }));
+        }
+        assert_eq!((sent.in_flight(), sent.highest_delivered()), (4, None));
+        assert_eq!(sent.next_deadline(&rtt(60)), Some(at(200)), "the shortest");
+        assert_eq!(detected(&mut sent, 199, &rtt(60)), []);
+        // The source has swapped two: as far apart as they are, one has overtaken the other.
+        assert_eq!(sent.deliver(at(60), a, 30), Delivery::Acked { sent_at: at(0), seq: 30 });
+        assert_eq!(sent.next_deadline(&rtt(60)), Some(Time::from_nanos(67_500_000)));
+        assert_eq!(detected(&mut sent, 67, &rtt(60)), []);
+        assert_eq!(sent.deliver(at(67), a, 3), Delivery::Acked { sent_at: at(0), seq: 3 });
+        // Nothing that the source sent has overtaken the last two.
+        assert_eq!(sent.next_deadline(&rtt(60)), Some(at(200)));
+        sent.deliver(at(70), a, 31);
+        assert_eq!(detected(&mut sent, 200, &rtt(60)), [('a', 40, 40)]);
+        assert_eq!(
+            sent.deliver_aside(a, 40),
+            Delivery::SpuriousLoss { sent_at: at(0), seq: 40, distance: 0 }
+        );
+        assert_eq!(
+            (sent.deliver_aside(a, 40), sent.deliver_aside(7, 0)),
+            (Delivery::Duplicate, Delivery::Unknown)
+        );
+        assert_eq!(sent.packet_threshold(), PACKET_THRESHOLD_INITIAL);
+        // Where no cache answers any more, all is as before.
+        let b = sent.send(at(300), 8, 'b');
+        sent.deliver(at(360), b, 4);
+        assert_eq!(detected(&mut sent, 360, &rtt(60)), [('b', 0, 64), ('b', 1, 65)]);
     }
 
     #[test]

@@ -146,6 +146,16 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
         delivery
     }
 
+    /// The same, from a cache on the way: see [`SentPackets::deliver_aside`]. Its time is no
+    /// [sample](Self::sample).
+    pub fn delivered_aside(&mut self, now: Time, id: u64, i: u32) -> Delivery {
+        let delivery = self.sent_packets.deliver_aside(id, i);
+        if matches!(delivery, Delivery::Acked { .. } | Delivery::SpuriousLoss { .. }) {
+            (self.last_rx, self.probed) = (now, false);
+        }
+        delivery
+    }
+
     /// Something else that shows that the other end is there.
     pub const fn heard(&mut self, now: Time) {
         (self.last_rx, self.probed) = (now, false);
