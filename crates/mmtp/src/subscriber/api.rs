@@ -86,6 +86,15 @@ pub enum Event {
         /// In which block (or the first block under the page of hashes).
         block: u64,
     },
+    /// A block or page of hashes was wrong of which this cache sent a part. It is asked for again, and no
+    /// cache is to answer on this path any more. Whether the cache is to blame or its source shows then; for
+    /// now no source is.
+    CacheDistrusted {
+        /// On which path.
+        path: PathId,
+        /// The number of the cache's node.
+        node: u16,
+    },
     /// A source will not send a content.
     Refused {
         /// Which source.
@@ -118,7 +127,7 @@ pub struct PathReport {
     pub group: u32,
     /// Its state.
     pub state: PathState,
-    /// Smoothed RTT; zero before the first sample.
+    /// Smoothed RTT to the source; zero before the first sample.
     pub srtt: Span,
     /// Congestion window in packets.
     pub cwnd: u32,

@@ -5,7 +5,7 @@ use algo::control::CongestionCause;
 use algo::{Machine, Output, Time};
 
 use super::api::{Event, Input, Transmit};
-use super::item::{DownloadId, GiveUp, PathId, SourceId};
+use super::item::{CacheId, DownloadId, GiveUp, PathId, SourceId};
 use super::path::{PathState, PendingRequest, RETRY_MAX};
 use super::schedule::RequestBuilder;
 use super::state::Subscriber;
@@ -25,6 +25,16 @@ impl Subscriber {
             }
         }
         self.downloads.values_mut().for_each(|download| download.discard_from(source));
+    }
+
+    /// A cache has sent a part of what is wrong: no cache is to answer on its path.
+    pub(super) fn distrust(&mut self, cache: CacheId) {
+        let CacheId { path, node } = cache;
+        let distrusted = &mut self.paths[path].distrusted;
+        if !distrusted.contains(&node) {
+            distrusted.push(node);
+            self.events.push_back(Event::CacheDistrusted { path, node });
+        }
     }
 
     /// Stops using a path: what is pending on it and what is assigned to it goes to the other paths.
@@ -177,8 +187,12 @@ impl Subscriber {
                 "pending exceeds the window"
             );
         }
-        let asked =
-            PendingRequest { download, epoch, tag, ranges: request.ranges, proven: path.cookie.is_some() };
+        let caches = path.distrusted.is_empty();
+        if !caches {
+            wire::set_no_caches(&mut bytes);
+        }
+        let (ranges, proven) = (request.ranges, path.cookie.is_some());
+        let asked = PendingRequest { download, epoch, tag, ranges, proven, caches };
         path.sent(now, request.packets, asked);
         self.out.push_back(Transmit { path: p, bytes });
     }

@@ -13,6 +13,27 @@ pub const PATHS_MAX: usize = 256;
 /// The most sources one subscriber can have.
 pub const SOURCES_MAX: usize = 250;
 
+/// A cache that answers on a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CacheId {
+    pub(super) path: PathId,
+    /// The number of its node.
+    pub(super) node: u16,
+}
+
+/// Who sent a packet: a source, or a cache on the way to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sender {
+    pub(super) source: SourceId,
+    pub(super) cache: Option<CacheId>,
+}
+
+impl From<SourceId> for Sender {
+    fn from(source: SourceId) -> Self {
+        Self { source, cache: None }
+    }
+}
+
 /// One packet's worth of something to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Item {

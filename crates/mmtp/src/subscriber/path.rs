@@ -55,6 +55,8 @@ pub(super) struct PendingRequest {
     pub(super) ranges: Vec<Range>,
     /// Whether it carried a cookie.
     pub(super) proven: bool,
+    /// Whether caches may answer it.
+    pub(super) caches: bool,
 }
 
 impl PendingRequest {
@@ -117,6 +119,8 @@ pub struct PathCounters {
     pub requests: u64,
     /// Packets that arrived in answer to a request.
     pub packets: u64,
+    /// Those of them that caches on the way had.
+    pub cached: u64,
     /// Payload bytes of content that arrived and were new.
     pub bytes: u64,
     /// Payload bytes of content that arrived a second time.
@@ -167,6 +171,10 @@ pub(super) struct Path {
     pub(super) cookie_at: Time,
     /// Cookies in a row that answered requests with the newest one.
     pub(super) cookies_ignored: u32,
+    /// Caches that have sent a part of what is wrong. If there is one, none is to answer.
+    pub(super) distrusted: Vec<u16>,
+    /// How long a packet takes on average, whoever answers; `None` if no cache ever has.
+    turnaround: Option<Span>,
     pub(super) mtu: Mtu,
     pacer: Pacer,
     pub(super) counters: PathCounters,
@@ -197,6 +205,8 @@ impl Path {
             cookie: None,
             cookie_at: Time::ZERO,
             cookies_ignored: 0,
+            distrusted: Vec::new(),
+            turnaround: None,
             mtu: Mtu::new(config.payload_max),
             pacer: Pacer::default(),
             counters: PathCounters::default(),
@@ -212,8 +222,9 @@ impl Path {
 
     /// The interface is there again, perhaps in another network: everything is to be learnt anew.
     pub(super) fn restart(&mut self) {
-        let limits = std::mem::take(&mut self.limits);
-        let mut new = Self { counters: self.counters, limits, ..Self::new(self.source, &self.config) };
+        let (limits, distrusted) = (std::mem::take(&mut self.limits), std::mem::take(&mut self.distrusted));
+        let mut new =
+            Self { counters: self.counters, limits, distrusted, ..Self::new(self.source, &self.config) };
         std::mem::swap(&mut new.subflow, &mut self.subflow);
         new.subflow.restart(self.config.control);
         *self = new;
@@ -252,7 +263,28 @@ impl Path {
     }
 
     fn pacing_rate(&self) -> PacingRate {
-        PacingRate { cwnd: self.cwnd(), srtt: self.rtt().srtt() }
+        PacingRate { cwnd: self.cwnd(), srtt: self.turnaround() }
+    }
+
+    /// How long a packet takes on average. A window in this time is the rate of the path (Little's law):
+    /// where caches answer most of it, it is far more than a window in a round trip to the source.
+    fn turnaround(&self) -> Span {
+        self.turnaround.unwrap_or(self.rtt().srtt())
+    }
+
+    /// `count` packets arrived that took `total` together, some of them from a cache if `cached`. They are
+    /// averaged over about a window.
+    pub(super) fn took(&mut self, total: Span, count: u32, cached: bool) {
+        if count == 0 || (self.turnaround.is_none() && !cached) {
+            return;
+        }
+        let (before, weight) = match self.turnaround {
+            Some(before) => (before, u128::from(self.cwnd())),
+            None => (Span::ZERO, 0),
+        };
+        let sum = u128::from(before.as_nanos()) * weight + u128::from(total.as_nanos());
+        let mean = u64::try_from(sum / (weight + u128::from(count))).unwrap_or(u64::MAX);
+        self.turnaround = Some(Span::from_nanos(mean.max(1)));
     }
 
     /// Whether a request may leave now: there is room for a quantum, and it has been held for as long as it
@@ -311,7 +343,7 @@ impl Path {
             return 0;
         }
         let window = u64::from(self.cwnd()) * self.mtu.cut().chunk_bytes() as u64;
-        algo::Rate::of(window, self.rtt().srtt().max(Span::from_micros(1))).as_bytes()
+        algo::Rate::of(window, self.turnaround().max(Span::from_micros(1))).as_bytes()
     }
 
     /// A request of `count` packets goes out.

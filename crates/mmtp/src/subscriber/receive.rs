@@ -6,7 +6,7 @@ use algo::{Span, Time};
 
 use super::api::Event;
 use super::download::{Download, IngestResult};
-use super::item::{DownloadId, GiveUp, Item, PathId};
+use super::item::{CacheId, DownloadId, GiveUp, Item, PathId, Sender};
 use super::path;
 use super::path::PathState;
 use super::state::Subscriber;
@@ -42,6 +42,8 @@ impl Subscriber {
         }
         if rx.acked > 0 {
             self.paths[p].counters.packets += u64::from(rx.acked);
+            self.paths[p].counters.cached += u64::from(rx.cached);
+            self.paths[p].took(rx.took, rx.acked, rx.cached > 0);
             self.group_detector.delivered(p, rx.acked);
             self.coupled(p, |path, group| path.acked(now, rx.acked, rx.seq, group));
             if marked {
@@ -87,8 +89,9 @@ impl Subscriber {
         };
         let path = &mut self.paths[p];
         let source = path.source;
-        let asked = path.sent_packets().get(id).map(|asked| (asked.download, asked.epoch, asked.index(item)));
-        let Some((download, epoch, Some(index))) = asked else {
+        let asked = path.sent_packets().get(id);
+        let asked = asked.map(|asked| (asked.download, asked.epoch, asked.caches, asked.index(item)));
+        let Some((download, epoch, caches, Some(index))) = asked else {
             path.counters.stray += 1;
             return;
         };
@@ -97,14 +100,28 @@ impl Subscriber {
             path.counters.malformed += 1;
             return;
         }
-        let pending = match path.subflow.delivered(now, id, index) {
+        // Whoever calls itself a cache where none may answer is taken for the source.
+        let cache = responder(packet).filter(|_| caches).map(|node| CacheId { path: p, node });
+        let sender = Sender { source, cache };
+        let delivery = match cache {
+            // It is nearer than the source: its answers tell nothing of how long that takes, nor what of it
+            // is overdue.
+            Some(_) => path.subflow.delivered_aside(now, id, index),
+            None => path.subflow.delivered(now, id, index),
+        };
+        let pending = match delivery {
             Delivery::Acked { sent_at, seq } => {
-                if index == 0 {
-                    self.group_detector.sample(p, now, now.since(sent_at), path.rtt().min());
-                }
                 rx.acked += 1;
                 rx.seq = rx.seq.max(seq);
-                rx.sent_at = Some(rx.sent_at.map_or(sent_at, |t| t.max(sent_at)));
+                rx.took = rx.took + now.since(sent_at);
+                if cache.is_some() {
+                    rx.cached += 1;
+                } else {
+                    if index == 0 {
+                        self.group_detector.sample(p, now, now.since(sent_at), path.rtt().min());
+                    }
+                    rx.sent_at = Some(rx.sent_at.map_or(sent_at, |t| t.max(sent_at)));
+                }
                 Some(epoch)
             }
             Delivery::SpuriousLoss { .. } => {
@@ -123,7 +140,7 @@ impl Subscriber {
             Packet::Data(data) => {
                 rx.data = true;
                 let result = state
-                    .map(|state| state.insert_chunk(source, data.cut, data.chunk, data.payload, pending))
+                    .map(|state| state.insert_chunk(sender, data.cut, data.chunk, data.payload, pending))
                     .unwrap_or_default();
                 let bytes = if result.fresh { &mut counters.bytes } else { &mut counters.bytes_duplicate };
                 *bytes += data.payload.len() as u64;
@@ -131,7 +148,7 @@ impl Subscriber {
             }
             Packet::Hashes(hashes) => {
                 let result = state
-                    .map(|state| state.insert_hashes(source, hashes.level, hashes.first, hashes.cvs, pending))
+                    .map(|state| state.insert_hashes(sender, hashes.level, hashes.first, hashes.cvs, pending))
                     .unwrap_or_default();
                 counters.hashes += u64::from(result.fresh);
                 result
@@ -150,6 +167,9 @@ impl Subscriber {
     pub(super) fn apply(&mut self, download: DownloadId, result: IngestResult) {
         for (block, bytes, cv) in result.verified {
             self.events.push_back(Event::Block { download, block, bytes, cv });
+        }
+        for cache in result.suspects {
+            self.distrust(cache);
         }
         for (source, block) in result.culprits {
             self.ban(source, download, block);
@@ -225,6 +245,15 @@ impl Subscriber {
     }
 }
 
+/// The node of the cache that has sent this, if it says so.
+fn responder(packet: &Packet<'_>) -> Option<u16> {
+    match packet {
+        Packet::Data(data) => data.responder,
+        Packet::Hashes(hashes) => hashes.responder,
+        _ => None,
+    }
+}
+
 /// What the datagrams of one [`Input`](super::Input) brought.
 #[derive(Default)]
 struct RxSummary {
@@ -233,6 +262,11 @@ struct RxSummary {
     answered: bool,
     data: bool,
     acked: u32,
+    /// Those of them that caches sent.
+    cached: u32,
+    /// How long all of them took, together.
+    took: Span,
     seq: u64,
+    /// When the last of those that the source sent was asked.
     sent_at: Option<Time>,
 }

@@ -399,7 +399,14 @@ mod tests {
         path.state = PathState::Open;
         // All but 4 packets of the window are taken by another request.
         let above = path.cwnd() - 4;
-        let other = path::PendingRequest { download: 9, epoch: 0, tag: 9, ranges: Vec::new(), proven: true };
+        let other = path::PendingRequest {
+            download: 9,
+            epoch: 0,
+            tag: 9,
+            ranges: Vec::new(),
+            proven: true,
+            caches: true,
+        };
         path.sent(now, above, other);
         assert_eq!(path.mtu.cut().get(), 1);
         // Of one block nothing but the block itself has to be known, so look at the data requests only.
@@ -421,7 +428,8 @@ mod tests {
         let epoch = state.epoch();
         for block in own {
             let ranges = vec![Range { kind: RangeKind::Data(cut), first: block, count: 1 }];
-            let asked = path::PendingRequest { download, epoch, tag: block, ranges, proven: true };
+            let asked =
+                path::PendingRequest { download, epoch, tag: block, ranges, proven: true, caches: true };
             subscriber.paths[p].sent(now, 1, asked);
         }
         let mut asked = Vec::new();

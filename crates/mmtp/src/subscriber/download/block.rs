@@ -1,7 +1,7 @@
 //! A block that is open: asked for, at least in part, and not verified. A bit for each chunk in each mask.
 
 use crate::id::ChunksPerBlock;
-use crate::subscriber::item::{PATHS_MAX, PathId, Queue, SourceId};
+use crate::subscriber::item::{CacheId, PATHS_MAX, PathId, Queue, SourceId};
 
 /// Copies of one chunk in flight at most: the first, one asked redundantly on another path, and one as a
 /// probe.
@@ -38,6 +38,8 @@ pub(super) struct OpenBlock {
     pub(super) redundant: u64,
     /// Who sent each chunk.
     pub(super) from: [SourceId; 64],
+    /// The chunks of them that caches on the way have sent.
+    pub(super) caches: Vec<(u32, CacheId)>,
     /// A copy from several sources was wrong: only this source may fill the block.
     pub(super) exclusive_to: Option<SourceId>,
     pub(super) bytes: Vec<u8>,
@@ -59,6 +61,7 @@ impl OpenBlock {
             expired: 0,
             redundant: 0,
             from: [SourceId::MAX; 64],
+            caches: Vec::new(),
             exclusive_to: None,
             bytes: Vec::new(),
         }

@@ -3,7 +3,7 @@
 use super::block::bits;
 use super::state::{BLOCKS_OPEN_MAX, Download, IngestResult, REJECTED_MAX, Unit, place};
 use crate::id::{ChunksPerBlock, SEGMENT_BLOCKS};
-use crate::subscriber::item::{Queue, SourceId};
+use crate::subscriber::item::{Queue, Sender, SourceId};
 use crate::subscriber::poisoning::{RejectedBlock, find_culprits};
 use crate::tree::CheckResult;
 use crate::wire::Packet;
@@ -28,15 +28,16 @@ impl Download {
         true
     }
 
-    /// A chunk arrived from `source`; `pending` is the number of the request, if it was in flight.
+    /// A chunk arrived; `pending` is the number of the request, if it was in flight.
     pub(in crate::subscriber) fn insert_chunk(
         &mut self,
-        source: SourceId,
+        sender: impl Into<Sender>,
         cut: ChunksPerBlock,
         chunk: u64,
         payload: &[u8],
         pending: Option<u64>,
     ) -> IngestResult {
+        let Sender { source, cache } = sender.into();
         let (block, i) = place(cut, chunk);
         let Some((_, offset, len)) = self.id.chunk_extent(chunk, cut) else { return IngestResult::default() };
         let wire_len = self.id.chunk_wire_len(chunk, cut);
@@ -58,6 +59,7 @@ impl Download {
         to.copy_from_slice(from);
         open.have |= 1 << i;
         open.from[i as usize] = source;
+        open.caches.extend(cache.map(|cache| (i, cache)));
         if let Some(queue) = open.dequeue(i) {
             self.waiting.remove(&(queue, Unit::Block(block)));
         }
@@ -126,7 +128,10 @@ impl Download {
             CheckResult::Invalid => {
                 let Some(open) = self.take_open(block) else { return };
                 let senders = &open.from[..chunks as usize];
-                if senders.iter().all(|s| *s == senders[0]) {
+                if !open.caches.is_empty() {
+                    // Who is to blame, a cache or a source, shows when the block comes without caches.
+                    result.suspects.extend(open.caches.iter().map(|(_, cache)| cache));
+                } else if senders.iter().all(|s| *s == senders[0]) {
                     result.culprits.push((senders[0], block));
                 } else if self.rejected.len() < REJECTED_MAX {
                     let copies = self.rejected.entry(block).or_default();
@@ -155,6 +160,7 @@ impl Download {
             let bad: Vec<u32> = bits(open.have).filter(|i| open.from[*i as usize] == source).collect();
             for i in bad {
                 open.have &= !(1 << i);
+                open.caches.retain(|(chunk, _)| *chunk != i);
                 if open.in_flight() >> i & 1 == 0 {
                     open.enqueue(i, Queue::Any);
                     self.waiting.insert((Queue::Any, Unit::Block(block)));

@@ -1,6 +1,6 @@
 //! A page of the hash tree that is open, and the state of each of its packets. The META has such a state too.
 
-use crate::subscriber::item::{GiveUp, Item, Queue, SourceId};
+use crate::subscriber::item::{GiveUp, Item, Queue, Sender, SourceId};
 use crate::tree::{self, ChainingValue};
 
 /// The state of a packet that is no chunk. While it is not here, it is in flight or in a queue.
@@ -66,7 +66,7 @@ impl Single {
 pub(super) struct HalfPage {
     pub(super) single: Single,
     pub(super) cvs: Option<Vec<ChainingValue>>,
-    pub(super) from: Option<SourceId>,
+    pub(super) from: Option<Sender>,
 }
 
 /// A page that has been asked for, or is going to be.

@@ -3,7 +3,7 @@
 use super::page::{HalfPage, OpenPage, Single, half_of, hash_item};
 use super::state::{Download, IngestResult, Unit};
 use crate::id::SEGMENT_BLOCKS;
-use crate::subscriber::item::{GiveUp, Item, Need, Queue, SourceId};
+use crate::subscriber::item::{GiveUp, Item, Need, Queue, Sender, SourceId};
 use crate::tree::{self, ChainingValue};
 
 impl Download {
@@ -143,15 +143,17 @@ impl Download {
         self.waiting.insert((Queue::Any, Unit::of_page(level, number)));
     }
 
-    /// Chaining values arrived from `source`; `pending` is the number of the request, if they were in flight.
+    /// Chaining values arrived; `pending` is the number of the request, if they were in flight.
     pub(in crate::subscriber) fn insert_hashes(
         &mut self,
-        source: SourceId,
+        sender: impl Into<Sender>,
         level: u8,
         first: u64,
         cvs: &[ChainingValue],
         pending: Option<u64>,
     ) -> IngestResult {
+        let sender = sender.into();
+        let source = sender.source;
         let mut result = IngestResult::default();
         let number = first / tree::PAGE_CVS;
         if cvs.len() != self.hash_count(level, first) || !first.is_multiple_of(tree::PACKET_CVS as u64) {
@@ -169,7 +171,7 @@ impl Download {
             return result;
         }
         half.cvs = Some(cvs.to_vec());
-        half.from = Some(source);
+        half.from = Some(sender);
         if let Some(queue) = half.single.queue.take()
             && page.queued(queue) == 0
         {
@@ -194,11 +196,15 @@ impl Download {
             let cvs: Vec<ChainingValue> =
                 halves().filter_map(|half| half.cvs.as_deref()).flatten().copied().collect();
             if self.verifier.add_page(level, number, &cvs).is_err() {
-                let senders: Vec<SourceId> = halves().filter_map(|half| half.from).collect();
-                let mixed = senders.iter().any(|s| *s != senders[0]);
-                if !mixed {
+                let senders: Vec<Sender> = halves().filter_map(|half| half.from).collect();
+                let suspects = result.suspects.len();
+                result.suspects.extend(senders.iter().filter_map(|sender| sender.cache));
+                // As with a block: without caches it shows who is to blame.
+                let cached = result.suspects.len() > suspects;
+                let mixed = !cached && senders.iter().any(|s| *s != senders[0]);
+                if !cached && !mixed {
                     let blocks = tree::PAGE_CVS.saturating_pow(u32::from(level) + 1);
-                    result.culprits.push((senders[0], number.saturating_mul(blocks)));
+                    result.culprits.push((senders[0].source, number.saturating_mul(blocks)));
                 }
                 let exclusive = page.exclusive || mixed;
                 self.put_page(level, number, Queue::Any, exclusive);
@@ -218,7 +224,9 @@ impl Download {
 
     /// Begins anew the pages of which a banned source has sent a part.
     pub(super) fn discard_pages_from(&mut self, source: SourceId) {
-        self.reopen_pages(|page| page.halves.iter().any(|half| half.from == Some(source)));
+        self.reopen_pages(|page| {
+            page.halves.iter().any(|half| half.from.is_some_and(|s| s.source == source))
+        });
     }
 
     /// Begins these pages anew.

@@ -7,7 +7,7 @@ use super::page::{OpenPage, Single};
 use crate::bitmap::Bitmap;
 use crate::id::{ChunksPerBlock, ContentId};
 use crate::range_set::RangeSet;
-use crate::subscriber::item::{PathId, Queue, SourceId};
+use crate::subscriber::item::{CacheId, PathId, Queue, SourceId};
 use crate::subscriber::poisoning::RejectedBlock;
 use crate::tree::{ChainingValue, Outboard, Verifier};
 
@@ -67,6 +67,8 @@ pub(in crate::subscriber) struct IngestResult {
     pub(in crate::subscriber) verified: Vec<(u64, Vec<u8>, ChainingValue)>,
     /// Sources proven to have sent wrong bytes, with the block.
     pub(in crate::subscriber) culprits: Vec<(SourceId, u64)>,
+    /// Caches that have sent a part of what is wrong: they, or others, have sent wrong bytes.
+    pub(in crate::subscriber) suspects: Vec<CacheId>,
 }
 
 impl Download {
