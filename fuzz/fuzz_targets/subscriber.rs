@@ -18,6 +18,8 @@ use mmtp::wire::{self, Cookie, Packet, RangeKind, Reason};
 
 /// Outputs of one drain: a request for every packet of a few large windows.
 const OUTPUTS_MAX: usize = 20_000;
+/// The node of all caches.
+const NODE: u16 = 77;
 /// Answers on their way at most; more are not made.
 const WIRE_MAX: usize = 512;
 /// From the end of the operations on: how long the content may take, and how often anything happens.
@@ -91,6 +93,8 @@ struct World {
     requests: VecDeque<(usize, Vec<u8>)>,
     answers: Vec<Answer>,
     got: BTreeSet<u64>,
+    /// The paths whose cache was named.
+    poisoned: BTreeSet<usize>,
     complete: bool,
     wait: Time,
 }
@@ -160,6 +164,9 @@ impl World {
             Event::Refused { source, .. } => {
                 let source = &self.sources[usize::from(source)];
                 assert!(source.refused || source.dirty);
+            }
+            Event::CacheDistrusted { path, node } => {
+                assert!(node == NODE && self.poisoned.insert(path), "named twice, or not the one");
             }
             Event::Meta { .. } | Event::Path { .. } | Event::Groups { .. } => {}
         }
@@ -287,6 +294,7 @@ fn begin(head: &[u8; 8]) -> World {
         requests: VecDeque::new(),
         answers: Vec::new(),
         got: BTreeSet::new(),
+        poisoned: BTreeSet::new(),
         complete: false,
         wait: Time::ZERO,
     }
@@ -311,6 +319,27 @@ fn operate(world: &mut World, operation: u8, x: u8, y: u8) {
                         bytes,
                         clean: true,
                     }));
+                }
+            }
+        }
+        7 if y & 1 == 1 => {
+            // A cache answers, rightly or not. Where it may not, its source is to blame for it.
+            if let Some((path, request)) = world.requests.pop_front()
+                && let Ok(Packet::Request(asked)) = wire::parse(&request)
+            {
+                for mut bytes in world.serve(path, &request) {
+                    let mut clean = true;
+                    if matches!(wire::parse(&bytes), Ok(Packet::Data(_) | Packet::Hashes(_))) {
+                        wire::set_responder(&mut bytes, NODE);
+                        if y & 2 != 0 {
+                            let last = bytes.len() - 1;
+                            bytes[last] ^= 1;
+                            clean = !asked.no_caches;
+                        }
+                    }
+                    if world.answers.len() < WIRE_MAX {
+                        world.answers.push(Answer { path, bytes, clean });
+                    }
                 }
             }
         }

@@ -10,10 +10,12 @@
 //! **Map.**
 //! * [`domain`]: what every member of a network knows of it.
 //! * [`frame`]: what travels between nodes; [`message`]: what services are told and say.
+//! * [`cache`]: packets that a forwarder keeps, and answers from.
 //! * [`publication`]: names, keys, and signed statements of who offers what.
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod cache;
 pub mod domain;
 pub mod frame;
 pub mod message;
