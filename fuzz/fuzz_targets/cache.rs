@@ -1,5 +1,5 @@
-//! Any packets past a forwarder's cache: it answers only who has shown where it is and does not forbid it, with what
-//! was asked for and has passed, within the limits of a source; what it does not answer goes on.
+//! Any packets past a forwarder's cache: it answers only who has shown where it is and does not forbid it,
+//! with what was asked for and has passed, within the limits of a source; what it does not answer goes on.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -83,7 +83,8 @@ fn items(ranges: impl Iterator<Item = Range>) -> Vec<Item> {
     items
 }
 
-/// The payload of a chunk or of chaining values, at some version of it: what is right, nobody on the way knows.
+/// The payload of a chunk or of chaining values, at some version of it: what is right, nobody on the way
+/// knows.
 fn payload(len: usize, first: u64, version: u8) -> Vec<u8> {
     vec![first as u8 ^ version; len]
 }

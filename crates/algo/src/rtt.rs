@@ -217,8 +217,9 @@ mod tests {
         }
     }
 
-    /// One estimator for a source `far` away and a cache `near`, which has `permille` of what is asked: the mean
-    /// timeout, and how many of a thousand answers of the source come after the timeout that was set before.
+    /// One estimator for a source `far` away and a cache `near`, which has `permille` of what is asked: the
+    /// mean timeout, and how many of a thousand answers of the source come after the timeout that was set
+    /// before.
     fn mixed(permille: u64, near: Span, far: Span) -> (Span, u64) {
         let (mut rtt, mut random) = (RttEstimator::new(), 1_u64);
         let (mut sum, mut misses, mut spurious) = (0, 0, 0);
@@ -236,9 +237,9 @@ mod tests {
         (Span::from_nanos(sum / steps), 1_000 * spurious / misses.max(1))
     }
 
-    /// With hit ratio p the mean is near + (1 - p)(far - near), the mean deviation 2p(1 - p)(far - near). So the
-    /// timeout is below `far` if (1 - p)(1 + 8p) < 1, which is p > 7/8, whatever the two are. That is why answers of
-    /// caches are no samples of the source's estimator.
+    /// With hit ratio p the mean is near + (1 - p)(far - near), the mean deviation 2p(1 - p)(far - near). So
+    /// the timeout is below `far` if (1 - p)(1 + 8p) < 1, which is p > 7/8, whatever the two are. That is why
+    /// answers of caches are no samples of the source's estimator.
     #[test]
     fn an_estimator_of_cache_and_source_together_times_out_before_the_source_answers() {
         for (near, far) in [(5, 2_000), (500, 3_000), (1_000, 1_600), (20, 3_500)] {

@@ -12,15 +12,12 @@
 //! 6.2, step 4); after [`REO_WND_PERSIST`] loss episodes without such a packet both return to where they
 //! began.
 //!
-//! **Caches.** What a cache on the path answers [arrives aside](SentPackets::deliver_aside): sooner than what
-//! the far end sends, so it tells nothing of what that still has to answer. Aside arrivals are never the
-//! highest that arrived. While they overtake what is outstanding the packet threshold rests, because it would
-//! count their sequence numbers, too; and what they alone have overtaken is lost when it was asked longer ago
-//! than the retransmission timeout, which their arrivals put off.
+//! What caches on the path answer arrives [aside](SentPackets::deliver_aside).
 //!
 //! Nothing that was delivered is touched again: a cursor stands at the first batch with something
 //! outstanding, and the packets of a batch are bits of a word.
 
+mod aside;
 mod batch;
 
 use alloc::collections::VecDeque;
@@ -222,32 +219,6 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
             let distance = highest.map_or(0, |highest| highest.saturating_sub(seq));
             self.adapt(seq, distance);
             Delivery::SpuriousLoss { sent_at, seq, distance }
-        } else {
-            Delivery::Duplicate
-        }
-    }
-
-    /// Packet `i` of batch `id` has arrived from a cache, somewhere before the far end of the path: see the
-    /// [module](self). One that had been declared lost has a distance of zero.
-    pub fn deliver_aside(&mut self, id: u64, i: u32) -> Delivery {
-        let next_seq = self.next_seq;
-        let Some(batch) = self.batch_mut(id).filter(|batch| i < u32::from(batch.count)) else {
-            return Delivery::Unknown;
-        };
-        let bit = 1 << i;
-        let (seq, sent_at) = (batch.first_seq(next_seq) + u64::from(i), batch.sent_at);
-        if batch.delivered() & bit != 0 {
-            return Delivery::Duplicate;
-        }
-        let (outstanding, lost) = (batch.outstanding() & bit != 0, batch.lost() & bit != 0);
-        batch.deliver(bit);
-        self.highest_aside = self.highest_aside.max(Some(seq));
-        if outstanding {
-            self.in_flight -= 1;
-            self.advance();
-            Delivery::Acked { sent_at, seq }
-        } else if lost {
-            Delivery::SpuriousLoss { sent_at, seq, distance: 0 }
         } else {
             Delivery::Duplicate
         }

@@ -16,6 +16,7 @@ mod services;
 
 pub use event::ServiceEvent;
 pub use forward::{CacheStats, ForwardStats, LineStats, forward};
+pub use overlay::cache::Policy as CachePolicy;
 pub use overlay::publication::{Name, PublicKey, ScopeKey};
 pub use place::Place;
 pub use services::{RendezvousStats, TopologyStats, manage_topology, rendezvous};

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anabranch::network::{self, Place, ScopeKey, ServiceEvent};
+use anabranch::network::{self, CachePolicy, Place, ScopeKey, ServiceEvent};
 use anabranch::{Control, Error, Event, Get, Rate, Report, Serve, Source, Stop};
 
 const LINES: &[(&str, &str)] = &[
@@ -86,13 +86,16 @@ impl Bed {
 
     fn forward(&mut self, name: &'static str) {
         self.start(name, |place, stop, listener| {
-            network::forward(place, 0, stop, &mut |event| listener(notice(event))).map(drop)
+            network::forward(place, None, stop, &mut |event| listener(notice(event))).map(drop)
         });
     }
 
     fn forward_with_cache(&mut self, name: &'static str) {
         self.start(name, |place, stop, listener| {
-            network::forward(place, 64 << 20, stop, &mut |event| listener(notice(event))).map(drop)
+            network::forward(place, Some((CachePolicy::Lru, 64 << 20)), stop, &mut |event| {
+                listener(notice(event))
+            })
+            .map(drop)
         });
     }
 
@@ -142,10 +145,10 @@ impl Bed {
     /// Fetches by name until somebody publishes it: publications take a moment.
     fn fetch(&self, name: &str, hosts: usize, mut listener: impl FnMut(&Event)) -> Report {
         let target = self.path("got");
-        // What is there would be taken as it is.
-        let _ = fs::remove_file(&target);
         let end = Instant::now() + Duration::from_secs(20);
         loop {
+            // What is there would be taken as it is.
+            let _ = fs::remove_file(&target);
             let download = self.get(name).limit(Rate::from_bytes(20_000_000)).to_file(&target);
             let result = download.overwrite(true).run(|event| {
                 listener(&event);
@@ -362,8 +365,8 @@ fn what_makes_no_sense_is_refused_at_once() {
     usage(publish("p1", "songs/f", Arc::clone(&bed.key)), "has no scope songs; it has: films");
     usage(publish("r1", "films/f", Arc::clone(&bed.key)), "hosts publish");
     let stop = Stop::new().expect("a stop");
-    let forward = network::forward(&bed.place("p1"), 0, &stop, &mut |_| Control::Stop);
+    let forward = network::forward(&bed.place("p1"), None, &stop, &mut |_| Control::Stop);
     usage(forward.map(drop), "p1 is a host");
     let rendezvous = network::rendezvous(&bed.place("tm"), &stop, &mut |_| Control::Stop);
-    usage(rendezvous.map(drop), "that is rv");
+    usage(rendezvous.map(drop), "rendezvous is on rv, not on tm");
 }

@@ -23,7 +23,7 @@ use args::{Forward, Member, Rendezvous, Topology};
 /// # Errors
 /// 2 if this machine is no forwarder of the network, 1 if it cannot listen.
 pub fn forward(args: &Forward) -> Outcome {
-    let cache = args.cache.unwrap_or(0);
+    let cache = args.cache.map(|bytes| (args.cache_policy.into(), bytes));
     let forward = |place: &Place, stop: &Stop, listener: Listener<'_, ForwardStats>| {
         run_forwarder(place, cache, stop, listener)
     };

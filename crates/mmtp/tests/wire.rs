@@ -116,7 +116,9 @@ proptest! {
     }
 
     #[test]
-    fn a_request_can_forbid_caches(tag: u64, cookie in a_cookie(), ect: bool, id in an_id(), range in a_range()) {
+    fn a_request_can_forbid_caches(
+        tag: u64, cookie in a_cookie(), ect: bool, id in an_id(), range in a_range(),
+    ) {
         let mut bytes = emitted(|out| emit_request(out, tag, cookie.as_ref(), ect, &id, &[range]));
         for forbidden in [false, true] {
             let Ok(Packet::Request(request)) = parse(&bytes) else { panic!() };

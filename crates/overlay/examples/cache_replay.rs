@@ -1,6 +1,6 @@
-//! LRU and OPC on the same requests: hit ratios of a packet cache for a Zipf catalogue, over one path, and over two
-//! with a cache on each. `cargo run --release -p anabranch-overlay --example cache_replay` prints the table that is in
-//! crates/overlay/README.md.
+//! LRU and OPC on the same requests: hit ratios of a packet cache for a Zipf catalogue, over one path, and
+//! over two with a cache on each. `cargo run --release -p anabranch-overlay --example cache_replay` prints
+//! the table that is in crates/overlay/README.md.
 
 use std::io::Write as _;
 

@@ -1,32 +1,35 @@
-//! A packet cache on a forwarder: it answers a part of a request from what has passed, and passes on the rest.
+//! A packet cache on a forwarder: it answers a part of a request from what has passed, and passes on the
+//! rest.
 //!
-//! It holds chunks and packets of chaining values, bounded by bytes, index included: by [`Policy`]. A DATA does
-//! not name its content; the request that it answers does, and that has passed before by the same tag.
+//! It holds chunks and packets of chaining values, bounded by bytes, index included: by [`Policy`]. A DATA
+//! does not name its content; the request that it answers does, and that has passed before by the same tag.
 //!
-//! **It never amplifies.** It answers only a request with a cookie that it has itself seen go to this way back,
-//! in answer to a request from there: then the receiver is where it says it is. All else it passes on.
+//! **It never amplifies.** It answers only a request with a cookie that it has itself seen go to this way
+//! back, in answer to a request from there: then the receiver is where it says it is. All else it passes on.
 //!
-//! **It may be poisoned.** It cannot check a chunk: its proof is for whoever has the page of hashes. It says who
-//! it is in each answer (`docs/wire-mmtp.md`, "What a cache sends"). A receiver that finds a block wrong asks past
-//! the caches from then on, and what the source answers to that replaces what is here.
+//! **It may be poisoned.** It cannot check a chunk: its proof is for whoever has the page of hashes. It says
+//! who it is in each answer (`docs/wire-mmtp.md`, "What a cache sends"). A receiver that finds a block wrong
+//! asks past the caches from then on, and what the source answers to that replaces what is here.
 
 mod bounded;
+mod key;
 mod lru;
 mod opc;
 #[cfg(test)]
 mod tests;
 
 use algo::{Span, Time};
+use mmtp::ContentId;
 use mmtp::cookie::{EPOCH, EPOCHS_VALID};
 use mmtp::peer::{WAY_BACK_BYTES, WayBack};
 use mmtp::publisher::{REPLY_BYTES_MAX, REPLY_PACKETS_MAX};
 use mmtp::tree::{self, PACKET_CVS};
 use mmtp::wire::{self, Cookie, DATA_HEADER, Packet, Range, RangeKind, Request};
-use mmtp::{ChunksPerBlock, ContentId};
 use topology::graph::NodeId;
 
 use crate::frame;
 use bounded::BoundedMap;
+use key::ChunkKey;
 use lru::Lru;
 use opc::Opc;
 
@@ -44,9 +47,9 @@ const HASHES_PART: usize = 32;
 pub enum Policy {
     /// The packets that were last used (least recently used leave first).
     Lru,
-    /// Object-oriented packet caching (Y. Thomas, G. Xylomenos, C. Tsilopoulos, G. C. Polyzos, Object-oriented
-    /// Packet Caching for ICN, ACM ICN 2015), with segments of contents as the objects: what is here of a segment
-    /// is its beginning, without a gap, and leaves from its end.
+    /// Object-oriented packet caching (Y. Thomas, G. Xylomenos, C. Tsilopoulos, G. C. Polyzos,
+    /// Object-oriented Packet Caching for ICN, ACM ICN 2015), with segments of contents as the objects: what
+    /// is here of a segment is its beginning, without a gap, and leaves from its end.
     Opc,
     /// The same with whole contents as the objects, as in the paper: to compare. Where a receiver has several
     /// paths, a cache sees parts of a content, and hardly ever one that begins where the last one ended.
@@ -90,14 +93,6 @@ pub struct Counters {
 enum Chunks {
     Lru(Lru<ChunkKey>),
     Opc(Opc),
-}
-
-/// A chunk under a cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct ChunkKey {
-    content: ContentId,
-    cut: ChunksPerBlock,
-    chunk: u64,
 }
 
 /// A packet of chaining values.
@@ -151,9 +146,9 @@ impl std::fmt::Debug for PacketCache {
 }
 
 impl PacketCache {
-    /// An empty cache of `capacity_bytes` on `node`: packets and the index of them, as far as the index grows with
-    /// them. Besides there are at most [`REQUESTS_MAX`] and [`COOKIES_MAX`] entries of about 100 bytes each. A node
-    /// with a number over 65,535 cannot be named in an answer, and never answers.
+    /// An empty cache of `capacity_bytes` on `node`: packets and the index of them, as far as the index grows
+    /// with them. Besides there are at most [`REQUESTS_MAX`] and [`COOKIES_MAX`] entries of about 100 bytes
+    /// each. A node with a number over 65,535 cannot be named in an answer, and never answers.
     #[must_use]
     pub fn new(policy: Policy, capacity_bytes: usize, node: NodeId) -> Self {
         let of_hashes = capacity_bytes / HASHES_PART;
@@ -188,8 +183,8 @@ impl PacketCache {
         chunks + self.hashes.stored()
     }
 
-    /// An mmTP packet passes on its way to the receiver behind `way_back`: what is worth it is kept. The packet goes
-    /// on as it is.
+    /// An mmTP packet passes on its way to the receiver behind `way_back`: what is worth it is kept. The
+    /// packet goes on as it is.
     pub fn reply(&mut self, now: Time, way_back: &WayBack, payload: &[u8]) {
         let Ok(packet) = wire::parse(payload) else { return };
         // Only what a request that passed here has asked for; the tag is the receiver's secret until it asks.
@@ -304,8 +299,8 @@ fn hash_count(content: &ContentId, level: u8, first: u64) -> usize {
     usize::try_from(end.saturating_sub(first)).unwrap_or(usize::MAX).min(PACKET_CVS)
 }
 
-/// Adds the packets that a range asks for, each as a range. False if it asks for what does not exist, or all for more
-/// than one request is answered with: the source may say so.
+/// Adds the packets that a range asks for, each as a range. False if it asks for what does not exist, or all
+/// for more than one request is answered with: the source may say so.
 fn expand(content: &ContentId, range: Range, to: &mut Vec<Range>, bytes: &mut usize) -> bool {
     let end = range.first.saturating_add(u64::from(range.count));
     let mut push = |first: u64, count: u16, len: usize| {
@@ -331,8 +326,8 @@ fn expand(content: &ContentId, range: Range, to: &mut Vec<Range>, bytes: &mut us
     }
 }
 
-/// Adds a packet to what goes on, to the last range if it follows it: then the source divides that into the same
-/// packets.
+/// Adds a packet to what goes on, to the last range if it follows it: then the source divides that into the
+/// same packets.
 fn add(rest: &mut Vec<Range>, packet: Range) {
     let last = rest.last_mut().filter(|last| {
         let divides = match last.kind {

@@ -1,5 +1,6 @@
-//! A receiver, a cache on each of its paths and a source behind it: delays, no sockets. What caches answer must not
-//! make what the source answers look lost or late; and what a cache has wrong must not get a source banned.
+//! A receiver, a cache on each of its paths and a source behind it: delays, no sockets. What caches answer
+//! must not make what the source answers look lost or late; and what a cache has wrong must not get a source
+//! banned.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -49,7 +50,7 @@ impl ContentStore for Shelf<'_> {
 }
 
 /// Distorts what the cache, or the source, of a path sends.
-type Distort<'a> = &'a dyn Fn(PathId, &mut Vec<u8>);
+type Distort<'a> = &'a dyn Fn(PathId, &mut [u8]);
 
 /// One transfer.
 struct Setup<'a> {
@@ -181,7 +182,7 @@ fn run(setup: &Setup<'_>) -> Outcome {
     let way_back = |path: PathId| WayBack([path as u8 + 1; WAY_BACK_BYTES]);
     let (to_cache, to_source) = (setup.near.over(2), (setup.far - setup.near).over(2));
     let (mut now, mut wires, mut events) = (Time::ZERO, Wires::default(), Vec::new());
-    let mut forbade = vec![0; setup.paths];
+    let (mut forbade, mut distrusted) = (vec![0; setup.paths], vec![false; setup.paths]);
     let mut here = vec![false; id.blocks() as usize];
     let complete = loop {
         let wait = loop {
@@ -189,11 +190,8 @@ fn run(setup: &Setup<'_>) -> Outcome {
                 Output::Wait(until) => break until,
                 Output::Send(transmit) => {
                     if let Ok(Packet::Request(request)) = wire::parse(&transmit.bytes) {
-                        let distrusted = events.iter().any(
-                            |event| matches!(event, Event::CacheDistrusted { path, .. } if *path == transmit.path),
-                        );
-                        assert_eq!(request.no_caches, distrusted);
-                        forbade[transmit.path] += u64::from(distrusted);
+                        assert_eq!(request.no_caches, distrusted[transmit.path]);
+                        forbade[transmit.path] += u64::from(distrusted[transmit.path]);
                     }
                     wires.send(now + to_cache, transmit.path, At::Cache, transmit.bytes);
                 }
@@ -202,7 +200,12 @@ fn run(setup: &Setup<'_>) -> Outcome {
                     assert!(bytes == content.bytes[start..(start + BLOCK_BYTES).min(setup.len)]);
                     assert!(!std::mem::replace(&mut here[block as usize], true), "twice");
                 }
-                Output::Event(event) => events.push(event),
+                Output::Event(event) => {
+                    if let Event::CacheDistrusted { path, .. } = event {
+                        distrusted[path] = true;
+                    }
+                    events.push(event);
+                }
             }
         };
         if wires.sent.is_multiple_of(64) {
@@ -269,7 +272,7 @@ fn run(setup: &Setup<'_>) -> Outcome {
 }
 
 /// Takes from the answers of caches that they say so: then the receiver has one estimator for all.
-fn hide(_: PathId, packet: &mut Vec<u8>) {
+fn hide(_: PathId, packet: &mut [u8]) {
     packet[2] &= !1;
     packet[13..15].fill(0);
 }
@@ -319,7 +322,7 @@ fn a_cache_makes_it_faster() {
 
 #[test]
 fn a_poisoned_chunk_names_the_cache_and_bans_no_source() {
-    let poison = |_: PathId, packet: &mut Vec<u8>| {
+    let poison = |_: PathId, packet: &mut [u8]| {
         if let Ok(Packet::Data(data)) = wire::parse(packet)
             && data.chunk == 2_000
         {
@@ -342,7 +345,7 @@ fn a_poisoned_chunk_names_the_cache_and_bans_no_source() {
 
 #[test]
 fn a_poisoned_page_names_the_cache_and_bans_no_source() {
-    let poison = |_: PathId, packet: &mut Vec<u8>| {
+    let poison = |_: PathId, packet: &mut [u8]| {
         if let Ok(Packet::Hashes(_)) = wire::parse(packet) {
             packet[30] ^= 1;
         }
@@ -355,13 +358,13 @@ fn a_poisoned_page_names_the_cache_and_bans_no_source() {
 
 #[test]
 fn a_source_that_lies_behind_a_cache_is_found_out() {
-    let wrong = |path: PathId, packet: &mut Vec<u8>| {
+    let wrong = |path: PathId, packet: &mut [u8]| {
         if path == 0 && is_data(packet) {
             packet[30] ^= 1;
         }
     };
     // Also one that calls itself a cache.
-    let disguised = |path: PathId, packet: &mut Vec<u8>| {
+    let disguised = |path: PathId, packet: &mut [u8]| {
         wrong(path, packet);
         if path == 0 && is_data(packet) {
             wire::set_responder(packet, 9);

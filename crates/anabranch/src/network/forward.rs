@@ -64,13 +64,13 @@ pub struct CacheStats {
     pub hit_bytes: u64,
 }
 
-/// Forwards at a node of a domain, with a packet cache of `cache_bytes` if that is not 0, until `stop` is stopped or `listener` answers [`Control::Stop`].
+/// Forwards at a node of a domain, perhaps with a packet cache of so many bytes, until `stop` is stopped or `listener` answers [`Control::Stop`].
 ///
 /// # Errors
 /// [`Error::Usage`] if the node is a host, [`Error::System`] if it cannot listen.
 pub fn forward(
     place: &Place,
-    cache_bytes: usize,
+    cache: Option<(Policy, usize)>,
     stop: &Stop,
     listener: &mut dyn FnMut(ServiceEvent<ForwardStats>) -> Control,
 ) -> Result<ForwardStats> {
@@ -86,8 +86,8 @@ pub fn forward(
     let clock = sockets.clock;
     let started_ms = (clock.now() + since_1970(clock)).as_nanos() / 1_000_000;
     let mut forwarder = Forwarder::new(domain, place.node(), started_ms, secret()?, clock.now());
-    if cache_bytes > 0 {
-        forwarder = forwarder.with_cache(PacketCache::new(Policy::Opc, cache_bytes, place.node()));
+    if let Some((policy, bytes)) = cache {
+        forwarder = forwarder.with_cache(PacketCache::new(policy, bytes, place.node()));
     }
     let mut batches = FrameBatches::default();
     let stats = |forwarder: &Forwarder, lost: u64| stats(place, forwarder, lost, clock.now());

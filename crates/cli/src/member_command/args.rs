@@ -1,6 +1,6 @@
 //! The options of `anabranch forward`, `rendezvous` and `topology`.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::args::{Network, rate};
 
@@ -20,6 +20,11 @@ pub struct Forward {
     /// option: none
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub cache: Option<usize>,
+
+    /// Which of them stay: those that were used last (lru), or of each MiB of a content the beginning (opc: its
+    /// index is smaller; for receivers that use one path)
+    #[arg(long, value_enum, default_value_t = CachePolicy::Lru, requires = "cache")]
+    pub cache_policy: CachePolicy,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as the help of all")]
@@ -54,6 +59,24 @@ pub struct Topology {
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as the help of all")]
     pub member: Member,
+}
+
+/// Which packets stay in a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CachePolicy {
+    /// Those that were used last.
+    Lru,
+    /// Of each segment of a content the beginning.
+    Opc,
+}
+
+impl From<CachePolicy> for anabranch::network::CachePolicy {
+    fn from(policy: CachePolicy) -> Self {
+        match policy {
+            CachePolicy::Lru => Self::Lru,
+            CachePolicy::Opc => Self::Opc,
+        }
+    }
 }
 
 /// What all of them have.

@@ -53,7 +53,6 @@ fn domain_name(file: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use overlay::domain::Domain;
     use overlay::publication::ScopeKey;
     use topology::plan::Policy;
 

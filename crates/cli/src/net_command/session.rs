@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-use overlay::domain::Domain;
-
 use super::domain_args::{Down, Exec, Kill, Log, Start, Status, Up};
 use super::held::{Node, Spec, State};
 use super::plan::{absolute, tasks};

@@ -86,9 +86,9 @@ pub enum Event {
         /// In which block (or the first block under the page of hashes).
         block: u64,
     },
-    /// A block or page of hashes was wrong of which this cache sent a part. It is asked for again, and no cache
-    /// is to answer on this path any more. Whether the cache is to blame or its source shows then; for now no
-    /// source is.
+    /// A block or page of hashes was wrong of which this cache sent a part. It is asked for again, and no
+    /// cache is to answer on this path any more. Whether the cache is to blame or its source shows then; for
+    /// now no source is.
     CacheDistrusted {
         /// On which path.
         path: PathId,

@@ -271,8 +271,8 @@ impl Path {
         PacingRate { cwnd: self.cwnd(), srtt: self.turnaround() }
     }
 
-    /// How long a packet takes on average. A window in this time is the rate of the path (Little's law): where
-    /// caches answer most of it, it is far more than a window in a round trip to the source.
+    /// How long a packet takes on average. A window in this time is the rate of the path (Little's law):
+    /// where caches answer most of it, it is far more than a window in a round trip to the source.
     fn turnaround(&self) -> Span {
         self.turnaround.unwrap_or(self.rtt().srtt())
     }

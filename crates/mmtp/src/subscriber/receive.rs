@@ -104,8 +104,8 @@ impl Subscriber {
         let cache = responder(packet).filter(|_| caches).map(|node| CacheId { path: p, node });
         let sender = Sender { source, cache };
         let delivery = match cache {
-            // It is nearer than the source: its answers tell nothing of how long that takes, nor what of it is
-            // overdue.
+            // It is nearer than the source: its answers tell nothing of how long that takes, nor what of it
+            // is overdue.
             Some(_) => path.subflow.delivered_aside(now, id, index),
             None => path.subflow.delivered(now, id, index),
         };

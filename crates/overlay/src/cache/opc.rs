@@ -1,20 +1,21 @@
-//! Object-oriented packet caching (Y. Thomas, G. Xylomenos, C. Tsilopoulos, G. C. Polyzos, Object-oriented Packet
-//! Caching for ICN, ACM ICN 2015).
+//! Object-oriented packet caching (Y. Thomas, G. Xylomenos, C. Tsilopoulos, G. C. Polyzos, Object-oriented
+//! Packet Caching for ICN, ACM ICN 2015).
 //!
-//! Contents are read in order, so the end of one is of no use without its beginning. What is here of an object is a
-//! run of chunks from its first on: one entry of the index for all of them, which says how many. A chunk is taken
-//! in if it is the first, or follows the last that is here. Room is made at the end of the object that was not
-//! *asked for* for longest; that a chunk comes in does not count as a use. An object never makes room for itself.
+//! Contents are read in order, so the end of one is of no use without its beginning. What is here of an
+//! object is a run of chunks from its first on: one entry of the index for all of them, which says how many.
+//! A chunk is taken in if it is the first, or follows the last that is here. Room is made at the end of the
+//! object that was not *asked for* for longest; that a chunk comes in does not count as a use. An object
+//! never makes room for itself.
 //!
-//! The objects are segments, under a cut. Of a whole content a cache would see only what goes over its own path:
-//! with several paths that is hardly ever the next chunk.
+//! The objects are segments, under a cut. Of a whole content a cache would see only what goes over its own
+//! path: with several paths that is hardly ever the next chunk.
 
 use std::collections::BTreeMap;
 
 use mmtp::id::SEGMENT_BLOCKS;
 use mmtp::{ChunksPerBlock, ContentId};
 
-use super::ChunkKey;
+use super::key::ChunkKey;
 
 /// What an object takes besides its chunks: its key twice, its place in two trees.
 const OBJECT_BYTES: usize = 192;
@@ -160,8 +161,8 @@ impl Opc {
         assert_eq!(self.order.len(), self.objects.len());
     }
 
-    /// The objects, that which loses a chunk next first: the first byte of its content's name, its number, how many
-    /// chunks are here.
+    /// The objects, that which loses a chunk next first: the first byte of its content's name, its number,
+    /// how many chunks are here.
     #[cfg(test)]
     pub(super) fn by_use(&self) -> Vec<(u8, u64, usize)> {
         let len = |key: &ObjectKey| self.objects.get(key).map_or(0, |object| object.chunks.len());

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use mmtp::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
+use mmtp::id::{BLOCK_BYTES, ChunksPerBlock, SEGMENT_BLOCKS};
 use mmtp::tree::Outboard;
 use proptest::prelude::*;
 
@@ -122,8 +122,8 @@ fn who_has_not_shown_where_it_is_gets_nothing() {
     for (way_back, packet, now) in none {
         assert_eq!(cache.request(now, &way_back, &packet), Answer::PassOn);
     }
-    // A cookie that answers nothing which was asked from there proves nothing: whoever is able to send one could
-    // aim the cache at others.
+    // A cookie that answers nothing which was asked from there proves nothing: whoever is able to send one
+    // could aim the cache at others.
     let mut cookie = Vec::new();
     wire::emit_cookie(&mut cookie, 77, &COOKIE);
     cache.reply(Time::ZERO, &THERE, &cookie);
@@ -222,7 +222,8 @@ proptest! {
                 let is_it = |run: &&(u8, u64, usize)| (run.0, run.1) == (content, object);
                 let here = before.iter().find(is_it).map_or(0, |run| run.2 as u64);
                 if asks {
-                    // A hit is what is in the run, and it is right; its object is the last to lose anything then.
+                    // A hit is what is in the run, and it is right; its object is the last to lose anything
+                    // then.
                     let hit = opc.get(&key).map(<[u8]>::to_vec);
                     prop_assert_eq!(hit.is_some(), chunk % per_object < here);
                     prop_assert_eq!(hit.as_ref(), model.get(&key).filter(|_| hit.is_some()));
@@ -283,8 +284,11 @@ proptest! {
                 if let Some(at) = at {
                     model.remove(at);
                 }
-                model.insert(0, (chunk, bytes.clone()));
-                prop_assert_eq!(lru.insert(chunk, &bytes), new && bytes.len() + 192 <= capacity);
+                let fits = bytes.len() + 192 <= capacity;
+                if fits {
+                    model.insert(0, (chunk, bytes.clone()));
+                }
+                prop_assert_eq!(lru.insert(chunk, &bytes), new && fits);
                 let size = |model: &[(u64, Vec<u8>)]| -> usize {
                     model.iter().map(|(_, bytes)| bytes.len() + 192).sum()
                 };

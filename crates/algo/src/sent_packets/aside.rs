@@ -1,0 +1,36 @@
+//! What a cache on the path answers arrives aside: sooner than what the far end sends, so it tells nothing
+//! of what that still has to answer. Aside arrivals are never the highest that arrived. While they overtake
+//! what is outstanding the packet threshold rests, because it would count their sequence numbers, too; and
+//! what they alone have overtaken is lost when it was asked longer ago than the retransmission timeout,
+//! which their arrivals put off.
+
+use super::batch::PacketBitmap;
+use super::{Delivery, SentPackets};
+
+impl<T, M: PacketBitmap> SentPackets<T, M> {
+    /// Packet `i` of batch `id` has arrived from a cache, somewhere before the far end of the path. One that
+    /// had been declared lost has a distance of zero.
+    pub fn deliver_aside(&mut self, id: u64, i: u32) -> Delivery {
+        let next_seq = self.next_seq;
+        let Some(batch) = self.batch_mut(id).filter(|batch| i < u32::from(batch.count)) else {
+            return Delivery::Unknown;
+        };
+        let bit = 1 << i;
+        let (seq, sent_at) = (batch.first_seq(next_seq) + u64::from(i), batch.sent_at);
+        if batch.delivered() & bit != 0 {
+            return Delivery::Duplicate;
+        }
+        let (outstanding, lost) = (batch.outstanding() & bit != 0, batch.lost() & bit != 0);
+        batch.deliver(bit);
+        self.highest_aside = self.highest_aside.max(Some(seq));
+        if outstanding {
+            self.in_flight -= 1;
+            self.advance();
+            Delivery::Acked { sent_at, seq }
+        } else if lost {
+            Delivery::SpuriousLoss { sent_at, seq, distance: 0 }
+        } else {
+            Delivery::Duplicate
+        }
+    }
+}
