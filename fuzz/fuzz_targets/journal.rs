@@ -2,8 +2,8 @@
 #![no_main]
 
 use anabranch::target::journal::{
-    ALIASES_MAX, HEADER_BYTES, SLOT_BYTES, Unreadable, header, parse, parse_aliases, parse_slot, slot,
-    slot_offset,
+    ALIASES_MAX, BANNED_MAX, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable, header, parse, parse_aliases,
+    parse_banned, parse_slot, slot, slot_offset,
 };
 use libfuzzer_sys::fuzz_target;
 use mmtp::ContentId;
@@ -20,19 +20,20 @@ fn check(bytes: &[u8]) {
     assert!(id.length <= LENGTH_MAX);
     assert_eq!(header(&id), bytes[..HEADER_BYTES]);
     let mut next = 0;
-    for (block, cv) in records {
+    for (block, record) in records {
         assert!((next..id.blocks()).contains(&block), "in order, once, and of the content");
         for empty in next..block {
             let at = slot_offset(empty) as usize;
             assert_eq!(parse_slot(&id, empty, &bytes[at..at + SLOT_BYTES]), None);
         }
         let at = slot_offset(block) as usize;
-        assert_eq!(slot(&id, block, &cv), bytes[at..at + SLOT_BYTES]);
+        assert_eq!(slot(&id, block, &record), bytes[at..at + SLOT_BYTES]);
         next = block + 1;
     }
     let end = usize::try_from(slot_offset(id.blocks())).ok();
     let behind = end.and_then(|end| bytes.get(end..)).unwrap_or_default();
     assert!(parse_aliases(&id, behind).count() <= ALIASES_MAX.min(behind.len() / SLOT_BYTES));
+    assert!(parse_banned(&id, behind).count() <= BANNED_MAX.min(behind.len() / SLOT_BYTES));
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -51,8 +52,8 @@ fuzz_target!(|bytes: &[u8]| {
         if let Some(place) = journal.get_mut(at..at + SLOT_BYTES)
             && good >> bit & 1 == 1
         {
-            let cv = [place[0]; 32];
-            place.copy_from_slice(&slot(&id, block, &cv));
+            let (cv, mark) = ([place[0]; 32], place[1]);
+            place.copy_from_slice(&slot(&id, block, &Slot { cv, mark }));
         }
     }
     check(&journal);

@@ -13,8 +13,10 @@ mod dest_path;
 mod existing;
 mod final_check;
 pub mod journal;
+mod left;
 mod output;
 mod part;
+mod provenance;
 #[cfg(any(test, feature = "soak"))]
 mod room;
 
@@ -23,6 +25,7 @@ pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
 pub(crate) use existing::is_there;
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
+pub(crate) use left::LeftIn;
 pub(crate) use output::Output;
 pub(crate) use part::{cv_of, length_there};
 #[cfg(any(test, feature = "soak"))]
@@ -45,6 +48,7 @@ use crate::openpgp::Verdict;
 use crate::{Error, Result};
 use existing::{exists, is_there_already, remove_leftovers};
 use final_check::digests;
+use journal::Slot;
 use part::{Part, PendingWrite};
 
 /// Blocks held back for one write: a segment's worth, 1 MiB.
@@ -78,8 +82,6 @@ pub(crate) struct Target {
     /// What is there, those held back among them.
     there: Bitmap,
     done_bytes: u64,
-    /// An earlier transfer has left some of it.
-    resumed: bool,
 }
 
 /// What is known of a whole.
@@ -147,10 +149,9 @@ impl Target {
             }
             remove_leftovers(&place, &id);
             let (state, done_bytes) = (State::Whole(root), id.length);
-            let whole = Self::new(place, id, demands, force, state, there.clone(), done_bytes);
-            return Ok((Self { resumed: true, ..whole }, there));
+            return Ok((Self::new(place, id, demands, force, state, there.clone(), done_bytes), there));
         }
-        let part = Part::open(&place, &id, aliases, force)?;
+        let mut part = Part::open(&place, &id, aliases, force)?;
         part.check_room(&place, &id)?;
         let done_bytes = if part.virgin { 0 } else { part.check(&place, &mut there, progress)? };
         part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, &e))?;
@@ -167,9 +168,8 @@ impl Target {
         there: Bitmap,
         done_bytes: u64,
     ) -> Self {
-        let resumed = done_bytes > 0;
         let dissent = Vec::new();
-        Self { place, id, demands, force, checked: None, dissent, state, there, done_bytes, resumed }
+        Self { place, id, demands, force, checked: None, dissent, state, there, done_bytes }
     }
 
     /// What the signatures of these bytes come to.
@@ -194,7 +194,7 @@ impl Target {
         let (mut target, there) = Self::open(place, id, &[], FinalCheck::ROOT, force, &mut |_| true)?;
         for (block, bytes) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
             if !there.contains(block) {
-                target.write(block, bytes, cv_of(&id, block, bytes))?;
+                target.write(block, bytes, cv_of(&id, block, bytes), 0)?;
             }
         }
         target.finish(&mut |_| true).map(drop)
@@ -211,18 +211,6 @@ impl Target {
         self.done_bytes
     }
 
-    /// Whether some of it is an earlier transfer's, and nothing but whoever brings the rest tells that it is
-    /// right.
-    #[must_use]
-    pub(crate) fn trusts_earlier(&self) -> bool {
-        self.resumed && !self.demands.proof.is_something()
-    }
-
-    /// Whether it goes on, without any hash, with what may have come from mirrors that are not asked now.
-    pub(crate) fn lacks_mirrors(&self) -> bool {
-        matches!(&self.state, State::Part(part) if part.lacks_mirrors && self.resumed)
-    }
-
     /// What this server says of the content counts no more: it has sent other bytes than others.
     pub(crate) fn distrust(&mut self, origin: &str) {
         self.demands.claims.retain(|claim| claim.origin != origin);
@@ -231,14 +219,21 @@ impl Target {
 
     /// Takes a verified block. It is held back until [`HELD_BLOCKS_MAX`] are held or [`flush`](Self::flush)
     /// is called; call that whenever there is a pause, because held blocks do not survive a crash. Of a block
-    /// that is taken twice, the last bytes count.
+    /// that is taken twice, the last bytes count. `mark` says who brought it, where no hash is known: see
+    /// [`Slot::mark`].
     ///
     /// # Errors
     /// [`Error::Target`] if they cannot be written.
     ///
     /// # Panics
     /// If the bytes are not as many as the block has: the caller has verified something else.
-    pub(crate) fn write(&mut self, block: u64, bytes: impl Into<Vec<u8>>, cv: ChainingValue) -> Result<()> {
+    pub(crate) fn write(
+        &mut self,
+        block: u64,
+        bytes: impl Into<Vec<u8>>,
+        cv: ChainingValue,
+        mark: u8,
+    ) -> Result<()> {
         let bytes = bytes.into();
         assert!(
             !bytes.is_empty() && bytes.len() == self.id.block_len(block),
@@ -254,7 +249,8 @@ impl Target {
         } else {
             part.virgin = false;
         }
-        part.held.push(PendingWrite { block, cv, bytes });
+        let mark = if self.demands.proof.is_something() { 0 } else { mark };
+        part.held.push(PendingWrite { block, slot: Slot { cv, mark }, bytes });
         Ok(())
     }
 

@@ -437,28 +437,3 @@ fn a_source_serves_both_ways() {
     ground.assert_arrived();
     assert_eq!(names(&ground.to()), ["f"]);
 }
-
-/// Nothing tells whether that is right, and nobody is there to be compared with.
-#[test]
-fn what_absent_mirrors_may_have_brought_is_doubted_aloud() {
-    let ground = Ground::new(6_000_000);
-    let sites = [(); 2].map(|()| Site::slow(&ground.content, 2_000_000));
-    let urls = [sites[0].url(), sites[1].url()];
-    for (second, more, is_doubted) in [
-        (&urls[..1], None, true),
-        (&urls[..], None, false),
-        (&urls[..1], Some(checksum(&ground.content)), false),
-    ] {
-        begin(&ground, &urls, &[]);
-        let more: Vec<&str> = [Some("-q"), more.as_deref()].into_iter().flatten().collect();
-        let done = run(ground.get_named(second, &more)).expect(0);
-        ground.assert_arrived();
-        assert_eq!(
-            done.err.contains("mirrors that take no part now"),
-            is_doubted,
-            "{second:?}: {}",
-            done.err
-        );
-        fs::remove_file(ground.target()).expect("the file");
-    }
-}

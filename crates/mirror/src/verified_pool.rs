@@ -18,6 +18,8 @@ mod api;
 mod both_ends;
 mod candidates;
 mod cross_check;
+mod earlier;
+mod earlier_blocks;
 mod judgement;
 mod piece_delivery;
 mod pieces;
@@ -34,10 +36,12 @@ use mmtp::tree::{self, ChainingValue};
 use crate::range_scheduler::{MirrorId, Pool};
 use candidates::Candidates;
 use cross_check::{Comparison, CrossCheck, Others};
+use earlier_blocks::is_earlier;
 use pieces::Pieces;
 
 pub use api::{Check, CheckError, Event};
 pub use cross_check::{CHECK_EVERY_BLOCKS, CHECKS_MAX};
+pub use earlier_blocks::{EARLIER_CHECKS_MAX, Earlier};
 pub use pieces::{OPEN_BYTES, OPEN_BYTES_MAX, PIECE_BYTES_MAX};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -195,23 +199,12 @@ impl VerifiedPool {
         matches!(self.mode, Mode::Nothing(_))
     }
 
-    /// Goes on without the comparisons that only others than the mirrors that `answers` could make, and lets
-    /// those make the rest. Returns whether any was given up. Differences that were found still count.
-    pub fn waive(&mut self, answers: impl Fn(MirrorId) -> bool) -> bool {
-        self.mirrors.retain(|mirror| answers(*mirror));
-        let others = Others { all: &self.mirrors, introduced: &self.introduced };
-        let waived = match &mut self.mode {
-            Mode::Nothing(cross) => cross.waive(&others),
-            _ => false,
-        };
-        self.recheck();
-        self.check_complete();
-        waived
-    }
-
     /// A mirror is not used any more, but is not banned: it cannot decide a comparison.
     pub fn mirror_gone(&mut self, mirror: MirrorId) {
         self.mirrors.remove(&mirror);
+        if let Mode::Nothing(cross) = &mut self.mode {
+            cross.gone(mirror);
+        }
         self.recheck();
         self.check_complete();
     }
@@ -276,7 +269,10 @@ impl VerifiedPool {
                     self.idle.insert(block..block + 1);
                 }
             }
-            Mode::Nothing(_) => self.take_back(mirror),
+            Mode::Nothing(_) => {
+                self.take_back(mirror);
+                self.drop_all_earlier(block);
+            }
         }
     }
 
@@ -300,6 +296,7 @@ impl VerifiedPool {
     fn found(&mut self, block: u64, found: Comparison) {
         match found {
             Comparison::Inconclusive => {}
+            Comparison::Outlier(mirror) if is_earlier(mirror) => self.drop_earlier(mirror, block),
             Comparison::Outlier(mirror) if self.candidates.is_some() => self.set_aside(mirror, block),
             Comparison::Outlier(mirror) => self.ban(mirror, block),
             Comparison::Conflict(mirrors) => {

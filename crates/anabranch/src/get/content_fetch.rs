@@ -21,7 +21,7 @@ use super::network_source::Network;
 use super::origin::host;
 use super::rate_meter::RateMeter;
 use super::request::Request;
-use super::sink::Sink;
+use super::sink::{Here, Sink};
 use super::source_status::{Source, given_up};
 use super::udp_paths::UdpPaths;
 use crate::error::ErrorKind;
@@ -213,10 +213,10 @@ impl ContentFetch {
     fn want(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<bool> {
         let Self { subscriber, mirrors, .. } = self;
         let mut checking = checking(cx, CHECKING_PART);
-        let mut want = |id: ContentId, have: &dyn Fn(u64) -> bool| match mirrors.as_mut() {
-            Some(mirrors) if mirrors.is_alone() => mirrors.want(have).map(|()| 0),
+        let mut want = |id: ContentId, here: &Here<'_>| match mirrors.as_mut() {
+            Some(mirrors) if mirrors.is_alone() => mirrors.want(here).map(|()| 0),
             mirrors => {
-                let download = subscriber.add_download(id, false, have);
+                let download = subscriber.add_download(id, false, here.has);
                 if let Some(mirrors) = mirrors {
                     mirrors.join_download(download, subscriber);
                 }
@@ -225,7 +225,7 @@ impl ContentFetch {
         };
         let any = arrivals.advance(&mut want, &mut checking)?;
         drop(checking);
-        arrivals.take_resume_warning().into_iter().for_each(|text| cx.observer.warning(text));
+        mirrors.iter_mut().for_each(|mirrors| mirrors.strike_off(cx.now(), subscriber, cx.observer));
         Ok(any)
     }
 
@@ -290,10 +290,14 @@ impl ContentFetch {
         let advice = [false, true].map(|differ| mirrors.advice(differ));
         let until = mirrors.drain(&mut self.subscriber, cx, |brought, cx| {
             match brought {
-                PoolEvent::Block { .. } | PoolEvent::Complete if written.is_err() => {}
-                PoolEvent::Block { block, bytes, cv } => written = arrivals.block(0, block, bytes, cv),
+                PoolEvent::Block { .. } | PoolEvent::Compared(_) | PoolEvent::Complete
+                    if written.is_err() => {}
+                PoolEvent::Block { block, bytes, cv, mark } => {
+                    written = arrivals.block(0, block, bytes, cv, mark);
+                }
                 PoolEvent::Revoked(blocks) => arrivals.revoked(0, blocks)?,
-                PoolEvent::Liar(origin) => arrivals.distrust(0, &origin)?,
+                PoolEvent::Compared(blocks) => written = arrivals.compared(0, blocks),
+                PoolEvent::Liar { origin, url } => arrivals.distrust(0, &origin, &url)?,
                 PoolEvent::Disagree => arrivals.discard(0)?,
                 // It was said that what is there is kept as it is.
                 PoolEvent::Complete if self.stop.is_stopped() => {}
@@ -330,7 +334,7 @@ impl ContentFetch {
 
     fn event(&mut self, event: Event, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<()> {
         match event {
-            Event::Block { download, block, bytes, cv } => arrivals.block(download, block, bytes, cv),
+            Event::Block { download, block, bytes, cv } => arrivals.block(download, block, bytes, cv, 0),
             Event::Complete { download } => arrivals.complete(download, &mut checking(cx, CHECKING_WHOLE)),
             Event::Meta { name, .. } => {
                 self.named = Some(name);

@@ -8,6 +8,7 @@
 mod answers;
 mod comparison;
 mod connections;
+mod earlier;
 mod judgement;
 mod progress;
 mod without_sources;
@@ -30,9 +31,10 @@ use super::origin::origin_text;
 use super::pool::{PoolState, with_pool};
 use super::routes::Route;
 use super::server_status::{ServerStatus, none_left};
+use super::sink::Here;
 use crate::event::Observer;
 use crate::{Error, Result};
-use comparison::{ComparisonState, place_of};
+use comparison::{ComparisonState, dropped, place_of};
 
 /// What is done about a mirror whose `ETag` is another than a moment ago. Its file has changed, or its tag
 /// says nothing: some servers give each answer another, or stand for several machines that each make theirs.
@@ -62,12 +64,16 @@ struct MirrorState {
 
 /// What the pool of the mirrors reports.
 pub(super) enum PoolEvent {
-    /// A block that is verified as far as it can be.
-    Block { block: u64, bytes: Vec<u8>, cv: mmtp::tree::ChainingValue },
+    /// A block that is verified as far as it can be. `mark` tells who brought it: see
+    /// [`Slot::mark`](crate::target::journal::Slot::mark).
+    Block { block: u64, bytes: Vec<u8>, cv: mmtp::tree::ChainingValue, mark: u8 },
+    /// What mirrors brought of these blocks has been compared.
+    Compared(Range<u64>),
     /// Blocks that turned out to be wrong.
     Revoked(Range<u64>),
-    /// A mirror of this origin lied, as comparisons with others show: nothing else tells what is right.
-    Liar(String),
+    /// The mirror of this origin and URL lied, as comparisons with others show: nothing else tells what is
+    /// right.
+    Liar { origin: String, url: String },
     /// Mirrors differ, and nothing tells what is right.
     Disagree,
     /// All of it is here. The answer is whether it is right; where it is not, another mirror is tried.
@@ -93,6 +99,8 @@ pub(super) struct MirrorDriver {
     /// What decides which parts are compared.
     seed: [u8; 32],
     comparison: ComparisonState,
+    /// Mirrors that lied in an earlier transfer, until they are struck off.
+    earlier_liars: Vec<MirrorId>,
     /// The subscriber lends, and knows all hashes.
     proven: bool,
     /// What is known without sources, where the subscriber lends.
@@ -177,10 +185,12 @@ impl MirrorDriver {
     }
 
     /// The content is wanted of mirrors alone, but for what is here.
-    pub(super) fn want(&mut self, have: impl Fn(u64) -> bool) -> Result<()> {
+    pub(super) fn want(&mut self, here: &Here<'_>) -> Result<()> {
         if let PoolState::Check(check) = &mut self.pool {
             let check = std::mem::replace(check, Check::Nothing);
-            self.pool = PoolState::Plain(self.pool_of(check, have)?);
+            let mut plain = self.pool_of(check, here.has)?;
+            self.take_up(&mut plain, here);
+            self.pool = PoolState::Plain(plain);
         }
         Ok(())
     }
@@ -349,7 +359,11 @@ impl MirrorDriver {
         for event in events {
             match event {
                 verified_pool::Event::Verified { block, bytes, cv } => {
-                    each(PoolEvent::Block { block, bytes, cv }, cx)?;
+                    let mark = self.mark_of(block);
+                    each(PoolEvent::Block { block, bytes, cv, mark }, cx)?;
+                }
+                verified_pool::Event::EarlierDropped { block } => {
+                    cx.observer.notice(&dropped(block));
                 }
                 verified_pool::Event::Revoked { blocks } => {
                     again = true;
@@ -383,7 +397,9 @@ impl MirrorDriver {
                     cx.observer.banned(self.name(mirror), &self.wrong_bytes(block));
                     self.ban(now, mirror, block, subscriber);
                     if only_compares && let Some(state) = self.mirrors.get(usize::from(mirror)) {
-                        each(PoolEvent::Liar(origin_text(&state.mirror.url)), cx)?;
+                        let url = &state.mirror.url;
+                        let (origin, url) = (origin_text(url), url.as_str().to_owned());
+                        each(PoolEvent::Liar { origin, url }, cx)?;
                     }
                 }
                 verified_pool::Event::Conflict { mirrors, block } if self.judged => {
@@ -404,6 +420,12 @@ impl MirrorDriver {
                     return Err(self.conflict(&mirrors, block, "there is no hash to tell"));
                 }
             }
+        }
+        if let PoolState::Plain(plain) = &mut self.pool {
+            plain
+                .compared()
+                .into_iter()
+                .try_for_each(|blocks| each(PoolEvent::Compared(blocks), cx).map(drop))?;
         }
         Ok(again)
     }

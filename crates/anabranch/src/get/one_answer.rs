@@ -22,7 +22,7 @@ use nix::fcntl::OFlag;
 use super::event_loop::{Context, EventLoop, Liveness, Poll, Stage};
 use super::origin::host;
 use super::server_status::{code, describe, pause};
-use super::sink::{Destination, Job, Sink};
+use super::sink::{Destination, Here, Job, Sink};
 use crate::report::one_a_path;
 use crate::target::{Demands, DestPath, Output, cv_of};
 use crate::{Error, PathProgress, PathState, Progress, Result};
@@ -216,8 +216,8 @@ impl OneAnswer {
         let open = Box::new(move || Ok(Destination::File(place)));
         let mut sink = Sink::new(vec![Job { id, aliases, demands, executable: false, open }], force);
         let mut missing = BTreeSet::new();
-        let mut want = |id: ContentId, is_here: &dyn Fn(u64) -> bool| {
-            missing.extend((0..id.blocks()).filter(|block| !is_here(*block)));
+        let mut want = |id: ContentId, here: &Here<'_>| {
+            missing.extend((0..id.blocks()).filter(|block| !(here.has)(*block)));
             Ok(0)
         };
         sink.advance(&mut want, checking)?;
@@ -226,7 +226,7 @@ impl OneAnswer {
             let read = self.file.read_exact_at(&mut bytes, block * BLOCK_BYTES as u64);
             read.map_err(|e| Error::target(format!("what came cannot be read again: {e}")))?;
             let cv = cv_of(&id, block, &bytes);
-            sink.block(0, block, bytes, cv)?;
+            sink.block(0, block, bytes, cv, 0)?;
         }
         sink.flush()?;
         sink.complete(0, checking)?;

@@ -12,7 +12,7 @@ use super::reassembly_buffer::{self, ReassemblyBuffer};
 use super::writer::Writer;
 use crate::filenames::{first_few, show};
 use crate::target::journal::NOTHING_CLUE;
-use crate::target::{Demands, DestPath, Target};
+use crate::target::{Demands, DestPath, LeftIn, Target};
 use crate::{Error, Result};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
@@ -21,9 +21,17 @@ const OPEN_MAX: usize = 64;
 /// Of several contents, those that are whole and wait to be made durable.
 const ENDING_MAX: usize = 64;
 
-/// Tells a machine that a content is wanted, and which blocks of it are here already; returns the number
-/// under which the rest will arrive.
-pub(super) type Want<'a> = dyn FnMut(ContentId, &dyn Fn(u64) -> bool) -> Result<DownloadId> + 'a;
+/// Tells a machine that a content is wanted, and what of it is here already; returns the number under which
+/// the rest will arrive.
+pub(super) type Want<'a> = dyn FnMut(ContentId, &Here<'_>) -> Result<DownloadId> + 'a;
+
+/// What is here already of a content.
+pub(super) struct Here<'a> {
+    /// Whether a block is.
+    pub(super) has: &'a dyn Fn(u64) -> bool,
+    /// What is known of these where no hash is.
+    pub(super) left: Option<LeftIn<'a>>,
+}
 
 /// One content and the place where it is to go; the place is looked up when its turn comes.
 pub(super) struct Job {
@@ -61,8 +69,6 @@ pub(super) struct Sink {
     total_bytes: u64,
     done_bytes: u64,
     resumed_bytes: u64,
-    /// Some of that may have come from mirrors that are not asked now, and nothing tells whether it is right.
-    lacks_mirrors: bool,
     /// The next transfer of the content cannot tell that it is the same.
     forgets: bool,
 }
@@ -90,7 +96,6 @@ impl Sink {
             dissent: Vec::new(),
             done_bytes: 0,
             resumed_bytes: 0,
-            lacks_mirrors: false,
             forgets: false,
         }
     }
@@ -124,20 +129,21 @@ impl Sink {
                     let there = buffer.open(id, wanted.demands);
                     self.done_bytes += there;
                     self.resumed_bytes += there;
-                    let download = want(id, &|block| buffer.holds(block))?;
+                    let download = want(id, &Here { has: &|block| buffer.holds(block), left: None })?;
                     self.open.insert(download, SinkEntry::Reader(buffer));
                     continue;
                 }
             };
             self.forgets = wanted.aliases.contains(&NOTHING_CLUE);
-            let (target, there) =
+            let (mut target, there) =
                 Target::open(path, id, &wanted.aliases, wanted.demands, self.force, &mut |bytes| {
                     checking(id.length, bytes)
                 })?;
-            self.lacks_mirrors |= target.lacks_mirrors();
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
-            let download = want(wanted.id, &|block| there.contains(block))?;
+            let left = target.take_left();
+            let left = left.as_ref().map(|left| target.with_left(left));
+            let download = want(wanted.id, &Here { has: &|block| there.contains(block), left })?;
             self.open.insert(
                 download,
                 SinkEntry::File { target: Box::new(target), executable: wanted.executable },
@@ -146,27 +152,19 @@ impl Sink {
         Ok(any)
     }
 
-    /// What the user is to be warned of in what an earlier transfer left; each time that there is something
-    /// new.
-    pub(super) fn take_resume_warning(&mut self) -> Option<&'static str> {
-        std::mem::take(&mut self.lacks_mirrors).then_some(
-            "some of what is here may have come from mirrors that take no part now, and is compared with \
-             nobody's: give a `checksum` to know whether it is right",
-        )
-    }
-
-    /// A verified block arrived.
+    /// A verified block arrived. `mark` is as of [`Slot::mark`](crate::target::journal::Slot::mark).
     pub(super) fn block(
         &mut self,
         download: DownloadId,
         block: u64,
         bytes: Vec<u8>,
         cv: ChainingValue,
+        mark: u8,
     ) -> Result<()> {
         match self.open.get_mut(&download) {
             Some(SinkEntry::File { target, .. }) => {
                 let before = target.bytes_done();
-                target.write(block, bytes, cv)?;
+                target.write(block, bytes, cv, mark)?;
                 self.done_bytes += target.bytes_done() - before;
                 Ok(())
             }
@@ -202,31 +200,28 @@ impl Sink {
         Ok(())
     }
 
-    /// A mirror of this origin has lied, and only comparisons tell what is right. What it brought in this run
-    /// is revoked, and what it says of the content counts no more; of what an earlier run left nobody knows
-    /// who brought it.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] if there is any such.
-    pub(super) fn distrust(&mut self, download: DownloadId, origin: &str) -> Result<()> {
+    /// What mirrors brought of these blocks has been compared.
+    pub(super) fn compared(&mut self, download: DownloadId, blocks: Range<u64>) -> Result<()> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => target.compared(blocks),
+            _ => Ok(()),
+        }
+    }
+
+    /// A mirror has lied, and only comparisons tell what is right: what it brought is revoked, what its
+    /// origin says of the content counts no more, and the next transfer does not ask it.
+    pub(super) fn distrust(&mut self, download: DownloadId, origin: &str, url: &str) -> Result<()> {
         match self.open.get_mut(&download) {
             Some(SinkEntry::File { target, .. }) => {
                 target.distrust(origin);
-                if !target.trusts_earlier() {
-                    return Ok(());
-                }
+                target.ban(url)
             }
             Some(SinkEntry::Reader(buffer)) => {
                 buffer.distrust(origin);
-                return Ok(());
+                Ok(())
             }
-            _ => return Ok(()),
+            _ => Ok(()),
         }
-        self.discard(download)?;
-        Err(Error::corrupt(
-            "a mirror has sent wrong bytes, and perhaps also in an earlier run: what had arrived is removed, \
-             for nobody can tell which of it is right: repeat the request, without that mirror",
-        ))
     }
 
     /// What has arrived of a content is worth nothing: no trace of it is to be left behind.

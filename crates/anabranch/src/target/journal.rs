@@ -8,12 +8,16 @@
 //! A content may have other names than its root: the hash of the whole, the URLs and versions from which it
 //! came. What the next transfer knows of them may be less or more than what this one knew. So up to
 //! [`ALIASES_MAX`] of them stand in the slots behind those of the last block. Some of these are no names, but
-//! [clues](url_clue): they tell a later transfer that has none of the names why it cannot go on.
+//! [clues](url_clue): they tell a later transfer that has none of the names why it cannot go on. Behind them
+//! stand up to [`BANNED_MAX`] mirrors that have [lied](banned_clue).
+//!
+//! Where no hash is known, a slot has a [mark](Slot::mark) besides: which mirror brought the block, and
+//! whether that has been compared with another. Older programs take such a slot for an empty one.
 //!
 //! ```text
-//! header  0  magic "anabrjnl"     slot  0  chaining value (32)
-//!         8  version (4)               32  check (8)
-//!        12  block bytes (4)
+//! header  0  magic "anabrjnl"     slot  0  chaining value (32)    or  0  chaining value (32)
+//!         8  version (4)               32  check (8)                 32  mark (1), not 0
+//!        12  block bytes (4)                                         33  check (7)
 //!        16  root (32)
 //!        48  length (8)
 //!        56  check (8)            numbers little-endian; a check is the start of a BLAKE3 hash
@@ -37,6 +41,12 @@ pub const VERSION: u32 = 1;
 /// Other names of a content that a journal remembers.
 pub const ALIASES_MAX: usize = 16;
 
+/// Mirrors that have lied that a journal remembers.
+pub const BANNED_MAX: usize = 16;
+
+/// In a [mark](Slot::mark): what the mirrors brought of this region has been compared.
+pub const COMPARED: u8 = 1 << 7;
+
 /// Clues of URLs that one transfer adds at most.
 pub const URL_CLUES_MAX: usize = 4;
 
@@ -45,6 +55,16 @@ pub const HASH_CLUE: [u8; 32] = *b"why:hash\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
 
 /// The clue that a transfer knew nothing by which the content could be recognised: no hash, no version.
 pub const NOTHING_CLUE: [u8; 32] = *b"why:nothing\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+/// What is recorded of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Its chaining value.
+    pub cv: ChainingValue,
+    /// 0 if a hash vouches for the block, or if nothing is known. Else which mirror brought it, from 1 on,
+    /// and whether that is [`COMPARED`].
+    pub mark: u8,
+}
 
 const MAGIC: [u8; 8] = *b"anabrjnl";
 /// How a clue begins.
@@ -118,28 +138,30 @@ pub fn parse_header(bytes: &[u8]) -> Result<ContentId, Unreadable> {
     Ok(ContentId { root, length })
 }
 
-/// The slot that records `cv` for `block` of `id`.
+/// The slot that records this for `block` of `id`.
 #[must_use]
-pub fn slot(id: &ContentId, block: u64, cv: &ChainingValue) -> [u8; SLOT_BYTES] {
+pub fn slot(id: &ContentId, block: u64, Slot { cv, mark }: &Slot) -> [u8; SLOT_BYTES] {
     let mut bytes = [0; SLOT_BYTES];
     bytes[..32].copy_from_slice(cv);
-    bytes[32..].copy_from_slice(&slot_check(id, block, cv));
+    bytes[32..].copy_from_slice(&slot_check(id, block, cv, *mark));
     bytes
 }
 
 /// What `slot` records for `block` of `id`: `None` if it is empty, torn or of another block.
 #[must_use]
-pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<ChainingValue> {
+pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<Slot> {
     let (cv, rest) = slot.split_first_chunk::<32>()?;
     let written = rest.first_chunk::<8>()?;
     // Zeros are by far the most frequent slot: no need to hash them.
-    (*written != [0; 8] && slot_check(id, block, cv) == *written).then_some(*cv)
+    let is = |mark: &u8| *written != [0; 8] && slot_check(id, block, cv, *mark) == *written;
+    [0, written[0]].into_iter().find(is).map(|mark| Slot { cv: *cv, mark })
 }
 
-/// The slot that records the alias number `n`, from 0 on, of `id`.
+/// The slot that records the alias number `n`, from 0 on, of `id`; from [`ALIASES_MAX`] on they are those of
+/// mirrors that have lied.
 #[must_use]
 pub fn alias_slot(id: &ContentId, n: usize, alias: &[u8; 32]) -> [u8; SLOT_BYTES] {
-    slot(id, id.blocks() + n as u64, alias)
+    slot(id, id.blocks() + n as u64, &Slot { cv: *alias, mark: 0 })
 }
 
 /// The clue that a transfer asked this URL, whatever version of the content that had.
@@ -148,6 +170,12 @@ pub fn url_clue(url: &str) -> [u8; 32] {
     let mut clue = blake3::derive_key("anabranch 2026-11 URL that a transfer asked", url.as_bytes());
     clue[..CLUE.len()].copy_from_slice(CLUE);
     clue
+}
+
+/// What a journal records of a mirror that has lied, by its URL.
+#[must_use]
+pub fn banned_clue(url: &str) -> [u8; 32] {
+    blake3::derive_key("anabranch 2026-11 URL of a mirror that has lied", url.as_bytes())
 }
 
 /// Whether an alias is the clue of a URL.
@@ -164,8 +192,17 @@ pub fn is_clue(alias: &[u8; 32]) -> bool {
 
 /// The aliases of `id` that these slots, those behind its last block, record.
 pub fn parse_aliases<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
-    let slots = slots.chunks_exact(SLOT_BYTES).take(ALIASES_MAX);
-    (id.blocks()..).zip(slots).filter_map(|(n, slot)| parse_slot(id, n, slot))
+    behind(id, slots).take(ALIASES_MAX).flatten()
+}
+
+/// The mirrors of `id` that have lied, as the same slots record them.
+pub fn parse_banned<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
+    behind(id, slots).skip(ALIASES_MAX).take(BANNED_MAX).flatten()
+}
+
+fn behind<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = Option<[u8; 32]>> + 'a {
+    let slots = (id.blocks()..).zip(slots.chunks_exact(SLOT_BYTES));
+    slots.map(|(n, slot)| parse_slot(id, n, slot).filter(|slot| slot.mark == 0).map(|slot| slot.cv))
 }
 
 /// Where the slot of `block` is.
@@ -178,15 +215,22 @@ pub const fn slot_offset(block: u64) -> u64 {
 ///
 /// # Errors
 /// If the header is not readable.
-pub fn parse(bytes: &[u8]) -> Result<(ContentId, Vec<(u64, ChainingValue)>), Unreadable> {
+pub fn parse(bytes: &[u8]) -> Result<(ContentId, Vec<(u64, Slot)>), Unreadable> {
     let id = parse_header(bytes)?;
     let slots = bytes[HEADER_BYTES..].chunks_exact(SLOT_BYTES);
     let records = (0..id.blocks()).zip(slots).filter_map(|(g, slot)| Some((g, parse_slot(&id, g, slot)?)));
     Ok((id, records.collect()))
 }
 
-fn slot_check(id: &ContentId, block: u64, cv: &ChainingValue) -> [u8; 8] {
-    check(&[&id.root, &block.to_le_bytes(), cv])
+fn slot_check(id: &ContentId, block: u64, cv: &ChainingValue, mark: u8) -> [u8; 8] {
+    let block = block.to_le_bytes();
+    if mark == 0 {
+        return check(&[&id.root, &block, cv]);
+    }
+    let [check @ .., _] = check(&[&id.root, &block, cv, &[mark]]);
+    let mut bytes = [mark; 8];
+    bytes[1..].copy_from_slice(&check);
+    bytes
 }
 
 fn check(parts: &[&[u8]]) -> [u8; 8] {
@@ -206,17 +250,19 @@ mod tests {
 
     const ID: ContentId = ContentId { root: [9; 32], length: 3 * BLOCK_BYTES as u64 + 1 };
 
+    const RECORDS: [(u64, Slot); 2] =
+        [(1, Slot { cv: [1; 32], mark: 0 }), (2, Slot { cv: [2; 32], mark: 5 | COMPARED })];
+
     fn journal() -> Vec<u8> {
         let mut bytes = header(&ID).to_vec();
         bytes.extend([0; SLOT_BYTES]);
-        bytes.extend(slot(&ID, 1, &[1; 32]));
-        bytes.extend(slot(&ID, 2, &[2; 32]));
+        RECORDS.iter().for_each(|(block, record)| bytes.extend(slot(&ID, *block, record)));
         bytes
     }
 
     #[test]
     fn what_was_written_is_read() {
-        assert_eq!(parse(&journal()), Ok((ID, vec![(1, [1; 32]), (2, [2; 32])])));
+        assert_eq!(parse(&journal()), Ok((ID, RECORDS.to_vec())));
         assert_eq!(slot_offset(2) as usize, journal().len() - SLOT_BYTES);
     }
 
@@ -249,7 +295,7 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             let (_, records) = parse(&bytes).expect("a header");
             assert!((1..=2).contains(&records.len()));
-            assert!(records.iter().all(|r| *r == (1, [1; 32]) || *r == (2, [2; 32])));
+            assert!(records.iter().all(|record| RECORDS.contains(record)));
         }
     }
 
@@ -266,5 +312,10 @@ mod tests {
         assert_eq!(aliases, [[4; 32], [5; 32]], "what is damaged is left out");
         let many = [0; 2 * ALIASES_MAX].map(|_| alias_slot(&ID, 0, &[4; 32])).concat();
         assert_eq!(parse_aliases(&ID, &many).count(), 1, "each has its place");
+        let mut both = [alias_slot(&ID, 0, &[4; 32]), [0; SLOT_BYTES]].concat();
+        both.resize(ALIASES_MAX * SLOT_BYTES, 0);
+        both.extend(alias_slot(&ID, ALIASES_MAX, &[6; 32]));
+        assert_eq!(parse_aliases(&ID, &both).collect::<Vec<_>>(), [[4; 32]]);
+        assert_eq!(parse_banned(&ID, &both).collect::<Vec<_>>(), [[6; 32]]);
     }
 }

@@ -14,7 +14,8 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::dest_path::DestPath;
-use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Unreadable};
+use super::journal::{self, COMPARED, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
+use super::left::Left;
 use crate::filenames::show;
 use crate::{Error, Result};
 
@@ -31,9 +32,10 @@ pub(super) struct Part {
     pub(super) file: File,
     pub(super) journal_name: OsString,
     journal: Flock<File>,
-    /// No hash is known, and an earlier transfer asked mirrors that are not asked now: what it recorded may
-    /// be theirs.
-    pub(super) lacks_mirrors: bool,
+    /// What is known of what an earlier transfer recorded without any hash.
+    pub(super) left: Left,
+    /// How many mirrors are recorded that have lied.
+    banned: usize,
     /// Each block is written once at most, and nothing was before: zeros need not be.
     pub(super) virgin: bool,
     /// Records were blanked, and may come back if the power fails.
@@ -45,7 +47,7 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct PendingWrite {
     pub(super) block: u64,
-    pub(super) cv: ChainingValue,
+    pub(super) slot: Slot,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -67,11 +69,12 @@ impl Part {
         }
         let header = journal::parse_header(&head[..read]);
         let mut names: Vec<[u8; 32]> = [&[id.root], aliases].concat();
-        let mut recorded = Vec::new();
+        let (mut recorded, mut banned) = (Vec::new(), Vec::new());
         if let Ok(found) = &header
             && found.length == id.length
         {
-            recorded = read_aliases(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
+            (recorded, banned) =
+                read_aliases(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
         }
         let is_ours = |found: &ContentId| {
             let is_named = |name: &[u8; 32]| names.contains(name) && !journal::is_clue(name);
@@ -99,7 +102,9 @@ impl Part {
         }
         known = ours.is_some() && there.is_some();
         let is_absent = |clue: &[u8; 32]| journal::is_url_clue(clue) && !names.contains(clue);
-        let lacks_mirrors = known && !has_hash(&names) && recorded.iter().any(is_absent);
+        // Where there is no room for clues some may be missing.
+        let lacks_mirrors = recorded.iter().any(is_absent) || recorded.len() == journal::ALIASES_MAX;
+        let is_hashless = !has_hash(&names);
         let id = ours.filter(|_| known).unwrap_or(*id);
         let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
         if !known {
@@ -108,7 +113,7 @@ impl Part {
                 .set_len(0)
                 .and_then(|()| place.write_all(&journal, &mut [IoSlice::new(&journal::header(&id))], 0))
                 .map_err(|e| place.failure("write", &journal_name, &e))?;
-            recorded.clear();
+            (recorded, banned) = (Vec::new(), Vec::new());
         }
         names.retain(|name| *name != id.root && !recorded.contains(name));
         for (n, name) in (recorded.len()..journal::ALIASES_MAX).zip(&names) {
@@ -121,8 +126,15 @@ impl Part {
         let file = place
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
-        let (virgin, held) = (!known, Vec::new());
-        Ok(Self { id, name, file, journal_name, journal, lacks_mirrors, virgin, unsynced: false, held })
+        let (virgin, held, lied) = (!known, Vec::new(), banned.len());
+        let left = match known && is_hashless {
+            true => {
+                let marks = vec![0; usize::try_from(id.blocks()).unwrap_or(usize::MAX)];
+                Left { marks, lacks_mirrors, banned }
+            }
+            false => Left::default(),
+        };
+        Ok(Self { id, name, file, journal_name, journal, left, banned: lied, virgin, unsynced: false, held })
     }
 
     /// Looks whether there is room for what is missing. If there is not, a part that holds nothing leaves no
@@ -143,12 +155,13 @@ impl Part {
 
     /// Hashes what the journal records and marks in `there` what is still right; returns the bytes of it.
     pub(super) fn check(
-        &self,
+        &mut self,
         place: &DestPath,
         there: &mut Bitmap,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<u64> {
-        let id = &self.id;
+        let id = self.id;
+        let id = &id;
         let mut slots = vec![0; CHECK_BLOCKS as usize * SLOT_BYTES];
         let mut bytes = vec![0; BLOCK_BYTES];
         let (mut kept, mut checked) = (0, 0);
@@ -156,13 +169,14 @@ impl Part {
             let read = read_up_to(&self.journal, &mut slots, journal::slot_offset(first))
                 .map_err(|e| place.failure("read", &self.journal_name, &e))?;
             for (block, slot) in (first..id.blocks()).zip(slots[..read].chunks_exact(SLOT_BYTES)) {
-                let Some(cv) = journal::parse_slot(id, block, slot) else { continue };
+                let Some(slot) = journal::parse_slot(id, block, slot) else { continue };
                 let bytes = &mut bytes[..id.block_len(block)];
                 let read = read_up_to(&self.file, bytes, block * BLOCK_BYTES as u64)
                     .map_err(|e| place.failure("read", &self.name, &e))?;
                 checked += read as u64;
-                if read == bytes.len() && cv_of(id, block, bytes) == cv {
+                if read == bytes.len() && cv_of(id, block, bytes) == slot.cv {
                     there.insert(block);
+                    self.left.set_mark(block, slot.mark);
                     kept += read as u64;
                 }
             }
@@ -217,7 +231,7 @@ impl Part {
             self.write_run(place, run).map_err(|e| place.failure("write", &self.name, &e))?;
             let mut slots = Vec::with_capacity(run.len() * SLOT_BYTES);
             for one in run {
-                slots.extend(journal::slot(&self.id, one.block, &one.cv));
+                slots.extend(journal::slot(&self.id, one.block, &one.slot));
             }
             place
                 .write_all(&self.journal, &mut [IoSlice::new(&slots)], journal::slot_offset(run[0].block))
@@ -272,6 +286,48 @@ impl Part {
         )))
     }
 
+    /// What is recorded of a block.
+    pub(super) fn record(&self, block: u64) -> Option<Slot> {
+        let mut slot = [0; SLOT_BYTES];
+        let read = read_up_to(&self.journal, &mut slot, journal::slot_offset(block)).ok()?;
+        journal::parse_slot(&self.id, block, &slot[..read])
+    }
+
+    /// What mirrors brought of these blocks has been compared.
+    pub(super) fn compared(&mut self, place: &DestPath, blocks: Range<u64>) -> Result<()> {
+        // What is held back is recorded first.
+        self.flush(place)?;
+        let mut slots = vec![0; (blocks.end - blocks.start) as usize * SLOT_BYTES];
+        let at = journal::slot_offset(blocks.start);
+        let read = read_up_to(&self.journal, &mut slots, at)
+            .map_err(|e| place.failure("read", &self.journal_name, &e))?;
+        for (block, slot) in blocks.zip(slots[..read].chunks_exact_mut(SLOT_BYTES)) {
+            if let Some(Slot { cv, mark }) = journal::parse_slot(&self.id, block, slot) {
+                slot.copy_from_slice(&journal::slot(&self.id, block, &Slot { cv, mark: mark | COMPARED }));
+            }
+        }
+        place
+            .write_all(&self.journal, &mut [IoSlice::new(&slots[..read])], at)
+            .map_err(|e| place.failure("write", &self.journal_name, &e))
+    }
+
+    /// Records a mirror that has lied.
+    pub(super) fn ban(&mut self, place: &DestPath, clue: [u8; 32]) -> Result<()> {
+        if self.banned >= journal::BANNED_MAX {
+            return Ok(());
+        }
+        let n = journal::ALIASES_MAX + self.banned;
+        let slot = journal::alias_slot(&self.id, n, &clue);
+        self.banned += 1;
+        place
+            .write_all(
+                &self.journal,
+                &mut [IoSlice::new(&slot)],
+                journal::slot_offset(self.id.blocks() + n as u64),
+            )
+            .map_err(|e| place.failure("write", &self.journal_name, &e))
+    }
+
     /// The root that the recorded hashes give together; `None` if some are missing.
     pub(super) fn root(&self, place: &DestPath) -> Result<Option<[u8; 32]>> {
         let id = &self.id;
@@ -283,9 +339,8 @@ impl Part {
             match read_up_to(&self.journal, &mut slots, journal::slot_offset(first)) {
                 Ok(read) => {
                     let slots = slots[..read].chunks_exact(SLOT_BYTES);
-                    some.extend(
-                        (first..id.blocks()).zip(slots).filter_map(|(g, s)| journal::parse_slot(id, g, s)),
-                    );
+                    let slots = (first..id.blocks()).zip(slots);
+                    some.extend(slots.filter_map(|(g, s)| Some(journal::parse_slot(id, g, s)?.cv)));
                 }
                 Err(e) => failed = Some(e),
             }
@@ -355,11 +410,12 @@ fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
     }
 }
 
-/// The aliases that a journal about `id` records.
-fn read_aliases(journal: &File, id: &ContentId) -> io::Result<Vec<[u8; 32]>> {
-    let mut slots = [0; journal::ALIASES_MAX * SLOT_BYTES];
+/// The aliases that a journal about `id` records, and the mirrors that have lied.
+fn read_aliases(journal: &File, id: &ContentId) -> io::Result<(Vec<[u8; 32]>, Vec<[u8; 32]>)> {
+    let mut slots = [0; (journal::ALIASES_MAX + journal::BANNED_MAX) * SLOT_BYTES];
     let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
-    Ok(journal::parse_aliases(id, &slots[..read]).collect())
+    let slots = &slots[..read];
+    Ok((journal::parse_aliases(id, slots).collect(), journal::parse_banned(id, slots).collect()))
 }
 
 /// Opens and locks the journal; also says whether it was there before.

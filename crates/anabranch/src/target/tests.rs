@@ -29,7 +29,7 @@ fn put(target: &mut Target, bytes: &[u8], block: u64) -> Result<()> {
     let id = ContentId::of(bytes);
     let from = block as usize * BLOCK_BYTES;
     let bytes = &bytes[from..from + id.block_len(block)];
-    target.write(block, bytes, cv_of(&id, block, bytes))
+    target.write(block, bytes, cv_of(&id, block, bytes), 0)
 }
 
 fn missing(id: &ContentId, there: &Bitmap) -> Vec<u64> {
@@ -201,7 +201,7 @@ fn wrong_hashes_never_get_the_name() {
     let id = ContentId::of(&bytes);
     let (mut target, _) = open_at(&path, id, false).expect("a target");
     (0..id.blocks() - 1).for_each(|g| put(&mut target, &bytes, g).expect("written"));
-    target.write(7, [1; 100], [7; 32]).expect("written");
+    target.write(7, [1; 100], [7; 32], 0).expect("written");
     assert_eq!(target.finish(&mut |_| true).expect_err("not the root").kind(), ErrorKind::Target);
     // The same command again begins afresh.
     assert_eq!(entries(dir.path()), 0);
@@ -224,7 +224,7 @@ fn consistent_but_wrong_parts_do_not_last() {
     // A journal that agrees with its part, and neither with the root: no check at opening finds that.
     let (mut target, _) = open_at(&path, id, false).expect("a target");
     (0..7).for_each(|g| put(&mut target, &bytes, g).expect("written"));
-    target.write(7, [1; 100], cv_of(&id, 7, &[1; 100])).expect("written");
+    target.write(7, [1; 100], cv_of(&id, 7, &[1; 100]), 0).expect("written");
     target.flush().expect("written");
     drop(target);
     let (target, there) = open_at(&path, id, false).expect("a target");
@@ -337,7 +337,53 @@ fn open_unproven(path: &Path, length: usize) -> (Target, Bitmap) {
 
 fn put_bytes(target: &mut Target, block: u64, bytes: &[u8]) {
     let cv = cv_of(&target.id, block, bytes);
-    target.write(block, bytes, cv).expect("written");
+    target.write(block, bytes, cv, 0).expect("written");
+}
+
+/// Who brought what, what was compared and who lied, where no hash is known.
+#[test]
+fn what_mirrors_left_without_a_hash_is_marked() {
+    use mirror::verified_pool::Earlier as _;
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let id = ContentId { root: [7; 32], length: 4 * BLOCK_BYTES as u64 };
+    let clue = journal::url_clue("http://a/f");
+    let open = |proof: FinalCheck, aliases: &[[u8; 32]]| {
+        let place = DestPath::of(&path).expect("a place");
+        Target::open(place, id, aliases, proof, false, &mut |_| true).expect("a target").0
+    };
+    let bytes = [5; BLOCK_BYTES];
+    let cv = cv_of(&id, 1, &bytes);
+    let mut target = open(FinalCheck::NOTHING, &[clue]);
+    for (block, mark) in [(0, 0), (1, 3), (2, 4)] {
+        target.write(block, bytes, cv_of(&id, block, &bytes), mark).expect("written");
+    }
+    target.compared(2..1_024).expect("recorded");
+    for _ in 0..2 * journal::BANNED_MAX {
+        target.ban("http://liar/f").expect("recorded");
+    }
+    drop(target);
+    for (aliases, lacks_mirrors) in [(&[clue][..], false), (&[journal::url_clue("http://b/f")], true)] {
+        let mut target = open(FinalCheck::NOTHING, aliases);
+        let left = target.take_left().expect("no hash is known");
+        assert_eq!(left.banned, [journal::banned_clue("http://liar/f"); journal::BANNED_MAX]);
+        assert_eq!(left.lacks_mirrors, lacks_mirrors);
+        let left = target.with_left(&left);
+        let found = [0, 1, 2, 3].map(|block| (left.bringer(block), left.is_compared(block)));
+        assert_eq!(found, [(0, false), (3, false), (4, true), (0, false)]);
+        assert_eq!((left.cv(1), left.cv(3)), (Some(cv), None));
+    }
+    // Where a hash is known that decides, and what is written then has no mark.
+    let mut target = open(FinalCheck::ROOT, &[clue, journal::HASH_CLUE]);
+    assert!(target.take_left().is_none() && target.bytes_done() == 3 * BLOCK_BYTES as u64);
+    target.write(3, bytes, cv_of(&id, 3, &bytes), 9).expect("written");
+    target.flush().expect("written");
+    target.compared(0..4).expect("nothing to do");
+    let journal =
+        journal::parse(&fs::read(dir.path().join("f.part.journal")).expect("it")).expect("a header");
+    let marks: Vec<u8> = journal.1.iter().map(|(_, slot)| slot.mark).collect();
+    assert_eq!(marks, [0, 3, 4 | journal::COMPARED, 0]);
 }
 
 /// What is known of a content may change from one transfer to the next.
@@ -445,7 +491,7 @@ fn what_is_discarded_is_not_taken_up() {
     let length = 3 * BLOCK_BYTES;
     let begin = |resumed: bool| {
         let (mut target, there) = open_unproven(&path, length);
-        assert_eq!((target.trusts_earlier(), (0..3).any(|block| there.contains(block))), (resumed, resumed));
+        assert_eq!((target.bytes_done() > 0, (0..3).any(|block| there.contains(block))), (resumed, resumed));
         put_bytes(&mut target, 1, &[1; BLOCK_BYTES]);
         target.flush().expect("written");
         target
@@ -466,11 +512,10 @@ fn what_is_discarded_is_not_taken_up() {
     fs::write(&part, b"somebody's").expect("a file");
     target.discard().expect("discarded");
     assert_eq!((fs::read(&part).expect("a file"), entries(dir.path())), (b"somebody's".to_vec(), 1));
-    // So does a file that has its name, and where a root is to come out, nobody is trusted.
+    // So does a file that has its name.
     fs::remove_file(&part).expect("removed");
     complete(&path, b"whole").expect("a file");
     let (target, _) = open_at(&path, ContentId::of(b"whole"), false).expect("a target");
-    assert!(!target.trusts_earlier());
     target.discard().expect("nothing to discard");
     assert_eq!(entries(dir.path()), 1);
 }

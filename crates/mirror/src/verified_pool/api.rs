@@ -67,6 +67,12 @@ pub enum Event {
         /// Their numbers.
         blocks: Range<u64>,
     },
+    /// Some of what earlier transfers left is not what the mirrors of now have, or may be of a mirror that is
+    /// banned now: what is [revoked](Event::Revoked) next comes again. Only where no hash is known.
+    EarlierDropped {
+        /// A block in which they differ, or in which the mirror lied.
+        block: u64,
+    },
     /// A mirror has sent wrong bytes and is not used any more.
     Banned {
         /// Which.

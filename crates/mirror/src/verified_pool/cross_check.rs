@@ -18,10 +18,13 @@
 //! them may be all of them. They are compared with named mirrors, with two where there are two, and decide
 //! nothing as long as a named one can.
 
+mod earlier;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use mmtp::tree::ChainingValue;
 
+use super::earlier_blocks::{EarlierBlocks, is_earlier};
 use crate::range_scheduler::MirrorId;
 
 /// Blocks of a region. One block per mirror and region is compared.
@@ -47,6 +50,15 @@ impl Check {
         self.cvs.iter().any(|(m, _)| *m == mirror)
     }
 
+    fn differs(&self) -> bool {
+        self.cvs.windows(2).any(|two| two[0].1 != two[1].1)
+    }
+
+    /// Whether an earlier mirror brought the block.
+    fn is_of_earlier(&self) -> bool {
+        self.cvs.iter().any(|(mirror, _)| is_earlier(*mirror))
+    }
+
     /// Whether no mirror has been asked for it, and `mirror` may decide it, `others` taking part.
     fn waits_for(&self, mirror: MirrorId, others: &Others<'_>) -> bool {
         self.needed
@@ -66,7 +78,7 @@ pub(super) struct Others<'a> {
 
 impl Others<'_> {
     fn is_named(&self, mirror: MirrorId) -> bool {
-        !self.introduced.contains(&mirror)
+        !self.introduced.contains(&mirror) && !is_earlier(mirror)
     }
 
     fn named(&self) -> impl Iterator<Item = MirrorId> {
@@ -125,6 +137,7 @@ pub(super) struct CrossCheck {
     doubted: BTreeSet<MirrorId>,
     /// The first block of all, until its mirror has been compared with another one.
     first: Option<(MirrorId, u64, ChainingValue)>,
+    earlier: EarlierBlocks,
 }
 
 impl CrossCheck {
@@ -145,6 +158,7 @@ impl CrossCheck {
             unchecked: BTreeMap::new(),
             doubted: BTreeSet::new(),
             first: None,
+            earlier: EarlierBlocks::default(),
         }
     }
 
@@ -162,9 +176,14 @@ impl CrossCheck {
 
     /// This mirror takes part.
     pub(super) fn joins(&mut self, mirror: MirrorId) {
-        if self.asked.insert(mirror) && self.asked.len() == 2 {
+        if self.asked.insert(mirror) {
             self.sample();
         }
+    }
+
+    /// The mirror that brought what is here of a block.
+    pub(super) fn bringer(&self, block: u64) -> Option<MirrorId> {
+        usize::try_from(block).ok().and_then(|index| self.by.get(index))?.checked_sub(1)
     }
 
     /// Of the blocks of a region, the one with the lowest rank is compared.
@@ -207,6 +226,7 @@ impl CrossCheck {
                     self.unchecked.insert((mirror, number), (block, cv));
                 }
             }
+            self.settle(number);
         }
     }
 
@@ -358,6 +378,8 @@ impl CrossCheck {
     }
 
     fn check(&mut self, block: u64, others: &Others<'_>) -> Comparison {
+        let Some(check) = self.checks.get(&block) else { return Comparison::Inconclusive };
+        let (lacks_voices, is_awaited) = (self.lacks_voices(check), self.is_awaited(check, others));
         let Some(check) = self.checks.get_mut(&block) else { return Comparison::Inconclusive };
         let [(_, first), _, ..] = check.cvs[..] else { return Comparison::Inconclusive };
         let named = check.cvs.iter().filter(|(mirror, _)| others.is_named(*mirror));
@@ -366,7 +388,7 @@ impl CrossCheck {
         let is_open = others.named().any(|mirror| !check.has(mirror));
         let is_enough = named.len() > 1 || !is_open;
         if check.cvs.iter().all(|(_, cv)| *cv == first) {
-            if is_enough {
+            if is_enough && !lacks_voices {
                 self.agreed(block);
             } else {
                 (check.needed, check.asked) = (true, false);
@@ -374,7 +396,9 @@ impl CrossCheck {
             return Comparison::Inconclusive;
         }
         // Where named mirrors say something, the others say nothing.
-        let voters = if named.is_empty() && !is_open { &check.cvs } else { &named };
+        let is_any = named.is_empty() && !is_open;
+        let voters = check.cvs.iter().filter(|(mirror, _)| !is_earlier(*mirror) && is_any);
+        let voters: Vec<(MirrorId, ChainingValue)> = voters.chain(&named).copied().collect();
         let same = |cv: &ChainingValue| voters.iter().filter(|(_, other)| other == cv).count();
         let differ = voters.iter().any(|(_, cv)| *cv != voters[0].1);
         if !differ && is_enough && !voters.is_empty() {
@@ -387,7 +411,9 @@ impl CrossCheck {
             return Comparison::Outlier(*odd);
         }
         // Where only introduced ones are left, any of them may decide.
-        let is_left = is_open || (named.is_empty() && others.all.iter().any(|mirror| !check.has(*mirror)));
+        let is_left = is_open
+            || is_awaited
+            || (named.is_empty() && others.all.iter().any(|mirror| !check.has(*mirror)));
         if differ && (voters.len() > 2 || !is_left) {
             return Comparison::Conflict(voters.iter().map(|(mirror, _)| *mirror).collect());
         }
@@ -398,9 +424,16 @@ impl CrossCheck {
     /// All who brought the block agree.
     fn agreed(&mut self, block: u64) {
         let Some(check) = self.checks.remove(&block) else { return };
-        let agree: Vec<MirrorId> = check.cvs.iter().map(|(mirror, _)| *mirror).collect();
+        let agree = check.cvs.iter().map(|(mirror, _)| *mirror).filter(|mirror| !is_earlier(*mirror));
+        let agree: Vec<MirrorId> = agree.collect();
+        let number = block / CHECK_EVERY_BLOCKS;
+        if agree.len() < 2 {
+            // It may have brought that itself, in an earlier transfer.
+            self.give_up(number);
+            return self.sample();
+        }
         self.known.extend(&agree);
-        if let Some(region) = self.regions.get_mut(&(block / CHECK_EVERY_BLOCKS)) {
+        if let Some(region) = self.regions.get_mut(&number) {
             region.proven.extend(&agree);
         }
         if let Some((first, block, cv)) = self.first.take()
@@ -411,10 +444,12 @@ impl CrossCheck {
             self.checks.entry(block).or_insert(check);
         }
         self.sample();
+        self.settle(number);
     }
 
     /// Bans a mirror and returns the blocks it brought, which are missing again.
     pub(super) fn ban(&mut self, mirror: MirrorId) -> Vec<u64> {
+        self.forget_earlier(mirror);
         for check in self.checks.values_mut() {
             check.cvs.retain(|(m, _)| *m != mirror);
         }
@@ -447,27 +482,5 @@ impl CrossCheck {
         let blocks: Vec<u64> = self.checks.keys().copied().collect();
         let found = blocks.into_iter().map(|block| (block, self.check(block, others)));
         found.filter(|(_, found)| *found != Comparison::Inconclusive).collect()
-    }
-
-    /// Goes on without the comparisons that none of `others` can make, and makes those at last that waited
-    /// for one of these. Returns whether any was given up.
-    pub(super) fn waive(&mut self, others: &Others<'_>) -> bool {
-        let can = |mirrors: &[(MirrorId, ChainingValue)]| {
-            others.all.iter().any(|other| mirrors.iter().all(|(mirror, _)| mirror != other))
-        };
-        let mut waived = false;
-        loop {
-            // What differs is decided by who is left.
-            self.checks.retain(|_, check| {
-                let keeps = check.cvs.len() > 1 || can(&check.cvs);
-                waived |= check.needed && !keeps;
-                keeps
-            });
-            let before = self.checks.len();
-            self.sample();
-            if self.checks.len() == before {
-                return waived;
-            }
-        }
     }
 }

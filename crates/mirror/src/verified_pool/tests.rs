@@ -1,3 +1,5 @@
+mod earlier;
+
 use mmtp::tree::block_cv;
 
 use super::*;

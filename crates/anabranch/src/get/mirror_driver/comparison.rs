@@ -43,3 +43,12 @@ impl ComparisonState {
 pub(super) fn place_of(block: u64) -> String {
     format!("16 KiB from byte {} on", block * BLOCK_BYTES as u64)
 }
+
+/// What is said where something that was here comes again.
+pub(super) fn dropped(block: u64) -> String {
+    format!(
+        "what an earlier run left is not what the mirrors have now, or may be wrong ({}): what came from \
+         there is fetched again",
+        place_of(block)
+    )
+}

@@ -1,0 +1,64 @@
+//! What earlier transfers left where no hash is known: it is compared, and who lied then is not asked.
+
+use std::collections::BTreeSet;
+
+use algo::Time;
+use mirror::range_scheduler::{Input, MirrorId};
+use mirror::verified_pool::VerifiedPool;
+use mmtp::subscriber::Subscriber;
+
+use super::{MirrorDriver, PoolState, sources};
+use crate::event::Observer;
+use crate::get::pool::with_pool;
+use crate::get::sink::Here;
+use crate::target::journal::{COMPARED, banned_clue};
+
+/// Why a mirror is struck off that is asked for nothing.
+const LIED_EARLIER: &str = "struck off earlier: wrong bytes (remove the part to have it asked again)";
+
+impl MirrorDriver {
+    /// A pool takes up what earlier transfers left. Where a hash of the whole is known that decides, also
+    /// about who lied.
+    pub(super) fn take_up(&mut self, plain: &mut VerifiedPool, here: &Here<'_>) {
+        let Some(left) = here.left.as_ref().filter(|_| plain.only_compares() && !self.judged) else { return };
+        let has_lied = |url: &str| left.left.banned.contains(&banned_clue(url));
+        let liars = (0..).zip(&self.mirrors).filter(|(_, state)| has_lied(state.mirror.url.as_str()));
+        self.earlier_liars = liars.map(|(mirror, _)| mirror).collect();
+        let mut asked: BTreeSet<MirrorId> = (0..).zip(&self.mirrors).map(|(mirror, _)| mirror).collect();
+        asked.retain(|mirror| !self.earlier_liars.contains(mirror));
+        // One that is alone as it was before has nothing to compare it with.
+        let voices = match asked.len() {
+            ..=1 => usize::from(left.left.lacks_mirrors),
+            _ => 2,
+        };
+        plain.take_up(left, asked, voices);
+    }
+
+    /// Strikes those off that lied in an earlier transfer.
+    pub(in crate::get) fn strike_off(
+        &mut self,
+        now: Time,
+        subscriber: &mut Subscriber,
+        observer: &mut Observer<'_>,
+    ) {
+        for mirror in std::mem::take(&mut self.earlier_liars) {
+            observer.banned(self.name(mirror), LIED_EARLIER);
+            let Self { machine, mirrors, pool, .. } = self;
+            if let Some(state) = mirrors.get_mut(usize::from(mirror)) {
+                state.status.ban(LIED_EARLIER.to_owned());
+            }
+            with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+                machine.handle(now, Input::Banned { mirror }, pool);
+            });
+        }
+    }
+
+    /// What the journal is told of who brought a block. The number of a mirror is another in each transfer,
+    /// and nobody can foresee it: two transfers that ask others hardly ever mean one number.
+    pub(super) fn mark_of(&self, block: u64) -> u8 {
+        let PoolState::Plain(plain) = &self.pool else { return 0 };
+        let number =
+            |mirror: MirrorId| 1 + (u16::from(self.seed[0]) + u16::from(mirror)) % u16::from(COMPARED - 1);
+        plain.bringer(block).map_or(0, |mirror| number(mirror) as u8)
+    }
+}

@@ -1,0 +1,51 @@
+//! What an earlier transfer left without any hash, beside the bytes: who brought them, what has been compared
+//! with another mirror, and who was found to lie.
+
+use mmtp::tree::ChainingValue;
+
+use super::journal::COMPARED;
+
+/// What is known of blocks that were there before, where no hash of the content is.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// The [mark](super::journal::Slot::mark) of each block, whether it is there or not; empty if some hash
+    /// is known.
+    pub(super) marks: Vec<u8>,
+    /// The earlier transfer asked mirrors that are not asked now: some of it may be theirs.
+    pub(crate) lacks_mirrors: bool,
+    /// The [clues](super::journal::banned_clue) of mirrors that have lied.
+    pub(crate) banned: Vec<[u8; 32]>,
+}
+
+/// The same, and the part that has it.
+pub(crate) struct LeftIn<'a> {
+    pub(crate) left: &'a Left,
+    /// What it records of a block.
+    pub(super) cv: Box<dyn Fn(u64) -> Option<ChainingValue> + 'a>,
+}
+
+impl mirror::verified_pool::Earlier for LeftIn<'_> {
+    fn bringer(&self, block: u64) -> u8 {
+        self.left.mark(block) & !COMPARED
+    }
+
+    fn is_compared(&self, block: u64) -> bool {
+        self.left.mark(block) & COMPARED != 0
+    }
+
+    fn cv(&self, block: u64) -> Option<ChainingValue> {
+        (self.cv)(block)
+    }
+}
+
+impl Left {
+    fn mark(&self, block: u64) -> u8 {
+        usize::try_from(block).ok().and_then(|index| self.marks.get(index)).copied().unwrap_or(0)
+    }
+
+    pub(super) fn set_mark(&mut self, block: u64, mark: u8) {
+        if let Some(there) = usize::try_from(block).ok().and_then(|index| self.marks.get_mut(index)) {
+            *there = mark;
+        }
+    }
+}

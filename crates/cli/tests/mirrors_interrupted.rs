@@ -1,0 +1,144 @@
+//! A transfer without any hash is interrupted before a mirror that lies was found out, or after it was; it
+//! goes on with others, and what the liar brought is not in the file.
+
+mod common;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::fetch::{Done, Ground, names, run, spawn};
+use common::site::{Site, honest};
+use common::wait_until;
+use nix::sys::signal::Signal;
+
+/// Wrong throughout, with the same `ETag` as the others have, at this rate.
+fn liar(ground: &Ground, rate: u64) -> Site {
+    let wrong: Vec<u8> = ground.content.iter().map(|byte| byte ^ 0x55).collect();
+    Site::new(&ground.content, move |request, _| honest(request, &wrong, "\"v1\"").at(rate))
+}
+
+fn resumed(done: &Done) -> u64 {
+    done.summary()["last"]["resumed_bytes"].as_u64().expect("a number")
+}
+
+/// Wrong bytes in the part.
+fn wrong_bytes(ground: &Ground) -> usize {
+    let part = fs::read(ground.to().join("f.part")).unwrap_or_default();
+    part.iter().zip(&ground.content).filter(|(there, right)| **there == **right ^ 0x55).count()
+}
+
+/// Begins with an honest mirror and one that lies, and ends before these are compared: the honest one is slow
+/// for as long, and has its own first range to send before the liar's first block.
+fn begin(ground: &Ground, signal: Signal) -> Site {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let is_fast = Arc::clone(&is_over);
+    let honest = Site::new(&ground.content, move |_, reply| match is_fast.load(Ordering::Relaxed) {
+        true => reply.at(8_000_000),
+        false => reply.at(200_000),
+    });
+    let liar = liar(ground, 6_000_000);
+    let running = spawn(ground.get_named(&[honest.url(), liar.url()], &["--json"]));
+    wait_until(20, || wrong_bytes(ground) > 4_000_000);
+    running.signal(signal);
+    let done = running.end();
+    assert_eq!(done.code, (signal == Signal::SIGINT).then_some(130), "{}", done.err);
+    ground.assert_part();
+    is_over.store(true, Ordering::Relaxed);
+    honest
+}
+
+#[test]
+fn what_a_liar_left_is_not_in_the_file_that_others_bring() {
+    for signal in [Signal::SIGKILL, Signal::SIGINT] {
+        for others in 0..2 {
+            let ground = Ground::new(24_000_000);
+            let honest = begin(&ground, signal);
+            let more: Vec<Site> = (0..others).map(|_| Site::slow(&ground.content, 8_000_000)).collect();
+            let urls: Vec<String> = [&honest].into_iter().chain(&more).map(Site::url).collect();
+            let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+            ground.assert_arrived();
+            assert!(resumed(&done) > 4_000_000, "{}", resumed(&done));
+            assert!(done.notes().contains("is fetched again"), "{}", done.notes());
+            assert!(done.banned().is_empty(), "nobody of now has lied: {:?}", done.banned());
+            assert_eq!(done.summary()["verified"], "nothing");
+        }
+    }
+}
+
+/// It is named again: nobody can tell who is right, and no file comes.
+#[test]
+fn a_liar_that_takes_part_again_does_not_vouch_for_what_it_left() {
+    let ground = Ground::new(24_000_000);
+    let honest = begin(&ground, Signal::SIGKILL);
+    let again = liar(&ground, 6_000_000);
+    let done = run(ground.get_named(&[again.url(), honest.url()], &["--json"])).expect(5);
+    assert!(done.err.contains("different bytes"), "{}", done.err);
+    assert!(!ground.target().exists());
+}
+
+/// What honest mirrors left costs a few comparisons, and nothing of it comes again.
+#[test]
+fn what_honest_mirrors_left_stays() {
+    let ground = Ground::new(40_000_000);
+    let sites = [(); 2].map(|()| Site::slow(&ground.content, 6_000_000));
+    let urls = sites.each_ref().map(Site::url);
+    for (named, signal) in [(&urls[..], Signal::SIGKILL), (&urls[1..], Signal::SIGINT)] {
+        let before: u64 = sites.iter().map(Site::body_bytes).sum();
+        let running = spawn(ground.get_named(named, &["--json"]));
+        wait_until(20, || sites.iter().map(Site::body_bytes).sum::<u64>() > before + 12_000_000);
+        running.signal(signal);
+        running.end();
+        ground.assert_part();
+    }
+    let before: u64 = sites.iter().map(Site::body_bytes).sum();
+    let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+    ground.assert_arrived();
+    let (there, again) = (resumed(&done), sites.iter().map(Site::body_bytes).sum::<u64>() - before);
+    assert!(there > 20_000_000, "{there}");
+    assert!(again < 40_000_000 - there + 3_000_000, "{again} bytes came after {there}");
+    assert!(!done.notes().contains("is fetched again"), "{}", done.notes());
+}
+
+#[test]
+fn a_mirror_that_was_found_out_is_not_asked_again() {
+    let ground = Ground::new(30_000_000);
+    let sites = [(); 2].map(|()| Site::slow(&ground.content, 3_000_000));
+    let bad = liar(&ground, 3_000_000);
+    let urls = [sites[0].url(), bad.url(), sites[1].url()];
+    let running = spawn(ground.get_named(&urls, &["--json"]));
+    running.wait_said("wrong bytes in block");
+    running.signal(Signal::SIGINT);
+    running.end().expect(130);
+    ground.assert_part();
+    let asked = |site: &Site| site.seen().iter().filter(|request| request.is_for_bytes()).count();
+    let before = asked(&bad);
+    let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.banned(), [bad.name()]);
+    assert!(done.out.contains("struck off earlier: wrong bytes"), "{}", done.out);
+    assert_eq!(asked(&bad), before, "it was asked again");
+    assert!(resumed(&done) > 0, "{}", done.out);
+    // Without the part it is asked like any other.
+    fs::remove_file(ground.target()).expect("the file");
+    let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+    assert!(asked(&bad) > before && names(&ground.to()) == ["f"], "{}", done.out);
+}
+
+/// Where only those are named that were found out, nothing comes, and it is said how they are asked again.
+#[test]
+fn who_was_found_out_and_is_named_alone_is_told_so() {
+    let ground = Ground::new(30_000_000);
+    let sites = [(); 2].map(|()| Site::slow(&ground.content, 3_000_000));
+    let bad = liar(&ground, 3_000_000);
+    let running = spawn(ground.get_named(&[sites[0].url(), bad.url(), sites[1].url()], &["--json"]));
+    running.wait_said("wrong bytes in block");
+    // It is recorded right after it is said, and more comes then.
+    let before = sites[0].body_bytes();
+    wait_until(20, || sites[0].body_bytes() > before + 1_000_000);
+    running.signal(Signal::SIGKILL);
+    running.end();
+    let done = run(ground.get_named(&[bad.url()], &["--json"])).expect(5);
+    assert!(done.err.contains("struck off earlier") && done.err.contains("remove the part"), "{}", done.err);
+    ground.assert_part();
+}

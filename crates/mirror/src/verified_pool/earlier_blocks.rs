@@ -1,0 +1,44 @@
+//! What is known of blocks that earlier transfers left, where no hash is known: see `cross_check/earlier.rs`.
+
+use std::collections::BTreeSet;
+
+use mmtp::tree::ChainingValue;
+
+use crate::range_scheduler::MirrorId;
+
+/// The most comparisons of what earlier transfers left. Of more regions, chance chooses so many.
+pub const EARLIER_CHECKS_MAX: usize = 256;
+/// The first of the numbers by which earlier mirrors are known.
+pub(super) const FIRST: MirrorId = 1 << 7;
+/// The last one. If there are more, they share it.
+pub(super) const LAST: MirrorId = MirrorId::MAX - 1;
+
+/// What is known of blocks that earlier transfers left.
+pub trait Earlier {
+    /// Which mirror brought a block: any number that stands for it, and for no other.
+    fn bringer(&self, block: u64) -> u8;
+    /// Whether its region was [compared](super::VerifiedPool::compared) then.
+    fn is_compared(&self, block: u64) -> bool;
+    /// Its chaining value; `None` if it cannot be told.
+    fn cv(&self, block: u64) -> Option<ChainingValue>;
+}
+
+/// Whether it is an earlier mirror.
+pub(super) const fn is_earlier(mirror: MirrorId) -> bool {
+    mirror >= FIRST
+}
+
+/// See `cross_check/earlier.rs`.
+#[derive(Default)]
+pub(super) struct EarlierBlocks {
+    /// The earlier mirrors.
+    pub(super) mirrors: BTreeSet<MirrorId>,
+    /// How many mirrors of now have to have the same.
+    pub(super) voices: usize,
+    /// The mirrors of now, until they fail: one that has not been asked yet may still decide.
+    pub(super) awaited: BTreeSet<MirrorId>,
+    /// Regions of which something will not have been compared at their end.
+    pub(super) given_up: BTreeSet<u64>,
+    /// Regions that were compared, and of which that has not been told.
+    pub(super) compared: Vec<u64>,
+}
