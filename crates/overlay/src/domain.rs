@@ -124,7 +124,8 @@ impl Domain {
     }
 
     /// At most `k` ways from a node to each of the targets, at most [`PATHS_MAX`] in all, and which of them
-    /// share links. Nothing leads through a host, or over links that are not `usable`.
+    /// share links. Nothing leads through a host, or over links that are not `usable`. Ways without a common
+    /// link may have the only line of a host in common: there is no other.
     ///
     /// # Panics
     /// If a node is not of this domain.
@@ -139,7 +140,8 @@ impl Domain {
     ) -> Vec<PlannedWay> {
         let mut found: Vec<(usize, Path)> = Vec::new();
         for (target, node) in targets.iter().enumerate() {
-            let (graph, ids) = self.between(from, *node, &usable);
+            let copies = if policy == Policy::LinkDisjoint { k } else { 1 };
+            let (graph, ids) = self.between(from, *node, copies, &usable);
             let costs = Costs::delay(&graph);
             let paths = match policy {
                 Policy::Shortest => Router::new(&graph, costs).shortest(from, *node, k),
@@ -168,8 +170,15 @@ impl Domain {
         planned.collect()
     }
 
-    /// The links that a path from one node to another may take; and which ones of the domain they are.
-    fn between(&self, from: NodeId, to: NodeId, usable: impl Fn(LinkId) -> bool) -> (Graph, Vec<LinkId>) {
+    /// The links that a path from one node to another may take, the only one of a host `copies` times; and
+    /// which ones of the domain they are.
+    fn between(
+        &self,
+        from: NodeId,
+        to: NodeId,
+        copies: usize,
+        usable: impl Fn(LinkId) -> bool,
+    ) -> (Graph, Vec<LinkId>) {
         let (mut builder, mut ids) = (Builder::new(), Vec::new());
         for node in self.graph.nodes() {
             builder.node(&node.name, None).expect("a node of a graph");
@@ -177,7 +186,15 @@ impl Domain {
         for id in self.graph.link_ids() {
             let link = self.graph.link(id);
             let passes = |node: NodeId| node == from || node == to || self.is_forwarder(node);
-            if passes(link.from) && passes(link.to) && usable(id) {
+            if !passes(link.from) || !passes(link.to) || !usable(id) {
+                continue;
+            }
+            let is_only = |node: NodeId, links: &[LinkId]| {
+                !self.is_forwarder(node) && links.iter().filter(|link| usable(**link)).count() == 1
+            };
+            let is_only = (link.from == from && is_only(from, self.graph.outgoing(from)))
+                || (link.to == to && is_only(to, self.graph.incoming(to)));
+            for _ in 0..if is_only { copies } else { 1 } {
                 builder.link(link.from, link.to, None, link.delay_ns).expect("a link of a graph");
                 ids.push(id);
             }

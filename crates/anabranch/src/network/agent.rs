@@ -18,7 +18,8 @@ use super::place::Place;
 use crate::monitor::lock;
 use crate::{Error, Result, Stop};
 
-/// Paths to each host that has a content.
+/// Paths to each host that has a content, none of which share a link: what they share would be one
+/// bottleneck for all of them, and the windows of the paths that share it are coupled.
 const PATHS_A_HOST: u8 = 4;
 /// A publisher that ends waits so long for its withdrawal to be heard.
 const WITHDRAW_WITHIN: Span = Span::from_millis(800);
@@ -85,7 +86,7 @@ impl Watch {
         let mut sockets = LineSockets::bind(&place.addresses(), 0)?;
         let member = place.member(sockets.port(), sockets.clock)?;
         let now = sockets.clock.now();
-        let mut subscription = Subscription::new(member, wanted, PATHS_A_HOST, Policy::Shortest, now);
+        let mut subscription = Subscription::new(member, wanted, PATHS_A_HOST, Policy::LinkDisjoint, now);
         if !subscription.can_reach_services() {
             return Err(Error::unreachable(format!(
                 "in the domain {} no line leads from {} to rendezvous and topology manager",

@@ -1,0 +1,139 @@
+//! What the README shows of publish/subscribe networks: a whole domain with two publishers and a cache comes
+//! up, a file is fetched by name over several paths, a forwarder is killed meanwhile, and the file is right.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use algo::{Rate, Time};
+use common::{anabranch, wait_until};
+use net::Clock;
+use serde_json::Value;
+
+/// Bytes of the film: some seconds on the demo's lines.
+const FILM: usize = 60_000_000;
+
+struct Bed {
+    dir: tempfile::TempDir,
+    name: String,
+}
+
+impl Bed {
+    /// The domain of `net new`, up; `None` without root.
+    fn up() -> Option<Self> {
+        let bed = Self {
+            dir: tempfile::tempdir().expect("a directory"),
+            name: format!("publish-{}", std::process::id()),
+        };
+        let allowed = net::Namespace::new().and_then(|space| net::Tun::new(&space, "p0", 1_500, false));
+        if let Err(e) = allowed {
+            net::testing::refused_device(format!("no domain can be brought up here: {e}"));
+            return None;
+        }
+        let mut film: Vec<u8> = Vec::with_capacity(FILM);
+        film.extend((0..FILM as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8));
+        fs::write(bed.path("film.mkv"), film).expect("written");
+        bed.run(&["net", "new"]);
+        let serve = ["--serve", "p1=film.mkv", "--serve", "p2=film.mkv", "--key", "demo.key"];
+        bed.run(
+            &[&["net", "up", "demo.toml", "--name", &bed.name, "--cache", "r1=64M"], &serve[..]].concat(),
+        );
+        Some(bed)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = anabranch();
+        command.args(args).current_dir(self.dir.path()).env("XDG_CACHE_HOME", self.dir.path());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let output = self.command(args).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {said}");
+        output
+    }
+
+    fn node(&self, node: &str) -> String {
+        format!("{}/{node}", self.name)
+    }
+
+    /// Fetches the film at host `a`, and gives the paths that brought some of it; each line of JSON is shown.
+    fn get(&self, target: &str, mut each: impl FnMut(&Value)) -> Vec<(String, String)> {
+        let me = env!("CARGO_BIN_EXE_anabranch");
+        let node = self.node("a");
+        let args = ["net", "exec", &node, "--", me, "get", "films/film.mkv", "-o", target, "--json"];
+        let mut child = self.command(&args).stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut summary = Value::Null;
+        for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
+            let line: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
+            each(&line);
+            if line["event"] == "summary" {
+                summary = line;
+            }
+        }
+        child.wait().expect("it ends");
+        assert_eq!(summary["exit"], 0, "{summary}");
+        used(&summary["last"]["paths"])
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = self.command(&["net", "down", &self.name]).output();
+    }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    fs::read(a).expect("a file") == fs::read(b).expect("a file")
+}
+
+/// The paths that have brought something: by which forwarders, from whom.
+fn used(paths: &Value) -> Vec<(String, String)> {
+    let brought = paths.as_array().expect("paths").iter().filter(|path| path["bytes"].as_u64() > Some(0));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    brought.map(|path| (text(&path["via"]), text(&path["source"]))).collect()
+}
+
+#[test]
+fn a_name_over_many_paths_and_a_forwarder_that_dies() {
+    let Some(bed) = Bed::up() else { return };
+    let published = |node: &str| {
+        let log = bed.run(&["net", "log", &bed.node(node)]);
+        String::from_utf8_lossy(&log.stdout).contains("films/film.mkv is published")
+    };
+    wait_until(20, || published("p1") && published("p2"));
+
+    let begin = Clock::start();
+    let paths = bed.get("got.mkv", |_| {});
+    let took = begin.now().since(Time::ZERO);
+    assert!(is_same(&bed.path("film.mkv"), &bed.path("got.mkv")));
+    let sources = |name: &str| paths.iter().filter(|(_, source)| source == name).count();
+    assert!(sources("p1") >= 3 && sources("p2") >= 3, "three paths to each: {paths:?}");
+    // The lines of the receiver have 120 Mbit/s together, the best alone 50.
+    let alone = Rate::from_bytes(50_000_000 / 8).time_for(FILM as u64);
+    assert!(took < alone, "{took}, on the best line alone {alone}");
+
+    let mut killed = false;
+    let mut told = Vec::new();
+    let paths = bed.get("again.mkv", |line| {
+        let done = line["done_bytes"].as_u64().unwrap_or(0);
+        if line["event"] == "progress" && done > 4_000_000 && !killed {
+            killed = true;
+            bed.run(&["net", "kill", &bed.node("r2")]);
+        }
+        told.extend(line["note"].as_str().map(str::to_owned));
+    });
+    assert!(killed, "r2 died meanwhile");
+    assert!(told.iter().any(|note| note == "the network has changed: 4 paths, 6 before"), "{told:?}");
+    assert!(is_same(&bed.path("film.mkv"), &bed.path("again.mkv")));
+    assert!(paths.iter().any(|(via, _)| !via.contains("r2")));
+}
