@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use algo::{Span, Time};
 use anabranch::network::{self, CachePolicy, Place, ScopeKey, ServiceEvent};
 use anabranch::{Control, Error, Event, Get, Rate, Report, Serve, Source, Stop};
+use net::Clock;
 
 const LINES: &[(&str, &str)] = &[
     ("a", "r1"),
@@ -27,6 +29,8 @@ const LINES: &[(&str, &str)] = &[
     ("r3", "tm"),
 ];
 const FORWARDERS: &[&str] = &["r1", "r2", "r3", "r4", "r5"];
+
+type Run = fn(&Place, &Stop, &mut dyn FnMut(Option<String>) -> Control) -> anabranch::Result<()>;
 
 /// A member that runs on a thread of its own.
 struct Running {
@@ -99,11 +103,7 @@ impl Bed {
         });
     }
 
-    fn start(
-        &mut self,
-        node: &'static str,
-        run: fn(&Place, &Stop, &mut dyn FnMut(Option<String>) -> Control) -> anabranch::Result<()>,
-    ) {
+    fn start(&mut self, node: &'static str, run: Run) {
         let (place, stop) = (self.place(node), Stop::new().expect("a stop"));
         let (its, notices) = (stop.clone(), self.notices.0.clone());
         let (told, listens) = channel();
@@ -145,7 +145,8 @@ impl Bed {
     /// Fetches by name until somebody publishes it: publications take a moment.
     fn fetch(&self, name: &str, hosts: usize, mut listener: impl FnMut(&Event)) -> Report {
         let target = self.path("got");
-        let end = Instant::now() + Duration::from_secs(20);
+        let clock = Clock::start();
+        let end = clock.now() + Span::from_secs(20);
         loop {
             // What is there would be taken as it is.
             let _ = fs::remove_file(&target);
@@ -155,8 +156,8 @@ impl Bed {
                 Control::Continue
             });
             match result {
-                Err(Error::NotFound(_)) if Instant::now() < end => {}
-                Ok(report) if sources(&report) < hosts && Instant::now() < end => {}
+                Err(Error::NotFound(_)) if clock.now() < end => {}
+                Ok(report) if sources(&report) < hosts && clock.now() < end => {}
                 result => return result.expect("it is fetched"),
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -214,23 +215,24 @@ fn a_forwarder_ends_and_the_transfer_does_not() {
     let _sources = [bed.publish("p1", "f", &bytes), bed.publish("p2", "f", &bytes)];
     bed.fetch("films/f", 2, |_| {});
     let mut victim = bed.running.remove("r2");
-    let mut ended: Option<Instant> = None;
+    let clock = Clock::start();
+    let mut ended: Option<Time> = None;
     let mut changed = None;
     let report = bed.fetch("films/f", 2, |event| match event {
         Event::Progress(progress) if progress.done_bytes > 10_000_000 => {
             if let Some(victim) = victim.take() {
                 victim.end();
-                ended = Some(Instant::now());
+                ended = Some(clock.now());
             }
         }
         Event::Notice(text) if text.contains("the network has changed: 4 paths, 6 before") => {
-            changed = ended.map(|ended| ended.elapsed());
+            changed = ended.map(|ended| clock.now().since(ended));
         }
         _ => {}
     });
     assert!(fs::read(bed.path("got")).expect("a file") == bytes, "whole and right");
     let changed = changed.expect("it was told of the change while it went on");
-    assert!(changed < Duration::from_secs(2), "new paths after {changed:?}");
+    assert!(changed < Span::from_secs(2), "new paths after {changed:?}");
     let lost = report.last.paths.iter().filter(|path| path.via.contains("r2"));
     assert_eq!(lost.filter(|path| path.bytes > 0).count(), 2, "they were used before");
     let told: Vec<String> = bed.notices.1.try_iter().collect();
@@ -321,7 +323,8 @@ fn the_newest_file_of_a_name_is_fetched() {
     bed.fetch("films/f", 1, |_| {});
     std::thread::sleep(Duration::from_millis(50));
     let _new = bed.publish("p2", "f", b"the new film");
-    let end = Instant::now() + Duration::from_secs(10);
+    let clock = Clock::start();
+    let end = clock.now() + Span::from_secs(10);
     let mut told = Vec::new();
     loop {
         bed.fetch("films/f", 1, |event| {
@@ -332,7 +335,7 @@ fn the_newest_file_of_a_name_is_fetched() {
         if fs::read(bed.path("got")).expect("a file") == b"the new film" {
             break;
         }
-        assert!(Instant::now() < end, "the new one is not fetched: {told:?}");
+        assert!(clock.now() < end, "the new one is not fetched: {told:?}");
     }
     assert!(told.iter().any(|text| text.contains("one host publishes an older content")), "{told:?}");
 }

@@ -2,13 +2,11 @@
 //! option is declared once; help, manual pages and completions come from that.
 
 mod http_options;
-mod network_options;
 
 pub use anabranch::get::Groups;
 pub use anabranch::network::Name;
 pub use anabranch::{HostPort, PORT};
 pub use http_options::{Http, KnownHash};
-pub use network_options::Network;
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
@@ -23,6 +21,7 @@ use net::Egress;
 
 use crate::exit;
 use crate::lab_command::args::Lab;
+use crate::network_options::Network;
 use crate::usage;
 
 /// How long `get` waits without any answer before it gives up, in seconds.

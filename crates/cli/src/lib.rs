@@ -12,6 +12,7 @@
 //! * [`serve`]: the source.
 //! * [`get`]: options to a request of the library, which does the work; [`view`]: what the user sees;
 //!   [`wording`]: the library's messages with the names of options.
+//! * [`network_options`]: where this machine is in a publish/subscribe network.
 //! * [`mirror_list`]: hashes and mirrors of a file, written and shown.
 //! * [`signals`]: Ctrl-C to a stop.
 //! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
@@ -35,6 +36,7 @@ pub mod man;
 pub mod member_command;
 pub mod mirror_list;
 pub mod net_command;
+pub mod network_options;
 mod new_file;
 pub mod proxy_command;
 pub mod serve;

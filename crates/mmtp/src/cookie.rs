@@ -1,10 +1,11 @@
 //! The stateless proof that a receiver lives where it says it does.
 //!
-//! A cookie is a keyed hash of the receiver's IP address, or of its place in an overlay, and an epoch. A source keeps one secret and no
-//! table; a receiver that echoes a cookie has shown that packets to its address reach it, so replies may be
-//! longer than [`AMPLIFICATION`] times its requests. Bound to the address and not to the port (as TCP Fast
-//! Open's, RFC 7413 §4.1.2): a later transfer from the same host may reuse it and skips a round trip. The
-//! price is that a host behind the same address translator can borrow it; docs/security.md says so.
+//! A cookie is a keyed hash of the receiver's IP address, or of its place in an overlay, and an epoch. A
+//! source keeps one secret and no table; a receiver that echoes a cookie has shown that packets to its
+//! address reach it, so replies may be longer than [`AMPLIFICATION`] times its requests. Bound to the
+//! address and not to the port (as TCP Fast Open's, RFC 7413 §4.1.2): a later transfer from the same host
+//! may reuse it and skips a round trip. The price is that a host behind the same address translator can
+//! borrow it; docs/security.md says so.
 
 use std::net::IpAddr;
 

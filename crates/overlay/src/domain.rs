@@ -25,8 +25,8 @@ pub struct Service {
     pub port: u16,
 }
 
-/// A domain, as [`crate::domain_file::read`] reads it; see the [module](self). All members read the same file, so nodes and links have the same numbers
-/// everywhere.
+/// A domain, as [`crate::domain_file::read`] reads it; see the [module](self). All members read the same
+/// file, so nodes and links have the same numbers everywhere.
 #[derive(Clone, Debug)]
 pub struct Domain {
     /// What it is called.
@@ -213,8 +213,8 @@ impl Domain {
     }
 
     /// The node that a packet with this header reaches from a node, if it reaches one and no other. A
-    /// forwarder lets a request pass only if its way back leads over the line by which it came; so this is who
-    /// sent a request whose way back is `header`.
+    /// forwarder lets a request pass only if its way back leads over the line by which it came; so this is
+    /// who sent a request whose way back is `header`.
     #[must_use]
     pub fn origin(&self, at: NodeId, header: &Header) -> Option<NodeId> {
         self.trace(at, header)?.pop()

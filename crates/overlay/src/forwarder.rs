@@ -301,7 +301,7 @@ impl Forwarder {
                     line.count(bytes.len(), &mut self.counters);
                     match &rest {
                         Asked::Rest(rest) => {
-                            step(Step::Send(hop, with_hop_limit(rest.clone(), next.hop_limit)))
+                            step(Step::Send(hop, with_hop_limit(rest.clone(), next.hop_limit)));
                         }
                         _ => step(Step::Forward(hop, next.hop_limit)),
                     }

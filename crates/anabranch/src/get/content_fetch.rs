@@ -357,8 +357,8 @@ impl ContentFetch {
                 let name =
                     self.network.as_ref().map_or_else(|| node.to_string(), |(network, _)| network.node(node));
                 cx.observer.warning(&format!(
-                    "the cache on {name} sent wrong bytes, or its source did: caches are asked no more on that \
-                     path, and these bytes come again"
+                    "the cache on {name} sent wrong bytes, or its source did: caches are asked no more on \
+                     that path, and these bytes come again"
                 ));
                 Ok(())
             }

@@ -64,7 +64,8 @@ pub struct CacheStats {
     pub hit_bytes: u64,
 }
 
-/// Forwards at a node of a domain, perhaps with a packet cache of so many bytes, until `stop` is stopped or `listener` answers [`Control::Stop`].
+/// Forwards at a node of a domain, perhaps with a packet cache of so many bytes, until `stop` is stopped or
+/// `listener` answers [`Control::Stop`].
 ///
 /// # Errors
 /// [`Error::Usage`] if the node is a host, [`Error::System`] if it cannot listen.

@@ -410,8 +410,11 @@ fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
     }
 }
 
+/// Clues, as hashes.
+type Clues = Vec<[u8; 32]>;
+
 /// The aliases that a journal about `id` records, and the mirrors that have lied.
-fn read_aliases(journal: &File, id: &ContentId) -> io::Result<(Vec<[u8; 32]>, Vec<[u8; 32]>)> {
+fn read_aliases(journal: &File, id: &ContentId) -> io::Result<(Clues, Clues)> {
     let mut slots = [0; (journal::ALIASES_MAX + journal::BANNED_MAX) * SLOT_BYTES];
     let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
     let slots = &slots[..read];

@@ -1,8 +1,9 @@
 //! The options of `anabranch forward`, `rendezvous` and `topology`.
 
 use clap::{Args, ValueEnum};
+use lab::scenario::SizeSpec;
 
-use crate::args::{Network, rate};
+use crate::network_options::Network;
 
 /// Forward packets between the lines of a node of a publish/subscribe network
 #[derive(Args, Clone, Debug)]
@@ -16,13 +17,13 @@ use crate::args::{Network, rate};
         anabranch forward --domain net.toml --node r1 --cache 1GiB --json"
 )]
 pub struct Forward {
-    /// Keep packets that pass, so many bytes of them, and answer requests from there: 512M, 1GiB. Without this
-    /// option: none
+    /// Keep packets that pass, so many bytes of them, and answer requests from there: 512M, 1GiB. Without
+    /// this option: none
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub cache: Option<usize>,
 
-    /// Which of them stay: those that were used last (lru), or of each MiB of a content the beginning (opc: its
-    /// index is smaller; for receivers that use one path)
+    /// Which of them stay: those that were used last (lru), or of each MiB of a content the beginning (opc:
+    /// its index is smaller; for receivers that use one path)
     #[arg(long, value_enum, default_value_t = CachePolicy::Lru, requires = "cache")]
     pub cache_policy: CachePolicy,
 
@@ -98,8 +99,14 @@ pub struct Member {
 /// The least that a cache is of use with: a few segments.
 const CACHE_BYTES_MIN: u64 = 4 << 20;
 
+/// A size as in scenarios, in which `B` may be left out.
 fn size(text: &str) -> Result<usize, String> {
-    let bytes = rate(text).map_err(|_| format!("'{text}' is no size, as 512M or 1GiB"))?.as_bytes();
-    let fits = usize::try_from(bytes).ok().filter(|_| bytes >= CACHE_BYTES_MIN);
-    fits.ok_or_else(|| "out of range: 4 MiB is the least".into())
+    let unit = if text.ends_with('B') { "" } else { "B" };
+    match format!("{text}{unit}").parse() {
+        Ok(SizeSpec::Bytes(bytes)) if bytes >= CACHE_BYTES_MIN => {
+            usize::try_from(bytes).map_err(|_| "out of range: more than this machine can address".into())
+        }
+        Ok(SizeSpec::Bytes(_)) => Err("out of range: 4 MiB is the least".into()),
+        _ => Err(format!("'{text}' is no size: a number with k, M, G, Ki, Mi or Gi behind it, as 512M")),
+    }
 }

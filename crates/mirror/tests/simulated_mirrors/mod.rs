@@ -361,6 +361,9 @@ impl<'a> World<'a> {
                             assert!(self.verified.remove(&block), "only what was reported is revoked");
                         }
                     }
+                    verified_pool::Event::EarlierDropped { .. } => {
+                        panic!("no earlier transfer left anything")
+                    }
                     verified_pool::Event::Banned { mirror, .. } => {
                         self.outcome.liars.push(mirror);
                         self.mirrors.handle(self.now, Input::Banned { mirror }, pool);
