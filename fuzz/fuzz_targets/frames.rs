@@ -59,7 +59,10 @@ fuzz_target!(|bytes: &[u8]| {
         now = now + Span::from_millis(u64::from(who / 4));
         let before: u64 = forwarder.counters().dropped.values().sum();
         let mut steps = Vec::new();
-        forwarder.handle(now, from, frame, |step| steps.push(step));
+        forwarder.handle(now, from, frame, frame.len(), |step, train| {
+            assert_eq!(train, frame);
+            steps.push(step);
+        });
         for step in &steps {
             match step {
                 Step::Forward(hop, hop_limit) => {

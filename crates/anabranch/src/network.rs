@@ -22,3 +22,4 @@ pub use place::Place;
 pub use services::{RendezvousStats, TopologyStats, manage_topology, rendezvous};
 
 pub(crate) use agent::{Publishing, Watch};
+pub(crate) use place::unknown_scope;

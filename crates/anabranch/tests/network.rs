@@ -355,6 +355,7 @@ fn what_makes_no_sense_is_refused_at_once() {
     let r1 = bed.place("r1");
     usage(Get::name(&r1, "films/f").map(drop), "r1 forwards");
     usage(Get::name(&bed.place("a"), "films").map(drop), "expected SCOPE/LABEL");
+    usage(Get::name(&bed.place("a"), "songs/f").map(drop), "has no scope songs; it has: films");
     let via = bed.get("films/f").via("lo").to_file(bed.path("x")).run(|_| Control::Continue);
     usage(via.map(drop), "do not go with a name in a network");
     fs::write(bed.path("f"), b"x").expect("a file");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anabranch::get::Groups;
 use anabranch::{Control, Event, Get, Report, Stop};
+use mmtp::uri::Uri;
 
 use crate::args::{self, KnownHash};
 use crate::exit::{Failure, Outcome};
@@ -89,10 +90,12 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
 
 /// What is to be fetched.
 fn named(args: &args::Get) -> Outcome<Get> {
-    // The environment says where this machine is, not that every URL is a name there.
-    let is_name = |what: &str| {
-        let is_other = what.contains("://") || Path::new(what).exists();
-        !is_other && what.parse::<args::Name>().is_ok()
+    // The environment says where this machine is, not that every URL is a name there. A URI that names no
+    // source leaves nobody else to ask.
+    let is_name = |what: &str| match what.parse::<Uri>() {
+        Ok(uri) => uri.from.is_empty() && uri.mirrors.is_empty() && args.from.is_empty(),
+        Err(_) if what.contains("://") || Path::new(what).exists() => false,
+        Err(_) => what.parse::<args::Name>().is_ok(),
     };
     let by_environment = || args.network.is_named() && matches!(&args.what[..], [what] if is_name(what));
     if args.network.domain.is_none() && !by_environment() {

@@ -57,7 +57,7 @@ impl Reach {
     }
 
     /// A message that goes over the way of this number, and is answered to this port.
-    fn send(&self, number: usize, message: &[u8], port: u16) -> Option<Sent> {
+    pub(crate) fn send(&self, number: usize, message: &[u8], port: u16) -> Option<Sent> {
         let way = self.ways.get(number % self.ways.len().max(1))?.clone();
         let header =
             frame::request_header(&frame::header(&way.there, self.port), &frame::header(&way.back, port));

@@ -13,7 +13,7 @@ use topology::plan::Policy;
 
 use crate::call::{Call, Reach, Sent, draw};
 use crate::domain::Domain;
-use crate::message::{Body, Message, PathsRequest, Routes, TARGETS_MAX, Wanted};
+use crate::message::{Body, Message, PathsRequest, Route, Routes, TARGETS_MAX, Wanted};
 use crate::publication::{Publication, ScopeKey};
 
 /// For how long a receiver asks to be told of changes, and when it asks again.
@@ -116,11 +116,18 @@ pub struct Subscription {
     stage: Stage,
     routes: Option<Routes>,
     silent: Option<ServiceKind>,
+    /// Acknowledgements sent.
+    acks: usize,
     out: VecDeque<Sent>,
     events: VecDeque<Event>,
 }
 
 impl Subscription {
+    /// Tells it the time anew: the member's clock may have stood still, or that of the system been set.
+    pub const fn set_zero_since_1970(&mut self, zero_since_1970: Span) {
+        self.member.zero_since_1970 = zero_since_1970;
+    }
+
     /// To a name or a content, over at most `k` paths to each host.
     #[must_use]
     pub fn new(member: Member, wanted: Wanted, k: u8, policy: Policy, now: Time) -> Self {
@@ -136,6 +143,7 @@ impl Subscription {
             policy,
             routes: None,
             silent: None,
+            acks: 0,
             out: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -203,9 +211,17 @@ impl Subscription {
         }
         *asked = None;
         paths.restart(now + WATCH_AGAIN);
-        let ack = Message { call, body: Body::RoutesAck { revision: routes.revision } };
-        self.out.extend(Call::new(&ack, self.member.port, now).poll(now, &self.topology));
-        let is_new = self.routes.as_ref().is_none_or(|known| known.routes != routes.routes);
+        if !is_answer {
+            // The way that was the best may be the one that has just broken.
+            let ack = Message { call, body: Body::RoutesAck { revision: routes.revision } };
+            self.out.extend(self.topology.send(self.acks, &ack.to_bytes(), self.member.port));
+            self.acks += 1;
+        }
+        // Delays change all the time.
+        let ways = |routes: &Routes| -> Vec<Route> {
+            routes.routes.iter().map(|route| Route { delay: Span::ZERO, ..*route }).collect()
+        };
+        let is_new = self.routes.as_ref().is_none_or(|known| ways(known) != ways(&routes));
         self.routes = Some(routes.clone());
         if is_new {
             self.events.push_back(Event::Routes(routes));
@@ -308,6 +324,11 @@ pub struct Registration {
 }
 
 impl Registration {
+    /// As [`Subscription::set_zero_since_1970`].
+    pub const fn set_zero_since_1970(&mut self, zero_since_1970: Span) {
+        self.member.zero_since_1970 = zero_since_1970;
+    }
+
     /// Publishes these, with the key of their scope. Times, lease and node of the publications are set here.
     #[must_use]
     pub fn new(member: Member, key: Arc<ScopeKey>, publications: Vec<Publication>, now: Time) -> Self {
@@ -341,8 +362,8 @@ impl Registration {
     /// Withdraws all of them; it is over when [`is_over`](Self::is_over) says so.
     pub fn withdraw(&mut self, now: Time) {
         self.withdrawn = true;
-        let publications: Vec<Publication> =
-            self.entries.drain(..).filter(|entry| entry.published).map(|entry| entry.publication).collect();
+        // Also those whose answer has not come: the rendezvous may have taken them.
+        let publications: Vec<Publication> = self.entries.drain(..).map(|entry| entry.publication).collect();
         for publication in publications {
             let (publication, call) = self.sign(publication, 0, now);
             self.entries.push(Entry { publication, call, asked: true, published: true, refused: None });

@@ -165,7 +165,14 @@ impl Domain {
         let planned = places.iter().zip(groups).filter_map(|(place, group)| {
             let (target, path) = &found[*place];
             let way = self.way(&path.links).ok()?;
-            Some(PlannedWay { target: *target, group, way })
+            // What a forwarder would take for a branch leads nowhere.
+            let leads_to = |from, header, to| self.origin(from, header) == Some(to);
+            let to = targets[*target];
+            (leads_to(from, &way.there, to) && leads_to(to, &way.back, from)).then_some(PlannedWay {
+                target: *target,
+                group,
+                way,
+            })
         });
         planned.collect()
     }

@@ -8,6 +8,7 @@ use topology::graph::{Builder, NodeId};
 use topology::tags::Tags;
 
 use crate::domain::{Domain, Service};
+use crate::message::LINKS_MAX;
 use crate::publication::{PublicKey, Scope};
 
 /// Bytes of a domain's file.
@@ -75,7 +76,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
     if text.len() > FILE_BYTES_MAX {
         return wrong(format!("it is longer than {FILE_BYTES_MAX} bytes"));
     }
-    let file: File = toml::from_str(text).map_err(|e| DomainError::Syntax(e.to_string()))?;
+    let file: File = toml::from_str(text).map_err(|e| syntax(text, &e))?;
     if !is_plain(&file.name) {
         return wrong(format!("name = {:?}: expected 1 to 40 of a-z, 0-9 and -", file.name));
     }
@@ -108,7 +109,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         if let Some(rate) = line.rate_mbit.filter(|rate| !RATE_MBIT.contains(rate)) {
             return wrong(format!("{here}: rate_mbit = {rate}, expected 0.001 to 1000000"));
         }
-        let addresses = line.addresses.unwrap_or_else(|| own_addresses(number));
+        let addresses = line.addresses.unwrap_or_else(|| own_addresses(number)).map(|ip| ip.to_canonical());
         for address in addresses {
             if address.is_unspecified() || address.is_multicast() {
                 return wrong(format!("{here}: {address} is the address of no host"));
@@ -126,6 +127,12 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         let delay_ns = (line.delay_ms * 1e6) as u64;
         builder.line(from, to, capacity, delay_ns).map_err(|e| DomainError::Meaning(e.to_string()))?;
         ends.extend(addresses);
+    }
+    for name in nodes.keys() {
+        let lines = file.line.iter().filter(|line| line.between.contains(name)).count();
+        if lines > LINKS_MAX {
+            return wrong(format!("{name} has {lines} lines, expected at most {LINKS_MAX}"));
+        }
     }
     let known = |what: &str, name: &String| match nodes.get(name) {
         Some(id) => Ok(*id),
@@ -170,6 +177,16 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         forwarders,
         ends,
         tags,
+    })
+}
+
+/// One line of what is wrong, and where.
+fn syntax(text: &str, error: &toml::de::Error) -> DomainError {
+    let what = error.message().trim().replace('\n', ", ");
+    let before = error.span().and_then(|span| text.get(..span.start));
+    DomainError::Syntax(match before {
+        Some(before) => format!("line {}: {what}", 1 + before.matches('\n').count()),
+        None => what,
     })
 }
 
@@ -218,6 +235,14 @@ mod tests {
         refused("delay_ms = 1\n", twice, "10.0.0.1 is the end of another line too");
         let mixed = "delay_ms = 1\naddresses = [\"10.0.0.1\", \"::1\"]\n";
         refused("delay_ms = 1\n", mixed, "one address is of IPv4");
+    }
+
+    #[test]
+    fn what_is_no_toml_is_told_in_one_line() {
+        let error = read("name = \"x\"\nforwarders = [\"r").map(|_| ()).expect_err("no end").to_string();
+        assert!(error.starts_with("line 2: ") && !error.contains('\n'), "{error}");
+        let error = read("name = 7\n").map(|_| ()).expect_err("no text").to_string();
+        assert!(error.starts_with("line 1: invalid type") && !error.contains('\n'), "{error}");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use algo::Time;
-use topology::fid::{Header, Refusal};
+use algo::{Span, Time};
+use topology::fid::{HOPS_SPARE, Header, Refusal};
 use topology::graph::{LinkId, NodeId};
 use topology::tags;
 
@@ -25,7 +25,7 @@ use neighbour::Neighbour;
 pub const HOST_PORT_MIN: u16 = 1_024;
 /// Links are reported so often even if nothing has changed: a topology manager that was started anew learns
 /// of them, and delays change.
-const REPORT_EVERY: algo::Span = algo::Span::from_secs(5);
+const REPORT_EVERY: Span = Span::from_secs(5);
 
 /// Where a frame is sent: from which of the forwarder's addresses, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,8 @@ pub enum Drop {
     Malformed,
     /// It has crossed all the links that it may.
     HopLimit,
-    /// Its FID is none of a path: of another kind or epoch, too full, or with bits of no link.
+    /// Its FID is none of a path: of another kind or epoch, too full, with bits of no link or of several links
+    /// of this node; or it has more hops left than any way has links.
     Forged,
     /// No link of this node is in its FID, and it is not for this node.
     NoLink,
@@ -107,9 +108,22 @@ pub struct LineStatus {
     /// Whether that is a forwarder that answers hellos; hosts are not asked.
     pub up: Option<bool>,
     /// The measured delay in one direction.
-    pub delay: Option<algo::Span>,
+    pub delay: Option<Span>,
     /// Frames and bytes sent over it.
     pub sent: (u64, u64),
+}
+
+/// How much there is to be counted.
+#[derive(Clone, Copy)]
+struct Size {
+    frames: u64,
+    bytes: u64,
+}
+
+impl Size {
+    const fn of(frame: &[u8]) -> Self {
+        Self { frames: 1, bytes: frame.len() as u64 }
+    }
 }
 
 /// What is left of a request for the source.
@@ -141,11 +155,11 @@ struct Line {
 }
 
 impl Line {
-    /// A frame of so many bytes is sent over it.
-    const fn count(&mut self, bytes: usize, counters: &mut Counters) {
-        self.sent = (self.sent.0 + 1, self.sent.1 + bytes as u64);
-        counters.forwarded += 1;
-        counters.forwarded_bytes += bytes as u64;
+    /// Frames are sent over it.
+    const fn count(&mut self, size: Size, counters: &mut Counters) {
+        self.sent = (self.sent.0 + size.frames, self.sent.1 + size.bytes);
+        counters.forwarded += size.frames;
+        counters.forwarded_bytes += size.bytes;
     }
 
     /// Where a frame for a port of the node at its end is sent.
@@ -165,6 +179,8 @@ pub struct Forwarder {
     node: NodeId,
     domain: Arc<Domain>,
     rule: tags::Forwarder,
+    /// More links than that no way has.
+    hops_max: u8,
     lines: Vec<Line>,
     counters: Counters,
     matching: Vec<LinkId>,
@@ -180,9 +196,9 @@ pub struct Forwarder {
 /// What [`Forwarder::handle`] does with a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Send the frame there, with this hop limit in it: see [`write_hop_limit`].
+    /// Send the frames there, with this hop limit in each: see [`write_hop_limit`].
     Forward(Hop, u8),
-    /// Send this frame there instead.
+    /// Send this frame there instead, or besides.
     Send(Hop, Vec<u8>),
 }
 
@@ -204,13 +220,17 @@ impl Forwarder {
                 hop_ip: (domain.address_here(*link), ip_there),
                 port,
                 there: domain.graph.link(*link).to,
-                neighbour: port.map(|_| Neighbour::new(now)),
+                neighbour: port
+                    .map(|_| Neighbour::new(now, Span::from_nanos(domain.graph.link(*link).delay_ns))),
                 sent: (0, 0),
             }
         };
         Self {
             node,
             rule: domain.forwarder(node),
+            hops_max: u8::try_from(domain.forwarders().count() + 1)
+                .unwrap_or(u8::MAX)
+                .saturating_add(HOPS_SPARE),
             lines: domain.graph.outgoing(node).iter().map(line).collect(),
             counters: Counters::default(),
             matching: Vec::new(),
@@ -260,11 +280,40 @@ impl Forwarder {
         })
     }
 
-    /// A frame has come; `step` is told what to do.
-    pub fn handle(&mut self, now: Time, from: SocketAddr, bytes: &[u8], mut step: impl FnMut(Step)) {
-        if let Err(why) = self.try_handle(now, from, bytes, &mut step) {
-            *self.counters.dropped.entry(why).or_default() += 1;
+    /// Frames have come one after the other, `stride` bytes each, of which only the last may have fewer: as the
+    /// system hands them over. `step` is told what to do, each time with the frames that it is to be done with:
+    /// those of one path mostly come in trains, and are looked at once.
+    pub fn handle(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        bytes: &[u8],
+        stride: usize,
+        mut step: impl FnMut(Step, &[u8]),
+    ) {
+        let stride = stride.max(1);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (train, others) = rest.split_at(self.train_bytes(rest, stride));
+            rest = others;
+            let frame = &train[..stride.min(train.len())];
+            let size = Size { frames: train.len().div_ceil(stride) as u64, bytes: train.len() as u64 };
+            if let Err(why) = self.try_handle(now, from, frame, size, &mut |it| step(it, train)) {
+                *self.counters.dropped.entry(why).or_default() += size.frames;
+            }
         }
+    }
+
+    /// How many bytes of these frames go the same way as the first of them, whatever they carry.
+    fn train_bytes(&self, frames: &[u8], stride: usize) -> usize {
+        let one = stride.min(frames.len());
+        let Some(header) = frames.first_chunk::<HEADER_BYTES>() else { return one };
+        // A cache looks into each of them, and so do those who are asked something.
+        if self.cache.is_some() || !frame::is_carried_only(header) {
+            return one;
+        }
+        let same = frames.chunks(stride).take_while(|frame| frame.first_chunk() == Some(header));
+        same.map(<[u8]>::len).sum()
     }
 
     fn try_handle(
@@ -272,6 +321,7 @@ impl Forwarder {
         now: Time,
         from: SocketAddr,
         bytes: &[u8],
+        size: Size,
         step: &mut impl FnMut(Step),
     ) -> Result<(), Drop> {
         let from_ip = from.ip().to_canonical();
@@ -288,17 +338,23 @@ impl Forwarder {
                 if self.matching.is_empty() {
                     return self.for_me(routed.payload);
                 }
+                // A way has no branches and no more links than there are: nobody has made such a frame to get
+                // somewhere.
+                if self.matching.len() > 1 || routed.header.hop_limit > self.hops_max {
+                    return Err(Drop::Forged);
+                }
                 let rest = self.ask_cache(now, place, &routed, bytes, step)?;
                 let bytes = match &rest {
                     Asked::Nothing => bytes,
                     Asked::Rest(rest) => rest,
                     Asked::All => return Ok(()),
                 };
-                for link in &self.matching {
-                    let line = self.lines.iter_mut().find(|line| line.link == *link);
-                    let Some(line) = line else { continue };
+                if let Some(line) =
+                    self.lines.iter_mut().find(|line| self.matching.first() == Some(&line.link))
+                {
                     let hop = line.hop(routed.port).ok_or(Drop::Port)?;
-                    line.count(bytes.len(), &mut self.counters);
+                    let size = if matches!(rest, Asked::Rest(_)) { Size::of(bytes) } else { size };
+                    line.count(size, &mut self.counters);
                     match &rest {
                         Asked::Rest(rest) => {
                             step(Step::Send(hop, with_hop_limit(rest.clone(), next.hop_limit)));
@@ -347,7 +403,7 @@ impl Forwarder {
         let line = &mut self.lines[place];
         let hop = line.hop(port).ok_or(Drop::Port)?;
         for reply in replies {
-            line.count(reply.len(), &mut self.counters);
+            line.count(Size::of(&reply), &mut self.counters);
             // One hop less than what comes from farther away has at this node: that does not matter.
             step(Step::Send(hop, with_hop_limit(reply, back.hop_limit.saturating_sub(1))));
         }

@@ -142,6 +142,11 @@ pub fn fields(way_back: &WayBack) -> Option<(Header, u16)> {
     Some((header, u16::from_be_bytes([way_back.0[2], way_back.0[3]])))
 }
 
+/// Whether a frame that begins so is one that is only carried: whoever gets it has not to answer it.
+pub(crate) fn is_carried_only(header: &[u8; HEADER_BYTES]) -> bool {
+    header[..2] == [FRAME, ROUTED]
+}
+
 /// Writes the hop limit of a frame that has been read.
 pub(crate) fn set_hop_limit(frame: &mut [u8], hop_limit: u8) {
     if let Some(byte) = frame.get_mut(HOP_LIMIT_AT) {

@@ -14,6 +14,9 @@ use crate::publication::{Name, SignedPublication, put_content, read_content};
 pub const MESSAGE: u8 = 0x82;
 /// Bytes of a message at most: with two frame headers it fits where an mmTP request does.
 pub const MESSAGE_MAX: usize = 1_150;
+/// Bytes of LOOKUP and PATHS, with zeros behind their fields: with the headers of frame, UDP and IP their answers
+/// are less than three times as long, so nobody gains by asking in somebody else's name (as RFC 9000 §8.1).
+pub const QUESTION_BYTES: usize = 400;
 /// Targets of a request for paths at most.
 pub const TARGETS_MAX: usize = 8;
 /// Links of a link-state at most.
@@ -225,6 +228,9 @@ pub enum MessageError {
     /// They are more than a message has.
     #[error("oversized")]
     Oversized,
+    /// A question is not as long as its kind is to be.
+    #[error("unpadded")]
+    Unpadded,
     /// The first byte is another.
     #[error("no message")]
     NoMessage,
@@ -327,6 +333,9 @@ impl Message {
             Body::LinkStateAck { sequence } => out.extend_from_slice(&sequence.to_be_bytes()),
             Body::Refused { reason } => out.push(*reason),
         }
+        if matches!(kind, LOOKUP | PATHS) {
+            out.resize(QUESTION_BYTES, 0);
+        }
         debug_assert!(out.len() <= MESSAGE_MAX);
         out
     }
@@ -344,9 +353,13 @@ impl Message {
         if bytes.len() > MESSAGE_MAX {
             return Err(MessageError::Oversized);
         }
+        let is_question = matches!(kind, LOOKUP | PATHS);
+        if is_question && bytes.len() != QUESTION_BYTES {
+            return Err(MessageError::Unpadded);
+        }
         let mut reader = Reader(body);
         let body = read_body(kind, &mut reader)?;
-        if !reader.0.is_empty() {
+        if reader.0.iter().any(|byte| !is_question || *byte != 0) {
             return Err(MessageError::Oversized);
         }
         Ok(Self { call: u64::from_be_bytes(call), body })

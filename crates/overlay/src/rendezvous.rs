@@ -80,8 +80,12 @@ pub struct Counters {
 #[derive(Debug)]
 struct Entry {
     signed: SignedPublication,
-    /// Of a withdrawal: when what it withdraws would have ended. Until then nobody can send that again.
+    /// When it is to be looked at: its lease ends, or it can be forgotten.
     ends: Time,
+    /// Until then somebody may have an earlier publication that looks good, so that this one is remembered.
+    guards_until: Time,
+    /// Its lease has ended, or it is a withdrawal.
+    over: bool,
 }
 
 /// The machine; see the [module](self).
@@ -150,11 +154,8 @@ impl Rendezvous {
         signed.check(&self.domain.name, key, now)?;
         let key = Key::of(publication);
         if let Some(known) = self.kept.get(&key) {
-            return if known.signed.publication.issued_ms > publication.issued_ms {
-                Err(Rejection::Replayed)
-            } else {
-                Ok(())
-            };
+            let is_later = known.signed.publication.issued_ms < publication.issued_ms;
+            return if is_later || known.signed == *signed { Ok(()) } else { Err(Rejection::Replayed) };
         }
         if self.kept.len() >= PUBLICATIONS_MAX || self.of_name(&key.name).count() >= HOSTS_OF_A_NAME_MAX {
             return Err(Rejection::Full);
@@ -163,10 +164,10 @@ impl Rendezvous {
     }
 
     /// What is known under a name, withdrawn or not.
-    fn of_name<'a>(&'a self, name: &Name) -> impl Iterator<Item = &'a SignedPublication> + use<'a> {
+    fn of_name<'a>(&'a self, name: &Name) -> impl Iterator<Item = &'a Entry> + use<'a> {
         let from = Key { name: name.clone(), node: NodeId(0), port: 0 };
         let to = Key { name: name.clone(), node: NodeId(u32::MAX), port: u16::MAX };
-        self.kept.range(from..=to).map(|(_, entry)| &entry.signed)
+        self.kept.range(from..=to).map(|(_, entry)| entry)
     }
 
     fn of_content<'a>(
@@ -181,21 +182,25 @@ impl Rendezvous {
     fn keep(&mut self, signed: SignedPublication) {
         let key = Key::of(&signed.publication);
         let before = self.remove(&key);
-        let is_withdrawal = signed.publication.lease_s == 0;
-        // One that withdraws nothing leaves nothing.
-        let Some(ends) = (if is_withdrawal { before } else { Some(signed.publication.ends()) }) else {
-            return;
+        let over = signed.publication.lease_s == 0;
+        let own = signed.publication.ends();
+        let (ends, guards_until) = match (before, over) {
+            // One that withdraws nothing leaves nothing.
+            (None, true) => return,
+            (None, false) => (own, own),
+            (Some(before), true) => (before, before),
+            (Some(before), false) => (own, own.max(before)),
         };
-        if !is_withdrawal {
+        if !over {
             self.by_content.entry(signed.publication.content.root).or_default().insert(key.clone());
         }
         self.ends.insert((ends, key.clone()));
-        self.kept.insert(key, Entry { signed, ends });
+        self.kept.insert(key, Entry { signed, ends, guards_until, over });
     }
 
-    /// Forgets one; returns when it would have ended.
+    /// Forgets one; returns until when it was to be remembered.
     fn remove(&mut self, key: &Key) -> Option<Time> {
-        let Entry { signed, ends } = self.kept.remove(key)?;
+        let Entry { signed, ends, guards_until, .. } = self.kept.remove(key)?;
         self.ends.remove(&(ends, key.clone()));
         let root = signed.publication.content.root;
         if let Some(keys) = self.by_content.get_mut(&root) {
@@ -204,14 +209,24 @@ impl Rendezvous {
                 self.by_content.remove(&root);
             }
         }
-        Some(ends)
+        Some(guards_until)
     }
 
     /// Forgets what has ended.
     fn expire(&mut self, now: Time) {
         while let Some((_, key)) = self.ends.first().filter(|(ends, _)| *ends <= now).cloned() {
-            self.remove(&key);
-            self.changes.push_back(Change::Ended(key));
+            let ended = self.kept.get(&key).map(|entry| (entry.signed.clone(), entry.over));
+            let guards_until = self.remove(&key);
+            if let (Some((signed, over)), Some(until)) = (ended, guards_until) {
+                if until > now {
+                    self.ends.insert((until, key.clone()));
+                    let entry = Entry { signed, ends: until, guards_until: until, over: true };
+                    self.kept.insert(key.clone(), entry);
+                }
+                if !over {
+                    self.changes.push_back(Change::Ended(key));
+                }
+            }
         }
     }
 
@@ -239,12 +254,12 @@ impl Rendezvous {
 
     /// The newest content first; of one content the host that has published it last.
     fn look_up(&mut self, wanted: &Wanted) -> Body {
-        let is_good = |signed: &&SignedPublication| signed.publication.lease_s > 0;
         let mut found: Vec<&SignedPublication> = match wanted {
-            Wanted::Name(name) => self.of_name(name).filter(is_good).take(CANDIDATES_MAX).collect(),
-            Wanted::Content(content) => {
-                self.of_content(content).filter(is_good).take(CANDIDATES_MAX).collect()
+            Wanted::Name(name) => {
+                let good = self.of_name(name).filter(|entry| !entry.over).map(|entry| &entry.signed);
+                good.take(CANDIDATES_MAX).collect()
             }
+            Wanted::Content(content) => self.of_content(content).take(CANDIDATES_MAX).collect(),
         };
         found.sort_by_key(|signed| {
             let publication = &signed.publication;
@@ -423,6 +438,31 @@ mod tests {
         assert!(bed.rendezvous.is_empty(), "until what was withdrawn would have ended");
         assert_eq!(bed.publish(NOW, "b", withdrawn), Body::Published);
         assert!(bed.rendezvous.is_empty(), "nothing was there");
+    }
+
+    #[test]
+    fn an_earlier_longer_lease_does_not_outlive_a_withdrawal() {
+        let mut bed = Bed::new();
+        let long = Publication { lease_s: 3_600, ..bed.publication("films/x", "b") };
+        assert_eq!(bed.publish(NOW, "b", long.clone()), Body::Published);
+        let short = Publication { issued_ms: long.issued_ms + 1, lease_s: 60, ..long.clone() };
+        assert_eq!(bed.publish(NOW, "b", short.clone()), Body::Published);
+        let withdrawn = Publication { issued_ms: long.issued_ms + 2, lease_s: 0, ..long.clone() };
+        assert_eq!(bed.publish(NOW, "b", withdrawn), Body::Published);
+        let later = NOW + Span::from_secs(600);
+        assert_eq!(bed.publish(later, "b", long.clone()), refused(Rejection::Replayed));
+        // Nor does it outlive the end of the short one.
+        let mut bed = Bed::new();
+        assert_eq!(bed.publish(NOW, "b", long.clone()), Body::Published);
+        assert_eq!(bed.publish(NOW, "b", short.clone()), Body::Published);
+        assert_eq!(bed.found(later, "films/x"), []);
+        assert_eq!(bed.publish(later, "b", long), refused(Rejection::Replayed));
+        assert_eq!(bed.found(NOW + Span::from_secs(3_600), "films/x"), []);
+        assert!(bed.rendezvous.is_empty());
+        // Two of one moment are not the same.
+        let other = Publication { port: short.port, version_ms: 9, ..short.clone() };
+        assert_eq!(bed.publish(NOW, "b", short), Body::Published);
+        assert_eq!(bed.publish(NOW, "b", other), refused(Rejection::Replayed));
     }
 
     #[test]

@@ -9,17 +9,19 @@ use mmtp::peer::Peer;
 use topology::graph::{LinkId, NodeId};
 use topology::plan::Policy;
 
-use crate::domain::{Domain, PlannedWay};
+use crate::domain::{Domain, PATHS_MAX, PlannedWay};
 use crate::frame;
 use crate::message::{Body, LinkReport, LinkState, Message, PathsRequest, Route, Routes, refusal};
 
 /// Receivers that are told of changes at most.
 const WATCHERS_MAX: usize = 100_000;
+/// Of one host at most.
+const WATCHERS_OF_A_HOST_MAX: usize = 64;
 /// How often changed paths are sent until they are acknowledged, and after how long again.
 const PUSHES_MAX: u32 = 8;
 const PUSH_WAIT: Span = Span::from_millis(200);
 /// The longest time for which changes can be asked for.
-const LEASE_MAX: Span = Span::from_secs(3_600);
+const LEASE_MAX: Span = Span::from_secs(60);
 
 /// A message and where it goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,7 +156,8 @@ impl TopologyManager {
     }
 
     fn routes(&self, request: &PathsRequest) -> (Vec<Route>, BTreeSet<LinkId>) {
-        let planned = self.plan(request.from, &request.targets, usize::from(request.k), request.policy);
+        let planned =
+            self.plan(request.from, &request.targets, usize::from(request.k).min(PATHS_MAX), request.policy);
         let links = planned.iter().flat_map(|planned| planned.way.links.iter().copied()).collect();
         let route = |planned: PlannedWay| {
             let delay = planned.way.links.iter().map(|link| self.delay(*link).as_nanos()).sum();
@@ -196,7 +199,8 @@ impl TopologyManager {
             known.map_or(0, |known| known.routes.revision + u32::from(known.routes.routes != routes));
         let routes = Routes { revision, routes };
         let lease = Span::from_secs(u64::from(request.lease_s)).min(LEASE_MAX);
-        if lease > Span::ZERO && self.watchers.len() < WATCHERS_MAX {
+        let its = self.watchers.range((request.from, 0)..=(request.from, u64::MAX)).count();
+        if lease > Span::ZERO && self.watchers.len() < WATCHERS_MAX && its < WATCHERS_OF_A_HOST_MAX {
             let watcher = Watcher { request, until: now + lease, routes: routes.clone(), links, push: None };
             self.watchers.insert(key, watcher);
             self.due = self.due.min(now + lease);
@@ -212,9 +216,12 @@ impl TopologyManager {
             self.counters.dropped += 1;
             return Body::Refused { reason: refusal::OTHER_NODE };
         }
-        let number = (state.started_ms, state.sequence);
-        if self.heard.get(&state.node).is_none_or(|known| *known < number) {
-            self.heard.insert(state.node, number);
+        // Of one run the later one counts. Another run is another clock, which may be behind that of the last.
+        let is_news = |(started_ms, sequence): &(u64, u64)| {
+            *started_ms != state.started_ms || *sequence < state.sequence
+        };
+        if self.heard.get(&state.node).is_none_or(is_news) {
+            self.heard.insert(state.node, (state.started_ms, state.sequence));
             self.counters.link_states += 1;
             for report in &state.links {
                 let was_up = self.is_up(report.link);
@@ -262,7 +269,7 @@ impl TopologyManager {
                 continue;
             }
             let ways = self.plan(self.domain.topology.node, &[*node], 3, Policy::Shortest);
-            watcher.push = (tries < PUSHES_MAX).then_some((tries + 1, now + PUSH_WAIT));
+            watcher.push = (tries + 1 < PUSHES_MAX).then_some((tries + 1, now + PUSH_WAIT));
             due = watcher.push.map_or(due, |(_, at)| due.min(at));
             if ways.is_empty() {
                 continue;

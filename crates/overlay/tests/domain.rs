@@ -283,6 +283,32 @@ fn a_reply_cannot_be_led_to_somebody_else() {
 }
 
 #[test]
+fn no_frame_becomes_two() {
+    let mut network = Network::new();
+    network.run(Span::from_secs(1));
+    let (a, p1, p2) = (network.node("a"), network.node("p1"), network.node("p2"));
+    let domain = network.domain.clone();
+    let way = |to| domain.plan(a, &[to], 1, Policy::Shortest, |_| true)[0].way.links.clone();
+    let mut both = way(p1);
+    let first = both[0];
+    both.extend(way(p2));
+    both.sort_unstable();
+    both.dedup();
+    let mut header = domain.way(&both).expect("it fits").there;
+    let mut sent = |hop_limit| {
+        header.hop_limit = hop_limit;
+        let before: u64 = network.forwarders.values().map(|it| it.counters().forwarded).sum();
+        network.send_over(first, 50_000, [&frame::header(&header, 50_000).0[..], b"x"].concat());
+        network.run(Span::from_secs(1));
+        network.forwarders.values().map(|it| it.counters().forwarded).sum::<u64>() - before
+    };
+    assert_eq!(sent(6), 2, "as far as r5, where it would branch");
+    assert_eq!(sent(255), 0, "more hops than there are");
+    let forged = network.forwarders.values().filter_map(|it| it.counters().dropped.get(&Drop::Forged));
+    assert_eq!(forged.sum::<u64>(), 2);
+}
+
+#[test]
 fn what_a_forwarder_drops() {
     let mut network = Network::new();
     let (a, r1) = (network.node("a"), network.node("r1"));
@@ -295,7 +321,7 @@ fn what_a_forwarder_drops() {
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
     let mut dropped = |from, bytes: &[u8]| {
         let (before, mut steps) = (forwarder.counters().dropped.clone(), 0);
-        forwarder.handle(Time::ZERO, from, bytes, |_| steps += 1);
+        forwarder.handle(Time::ZERO, from, bytes, bytes.len(), |_, _| steps += 1);
         let after = forwarder.counters().dropped.iter();
         let changed = after.filter(|(drop, count)| before.get(drop).is_none_or(|before| before != *count));
         changed.map(|(drop, _)| *drop).next().ok_or(steps)
@@ -314,6 +340,34 @@ fn what_a_forwarder_drops() {
     let r2 = network.domain.graph.outgoing(r1).iter().map(|link| network.domain.address_there(*link));
     let r2 = r2.filter(|(_, port)| port.is_some()).map(|(ip, _)| std::net::SocketAddr::new(ip, 7_700)).next();
     assert_eq!(dropped(r2.expect("a neighbour"), &back), Ok(Drop::Port));
+}
+
+#[test]
+fn frames_of_a_train_that_go_the_same_way_are_looked_at_once() {
+    let mut network = Network::new();
+    let (a, r1) = (network.node("a"), network.node("r1"));
+    let ways: Vec<_> = network
+        .domain
+        .plan(a, &[network.node("p1")], 2, Policy::Shortest, |_| true)
+        .into_iter()
+        .map(|found| found.way)
+        .collect();
+    let from = network.domain.first_hop(&ways[0].links).expect("a line").0;
+    let from = std::net::SocketAddr::new(from, 50_000);
+    let frame = |way: usize, n: u8| [&frame::header(&ways[way].there, 26_227).0[..], &[n; 10]].concat();
+    let mut bytes = [frame(0, 0), frame(0, 1), frame(1, 2), frame(0, 3), frame(0, 4)].concat();
+    // The last one may be shorter.
+    bytes.truncate(bytes.len() - 5);
+    let forwarder = network.forwarders.get_mut(&r1).expect("it");
+    let mut trains = Vec::new();
+    forwarder.handle(Time::ZERO, from, &bytes, 48, |_, train| trains.push(train.len()));
+    assert_eq!(trains, [96, 48, 91]);
+    let counters = forwarder.counters();
+    assert_eq!((counters.forwarded, counters.forwarded_bytes), (5, bytes.len() as u64));
+    bytes[5] = 0;
+    bytes[53] = 0;
+    forwarder.handle(Time::ZERO, from, &bytes, 48, |_, _| {});
+    assert_eq!(forwarder.counters().dropped.get(&Drop::HopLimit), Some(&2));
 }
 
 #[test]

@@ -47,16 +47,22 @@ fn messages() {
         LinkReport { link: LinkId(4), up: false, delay: None },
     ];
     let state = LinkState { node: NodeId(2), started_ms: 0x019a_bcde_f012, sequence: 2, links };
-    for (marker, body) in [("Example LOOKUP", lookup), ("Example LINK-STATE", Body::LinkState(state))] {
+    for (marker, body, len) in [
+        ("Example LOOKUP", lookup, overlay::message::QUESTION_BYTES),
+        ("Example LINK-STATE", Body::LinkState(state), 0),
+    ] {
+        let mut bytes = hex(marker);
+        bytes.resize(bytes.len().max(len), 0);
         let message = Message { call: CALL, body };
-        assert_eq!(message.to_bytes(), hex(marker), "{marker}");
-        assert_eq!(Message::parse(&hex(marker)), Ok(message), "{marker}");
+        assert_eq!(message.to_bytes(), bytes, "{marker}");
+        assert_eq!(Message::parse(&bytes), Ok(message), "{marker}");
     }
 }
 
 #[test]
 fn limits() {
     for text in [
+        "400 bytes long",
         "At most 1,150 bytes",
         "at most 12 of these",
         "1 to 8 nodes",
@@ -69,6 +75,7 @@ fn limits() {
     }
     let numbers = [
         overlay::message::MESSAGE_MAX,
+        overlay::message::QUESTION_BYTES,
         overlay::domain::PATHS_MAX,
         overlay::message::TARGETS_MAX,
         overlay::message::LINKS_MAX,
@@ -76,5 +83,5 @@ fn limits() {
         overlay::publication::LABEL_MAX,
         overlay::publication::SCOPE_MAX,
     ];
-    assert_eq!(numbers, [1_150, 12, 8, 64, 1_024, 200, 40]);
+    assert_eq!(numbers, [1_150, 400, 12, 8, 64, 1_024, 200, 40]);
 }

@@ -9,7 +9,7 @@ use overlay::message::{Routes, Wanted, refusal};
 use super::event_loop::{Context, EventLoop, Poll, Stage};
 use super::udp_paths::Way;
 use crate::event::Observer;
-use crate::network::{Place, Watch};
+use crate::network::{Name, Place, Watch, unknown_scope};
 use crate::{Error, Result};
 
 /// What is asked for, and where.
@@ -37,7 +37,11 @@ impl NetworkName {
             let uri: Uri = name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")))?;
             Wanted::Content(uri.id)
         } else {
-            Wanted::Name(name.parse().map_err(|e| Error::usage(format!("{e}")))?)
+            let name: Name = name.parse().map_err(|e| Error::usage(format!("{e}")))?;
+            if domain.scope_key(name.scope()).is_none() {
+                return Err(Error::usage(unknown_scope(domain, name.scope())));
+            }
+            Wanted::Name(name)
         };
         Ok(Self { place: place.clone(), wanted })
     }
@@ -96,7 +100,8 @@ impl Network {
             match event {
                 Event::Routes(routes) => {
                     let (before, now) = (self.routes.routes.len(), routes.routes.len());
-                    observer.notice(&format!("the network has changed: {now} paths, {before} before"));
+                    let paths = if now == 1 { "path" } else { "paths" };
+                    observer.notice(&format!("the network has changed: {now} {paths}, {before} before"));
                     self.routes = routes;
                     changed = true;
                 }

@@ -15,7 +15,7 @@ use crate::{Error, PathState, Result};
 use super::groups::GroupPolicy;
 use super::request::Request;
 use super::routes::label;
-use super::world::{SocketId, World};
+use super::world::{OpenSocket, SocketId, World};
 
 /// One subflow: a source's address, seen from one local address.
 pub(super) struct UdpPath {
@@ -27,6 +27,8 @@ pub(super) struct UdpPath {
     pub(super) socket: Option<SocketId>,
     /// Of a path through a network: its way there and back.
     way: Option<Way>,
+    /// The network does not lead that way now.
+    withdrawn: bool,
     /// What each packet has in front there; empty elsewhere.
     header: Vec<u8>,
 }
@@ -69,10 +71,17 @@ impl UdpPath {
         self.way.as_ref().map_or_else(|| self.via.to_string(), |way| way.forwarders.clone())
     }
 
+    /// It has a socket again.
+    fn opened(&mut self, socket: &OpenSocket) {
+        self.socket = Some(socket.id);
+        if let Some(way) = &self.way {
+            self.header = way.header(socket.port);
+        }
+    }
+
     /// What is to be said of it besides what it does: the network leads elsewhere now.
     pub(super) fn state(&self) -> Option<PathState> {
-        let is_gone = self.way.is_some() && self.socket.is_none();
-        is_gone.then(|| PathState::GivenUp("the network does not lead there now".into()))
+        self.withdrawn.then(|| PathState::GivenUp("the network does not lead there now".into()))
     }
 
     /// Its source, called `name`, as it is shown.
@@ -189,8 +198,17 @@ impl UdpPaths {
                     };
                     subscriber.limit(path, self.limits.of(&via));
                     let socket = Some(socket.id);
-                    let (way, header) = (None, Vec::new());
-                    self.links.push(UdpPath { path, source: index, via, peer, socket, way, header });
+                    let (way, withdrawn, header) = (None, false, Vec::new());
+                    self.links.push(UdpPath {
+                        path,
+                        source: index,
+                        via,
+                        peer,
+                        socket,
+                        way,
+                        withdrawn,
+                        header,
+                    });
                 }
             }
         }
@@ -215,10 +233,10 @@ impl UdpPaths {
                 Some(_) => {}
                 None => {
                     // The network says when its ways can be used again.
-                    if link.way.is_none()
+                    if !link.withdrawn
                         && let Ok(socket) = world.open_udp(&link.via, link.peer)
                     {
-                        link.socket = Some(socket.id);
+                        link.opened(&socket);
                         up.push(link.path);
                     }
                 }
@@ -250,14 +268,15 @@ impl UdpPaths {
                     link.socket = None;
                     down.push(link.path);
                 }
-                (Some(way), None) => {
+                (Some(_), None) => {
                     if let Ok(socket) = world.open_udp(&link.via, link.peer) {
-                        (link.socket, link.header) = (Some(socket.id), way.header(socket.port));
+                        link.opened(&socket);
                         up.push(link.path);
                     }
                 }
                 _ => {}
             }
+            link.withdrawn = way.is_none();
             if let Some(way) = way.filter(|_| grouped) {
                 subscriber.set_group(link.path, way.group);
             }
@@ -292,6 +311,7 @@ impl UdpPaths {
                 socket: Some(socket.id),
                 header: way.header(socket.port),
                 way: Some(way.clone()),
+                withdrawn: false,
             });
         }
         (down, up)

@@ -14,13 +14,15 @@ use overlay::publication::{Publication, ScopeKey};
 use topology::plan::Policy;
 
 use super::line_sockets::LineSockets;
-use super::place::Place;
+use super::place::{Place, since_1970};
 use crate::monitor::lock;
 use crate::{Error, Result, Stop};
 
 /// Paths to each host that has a content, none of which share a link: what they share would be one
 /// bottleneck for all of them, and the windows of the paths that share it are coupled.
 const PATHS_A_HOST: u8 = 4;
+/// How often a publisher looks whether what it publishes is served still.
+const LOOK_EVERY: Span = Span::from_millis(250);
 /// A publisher that ends waits so long for its withdrawal to be heard.
 const WITHDRAW_WITHIN: Span = Span::from_millis(800);
 
@@ -31,8 +33,7 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(name: &str, work: impl FnOnce(Stop) + Send + 'static) -> Result<Self> {
-        let stop = Stop::new()?;
+    fn start(name: &str, stop: Stop, work: impl FnOnce(Stop) + Send + 'static) -> Result<Self> {
         let its = stop.clone();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(its));
         let thread = thread.map_err(|e| Error::system(format!("cannot start a thread: {e}")))?;
@@ -96,9 +97,10 @@ impl Watch {
         }
         let events: Arc<Mutex<VecDeque<Event>>> = Arc::default();
         let (place, told) = (place.clone(), Arc::clone(&events));
-        let agent = Agent::start("subscription", move |stop| {
+        let agent = Agent::start("subscription", Stop::new()?, move |stop| {
             while !stop.is_stopped() {
                 let now = sockets.clock.now();
+                subscription.set_zero_since_1970(since_1970(sockets.clock));
                 let until = loop {
                     match subscription.poll(now) {
                         Output::Send(sent) => send(&place, &sockets, &sent),
@@ -141,21 +143,27 @@ impl std::fmt::Debug for Publishing {
 }
 
 impl Publishing {
-    /// Begins to publish.
+    /// Begins to publish, until `outer` is stopped.
     ///
     /// # Errors
     /// [`Error::System`] if it cannot listen.
-    pub(crate) fn start(place: &Place, key: Arc<ScopeKey>, publications: Vec<Publication>) -> Result<Self> {
+    pub(crate) fn start(
+        place: &Place,
+        key: Arc<ScopeKey>,
+        publications: Vec<Publication>,
+        outer: &Stop,
+    ) -> Result<Self> {
         let mut sockets = LineSockets::bind(&place.addresses(), 0)?;
         let member = place.member(sockets.port(), sockets.clock)?;
         let mut registration = Registration::new(member, key, publications, sockets.clock.now());
         let events: Arc<Mutex<VecDeque<Registered>>> = Arc::default();
         let (place, told) = (place.clone(), Arc::clone(&events));
         let never = Stop::new()?;
-        let agent = Agent::start("publications", move |stop| {
+        let agent = Agent::start("publications", Stop::below(outer)?, move |stop| {
             let mut end = Time::NEVER;
             loop {
                 let now = sockets.clock.now();
+                registration.set_zero_since_1970(since_1970(sockets.clock));
                 if stop.is_stopped() && end == Time::NEVER {
                     registration.withdraw(now);
                     end = now + WITHDRAW_WITHIN;
@@ -172,7 +180,7 @@ impl Publishing {
                 }
                 // Once it is stopped, that ends no wait any more.
                 let wakes = if end == Time::NEVER { &stop } else { &never };
-                if sockets.wait(until.min(end), wakes).is_err() {
+                if sockets.wait(until.min(end).min(now + LOOK_EVERY), wakes).is_err() {
                     return;
                 }
                 let now = sockets.clock.now();

@@ -107,12 +107,11 @@ pub fn forward(
         sockets.wait(due.min(report_at), stop)?;
         let now = clock.now();
         sockets.receive(|out, arrived| {
-            for datagram in arrived.received.datagrams() {
-                forwarder.handle(now, arrived.from, datagram, |step| match step {
-                    Step::Forward(hop, hop_limit) => batches.push(hop, datagram, hop_limit, out),
-                    Step::Send(hop, bytes) => batches.push_as_it_is(hop, &bytes, out),
-                });
-            }
+            let (bytes, stride) = (arrived.received.bytes, arrived.received.stride);
+            forwarder.handle(now, arrived.from, bytes, stride, |step, train| match step {
+                Step::Forward(hop, hop_limit) => batches.push(hop, train, stride, Some(hop_limit), out),
+                Step::Send(hop, frame) => batches.push(hop, &frame, frame.len(), None, out),
+            });
         })?;
         batches.flush(&sockets.out);
     }

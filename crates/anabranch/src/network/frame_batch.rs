@@ -27,41 +27,59 @@ pub(super) struct FrameBatches {
 }
 
 impl FrameBatches {
-    /// Adds a frame, with its new hop limit.
-    pub(super) fn push(&mut self, hop: Hop, frame: &[u8], hop_limit: u8, out: &Outlets) {
-        write_hop_limit(self.add(hop, frame, out), hop_limit);
+    /// Adds frames of `stride` bytes each, of which only the last may have fewer; with a new hop limit in each,
+    /// if there is one.
+    pub(super) fn push(
+        &mut self,
+        hop: Hop,
+        frames: &[u8],
+        stride: usize,
+        hop_limit: Option<u8>,
+        out: &Outlets,
+    ) {
+        let mut rest = frames;
+        while !rest.is_empty() {
+            let frame = stride.clamp(1, rest.len());
+            let (batch, room) = self.batch(hop, frame, out);
+            let (some, others) = rest.split_at((room * frame).min(rest.len()));
+            rest = others;
+            let start = batch.bytes.len();
+            batch.bytes.extend_from_slice(some);
+            if let Some(hop_limit) = hop_limit {
+                batch.bytes[start..].chunks_mut(frame).for_each(|frame| write_hop_limit(frame, hop_limit));
+            }
+            batch.closed = (batch.bytes.len() - start) % batch.segment != 0;
+        }
     }
 
-    /// Adds a frame that needs no other hop limit.
-    pub(super) fn push_as_it_is(&mut self, hop: Hop, frame: &[u8], out: &Outlets) {
-        self.add(hop, frame, out);
-    }
-
-    fn add(&mut self, hop: Hop, frame: &[u8], out: &Outlets) -> &mut [u8] {
-        let fits = |batch: &Batch| {
-            !batch.closed
-                && frame.len() <= batch.segment
-                && batch.bytes.len() + frame.len() <= BYTES_MAX
-                && batch.bytes.len() / batch.segment.max(1) < out.max_segments(hop.from, batch.segment)
-        };
-        let place = match self.batches.iter().position(|batch| batch.hop == hop) {
-            Some(place) if fits(&self.batches[place]) => place,
-            found => {
-                if let Some(place) = found {
-                    self.send(place, out);
-                } else if self.batches.len() >= HOPS_MAX {
-                    self.send(0, out);
-                }
-                let bytes = self.spare.pop().unwrap_or_default();
-                self.batches.push(Batch { hop, bytes, segment: frame.len(), closed: false });
-                self.batches.len() - 1
+    /// The batch that takes a frame of this size next, and for how many it has room.
+    fn batch(&mut self, hop: Hop, frame: usize, out: &Outlets) -> (&mut Batch, usize) {
+        let room = |batch: &Batch| {
+            let used = batch.bytes.len() / batch.segment.max(1);
+            let most = out.max_segments(hop.from, batch.segment).min(BYTES_MAX / batch.segment.max(1)).max(1);
+            match frame.cmp(&batch.segment) {
+                _ if batch.closed => 0,
+                std::cmp::Ordering::Greater => 0,
+                std::cmp::Ordering::Equal => most.saturating_sub(used),
+                // One that is shorter is the last.
+                std::cmp::Ordering::Less => usize::from(most > used),
             }
         };
-        let batch = &mut self.batches[place];
-        let start = batch.bytes.len();
-        batch.bytes.extend_from_slice(frame);
-        batch.closed = frame.len() < batch.segment;
-        &mut batch.bytes[start..]
+        let found = self.batches.iter().position(|batch| batch.hop == hop);
+        if let Some(place) = found {
+            let room = room(&self.batches[place]);
+            if room > 0 {
+                return (&mut self.batches[place], room);
+            }
+            self.send(place, out);
+        } else if self.batches.len() >= HOPS_MAX {
+            self.send(0, out);
+        }
+        let bytes = self.spare.pop().unwrap_or_default();
+        let batch = Batch { hop, bytes, segment: frame, closed: false };
+        let room = room(&batch);
+        self.batches.push(batch);
+        (self.batches.last_mut().expect("just added"), room)
     }
 
     fn send(&mut self, place: usize, out: &Outlets) {

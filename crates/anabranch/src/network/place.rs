@@ -11,6 +11,7 @@ use overlay::client::Member;
 use overlay::domain::Domain;
 use overlay::domain_file;
 use overlay::message::Route;
+use overlay::publication::Scope;
 use topology::graph::{LinkId, NodeId};
 
 use crate::filenames::show;
@@ -149,6 +150,13 @@ fn here(domain: &Domain) -> Result<NodeId, String> {
                      `node`"
             .into()),
     }
+}
+
+/// That a domain has no such scope, and which it has.
+pub(crate) fn unknown_scope(domain: &Domain, scope: &Scope) -> String {
+    let known: Vec<String> = domain.scopes().map(ToString::to_string).collect();
+    let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+    format!("the domain {} has no scope {scope}; it has: {known}", domain.name)
 }
 
 /// How long after 1970 a clock was zero.

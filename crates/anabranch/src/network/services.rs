@@ -78,10 +78,7 @@ pub fn rendezvous(
     listener: &mut dyn FnMut(ServiceEvent<RendezvousStats>) -> Control,
 ) -> Result<RendezvousStats> {
     let service = place.domain().rendezvous;
-    let machine = |clock| RendezvousService {
-        machine: Rendezvous::new(place.domain().clone()),
-        zero_since_1970: since_1970(clock),
-    };
+    let machine = |clock| RendezvousService { machine: Rendezvous::new(place.domain().clone()), clock };
     run(place, "rendezvous", service, machine, stop, listener)
 }
 
@@ -161,7 +158,7 @@ fn answer(place: &Place, sockets: &LineSockets, to: &Peer, message: &[u8]) {
 
 struct RendezvousService {
     machine: Rendezvous,
-    zero_since_1970: algo::Span,
+    clock: net::Clock,
 }
 
 impl Served for RendezvousService {
@@ -169,16 +166,18 @@ impl Served for RendezvousService {
 
     fn handle(&mut self, now: Time, from: Peer, payload: &[u8]) {
         // What is not polled yet waits in the machine, which one turn's packets bound.
-        self.machine.handle(now + self.zero_since_1970, (from, payload));
+        self.machine.handle(now + since_1970(self.clock), (from, payload));
     }
 
     fn poll(&mut self, now: Time, place: &Place, sockets: &LineSockets, _: &mut Vec<String>) -> Time {
+        // Read each time: the system's clock may be set, and this one stand still while the machine sleeps.
+        let zero_since_1970 = since_1970(self.clock);
         loop {
-            match self.machine.poll(now + self.zero_since_1970) {
+            match self.machine.poll(now + zero_since_1970) {
                 Output::Send(sent) => answer(place, sockets, &sent.to, &sent.message),
                 Output::Event(_) => {}
                 Output::Wait(Time::NEVER) => return Time::NEVER,
-                Output::Wait(until) => return Time::ZERO + until.since(Time::ZERO + self.zero_since_1970),
+                Output::Wait(until) => return Time::ZERO + until.since(Time::ZERO + zero_since_1970),
             }
         }
     }

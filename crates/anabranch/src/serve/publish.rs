@@ -1,13 +1,15 @@
 //! What a source publishes in a network.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use overlay::forwarder::HOST_PORT_MIN;
 use overlay::publication::Publication;
 
 use crate::catalog::{Catalog, CatalogEntry};
-use crate::network::{Name, Place, Publishing, ScopeKey};
-use crate::{Error, Result};
+use crate::network::{Name, Place, Publishing, ScopeKey, unknown_scope};
+use crate::{Error, Result, Stop};
 
 /// Under which name a content is offered in which network.
 #[derive(Clone, Debug)]
@@ -35,22 +37,34 @@ impl Publish {
         match domain.scope_key(scope) {
             Some(key) if *key == self.key.public() => Ok(()),
             Some(_) => Err(Error::usage(format!("`publish`: the key is not that of the scope {scope}"))),
-            None => {
-                let known: Vec<String> = domain.scopes().map(ToString::to_string).collect();
-                Err(Error::usage(format!(
-                    "`publish`: the domain {} has no scope {scope}; it has: {}",
-                    domain.name,
-                    if known.is_empty() { "none".into() } else { known.join(", ") }
-                )))
-            }
+            None => Err(Error::usage(format!("`publish`: {}", unknown_scope(domain, scope)))),
         }
     }
 
     /// Publishes what was named.
     ///
     /// # Errors
-    /// [`Error::System`] if it cannot listen for answers.
-    pub(super) fn start(self, catalog: &Catalog, port: u16) -> Result<Option<Publishing>> {
+    /// [`Error::System`] if it cannot listen for answers, [`Error::Usage`] if no forwarder reaches it.
+    pub(super) fn start(
+        self,
+        catalog: &Catalog,
+        addresses: &[SocketAddr],
+        stop: &Stop,
+    ) -> Result<Option<Publishing>> {
+        let own = self.place.addresses();
+        let is_reached = |address: &&SocketAddr| address.ip().is_unspecified() || own.contains(&address.ip());
+        let port = addresses.iter().find(is_reached).map(SocketAddr::port).ok_or_else(|| {
+            let own: Vec<String> = own.iter().map(ToString::to_string).collect();
+            Error::usage(format!(
+                "`publish`: nobody reaches this host at an address given by `listen`: its lines have {}",
+                own.join(", ")
+            ))
+        })?;
+        if port < HOST_PORT_MIN {
+            return Err(Error::usage(format!(
+                "`publish`: forwarders send to no port below {HOST_PORT_MIN}, and `listen` says {port}"
+            )));
+        }
         let is_named = |entry: &&CatalogEntry| entry.relative.is_empty();
         let Some(entry) = catalog.offers().iter().find(is_named) else { return Ok(None) };
         let publication = Publication {
@@ -64,7 +78,7 @@ impl Publish {
             issued_ms: 0,
             lease_s: 0,
         };
-        Publishing::start(&self.place, self.key, vec![publication]).map(Some)
+        Publishing::start(&self.place, self.key, vec![publication], stop).map(Some)
     }
 }
 

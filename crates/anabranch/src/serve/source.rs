@@ -115,8 +115,8 @@ impl Source {
         let in_network = publish.is_some();
         let shared = Shared { catalog: Arc::clone(&catalog), clock, limit, stop: stop.clone(), in_network };
         let shared = Arc::new(shared);
-        let port = addresses.first().map_or(0, SocketAddr::port);
-        let publishing = publish.map(|publish| publish.start(&catalog, port)).transpose()?.flatten();
+        let publishing = publish.map(|publish| publish.start(&catalog, &addresses, &stop));
+        let publishing = publishing.transpose()?.flatten();
         // If a thread cannot be started, dropping this ends those that have been.
         let mut source = Self {
             offers,

@@ -1,5 +1,6 @@
 //! Which programs run on the nodes of a domain, and with which options.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -59,6 +60,7 @@ pub(super) fn tasks(domain: &Domain, file: &str, args: &Up) -> Outcome<Vec<Task>
     let Some(key_file) = args.key.as_deref().filter(|_| !args.serves.is_empty()) else { return Ok(tasks) };
     let scope = scope(domain, key_file)?;
     let key_file = absolute(key_file)?;
+    let mut served = BTreeSet::new();
     for OfNode { node, value } in &args.serves {
         let id = find(domain, "--serve", node)?;
         let wrong = |why: String| Failure::usage(format!("--serve {node}={value}: {why}"));
@@ -68,7 +70,11 @@ pub(super) fn tasks(domain: &Domain, file: &str, args: &Up) -> Outcome<Vec<Task>
         let path = absolute(Path::new(value))?;
         let label = Path::new(&path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let published = Name::new(scope.clone(), label).map_err(|e| wrong(e.to_string()))?;
-        let more = vec!["--publish".into(), published.to_string(), "--key".into(), key_file.clone()];
+        let mut more = vec!["--publish".into(), published.to_string(), "--key".into(), key_file.clone()];
+        if !served.insert(id) {
+            // The first has the usual port.
+            more.extend(["--listen", "0.0.0.0:0", "--listen", "[::]:0"].map(String::from));
+        }
         tasks.push(task("serve", Some(path), id, more));
     }
     Ok(tasks)

@@ -5,8 +5,11 @@ use algo::{Span, Time};
 
 /// Between two hellos.
 pub(super) const HELLO_EVERY: Span = Span::from_millis(200);
-/// Who has answered nothing for so long is gone: three hellos, and the last one's answer.
+/// Who has answered nothing for so long, beside the time that the line takes there and back, is gone: three
+/// hellos.
 const GONE_AFTER: Span = Span::from_millis(700);
+/// Hellos that may be under way.
+const STAMPS: usize = 64;
 /// A sample counts this part in the smoothed delay.
 const SMOOTHING: u64 = 8;
 
@@ -18,14 +21,17 @@ pub(super) struct Neighbour {
     /// The hello that is due next.
     due: Time,
     /// Stamps of the last hellos: only they can be answered.
-    stamps: [Option<u64>; 4],
+    stamps: [Option<u64>; STAMPS],
     up: bool,
     delay: Option<Span>,
+    gone_after: Span,
 }
 
 impl Neighbour {
-    pub(super) const fn new(now: Time) -> Self {
-        Self { heard_at: now, due: now, stamps: [None; 4], up: true, delay: None }
+    /// Over a line that takes about so long in one direction.
+    pub(super) fn new(now: Time, delay: Span) -> Self {
+        let gone_after = GONE_AFTER + delay.times(2);
+        Self { heard_at: now, due: now, stamps: [None; STAMPS], up: true, delay: None, gone_after }
     }
 
     /// Whether it is there; taken to be so until it has been silent for long enough.
@@ -64,14 +70,14 @@ impl Neighbour {
 
     /// Whether it has just gone.
     pub(super) fn has_gone(&mut self, now: Time) -> bool {
-        let gone = self.up && now >= self.heard_at + GONE_AFTER;
+        let gone = self.up && now >= self.heard_at + self.gone_after;
         self.up &= !gone;
         gone
     }
 
     /// When it is to be looked at next.
     pub(super) fn due(&self) -> Time {
-        if self.up { self.due.min(self.heard_at + GONE_AFTER) } else { self.due }
+        if self.up { self.due.min(self.heard_at + self.gone_after) } else { self.due }
     }
 }
 
@@ -80,8 +86,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_long_line_takes_its_time() {
+        let mut neighbour = Neighbour::new(Time::ZERO, Span::from_millis(600));
+        let ms = |ms| Time::ZERO + Span::from_millis(ms);
+        let stamp = neighbour.hello(ms(0)).expect("it is due");
+        (1..6).for_each(|n| assert!(neighbour.hello(ms(200 * n)).is_some()));
+        assert!(!neighbour.has_gone(ms(1_200)));
+        assert!(!neighbour.answered(ms(1_200), stamp));
+        assert_eq!(neighbour.delay(), Some(Span::from_millis(600)));
+        assert!(neighbour.has_gone(ms(3_100)));
+        let stamp = neighbour.hello(ms(3_200)).expect("it is due");
+        assert!(neighbour.answered(ms(4_400), stamp), "it is back");
+    }
+
+    #[test]
     fn it_goes_and_comes_back() {
-        let mut neighbour = Neighbour::new(Time::ZERO);
+        let mut neighbour = Neighbour::new(Time::ZERO, Span::ZERO);
         let ms = |ms| Time::ZERO + Span::from_millis(ms);
         let stamp = neighbour.hello(ms(0)).expect("it is due");
         assert!(neighbour.hello(ms(100)).is_none() && !neighbour.answered(ms(20), stamp + 1));

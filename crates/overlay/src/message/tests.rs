@@ -58,8 +58,20 @@ fn what_is_written_is_read() {
         for short in 0..bytes.len() {
             assert!(Message::parse(&bytes[..short]).is_err());
         }
-        assert_eq!(Message::parse(&[&bytes[..], &[0]].concat()), Err(MessageError::Oversized));
+        assert!(Message::parse(&[&bytes[..], &[0]].concat()).is_err());
+        if bytes.len() == QUESTION_BYTES {
+            let mut dirty = bytes.clone();
+            dirty[QUESTION_BYTES - 1] = 1;
+            assert_eq!(Message::parse(&dirty), Err(MessageError::Oversized));
+        }
     }
+}
+
+#[test]
+fn no_answer_is_three_times_as_long_as_its_question() {
+    // What frames, UDP and IP put in front: of a question two headers, of an answer one.
+    let (question, answer) = (QUESTION_BYTES + 76 + 28, MESSAGE_MAX + 38 + 28);
+    assert!(answer <= 3 * question, "{answer} for {question}");
 }
 
 #[test]
@@ -89,6 +101,7 @@ proptest! {
         if forced && bytes.len() > 1 {
             bytes[0] = MESSAGE;
             bytes[1] = 1 + bytes[1] % 10;
+            bytes.resize(QUESTION_BYTES, 0);
         }
         if let Ok(message) = Message::parse(&bytes) {
             prop_assert_eq!(Message::parse(&message.to_bytes()), Ok(message));

@@ -177,7 +177,7 @@ impl Network {
         let now = self.now;
         if let Some(forwarder) = self.forwarders.get_mut(&at) {
             let mut out: Vec<(Hop, Vec<u8>)> = Vec::new();
-            forwarder.handle(now, packet.from, &packet.bytes, |step| match step {
+            forwarder.handle(now, packet.from, &packet.bytes, packet.bytes.len(), |step, _| match step {
                 Step::Forward(hop, hop_limit) => {
                     let mut frame = packet.bytes.clone();
                     write_hop_limit(&mut frame, hop_limit);
