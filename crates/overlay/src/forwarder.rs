@@ -45,8 +45,8 @@ pub enum Drop {
     Malformed,
     /// It has crossed all the links that it may.
     HopLimit,
-    /// Its FID is none of a path: of another kind or epoch, too full, with bits of no link or of several links
-    /// of this node; or it has more hops left than any way has links.
+    /// Its FID is none of a path: of another kind or epoch, too full, with bits of no link or of several
+    /// links of this node; or it has more hops left than any way has links.
     Forged,
     /// No link of this node is in its FID, and it is not for this node.
     NoLink,
@@ -280,9 +280,9 @@ impl Forwarder {
         })
     }
 
-    /// Frames have come one after the other, `stride` bytes each, of which only the last may have fewer: as the
-    /// system hands them over. `step` is told what to do, each time with the frames that it is to be done with:
-    /// those of one path mostly come in trains, and are looked at once.
+    /// Frames have come one after the other, `stride` bytes each, of which only the last may have fewer: as
+    /// the system hands them over. `step` is told what to do, each time with the frames that it is to be
+    /// done with: those of one path mostly come in trains, and are looked at once.
     pub fn handle(
         &mut self,
         now: Time,

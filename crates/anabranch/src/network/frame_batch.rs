@@ -27,8 +27,8 @@ pub(super) struct FrameBatches {
 }
 
 impl FrameBatches {
-    /// Adds frames of `stride` bytes each, of which only the last may have fewer; with a new hop limit in each,
-    /// if there is one.
+    /// Adds frames of `stride` bytes each, of which only the last may have fewer; with a new hop limit in
+    /// each, if there is one.
     pub(super) fn push(
         &mut self,
         hop: Hop,
