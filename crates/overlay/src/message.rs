@@ -14,8 +14,9 @@ use crate::publication::{Name, SignedPublication, put_content, read_content};
 pub const MESSAGE: u8 = 0x82;
 /// Bytes of a message at most: with two frame headers it fits where an mmTP request does.
 pub const MESSAGE_MAX: usize = 1_150;
-/// Bytes of LOOKUP and PATHS, with zeros behind their fields: with the headers of frame, UDP and IP their answers
-/// are less than three times as long, so nobody gains by asking in somebody else's name (as RFC 9000 §8.1).
+/// Bytes of LOOKUP and PATHS, with zeros behind their fields: with the headers of frame, UDP and IP their
+/// answers are less than three times as long, so nobody gains by asking in somebody else's name (as RFC
+/// 9000 §8.1).
 pub const QUESTION_BYTES: usize = 400;
 /// Targets of a request for paths at most.
 pub const TARGETS_MAX: usize = 8;

@@ -216,7 +216,8 @@ impl TopologyManager {
             self.counters.dropped += 1;
             return Body::Refused { reason: refusal::OTHER_NODE };
         }
-        // Of one run the later one counts. Another run is another clock, which may be behind that of the last.
+        // Of one run the later one counts. Another run is another clock, which may be behind that of the
+        // last.
         let is_news = |(started_ms, sequence): &(u64, u64)| {
             *started_ms != state.started_ms || *sequence < state.sequence
         };
