@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::fetch::{Done, Ground, names, run, spawn};
 use common::site::{Site, honest};
 use common::wait_until;
+use data_encoding::HEXLOWER;
 use nix::sys::signal::Signal;
+use sha2::{Digest as _, Sha256};
 
 /// Wrong throughout, with the same `ETag` as the others have, at this rate.
 fn liar(ground: &Ground, rate: u64) -> Site {
@@ -31,6 +33,10 @@ fn wrong_bytes(ground: &Ground) -> usize {
 /// Begins with an honest mirror and one that lies, and ends before these are compared: the honest one is slow
 /// for as long, and has its own first range to send before the liar's first block.
 fn begin(ground: &Ground, signal: Signal) -> Site {
+    begin_with(ground, signal, &[])
+}
+
+fn begin_with(ground: &Ground, signal: Signal, more: &[&str]) -> Site {
     let is_over = Arc::new(AtomicBool::new(false));
     let is_fast = Arc::clone(&is_over);
     let honest = Site::new(&ground.content, move |_, reply| match is_fast.load(Ordering::Relaxed) {
@@ -38,7 +44,7 @@ fn begin(ground: &Ground, signal: Signal) -> Site {
         false => reply.at(200_000),
     });
     let liar = liar(ground, 6_000_000);
-    let running = spawn(ground.get_named(&[honest.url(), liar.url()], &["--json"]));
+    let running = spawn(ground.get_named(&[honest.url(), liar.url()], &[&["--json"], more].concat()));
     wait_until(20, || wrong_bytes(ground) > 4_000_000);
     running.signal(signal);
     let done = running.end();
@@ -64,6 +70,20 @@ fn what_a_liar_left_is_not_in_the_file_that_others_bring() {
             assert_eq!(done.summary()["verified"], "nothing");
         }
     }
+}
+
+/// With a hash of the whole the one honest mirror that is left is enough.
+#[test]
+fn what_a_liar_left_comes_again_where_a_hash_tells() {
+    let ground = Ground::new(24_000_000);
+    let hash = format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(&ground.content)));
+    let more = ["--checksum", &hash];
+    let honest = begin_with(&ground, Signal::SIGKILL, &more);
+    let done = run(ground.get_named(&[honest.url()], &[&["--json"], &more[..]].concat())).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("is tried alone"), "{}", done.notes());
+    assert!(resumed(&done) > 4_000_000);
+    assert_eq!(names(&ground.to()), ["f"]);
 }
 
 /// It is named again: nobody can tell who is right, and no file comes.

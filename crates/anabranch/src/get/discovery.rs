@@ -23,7 +23,7 @@ mod stage;
 mod told;
 mod unmeasured;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -127,6 +127,9 @@ struct Discovery<'a> {
     start: Time,
     /// When a server last answered.
     heard_at: Time,
+    /// Who has answered anything, and how long the slowest first answer took.
+    answered: BTreeSet<Origin>,
+    slowest: Span,
     /// The deadline of all answers.
     end: Time,
     said: Expected,
@@ -211,6 +214,8 @@ pub(super) fn discover(
         now,
         start: now,
         heard_at: now,
+        answered: BTreeSet::new(),
+        slowest: Span::ZERO,
         end: now + request.timeout,
         said,
         uri_name: asked.uri.and_then(|uri| uri.name),
@@ -378,6 +383,12 @@ impl Discovery<'_> {
     }
 
     fn event(&mut self, event: Event) -> Result<()> {
+        if let Event::Head { id, .. } | Event::Body { id, .. } | Event::Failed { id, .. } = &event
+            && let Some(probe) = self.asked.get(id)
+            && self.answered.insert(origin(&probe.url))
+        {
+            self.slowest = self.slowest.max(self.now.since(probe.asked_at));
+        }
         match event {
             Event::Head { id, head } => {
                 if let Some(Probe { kind: ProbeKind::Mirror(number), via, .. }) = self.asked.get(&id) {

@@ -431,6 +431,22 @@ mod tests {
         }
     }
 
+    /// Of the others nobody waits long for a mirror that takes connections and says nothing.
+    #[test]
+    fn a_mute_mirror_costs_about_a_second() {
+        for natures in [[Nature::Good, Nature::Mute], [Nature::Mute, Nature::Good]] {
+            let after = |natures: &[Nature]| {
+                let dir = tempfile::tempdir().expect("a directory");
+                let command = Command::new(&mut Rng(7), Known::Sha256, false, (natures.len(), 0), dir.path());
+                let ended = command.run(1, Weather::Fair, natures, &[]);
+                ended.result.expect("one mirror is enough");
+                ended.after
+            };
+            let (alone, beside) = (after(&[Nature::Good]), after(&natures));
+            assert!(beside < alone + Span::from_millis(1_500), "{beside} beside it, {alone} without it");
+        }
+    }
+
     #[test]
     fn both_links_bring_something_and_the_same_seed_the_same() {
         for (mirrors, sources) in [(2, 0), (0, 1), (1, 2)] {

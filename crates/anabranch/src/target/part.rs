@@ -132,7 +132,8 @@ impl Part {
                 let marks = vec![0; usize::try_from(id.blocks()).unwrap_or(usize::MAX)];
                 Left { marks, lacks_mirrors, banned }
             }
-            false => Left::default(),
+            // A hash decides; but whoever is not asked now may have brought what is wrong.
+            false => Left { lacks_mirrors: known && lacks_mirrors, ..Left::default() },
         };
         Ok(Self { id, name, file, journal_name, journal, left, banned: lied, virgin, unsynced: false, held })
     }

@@ -8,10 +8,11 @@ use super::{State, Target, journal};
 use crate::Result;
 
 impl Target {
-    /// What an earlier transfer left, if no hash of the content is known; it can be asked for once.
+    /// What is known of what an earlier transfer left: if a hash of the content is known, only whether others
+    /// had a part in it. It can be asked for once.
     pub(crate) fn take_left(&mut self) -> Option<Left> {
         match &mut self.state {
-            State::Part(part) if !self.demands.proof.is_something() => Some(std::mem::take(&mut part.left)),
+            State::Part(part) => Some(std::mem::take(&mut part.left)),
             _ => None,
         }
     }

@@ -8,10 +8,16 @@ use mirror::metalink::METALINK_MAX;
 use super::sidecar::OFFERED_LEAVES_MAX;
 use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind};
 use crate::get::event_loop::{Context, Poll, Stage};
+use crate::get::origin::origin;
 use crate::{Progress, Result};
 
-/// Once some servers have answered, and nothing has come for so long, the others are not waited for.
+/// Once some servers have answered, and nothing has come for so long, what they have not answered is not waited
+/// for.
 const QUIET: Span = Span::from_secs(3);
+/// The same where only servers are waited for that have said nothing at all: at least so long, and so many
+/// times as long as the slowest of the others took.
+const MUTE_MIN: Span = Span::from_secs(1);
+const MUTE_ANSWERS: u64 = 4;
 /// After so long progress is reported: the time, and what is waited for.
 const REPORT_AFTER: Span = Span::from_millis(500);
 /// What is said of it.
@@ -66,9 +72,19 @@ impl Discovery<'_> {
         if self.several.is_some() {
             return Ok(None);
         }
-        let is_quiet = self.now.since(self.heard_at) >= QUIET && self.heads.iter().any(Option::is_some);
+        let is_quiet =
+            self.heads.iter().any(Option::is_some) && self.now.since(self.heard_at) >= self.patience();
         self.expire(is_quiet)?;
         self.ask_more()
+    }
+
+    /// How long nothing may come.
+    fn patience(&self) -> Span {
+        let is_mute = |probe: &Probe| !self.answered.contains(&origin(&probe.url));
+        match self.again.is_empty() && self.asked.values().all(is_mute) {
+            true => self.slowest.times(MUTE_ANSWERS).max(MUTE_MIN).min(QUIET),
+            false => QUIET,
+        }
     }
 
     /// Asks what can be asked by now; returns until when answers are waited for, if any are.

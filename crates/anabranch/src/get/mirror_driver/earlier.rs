@@ -21,6 +21,14 @@ impl MirrorDriver {
     /// about who lied.
     pub(super) fn take_up(&mut self, plain: &mut VerifiedPool, here: &Here<'_>) {
         let Some(left) = here.left.as_ref().filter(|_| plain.only_compares() && !self.judged) else { return };
+        if self.is_whole_known {
+            // If the whole is wrong, one mirror is tried alone, too: the rest may be of another.
+            if left.left.lacks_mirrors {
+                self.judged = true;
+                plain.judged_as_a_whole();
+            }
+            return;
+        }
         let has_lied = |url: &str| left.left.banned.contains(&banned_clue(url));
         let liars = (0..).zip(&self.mirrors).filter(|(_, state)| has_lied(state.mirror.url.as_str()));
         self.earlier_liars = liars.map(|(mirror, _)| mirror).collect();

@@ -63,6 +63,9 @@ pub(super) enum Nature {
     Liar,
     /// It does not have the file.
     Empty,
+    /// It takes connections and says nothing.
+    #[cfg(test)]
+    Mute,
 }
 
 /// What comes of one fetch, and when.
@@ -308,6 +311,10 @@ impl World for SimWorld {
         let Some(link) = link else {
             return self.fail(from + Span::from_millis(1), id, FetchError::Unreachable("no link".into()));
         };
+        #[cfg(test)]
+        if nature == Nature::Mute {
+            return;
+        }
         let at = from + self.rng.millis(5, 120);
         if nature != Nature::Good && self.rng.one_in(12) {
             return match self.rng.below(3) {
