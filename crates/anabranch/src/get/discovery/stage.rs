@@ -11,8 +11,7 @@ use crate::get::event_loop::{Context, Poll, Stage};
 use crate::get::origin::origin;
 use crate::{Progress, Result};
 
-/// Once some servers have answered, and nothing has come for so long, what they have not answered is not waited
-/// for.
+/// Once some servers have answered, and nothing has come for so long, what is missing is not waited for.
 const QUIET: Span = Span::from_secs(3);
 /// The same where only servers are waited for that have said nothing at all: at least so long, and so many
 /// times as long as the slowest of the others took.
