@@ -429,14 +429,13 @@ fn read_body(kind: u8, reader: &mut Reader<'_>) -> Result<Body, MessageError> {
 }
 
 fn read_route(reader: &mut Reader<'_>) -> Result<Route, FieldError> {
-    Ok(Route {
-        target: reader.byte()?,
-        group: reader.u32()?,
-        first: LinkId(reader.u32()?),
-        delay: Span::from_micros(u64::from(reader.u32()?)),
-        there: read_header(reader)?,
-        back: read_header(reader)?,
-    })
+    let (target, group, first, delay_us) = (reader.byte()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    if delay_us == UNKNOWN_US {
+        return Err(FieldError::Value);
+    }
+    let (first, delay) = (LinkId(first), Span::from_micros(u64::from(delay_us)));
+    let (there, back) = (read_header(reader)?, read_header(reader)?);
+    Ok(Route { target, group, first, delay, there, back })
 }
 
 fn read_header(reader: &mut Reader<'_>) -> Result<Header, FieldError> {

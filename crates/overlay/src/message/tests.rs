@@ -68,6 +68,15 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn a_route_has_a_delay() {
+    let route = all().into_iter().find(|body| matches!(body, Body::Routes(_))).expect("it");
+    let mut bytes = Message { call: 1, body: route }.to_bytes();
+    // Prefix, revision, count, target, group, first.
+    bytes[12 + 4 + 1 + 1 + 4 + 4..][..4].fill(0xff);
+    assert_eq!(Message::parse(&bytes), Err(MessageError::Field));
+}
+
+#[test]
 fn no_answer_is_three_times_as_long_as_its_question() {
     // What frames, UDP and IP put in front: of a question two headers, of an answer one.
     let (question, answer) = (QUESTION_BYTES + 76 + 28, MESSAGE_MAX + 38 + 28);
