@@ -24,7 +24,7 @@ use alloc::collections::VecDeque;
 
 use crate::rtt::{GRANULARITY, RttEstimator};
 use crate::{Span, Time};
-use batch::SentBatch;
+use batch::{Arrival, SentBatch};
 pub use batch::{BATCH_PACKETS_MAX, PacketBitmap};
 
 /// The most batches that are remembered.
@@ -200,13 +200,9 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         let Some(batch) = self.batch_mut(id).filter(|batch| i < u32::from(batch.count)) else {
             return Delivery::Unknown;
         };
-        let bit = 1 << i;
-        let (seq, sent_at) = (batch.first_seq(next_seq) + u64::from(i), batch.sent_at);
-        if batch.delivered() & bit != 0 {
+        let Some(Arrival { seq, sent_at, outstanding, lost }) = batch.arrive(i, next_seq) else {
             return Delivery::Duplicate;
-        }
-        let (outstanding, lost) = (batch.outstanding() & bit != 0, batch.lost() & bit != 0);
-        batch.deliver(bit);
+        };
         if highest.is_none_or(|highest| highest < seq) {
             self.highest = Some(seq);
             self.rack_rtt = now.since(sent_at);

@@ -4,7 +4,7 @@
 //! what they alone have overtaken is lost when it was asked longer ago than the retransmission timeout,
 //! which their arrivals put off.
 
-use super::batch::PacketBitmap;
+use super::batch::{Arrival, PacketBitmap};
 use super::{Delivery, SentPackets};
 
 impl<T, M: PacketBitmap> SentPackets<T, M> {
@@ -15,13 +15,9 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         let Some(batch) = self.batch_mut(id).filter(|batch| i < u32::from(batch.count)) else {
             return Delivery::Unknown;
         };
-        let bit = 1 << i;
-        let (seq, sent_at) = (batch.first_seq(next_seq) + u64::from(i), batch.sent_at);
-        if batch.delivered() & bit != 0 {
+        let Some(Arrival { seq, sent_at, outstanding, lost }) = batch.arrive(i, next_seq) else {
             return Delivery::Duplicate;
-        }
-        let (outstanding, lost) = (batch.outstanding() & bit != 0, batch.lost() & bit != 0);
-        batch.deliver(bit);
+        };
         self.highest_aside = self.highest_aside.max(Some(seq));
         if outstanding {
             self.in_flight -= 1;

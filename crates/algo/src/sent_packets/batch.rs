@@ -57,6 +57,14 @@ pub(super) struct SentBatch<T, M> {
     pub(super) what: T,
 }
 
+/// A packet that has arrived for the first time, and what it was taken for before.
+pub(super) struct Arrival {
+    pub(super) seq: u64,
+    pub(super) sent_at: Time,
+    pub(super) outstanding: bool,
+    pub(super) lost: bool,
+}
+
 impl<T, M: PacketBitmap> SentBatch<T, M> {
     /// The first sequence number; `next` is that of the next packet to be sent.
     #[inline]
@@ -75,9 +83,16 @@ impl<T, M: PacketBitmap> SentBatch<T, M> {
     pub(super) fn delivered(&self) -> u64 {
         self.kept.bits() & self.gone.bits()
     }
+    /// Packet `i` has arrived; `None` if it has before. `next` is as of [`first_seq`](Self::first_seq).
     #[inline]
-    pub(super) fn deliver(&mut self, bit: u64) {
+    pub(super) fn arrive(&mut self, i: u32, next: u64) -> Option<Arrival> {
+        let bit = 1 << i;
+        if self.delivered() & bit != 0 {
+            return None;
+        }
+        let (outstanding, lost) = (self.outstanding() & bit != 0, self.lost() & bit != 0);
         (self.kept, self.gone) = (M::from_bits(self.kept.bits() | bit), M::from_bits(self.gone.bits() | bit));
+        Some(Arrival { seq: self.first_seq(next) + u64::from(i), sent_at: self.sent_at, outstanding, lost })
     }
     /// What was outstanding is lost.
     #[inline]
