@@ -169,50 +169,48 @@ pub mod refusal {
     /// The node in the message did not send it, or is none.
     pub const OTHER_NODE: u8 = 2;
 
+    const REJECTIONS: [Rejection; 7] = [
+        Rejection::UnknownScope,
+        Rejection::Signature,
+        Rejection::Expired,
+        Rejection::Replayed,
+        Rejection::NoHost,
+        Rejection::OtherHost,
+        Rejection::Full,
+    ];
+
+    /// Of a rejection its code, and a stable name for counters.
+    const fn row(rejection: Rejection) -> (u8, &'static str) {
+        match rejection {
+            Rejection::UnknownScope => (10, "unknown-scope"),
+            Rejection::Signature => (11, "wrong-signature"),
+            Rejection::Expired => (12, "expired"),
+            Rejection::Replayed => (13, "replayed"),
+            Rejection::NoHost => (14, "no-host"),
+            Rejection::OtherHost => (15, "other-host"),
+            Rejection::Full => (16, "full"),
+        }
+    }
+
     /// The code of a rejection.
     #[must_use]
     pub const fn of(rejection: Rejection) -> u8 {
-        match rejection {
-            Rejection::UnknownScope => 10,
-            Rejection::Signature => 11,
-            Rejection::Expired => 12,
-            Rejection::Replayed => 13,
-            Rejection::NoHost => 14,
-            Rejection::OtherHost => 15,
-            Rejection::Full => 16,
-        }
+        row(rejection).0
     }
 
     /// A stable name for counters.
     #[must_use]
     pub const fn name(rejection: Rejection) -> &'static str {
-        match rejection {
-            Rejection::UnknownScope => "unknown-scope",
-            Rejection::Signature => "wrong-signature",
-            Rejection::Expired => "expired",
-            Rejection::Replayed => "replayed",
-            Rejection::NoHost => "no-host",
-            Rejection::OtherHost => "other-host",
-            Rejection::Full => "full",
-        }
+        row(rejection).1
     }
 
     /// What a code says, as a clause.
     #[must_use]
     pub fn text(reason: u8) -> String {
-        let rejections = [
-            Rejection::UnknownScope,
-            Rejection::Signature,
-            Rejection::Expired,
-            Rejection::Replayed,
-            Rejection::NoHost,
-            Rejection::OtherHost,
-            Rejection::Full,
-        ];
         match reason {
             NOT_HERE => "the service is not there".into(),
             OTHER_NODE => "the message names a node that did not send it".into(),
-            _ => rejections
+            _ => REJECTIONS
                 .into_iter()
                 .find(|rejection| of(*rejection) == reason)
                 .map_or_else(|| format!("refused with reason {reason}"), |rejection| rejection.to_string()),
