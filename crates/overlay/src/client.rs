@@ -96,10 +96,10 @@ pub enum Event {
 #[derive(Debug)]
 enum Stage {
     LookingUp(Call),
-    /// Paths are asked for, or they are known and asked for again at this time.
+    /// Paths are asked for, or they are known and will be asked for again.
     Watching {
         call: Call,
-        asked: Option<Time>,
+        asked: bool,
     },
     Ended,
 }
@@ -191,7 +191,7 @@ impl Subscription {
             lease_s: WATCH_LEASE_S,
         };
         let message = Message { call: draw(&member.secret, 1), body: Body::Paths(request) };
-        self.stage = Stage::Watching { call: Call::new(&message, member.port, now), asked: Some(now) };
+        self.stage = Stage::Watching { call: Call::new(&message, member.port, now), asked: true };
         let label = newest.name.label();
         self.events.push_back(Event::Found(Found {
             content: newest.content,
@@ -204,12 +204,11 @@ impl Subscription {
 
     fn routed(&mut self, now: Time, call: u64, routes: Routes) {
         let Stage::Watching { call: paths, asked } = &mut self.stage else { return };
-        let is_answer = asked.is_some();
+        let is_answer = std::mem::take(asked);
         // What a slow way brings late is older than what is known.
         if !is_answer && self.routes.as_ref().is_some_and(|known| known.revision > routes.revision) {
             return;
         }
-        *asked = None;
         paths.restart(now + WATCH_AGAIN);
         if !is_answer {
             // The way that was the best may be the one that has just broken.
@@ -271,9 +270,7 @@ impl Machine for Subscription {
         let (call, reach, service) = match &mut self.stage {
             Stage::LookingUp(call) => (call, &self.rendezvous, ServiceKind::Rendezvous),
             Stage::Watching { call, asked } => {
-                if now >= call.due() {
-                    asked.get_or_insert(now);
-                }
+                *asked |= now >= call.due();
                 (call, &self.topology, ServiceKind::Topology)
             }
             Stage::Ended => return Output::Wait(Time::NEVER),

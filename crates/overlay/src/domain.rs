@@ -44,6 +44,8 @@ pub struct Domain {
     /// Of each link the address of the end where it begins.
     pub(crate) ends: Vec<IpAddr>,
     pub(crate) tags: Tags,
+    /// Of each node its forwarding rule.
+    pub(crate) rules: Vec<Forwarder>,
 }
 
 /// One way from a node to another, and back over the same lines.
@@ -119,8 +121,8 @@ impl Domain {
 
     /// The forwarding rule of a node.
     #[must_use]
-    pub fn forwarder(&self, node: NodeId) -> Forwarder {
-        self.tags.forwarder(&self.graph, node)
+    pub fn forwarder(&self, node: NodeId) -> &Forwarder {
+        &self.rules[node.index()]
     }
 
     /// At most `k` ways from a node to each of the targets, at most [`PATHS_MAX`] in all, and which of them

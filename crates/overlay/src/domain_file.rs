@@ -167,6 +167,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
     let seed = blake3::derive_key("anabranch 2026 tags of a domain", file.name.as_bytes());
     let seed = u64::from_le_bytes(seed.first_chunk().copied().unwrap_or_default());
     let tags = Tags::of(&graph, seed);
+    let rules = graph.node_ids().map(|node| tags.forwarder(&graph, node)).collect();
     Ok(Domain {
         name: file.name,
         graph,
@@ -177,6 +178,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         forwarders,
         ends,
         tags,
+        rules,
     })
 }
 

@@ -227,7 +227,7 @@ impl Forwarder {
         };
         Self {
             node,
-            rule: domain.forwarder(node),
+            rule: domain.forwarder(node).clone(),
             hops_max: u8::try_from(domain.forwarders().count() + 1)
                 .unwrap_or(u8::MAX)
                 .saturating_add(HOPS_SPARE),
@@ -329,41 +329,7 @@ impl Forwarder {
             |line: &Line| line.hop_ip.1 == from_ip && line.port.is_none_or(|port| port == from.port());
         let place = self.lines.iter().position(is_it).ok_or(Drop::Stranger)?;
         match frame::parse(bytes).map_err(|_| Drop::Malformed)? {
-            Frame::Routed(routed) => {
-                let ingress = self.lines[place].ingress;
-                if let Some((back, _)) = routed.way_back.as_ref().and_then(frame::fields) {
-                    self.check_way_back(&back, self.lines[place].link)?;
-                }
-                let next = self.rule.forward(&routed.header, Some(ingress), &mut self.matching)?;
-                if self.matching.is_empty() {
-                    return self.for_me(routed.payload);
-                }
-                // A way has no branches and no more links than there are: nobody has made such a frame to get
-                // somewhere.
-                if self.matching.len() > 1 || routed.header.hop_limit > self.hops_max {
-                    return Err(Drop::Forged);
-                }
-                let rest = self.ask_cache(now, place, &routed, bytes, step)?;
-                let bytes = match &rest {
-                    Asked::Nothing => bytes,
-                    Asked::Rest(rest) => rest,
-                    Asked::All => return Ok(()),
-                };
-                if let Some(line) =
-                    self.lines.iter_mut().find(|line| self.matching.first() == Some(&line.link))
-                {
-                    let hop = line.hop(routed.port).ok_or(Drop::Port)?;
-                    let size = if matches!(rest, Asked::Rest(_)) { Size::of(bytes) } else { size };
-                    line.count(size, &mut self.counters);
-                    match &rest {
-                        Asked::Rest(rest) => {
-                            step(Step::Send(hop, with_hop_limit(rest.clone(), next.hop_limit)));
-                        }
-                        _ => step(Step::Forward(hop, next.hop_limit)),
-                    }
-                }
-                Ok(())
-            }
+            Frame::Routed(routed) => self.route(now, place, &routed, bytes, size, step),
             Frame::Hello { stamp } => {
                 let hop = Hop { from: self.lines[place].hop_ip.0, to: from };
                 step(Step::Send(hop, frame::hello_reply(stamp).to_vec()));
@@ -378,6 +344,46 @@ impl Forwarder {
                 Ok(())
             }
         }
+    }
+
+    /// Sends a frame on that came over the line of `place`.
+    fn route(
+        &mut self,
+        now: Time,
+        place: usize,
+        routed: &Routed<'_>,
+        bytes: &[u8],
+        size: Size,
+        step: &mut impl FnMut(Step),
+    ) -> Result<(), Drop> {
+        let Line { ingress, link, .. } = self.lines[place];
+        if let Some((back, _)) = routed.way_back.as_ref().and_then(frame::fields) {
+            self.check_way_back(&back, link)?;
+        }
+        let next = self.rule.forward(&routed.header, Some(ingress), &mut self.matching)?;
+        let egress = match self.matching[..] {
+            [] => return self.for_me(routed.payload),
+            [egress] if routed.header.hop_limit <= self.hops_max => egress,
+            // A way has no branches and no more links than there are: nobody has made such a frame to get
+            // somewhere.
+            _ => return Err(Drop::Forged),
+        };
+        let asked = self.ask_cache(now, place, routed, bytes, step)?;
+        let Some(line) = self.lines.iter_mut().find(|line| line.link == egress) else { return Ok(()) };
+        match asked {
+            Asked::All => {}
+            Asked::Nothing => {
+                let hop = line.hop(routed.port).ok_or(Drop::Port)?;
+                line.count(size, &mut self.counters);
+                step(Step::Forward(hop, next.hop_limit));
+            }
+            Asked::Rest(rest) => {
+                let hop = line.hop(routed.port).ok_or(Drop::Port)?;
+                line.count(Size::of(&rest), &mut self.counters);
+                step(Step::Send(hop, with_hop_limit(rest, next.hop_limit)));
+            }
+        }
+        Ok(())
     }
 
     /// Shows a frame to the cache, if there is one. What that answers goes back over the line of `place`.
