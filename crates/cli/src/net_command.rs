@@ -5,7 +5,7 @@ pub mod args;
 pub mod domain_args;
 #[cfg(target_os = "linux")]
 mod held;
-mod key;
+pub(crate) mod key;
 mod new;
 #[cfg(target_os = "linux")]
 mod plan;

@@ -7,9 +7,10 @@ use clap::{Args, ValueHint};
 
 use crate::exit::{Failure, Outcome};
 
-/// The variables that say the same as the options.
-const DOMAIN: &str = "ANABRANCH_DOMAIN";
-const NODE: &str = "ANABRANCH_NODE";
+/// The variable that says the same as `--domain`,
+pub(crate) const DOMAIN: &str = "ANABRANCH_DOMAIN";
+/// and that which says the same as `--node`.
+pub(crate) const NODE: &str = "ANABRANCH_NODE";
 
 /// The options that say where this machine is in a network.
 #[derive(Args, Clone, Debug, Default)]

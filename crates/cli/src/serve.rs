@@ -2,10 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::Arc;
 
-use anabranch::network::ScopeKey;
 use anabranch::serve::{Event, Offer, Stats};
 use anabranch::{Control, Error, format};
 use serde::Serialize;
@@ -14,7 +11,7 @@ use crate::args::Serve;
 use crate::exit::{Failure, Outcome};
 use crate::hash_line;
 use crate::json::{self, End};
-use crate::names::show;
+use crate::net_command::key;
 use crate::signals::stop_on_signals;
 use crate::view::{Lines, can_redraw, say};
 use crate::wording::with_options;
@@ -56,7 +53,7 @@ fn run(args: &Serve, view: &mut View) -> Outcome<Option<Stats>> {
         serve = serve.cache(None);
     }
     if let (Some(name), Some(file)) = (&args.publish, &args.key) {
-        serve = serve.publish(&args.network.place()?, name.clone(), scope_key(file)?);
+        serve = serve.publish(&args.network.place()?, name.clone(), key::read(file)?.into());
     } else if args.network.domain.is_some() {
         return Err(Failure::usage("--domain alone does nothing here: name the PATH with --publish"));
     }
@@ -69,14 +66,6 @@ fn run(args: &Serve, view: &mut View) -> Outcome<Option<Stats>> {
         Err(Error::Interrupted(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-/// The secret key of a scope.
-fn scope_key(file: &Path) -> Outcome<Arc<ScopeKey>> {
-    let shown = show(file);
-    let text = std::fs::read_to_string(file).map_err(|e| Failure::usage(format!("key {shown}: {e}")))?;
-    let key = text.parse::<ScopeKey>().map_err(|e| Failure::usage(format!("key {shown}: {e}")))?;
-    Ok(Arc::new(key))
 }
 
 /// What is offered, as JSON.

@@ -39,7 +39,7 @@ pub(super) fn make(file: &Path) -> Outcome<ScopeKey> {
 ///
 /// # Errors
 /// 2 if there is none.
-pub(super) fn read(file: &Path) -> Outcome<ScopeKey> {
+pub(crate) fn read(file: &Path) -> Outcome<ScopeKey> {
     let shown = show(file);
     let text = fs::read_to_string(file).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => {

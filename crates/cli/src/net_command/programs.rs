@@ -14,11 +14,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::plan::Task;
-
-/// The variable that programs find the domain's file in,
-pub(super) const DOMAIN: &str = "ANABRANCH_DOMAIN";
-/// and the name of their node.
-pub(super) const NODE: &str = "ANABRANCH_NODE";
+use crate::network_options::{DOMAIN, NODE};
 
 /// How long programs have between being asked to end and being ended: time to withdraw what they published.
 const GRACE: Span = Span::from_secs(2);

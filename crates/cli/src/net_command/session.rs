@@ -9,13 +9,13 @@ use std::time::Duration;
 use super::domain_args::{Down, Exec, Kill, Log, Start, Status, Up};
 use super::held::{Node, Spec, State};
 use super::plan::{absolute, tasks};
-use super::programs::{DOMAIN, NODE};
 use crate::exit::{Failure, Outcome};
 use crate::holder::commands;
 use crate::holder::daemon::{Request, send_request};
 use crate::holder::plain_name::plain_name;
 use crate::man::print;
 use crate::names::show;
+use crate::network_options::{DOMAIN, NODE};
 use crate::toml_name::{stem, with_toml};
 use crate::view::note;
 
