@@ -23,6 +23,11 @@ pub fn rate(bytes: u64) -> String {
     algo::Rate::from_bytes(bytes).to_string()
 }
 
+/// A length of time in seconds, as reports have it.
+pub(crate) fn seconds(span: algo::Span) -> f64 {
+    span.as_nanos() as f64 / 1e9
+}
+
 /// A length of time: "0.4 s", "13 s", "3 min 05 s", "2 h 04 min", "3 d 02 h".
 #[must_use]
 pub fn duration(seconds: f64) -> String {

@@ -10,6 +10,7 @@ use std::thread;
 use algo::{Rate, Span};
 use net::{Clock, Interest, Poller, WakeReceiver};
 
+use crate::format::seconds;
 use crate::{Control, Error, Result, Stop};
 
 /// Bytes that are read at once.
@@ -75,7 +76,7 @@ impl HashJob {
         HashProgress {
             done_bytes,
             total_bytes: self.total_bytes.load(Ordering::Relaxed),
-            elapsed_s: passed.as_nanos() as f64 / 1e9,
+            elapsed_s: seconds(passed),
             rate_bytes: Rate::of(done_bytes, passed).as_bytes(),
         }
     }

@@ -12,6 +12,7 @@ mod forward;
 mod frame_batch;
 mod line_sockets;
 mod place;
+mod service_loop;
 mod services;
 
 pub use event::ServiceEvent;

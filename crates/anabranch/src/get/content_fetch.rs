@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use algo::{Machine as _, Output, Time};
 use mmtp::ContentId;
-use mmtp::subscriber::{Event, Grouping, Input, Subscriber, Transmit};
+use mmtp::subscriber::{Event, Grouping, Input, PathId, Subscriber, Transmit};
 
 use super::event_loop::{Context, EventLoop};
 use super::groups::{GroupPolicy, Groups};
@@ -120,7 +120,12 @@ impl ContentFetch {
             return;
         }
         let now = cx.now();
-        let (down, up) = self.paths.follow(&network.ways(), *grouped, &mut self.subscriber, cx.world);
+        let changed = self.paths.follow(&network.ways(), *grouped, &mut self.subscriber, cx.world);
+        self.tell_changed(now, changed);
+    }
+
+    /// Tells of paths that went down, and of those that came up.
+    fn tell_changed(&mut self, now: Time, (down, up): (Vec<PathId>, Vec<PathId>)) {
         down.into_iter().for_each(|path| self.subscriber.handle(now, Input::Down { path }));
         up.into_iter().for_each(|path| self.subscriber.handle(now, Input::Up { path }));
     }

@@ -79,11 +79,12 @@ impl Network {
     pub(super) fn ways(&self) -> Vec<Way> {
         let way = |route: &overlay::message::Route| {
             let (_, port) = self.found.hosts.get(usize::from(route.target))?;
-            let path = self.place.path(*route)?;
+            // It is of no use if it does not begin here.
+            let (from, forwarder) = self.place.hop(route.first)?;
             Some(Way {
                 source: usize::from(route.target),
-                from: path.from,
-                forwarder: path.forwarder,
+                from,
+                forwarder,
                 group: route.group,
                 forwarders: self.place.forwarders_on(route),
                 there: frame::header(&route.there, *port),

@@ -23,6 +23,7 @@ use super::event_loop::{Context, EventLoop, Liveness, Poll, Stage};
 use super::origin::host;
 use super::server_status::{code, describe, pause};
 use super::sink::{Destination, Here, Job, Sink};
+use crate::format::seconds;
 use crate::report::one_a_path;
 use crate::target::{Demands, DestPath, Output, cv_of};
 use crate::{Error, PathProgress, PathState, Progress, Result};
@@ -124,7 +125,7 @@ impl Taking {
         };
         Progress {
             done_bytes: self.bytes,
-            elapsed_s: span.as_nanos() as f64 / 1e9,
+            elapsed_s: seconds(span),
             paths: one_a_path(std::iter::once(row)),
             note: Some("nobody says how long it is".to_owned()),
             ..Progress::default()

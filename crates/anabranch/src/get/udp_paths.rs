@@ -158,8 +158,8 @@ impl UdpPaths {
     /// one.
     fn extend(&mut self, subscriber: &mut Subscriber, world: &mut dyn World) -> Option<String> {
         let mut error = None;
-        for (index, (source, name, addresses)) in self.sources.iter().enumerate() {
-            for &peer in addresses {
+        for index in 0..self.sources.len() {
+            for peer in self.sources[index].2.clone() {
                 let routes = match world.local_ends(&self.via, peer.ip()) {
                     Ok(routes) => routes,
                     Err(e) => {
@@ -185,34 +185,48 @@ impl UdpPaths {
                             continue;
                         }
                     };
-                    let group = self.groups.of(self.links.len(), name, peer, &via);
-                    let config = PathConfig {
-                        group,
-                        control: self.algorithm,
-                        payload_max: socket.payload_max,
-                        receive_buffer: socket.receive_buffer,
-                    };
-                    let Some(path) = subscriber.add_path(*source, &config) else {
-                        world.close_udp(socket.id);
+                    if !self.add(index, via, peer, &socket, None, subscriber, world) {
                         return Some("too many paths".into());
-                    };
-                    subscriber.limit(path, self.limits.of(&via));
-                    let socket = Some(socket.id);
-                    let (way, withdrawn, header) = (None, false, Vec::new());
-                    self.links.push(UdpPath {
-                        path,
-                        source: index,
-                        via,
-                        peer,
-                        socket,
-                        way,
-                        withdrawn,
-                        header,
-                    });
+                    }
                 }
             }
         }
         error
+    }
+
+    /// Adds a path over a socket that has been opened for it; false, and that is closed, if there are too
+    /// many. `through`: the way through a network, and whether its group counts.
+    #[expect(clippy::too_many_arguments, reason = "a path has so many parts")]
+    fn add(
+        &mut self,
+        source: usize,
+        via: Egress,
+        peer: SocketAddr,
+        socket: &OpenSocket,
+        through: Option<(&Way, bool)>,
+        subscriber: &mut Subscriber,
+        world: &mut dyn World,
+    ) -> bool {
+        let (id, name, _) = &self.sources[source];
+        let group = match through {
+            Some((way, true)) => way.group,
+            _ => self.groups.of(self.links.len(), name, peer, &via),
+        };
+        let header = through.map(|(way, _)| way.header(socket.port)).unwrap_or_default();
+        let config = PathConfig {
+            group,
+            control: self.algorithm,
+            payload_max: socket.payload_max.saturating_sub(if header.is_empty() { 0 } else { HEADER_BYTES }),
+            receive_buffer: socket.receive_buffer,
+        };
+        let Some(path) = subscriber.add_path(*id, &config) else {
+            world.close_udp(socket.id);
+            return false;
+        };
+        subscriber.limit(path, self.limits.of(&via));
+        let (way, withdrawn) = (through.map(|(way, _)| way.clone()), false);
+        self.links.push(UdpPath { path, source, via, peer, socket: Some(socket.id), way, withdrawn, header });
+        true
     }
 
     /// The host's interfaces changed: paths whose address is gone are closed, those that can be are opened
@@ -282,37 +296,16 @@ impl UdpPaths {
             }
         }
         for way in ways {
-            if self.links.iter().any(|link| link.way.as_ref().is_some_and(|known| known.is_same(way))) {
+            let is_known = |link: &UdpPath| link.way.as_ref().is_some_and(|known| known.is_same(way));
+            if self.links.iter().any(is_known) || way.source >= self.sources.len() {
                 continue;
             }
-            let Some((source, name, _)) = self.sources.get(way.source) else { continue };
             let Ok(via) = Egress::parse(&way.from.to_string()) else { continue };
             let Ok(socket) = world.open_udp(&via, way.forwarder) else { continue };
-            let group = match grouped {
-                true => way.group,
-                false => self.groups.of(self.links.len(), name, way.forwarder, &via),
-            };
-            let config = PathConfig {
-                group,
-                control: self.algorithm,
-                payload_max: socket.payload_max.saturating_sub(HEADER_BYTES),
-                receive_buffer: socket.receive_buffer,
-            };
-            let Some(path) = subscriber.add_path(*source, &config) else {
-                world.close_udp(socket.id);
+            let through = Some((way, grouped));
+            if !self.add(way.source, via, way.forwarder, &socket, through, subscriber, world) {
                 break;
-            };
-            subscriber.limit(path, self.limits.of(&via));
-            self.links.push(UdpPath {
-                path,
-                source: way.source,
-                via,
-                peer: way.forwarder,
-                socket: Some(socket.id),
-                header: way.header(socket.port),
-                way: Some(way.clone()),
-                withdrawn: false,
-            });
+            }
         }
         (down, up)
     }

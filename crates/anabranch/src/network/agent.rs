@@ -8,7 +8,6 @@ use algo::{Machine, Output, Span, Time};
 use net::Waker;
 use overlay::call::Sent;
 use overlay::client::{Event, Registered, Registration, Subscription};
-use overlay::frame::{self, Frame};
 use overlay::message::Wanted;
 use overlay::publication::{Publication, ScopeKey};
 use topology::plan::Policy;
@@ -50,25 +49,41 @@ impl Drop for Agent {
     }
 }
 
-/// Sends a frame over the line by which its way leaves.
-fn send(place: &Place, sockets: &LineSockets, sent: &Sent) {
-    let hop = sent.way.links.first().and_then(|link| place.hop(*link));
-    if let Some((from, forwarder)) = hop {
-        sockets.out.send(from, forwarder, &sent.frame, None);
+/// Lets a machine send what it wants, and `tell` what it reports; returns until when it waits.
+fn drain<M: Machine<Transmit = Sent>>(
+    machine: &mut M,
+    now: Time,
+    place: &Place,
+    sockets: &LineSockets,
+    mut tell: impl FnMut(M::Event),
+) -> Time {
+    loop {
+        match machine.poll(now) {
+            Output::Send(sent) => {
+                // Over the line by which its way leaves.
+                let hop = sent.way.links.first().and_then(|link| place.hop(*link));
+                if let Some((from, forwarder)) = hop {
+                    sockets.out.send(from, forwarder, &sent.frame, None);
+                }
+            }
+            Output::Event(event) => tell(event),
+            Output::Wait(until) => return until,
+        }
     }
 }
 
-/// Hands over the payloads that came from forwarders.
-fn receive(place: &Place, sockets: &mut LineSockets, mut each: impl FnMut(&[u8])) -> Result<()> {
+/// Waits for what comes from forwarders, and hands it over.
+fn listen<M: for<'a> Machine<Input<'a> = &'a [u8]>>(
+    machine: &mut M,
+    place: &Place,
+    sockets: &mut LineSockets,
+    until: Time,
+    stop: &Stop,
+) -> Result<()> {
+    sockets.wait(until, stop)?;
+    let now = sockets.clock.now();
     sockets.receive(|_, arrived| {
-        if !place.is_forwarder(arrived.from) {
-            return;
-        }
-        for datagram in arrived.received.datagrams() {
-            if let Ok(Frame::Routed(routed)) = frame::parse(datagram) {
-                each(routed.payload);
-            }
-        }
+        place.routed(&arrived).for_each(|routed| machine.handle(now, routed.payload));
     })
 }
 
@@ -101,22 +116,11 @@ impl Watch {
             while !stop.is_stopped() {
                 let now = sockets.clock.now();
                 subscription.set_zero_since_1970(since_1970(sockets.clock));
-                let until = loop {
-                    match subscription.poll(now) {
-                        Output::Send(sent) => send(&place, &sockets, &sent),
-                        Output::Event(event) => {
-                            lock(&told).push_back(event);
-                            waker.wake();
-                        }
-                        Output::Wait(until) => break until,
-                    }
-                };
-                if sockets.wait(until, &stop).is_err() {
-                    return;
-                }
-                let now = sockets.clock.now();
-                let heard = receive(&place, &mut sockets, |payload| subscription.handle(now, payload));
-                if heard.is_err() {
+                let until = drain(&mut subscription, now, &place, &sockets, |event| {
+                    lock(&told).push_back(event);
+                    waker.wake();
+                });
+                if listen(&mut subscription, &place, &mut sockets, until, &stop).is_err() {
                     return;
                 }
             }
@@ -168,23 +172,15 @@ impl Publishing {
                     registration.withdraw(now);
                     end = now + WITHDRAW_WITHIN;
                 }
-                let until = loop {
-                    match registration.poll(now) {
-                        Output::Send(sent) => send(&place, &sockets, &sent),
-                        Output::Event(event) => lock(&told).push_back(event),
-                        Output::Wait(until) => break until,
-                    }
-                };
+                let tell = |event| lock(&told).push_back(event);
+                let until = drain(&mut registration, now, &place, &sockets, tell);
                 if now >= end || registration.is_over() {
                     return;
                 }
                 // Once it is stopped, that ends no wait any more.
                 let wakes = if end == Time::NEVER { &stop } else { &never };
-                if sockets.wait(until.min(end).min(now + LOOK_EVERY), wakes).is_err() {
-                    return;
-                }
-                let now = sockets.clock.now();
-                if receive(&place, &mut sockets, |payload| registration.handle(now, payload)).is_err() {
+                let until = until.min(end).min(now + LOOK_EVERY);
+                if listen(&mut registration, &place, &mut sockets, until, wakes).is_err() {
                     return;
                 }
             }

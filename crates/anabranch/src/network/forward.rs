@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use algo::{Span, Time};
+use algo::Time;
+use net::Clock;
 use overlay::cache::{PacketCache, Policy};
 use overlay::forwarder::{Forwarder, Step};
 use serde::Serialize;
 
 use super::event::ServiceEvent;
 use super::frame_batch::FrameBatches;
-use super::line_sockets::LineSockets;
+use super::line_sockets::{Arrived, Outlets};
 use super::place::{Place, since_1970};
+use super::service_loop::{Service, run};
+use crate::format::seconds;
 use crate::secret::secret;
 use crate::{Control, Error, Result, Stop};
-
-/// Time between two [`ServiceEvent::Stats`].
-pub(super) const STATS_EVERY: Span = Span::from_secs(1);
 
 /// What a forwarder has done.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -83,67 +83,72 @@ pub fn forward(
             domain.name
         )));
     }
-    let mut sockets = LineSockets::bind(&place.addresses(), domain.forwarder_port)?;
-    let clock = sockets.clock;
-    let started_ms = (clock.now() + since_1970(clock)).as_nanos() / 1_000_000;
-    let mut forwarder = Forwarder::new(domain, place.node(), started_ms, secret()?, clock.now());
-    if let Some((policy, bytes)) = cache {
-        forwarder = forwarder.with_cache(PacketCache::new(policy, bytes, place.node()));
-    }
-    let mut batches = FrameBatches::default();
-    let stats = |forwarder: &Forwarder, lost: u64| stats(place, forwarder, lost, clock.now());
-    let mut stopped = listener(ServiceEvent::Listening(sockets.addresses())) == Control::Stop;
-    let mut report_at = clock.now() + STATS_EVERY;
-    while !stopped && !stop.is_stopped() {
-        let now = clock.now();
-        let due = forwarder.poll(now, |hop, bytes| {
-            sockets.out.send(hop.from, hop.to, bytes, None);
-        });
-        if now >= report_at {
-            report_at = now + STATS_EVERY;
-            let stats = stats(&forwarder, batches.lost);
-            stopped = listener(ServiceEvent::Stats(Box::new(stats))) == Control::Stop;
+    let service = |clock: Clock| {
+        let started_ms = (clock.now() + since_1970(clock)).as_nanos() / 1_000_000;
+        let mut forwarder = Forwarder::new(domain, place.node(), started_ms, secret()?, clock.now());
+        if let Some((policy, bytes)) = cache {
+            forwarder = forwarder.with_cache(PacketCache::new(policy, bytes, place.node()));
         }
-        sockets.wait(due.min(report_at), stop)?;
-        let now = clock.now();
-        sockets.receive(|out, arrived| {
-            let (bytes, stride) = (arrived.received.bytes, arrived.received.stride);
-            forwarder.handle(now, arrived.from, bytes, stride, |step, train| match step {
-                Step::Forward(hop, hop_limit) => batches.push(hop, train, stride, Some(hop_limit), out),
-                Step::Send(hop, frame) => batches.push(hop, &frame, frame.len(), None, out),
-            });
-        })?;
-        batches.flush(&sockets.out);
-    }
-    Ok(stats(&forwarder, batches.lost))
+        Ok(Forwarding { forwarder, batches: FrameBatches::default() })
+    };
+    run(place, domain.forwarder_port, service, stop, listener)
 }
 
-fn stats(place: &Place, forwarder: &Forwarder, unsent: u64, now: Time) -> ForwardStats {
-    let counters = forwarder.counters();
-    ForwardStats {
-        elapsed_s: now.since(Time::ZERO).as_nanos() as f64 / 1e9,
-        forwarded: counters.forwarded,
-        forwarded_bytes: counters.forwarded_bytes,
-        unsent,
-        dropped: counters.dropped.iter().map(|(why, count)| (why.name(), *count)).collect(),
-        cache: forwarder.cache().map(|cache| {
-            let counters = cache.counters();
-            CacheStats {
-                stored_bytes: cache.stored_bytes(),
-                asked: counters.asked,
-                hits: counters.hits,
-                hit_bytes: counters.hit_bytes,
-            }
-        }),
-        lines: forwarder
-            .status()
-            .map(|line| LineStats {
-                to: place.name_of(line.there).to_owned(),
-                up: line.up,
-                delay_ms: line.delay.map(|delay| delay.as_nanos() as f64 / 1e6),
-                frames: line.sent.0,
-                bytes: line.sent.1,
-            })
-            .collect(),
+struct Forwarding {
+    forwarder: Forwarder,
+    batches: FrameBatches,
+}
+
+impl Service for Forwarding {
+    type Stats = ForwardStats;
+
+    fn receive(&mut self, now: Time, _: &Place, out: &Outlets, arrived: &Arrived<'_>) {
+        let (bytes, stride) = (arrived.received.bytes, arrived.received.stride);
+        let Self { forwarder, batches } = self;
+        forwarder.handle(now, arrived.from, bytes, stride, |step, train| match step {
+            Step::Forward(hop, hop_limit) => batches.push(hop, train, stride, Some(hop_limit), out),
+            Step::Send(hop, frame) => batches.push(hop, &frame, frame.len(), None, out),
+        });
+    }
+
+    fn flush(&mut self, out: &Outlets) {
+        self.batches.flush(out);
+    }
+
+    fn poll(&mut self, now: Time, _: &Place, out: &Outlets, _: &mut Vec<String>) -> Time {
+        self.forwarder.poll(now, |hop, bytes| {
+            out.send(hop.from, hop.to, bytes, None);
+        })
+    }
+
+    fn stats(&self, now: Time, place: &Place) -> ForwardStats {
+        let Self { forwarder, batches } = self;
+        let counters = forwarder.counters();
+        ForwardStats {
+            elapsed_s: seconds(now.since(Time::ZERO)),
+            forwarded: counters.forwarded,
+            forwarded_bytes: counters.forwarded_bytes,
+            unsent: batches.lost,
+            dropped: counters.dropped.iter().map(|(why, count)| (why.name(), *count)).collect(),
+            cache: forwarder.cache().map(|cache| {
+                let counters = cache.counters();
+                CacheStats {
+                    stored_bytes: cache.stored_bytes(),
+                    asked: counters.asked,
+                    hits: counters.hits,
+                    hit_bytes: counters.hit_bytes,
+                }
+            }),
+            lines: forwarder
+                .status()
+                .map(|line| LineStats {
+                    to: place.name_of(line.there).to_owned(),
+                    up: line.up,
+                    delay_ms: line.delay.map(|delay| delay.as_nanos() as f64 / 1e6),
+                    frames: line.sent.0,
+                    bytes: line.sent.1,
+                })
+                .collect(),
+        }
     }
 }

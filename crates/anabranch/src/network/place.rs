@@ -10,10 +10,12 @@ use net::Clock;
 use overlay::client::Member;
 use overlay::domain::Domain;
 use overlay::domain_file;
+use overlay::frame::{self, Frame, Routed};
 use overlay::message::Route;
 use overlay::publication::Scope;
 use topology::graph::{LinkId, NodeId};
 
+use super::line_sockets::Arrived;
 use crate::filenames::show;
 use crate::secret::secret;
 use crate::{Error, Result};
@@ -26,17 +28,6 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 pub struct Place {
     domain: Arc<Domain>,
     node: NodeId,
-}
-
-/// A path as a host uses it: from which address, to which forwarder, and with what in front.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct NodePath {
-    /// The host's address on the line over which it leaves.
-    pub(crate) from: IpAddr,
-    /// The forwarder there.
-    pub(crate) forwarder: SocketAddr,
-    /// The route.
-    pub(crate) route: Route,
 }
 
 impl Place {
@@ -89,15 +80,28 @@ impl Place {
         links.iter().map(|link| self.domain.address_here(*link)).collect()
     }
 
-    /// Where frames go that leave by a link, if its other end is a forwarder.
+    /// Where frames go that leave this node by a link, and from which of its addresses; `None` if the link is
+    /// of another node, or leads to a host.
     pub(crate) fn hop(&self, link: LinkId) -> Option<(IpAddr, SocketAddr)> {
-        self.domain.first_hop(&[link])
+        let is_own = self.domain.graph.outgoing(self.node).contains(&link);
+        self.domain.first_hop(&[link]).filter(|_| is_own)
     }
 
-    /// Whether an address is that of a neighbour that forwards.
-    pub(crate) fn is_forwarder(&self, address: SocketAddr) -> bool {
+    /// The address of this node on the line to a neighbour that forwards.
+    pub(super) fn address_towards(&self, forwarder: SocketAddr) -> Option<IpAddr> {
         let links = self.domain.graph.outgoing(self.node).iter();
-        links.filter_map(|link| self.hop(*link)).any(|(_, forwarder)| forwarder == address)
+        let mut hops = links.filter_map(|link| self.domain.first_hop(&[*link]));
+        hops.find(|(_, there)| *there == forwarder).map(|(from, _)| from)
+    }
+
+    /// The frames among what has come, if a neighbour that forwards has sent it.
+    pub(super) fn routed<'a>(&self, arrived: &Arrived<'a>) -> impl Iterator<Item = Routed<'a>> + use<'a> {
+        let is_known = self.address_towards(arrived.from).is_some();
+        let datagrams = arrived.received.datagrams().filter(move |_| is_known);
+        datagrams.filter_map(|datagram| match frame::parse(datagram) {
+            Ok(Frame::Routed(routed)) => Some(routed),
+            _ => None,
+        })
     }
 
     /// The forwarders on a route, as they are shown: `r1 r2 r5`.
@@ -105,14 +109,6 @@ impl Place {
         let visited = self.domain.trace(self.node, &route.there).unwrap_or_default();
         let forwarders = visited.iter().filter(|node| self.domain.is_forwarder(**node));
         forwarders.map(|node| self.name_of(*node)).collect::<Vec<_>>().join(" ")
-    }
-
-    /// The path of a route that the topology manager has sent; `None` if it does not begin here.
-    pub(crate) fn path(&self, route: Route) -> Option<NodePath> {
-        let links = self.domain.graph.outgoing(self.node);
-        let first = links.contains(&route.first).then_some(route.first)?;
-        let (from, forwarder) = self.hop(first)?;
-        Some(NodePath { from, forwarder, route })
     }
 
     /// What a member's machine needs, whose answers come to `port`.

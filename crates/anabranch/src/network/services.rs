@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 
 use algo::{Machine, Output, Time};
 use mmtp::peer::Peer;
-use overlay::domain::Service;
-use overlay::frame::{self, Frame};
 use overlay::rendezvous::Rendezvous;
 use overlay::topology_manager::{Change, Outgoing, TopologyManager};
 use serde::Serialize;
 use topology::graph::NodeId;
 
 use super::event::ServiceEvent;
-use super::forward::STATS_EVERY;
-use super::line_sockets::LineSockets;
+use super::line_sockets::{Arrived, Outlets};
 use super::place::{Place, since_1970};
+use super::service_loop::{Service, run};
+use crate::format::seconds;
 use crate::{Control, Error, Result, Stop};
 
 /// What a rendezvous has done.
@@ -57,16 +56,6 @@ pub struct TopologyStats {
     pub dropped: u64,
 }
 
-/// What a service's machine and the loop have to agree on.
-trait Served {
-    type Stats;
-    /// A message came.
-    fn handle(&mut self, now: Time, from: Peer, payload: &[u8]);
-    /// Does what is to be done; returns until when it waits.
-    fn poll(&mut self, now: Time, place: &Place, sockets: &LineSockets, notices: &mut Vec<String>) -> Time;
-    fn stats(&self, now: Time, place: &Place) -> Self::Stats;
-}
-
 /// Keeps publications and answers lookups, at the node of the domain's rendezvous, until `stop` is stopped or
 /// `listener` answers [`Control::Stop`].
 ///
@@ -78,8 +67,9 @@ pub fn rendezvous(
     listener: &mut dyn FnMut(ServiceEvent<RendezvousStats>) -> Control,
 ) -> Result<RendezvousStats> {
     let service = place.domain().rendezvous;
-    let machine = |clock| RendezvousService { machine: Rendezvous::new(place.domain().clone()), clock };
-    run(place, "rendezvous", service, machine, stop, listener)
+    check(place, "rendezvous", service)?;
+    let machine = |clock| Ok(RendezvousService { machine: Rendezvous::new(place.domain().clone()), clock });
+    run(place, service.port, machine, stop, listener)
 }
 
 /// Keeps how the lines of the domain do, and hands out paths, at the node of the domain's topology manager,
@@ -93,66 +83,34 @@ pub fn manage_topology(
     listener: &mut dyn FnMut(ServiceEvent<TopologyStats>) -> Control,
 ) -> Result<TopologyStats> {
     let service = place.domain().topology;
-    let machine = |_| TopologyManager::new(place.domain().clone());
-    run(place, "topology", service, machine, stop, listener)
+    check(place, "topology", service)?;
+    run(place, service.port, |_| Ok(TopologyManager::new(place.domain().clone())), stop, listener)
 }
 
-fn run<M: Served>(
-    place: &Place,
-    what: &str,
-    service: Service,
-    machine: impl FnOnce(net::Clock) -> M,
-    stop: &Stop,
-    listener: &mut dyn FnMut(ServiceEvent<M::Stats>) -> Control,
-) -> Result<M::Stats> {
-    if service.node != place.node() {
-        return Err(Error::usage(format!(
-            "in the domain {1} {what} is on {2}, not on {0}",
-            place.node_name(),
-            place.domain().name,
-            place.name_of(service.node)
-        )));
+/// # Errors
+/// [`Error::Usage`] if the domain has another node for it.
+fn check(place: &Place, what: &str, at: overlay::domain::Service) -> Result<()> {
+    if at.node == place.node() {
+        return Ok(());
     }
-    let mut sockets = LineSockets::bind(&place.addresses(), service.port)?;
-    let clock = sockets.clock;
-    let mut machine = machine(clock);
-    let mut notices = Vec::new();
-    let mut stopped = listener(ServiceEvent::Listening(sockets.addresses())) == Control::Stop;
-    let mut report_at = clock.now() + STATS_EVERY;
-    while !stopped && !stop.is_stopped() {
-        let now = clock.now();
-        let due = machine.poll(now, place, &sockets, &mut notices);
-        for notice in notices.drain(..) {
-            stopped |= listener(ServiceEvent::Notice(notice)) == Control::Stop;
-        }
-        if now >= report_at {
-            report_at = now + STATS_EVERY;
-            let stats = Box::new(machine.stats(now, place));
-            stopped |= listener(ServiceEvent::Stats(stats)) == Control::Stop;
-        }
-        sockets.wait(due.min(report_at), stop)?;
-        let now = clock.now();
-        sockets.receive(|_, arrived| {
-            if !place.is_forwarder(arrived.from) {
-                return;
-            }
-            for datagram in arrived.received.datagrams() {
-                if let Ok(Frame::Routed(routed)) = frame::parse(datagram) {
-                    let from = Peer { address: arrived.from, way_back: routed.way_back };
-                    machine.handle(now, from, routed.payload);
-                }
-            }
-        })?;
-    }
-    Ok(machine.stats(clock.now(), place))
+    Err(Error::usage(format!(
+        "in the domain {} {what} is on {}, not on {}",
+        place.domain().name,
+        place.name_of(at.node),
+        place.node_name()
+    )))
+}
+
+/// The messages that came from forwarders, and who sent them.
+fn messages<'a>(place: &Place, arrived: &Arrived<'a>) -> impl Iterator<Item = (Peer, &'a [u8])> {
+    let address = arrived.from;
+    place.routed(arrived).map(move |routed| (Peer { address, way_back: routed.way_back }, routed.payload))
 }
 
 /// Sends an answer over the line whose other end handed the question over.
-fn answer(place: &Place, sockets: &LineSockets, to: &Peer, message: &[u8]) {
-    let links = place.domain().graph.outgoing(place.node()).iter();
-    let mut hops = links.filter_map(|link| place.hop(*link));
-    if let Some((from, forwarder)) = hops.find(|(_, forwarder)| *forwarder == to.address) {
-        sockets.out.send(from, forwarder, &[to.prefix(), message].concat(), None);
+fn answer(place: &Place, out: &Outlets, to: &Peer, message: &[u8]) {
+    if let Some(from) = place.address_towards(to.address) {
+        out.send(from, to.address, &[to.prefix(), message].concat(), None);
     }
 }
 
@@ -161,20 +119,21 @@ struct RendezvousService {
     clock: net::Clock,
 }
 
-impl Served for RendezvousService {
+impl Service for RendezvousService {
     type Stats = RendezvousStats;
 
-    fn handle(&mut self, now: Time, from: Peer, payload: &[u8]) {
+    fn receive(&mut self, now: Time, place: &Place, _: &Outlets, arrived: &Arrived<'_>) {
+        let now = now + since_1970(self.clock);
         // What is not polled yet waits in the machine, which one turn's packets bound.
-        self.machine.handle(now + since_1970(self.clock), (from, payload));
+        messages(place, arrived).for_each(|message| self.machine.handle(now, message));
     }
 
-    fn poll(&mut self, now: Time, place: &Place, sockets: &LineSockets, _: &mut Vec<String>) -> Time {
+    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, _: &mut Vec<String>) -> Time {
         // Read each time: the system's clock may be set, and this one stand still while the machine sleeps.
         let zero_since_1970 = since_1970(self.clock);
         loop {
             match self.machine.poll(now + zero_since_1970) {
-                Output::Send(sent) => answer(place, sockets, &sent.to, &sent.message),
+                Output::Send(sent) => answer(place, out, &sent.to, &sent.message),
                 Output::Event(_) => {}
                 Output::Wait(Time::NEVER) => return Time::NEVER,
                 Output::Wait(until) => return Time::ZERO + until.since(Time::ZERO + zero_since_1970),
@@ -185,7 +144,7 @@ impl Served for RendezvousService {
     fn stats(&self, now: Time, _: &Place) -> RendezvousStats {
         let counters = self.machine.counters();
         RendezvousStats {
-            elapsed_s: now.since(Time::ZERO).as_nanos() as f64 / 1e9,
+            elapsed_s: seconds(now.since(Time::ZERO)),
             kept: self.machine.len(),
             published: counters.published,
             refused: counters.refused.clone(),
@@ -196,20 +155,20 @@ impl Served for RendezvousService {
     }
 }
 
-impl Served for TopologyManager {
+impl Service for TopologyManager {
     type Stats = TopologyStats;
 
-    fn handle(&mut self, now: Time, from: Peer, payload: &[u8]) {
-        Machine::handle(self, now, (from, payload));
+    fn receive(&mut self, now: Time, place: &Place, _: &Outlets, arrived: &Arrived<'_>) {
+        messages(place, arrived).for_each(|message| self.handle(now, message));
     }
 
-    fn poll(&mut self, now: Time, place: &Place, sockets: &LineSockets, notices: &mut Vec<String>) -> Time {
+    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Time {
         loop {
             match Machine::poll(self, now) {
-                Output::Send(Outgoing::Answer { to, message }) => answer(place, sockets, &to, &message),
+                Output::Send(Outgoing::Answer { to, message }) => answer(place, out, &to, &message),
                 Output::Send(Outgoing::Push { first, frame }) => {
                     if let Some((from, forwarder)) = place.hop(first) {
-                        sockets.out.send(from, forwarder, &frame, None);
+                        out.send(from, forwarder, &frame, None);
                     }
                 }
                 Output::Event(Change::Line { link, up }) => {
@@ -231,7 +190,7 @@ impl Served for TopologyManager {
         let name = |node: NodeId| place.name_of(node).to_owned();
         let ends = |link| [name(graph.link(link).from), name(graph.link(link).to)];
         TopologyStats {
-            elapsed_s: now.since(Time::ZERO).as_nanos() as f64 / 1e9,
+            elapsed_s: seconds(now.since(Time::ZERO)),
             forwarders: self.reporters(),
             down: graph.link_ids().filter(is_down).map(ends).collect(),
             watchers: self.watchers(),

@@ -20,6 +20,7 @@ use super::stats::Stats;
 use super::udp_worker::{Shared, UdpWorker};
 use crate::catalog::{Catalog, CatalogEntry};
 use crate::filenames::{hidden_warning, show};
+use crate::format::seconds;
 use crate::monitor::lock;
 use crate::network::Publishing;
 use crate::secret::secret;
@@ -75,7 +76,7 @@ impl Counters {
         for stats in &self.udp {
             sum.add(&lock(stats));
         }
-        sum.elapsed_s = self.clock.now().since(self.start).as_nanos() as f64 / 1e9;
+        sum.elapsed_s = seconds(self.clock.now().since(self.start));
         sum
     }
 }

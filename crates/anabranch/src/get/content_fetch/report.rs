@@ -5,6 +5,7 @@ use mmtp::ContentId;
 use mmtp::subscriber::{PathReport, PathState};
 
 use super::ContentFetch;
+use crate::format::seconds;
 use crate::get::mirror_driver::MirrorDriver;
 use crate::get::sink::Sink;
 use crate::get::source_status::state;
@@ -69,7 +70,7 @@ impl ContentFetch {
     }
 
     fn elapsed_s(&self, now: Time) -> f64 {
-        now.since(self.rows.start).as_nanos() as f64 / 1e9
+        seconds(now.since(self.rows.start))
     }
 
     /// The mirrors that brought it, with what tells that they have not changed.

@@ -74,7 +74,7 @@ impl Stage for Run<'_> {
     }
 
     fn on_links(&mut self, cx: &mut Context<'_, '_>) {
-        let ContentFetch { paths, subscriber, mirrors, .. } = &mut *self.fetch;
+        let ContentFetch { paths, subscriber, .. } = &mut *self.fetch;
         let now = cx.now();
         let (down, up) = paths.refresh(subscriber, cx.world);
         for (paths_of, word) in [(&down, "gone"), (&up, "back")] {
@@ -84,8 +84,8 @@ impl Stage for Run<'_> {
                 }
             }
         }
-        down.into_iter().for_each(|path| subscriber.handle(now, Input::Down { path }));
-        up.into_iter().for_each(|path| subscriber.handle(now, Input::Up { path }));
+        self.fetch.tell_changed(now, (down, up));
+        let ContentFetch { subscriber, mirrors, .. } = &mut *self.fetch;
         if let Some(mirrors) = mirrors {
             mirrors.refresh(subscriber, cx);
         }

@@ -7,6 +7,7 @@ use mirror::metalink::METALINK_MAX;
 
 use super::sidecar::OFFERED_LEAVES_MAX;
 use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind};
+use crate::format::seconds;
 use crate::get::event_loop::{Context, Poll, Stage};
 use crate::get::origin::origin;
 use crate::{Progress, Result};
@@ -49,7 +50,7 @@ impl Stage for Discovery<'_> {
     fn progress(&mut self, now: Time) -> Option<Progress> {
         let span = now.since(self.start);
         (span > REPORT_AFTER).then(|| Progress {
-            elapsed_s: span.as_nanos() as f64 / 1e9,
+            elapsed_s: seconds(span),
             note: Some(ASKING.to_owned()),
             ..Progress::default()
         })

@@ -3,6 +3,7 @@
 use algo::Time;
 
 use super::SmallFiles;
+use crate::format::seconds;
 use crate::report::one_a_path;
 use crate::{PathProgress, Progress};
 
@@ -26,7 +27,7 @@ impl SmallFiles<'_> {
             total_bytes: self.totals.total_bytes,
             done_bytes: self.totals.done_bytes,
             resumed_bytes: self.totals.resumed_bytes,
-            elapsed_s: now.since(self.rows.start).as_nanos() as f64 / 1e9,
+            elapsed_s: seconds(now.since(self.rows.start)),
             paths: one_a_path(rows),
             note: None,
         }
