@@ -8,6 +8,7 @@
 //!
 //! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
+mod aliases;
 mod claims;
 mod dest_path;
 mod existing;
@@ -20,6 +21,7 @@ mod provenance;
 #[cfg(any(test, feature = "soak"))]
 mod room;
 
+pub(crate) use aliases::Aliases;
 pub(crate) use claims::{Claim, Dissent, hold};
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
@@ -136,7 +138,7 @@ impl Target {
     pub(crate) fn open(
         place: DestPath,
         id: ContentId,
-        aliases: &[[u8; 32]],
+        aliases: &Aliases,
         demands: impl Into<Demands>,
         force: bool,
         progress: &mut dyn FnMut(u64) -> bool,
@@ -191,7 +193,8 @@ impl Target {
     /// [`Error::Target`] if the target does not take it.
     pub(crate) fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
         let id = ContentId::of(bytes);
-        let (mut target, there) = Self::open(place, id, &[], FinalCheck::ROOT, force, &mut |_| true)?;
+        let (mut target, there) =
+            Self::open(place, id, &Aliases::default(), FinalCheck::ROOT, force, &mut |_| true)?;
         for (block, bytes) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
             if !there.contains(block) {
                 target.write(block, bytes, cv_of(&id, block, bytes), 0)?;

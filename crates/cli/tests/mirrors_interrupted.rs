@@ -72,6 +72,34 @@ fn what_a_liar_left_is_not_in_the_file_that_others_bring() {
     }
 }
 
+/// A mirror that began alone is named again when it is dead: the other one goes on with what it left, and what
+/// was wrong of that comes again.
+#[test]
+fn what_a_dead_mirror_began_alone_is_gone_on_with_by_another() {
+    for is_honest in [true, false] {
+        let ground = Ground::new(24_000_000);
+        let first = match is_honest {
+            true => Site::slow(&ground.content, 6_000_000),
+            false => liar(&ground, 6_000_000),
+        };
+        let url = first.url();
+        let running = spawn(ground.get_named(&[&url], &["--json"]));
+        wait_until(20, || first.body_bytes() > 9_000_000);
+        running.signal(Signal::SIGKILL);
+        running.end();
+        drop(first);
+        ground.assert_part();
+        let other = Site::slow(&ground.content, 8_000_000);
+        let done = run(ground.get_named(&[&other.url()], &["--json"])).expect(6);
+        assert!(done.err.contains("name that URL too to go on"), "{}", done.err);
+        let done = run(ground.get_named(&[url, other.url()], &["--json"])).expect(0);
+        ground.assert_arrived();
+        assert!(resumed(&done) > 5_000_000, "{}", resumed(&done));
+        assert_eq!(done.notes().contains("is fetched again"), !is_honest, "{}", done.notes());
+        assert_eq!(done.summary()["verified"], "nothing");
+    }
+}
+
 /// With a hash of the whole the one honest mirror that is left is enough.
 #[test]
 fn what_a_liar_left_comes_again_where_a_hash_tells() {

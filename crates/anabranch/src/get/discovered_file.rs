@@ -8,7 +8,7 @@ use super::history::{HistoryEntry, Provenance};
 use super::offered_names::OfferedNames;
 use super::one_answer::OneAnswer;
 use crate::openpgp::Signed;
-use crate::target::{Claim, FinalCheck, RootCheck};
+use crate::target::{Aliases, Claim, FinalCheck, RootCheck};
 use crate::{Verified, VouchedBy};
 
 /// A URL that has the file.
@@ -49,7 +49,7 @@ pub(super) struct DiscoveredFile {
     /// The content; its root is one of our own making, for the journal, where `named` is false.
     pub(super) id: ContentId,
     /// What else stands for the content in the journal of an earlier transfer.
-    pub(super) aliases: Vec<[u8; 32]>,
+    pub(super) aliases: Aliases,
     /// Whether the root of `id` is the content's.
     pub(super) named: bool,
     /// What each group is checked by.

@@ -31,7 +31,7 @@ use crate::error::ErrorKind;
 use crate::event::{Event, Observer};
 use crate::filenames::lossy;
 use crate::host_port::HostPort;
-use crate::target::{FinalCheck, RootCheck};
+use crate::target::{Aliases, FinalCheck, RootCheck};
 use crate::{Error, Report, Result, VouchedBy};
 
 /// What comes before a content's name where it can be fetched by that.
@@ -163,7 +163,7 @@ fn fetch_verified(
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
         let mut destination = || request.place(&path);
-        let wanted = Wanted { id: uri.id, aliases: &[], demands };
+        let wanted = Wanted { id: uri.id, aliases: Aliases::default(), demands };
         single_file::transfer(request, &wanted, &mut destination, &mut content, events).map(drop)
     };
     Ok(Outcome { report: content.report(&uri.id, lossy(&path), whole.is_ok()), result: whole })
@@ -269,7 +269,7 @@ fn collection(
         let (root, path) = (root.clone(), entry.path.clone());
         let open = Box::new(move || root.place(path.split(|b| *b == b'/')).map(Destination::File));
         let executable = entry.executable;
-        Job { id: entry.id, aliases: Vec::new(), demands: FinalCheck::ROOT.into(), executable, open }
+        Job { id: entry.id, aliases: Aliases::default(), demands: FinalCheck::ROOT.into(), executable, open }
     });
     let jobs = jobs.collect();
     let mut arrivals = Sink::new(jobs, request.force);

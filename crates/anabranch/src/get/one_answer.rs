@@ -25,7 +25,7 @@ use super::server_status::{code, describe, pause};
 use super::sink::{Destination, Here, Job, Sink};
 use crate::format::seconds;
 use crate::report::one_a_path;
-use crate::target::{Demands, DestPath, Output, cv_of};
+use crate::target::{Aliases, Demands, DestPath, Output, cv_of};
 use crate::{Error, PathProgress, PathState, Progress, Result};
 
 /// It is begun anew so often at most.
@@ -209,7 +209,7 @@ impl OneAnswer {
     /// As for every content that is whole.
     pub(super) fn put(
         &self,
-        (id, aliases, demands): (ContentId, Vec<[u8; 32]>, Demands),
+        (id, aliases, demands): (ContentId, Aliases, Demands),
         place: DestPath,
         force: bool,
         checking: &mut dyn FnMut(u64, u64) -> bool,

@@ -17,7 +17,7 @@ use super::outcome::FileOutcome;
 use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
-use crate::target::{Demands, DestPath, IfWrong, RootCheck, length_there};
+use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, length_there};
 use crate::{Error, Report, Result, Verified, VouchedBy};
 
 /// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Of several that may be
@@ -115,7 +115,7 @@ fn fetch_one(
     };
     let (claims, weighs_claims) = (found.claims.clone(), found.is_vouched_for_by_nobody());
     let demands = Demands { proof, signed, if_wrong, claims, weighs_claims };
-    let wanted = Wanted { id: found.id, aliases: &found.aliases, demands };
+    let wanted = Wanted { id: found.id, aliases: found.aliases.clone(), demands };
     let transferred = match &found.came {
         None => transfer(request, &wanted, &mut destination, &mut content, events),
         Some(came) => place(came, wanted, destination()?, request.force, events),
@@ -218,10 +218,10 @@ fn doubted(
 }
 
 /// What is to come.
-pub(super) struct Wanted<'a> {
+pub(super) struct Wanted {
     pub(super) id: ContentId,
     /// What the content is known by besides.
-    pub(super) aliases: &'a [[u8; 32]],
+    pub(super) aliases: Aliases,
     pub(super) demands: Demands,
 }
 
@@ -238,12 +238,12 @@ pub(super) struct Arrived {
 /// Puts what came in one answer into its place.
 fn place(
     came: &OneAnswer,
-    wanted: Wanted<'_>,
+    wanted: Wanted,
     place: DestPath,
     force: bool,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Arrived> {
-    let what = (wanted.id, wanted.aliases.to_vec(), wanted.demands);
+    let what = (wanted.id, wanted.aliases, wanted.demands);
     let mut cx = events.context();
     let mut arrivals = came.put(what, place, force, &mut checking(&mut cx, CHECKING_WHOLE))?;
     let (root, signer) = (arrivals.root(), arrivals.signer().map(str::to_owned));
@@ -253,7 +253,7 @@ fn place(
 /// Fetches one file, to `place` unless it is read in order.
 pub(super) fn transfer(
     request: &Request,
-    wanted: &Wanted<'_>,
+    wanted: &Wanted,
     destination: &mut dyn FnMut() -> Result<DestPath>,
     content: &mut ContentFetch,
     events: &mut EventLoop<'_, '_>,
@@ -266,7 +266,7 @@ pub(super) fn transfer(
         None => Destination::File(destination()?),
     };
     let open = Box::new(move || Ok(destination));
-    let (id, aliases, demands) = (wanted.id, wanted.aliases.to_vec(), wanted.demands.clone());
+    let (id, aliases, demands) = (wanted.id, wanted.aliases.clone(), wanted.demands.clone());
     let job = Job { id, aliases, demands, executable: false, open };
     let mut arrivals = Sink::new(vec![job], request.force);
     content.run(&mut arrivals, events)?;

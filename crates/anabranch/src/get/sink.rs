@@ -12,7 +12,7 @@ use super::reassembly_buffer::{self, ReassemblyBuffer};
 use super::writer::Writer;
 use crate::filenames::{first_few, show};
 use crate::target::journal::NOTHING_CLUE;
-use crate::target::{Demands, DestPath, LeftIn, Target};
+use crate::target::{Aliases, Demands, DestPath, LeftIn, Target};
 use crate::{Error, Result};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
@@ -37,7 +37,7 @@ pub(super) struct Here<'a> {
 pub(super) struct Job {
     pub(super) id: ContentId,
     /// What the content is known by besides.
-    pub(super) aliases: Vec<[u8; 32]>,
+    pub(super) aliases: Aliases,
     pub(super) demands: Demands,
     pub(super) executable: bool,
     pub(super) open: Box<dyn FnOnce() -> Result<Destination>>,
@@ -134,7 +134,7 @@ impl Sink {
                     continue;
                 }
             };
-            self.forgets = wanted.aliases.contains(&NOTHING_CLUE);
+            self.forgets = wanted.aliases.recorded.contains(&NOTHING_CLUE);
             let (mut target, there) =
                 Target::open(path, id, &wanted.aliases, wanted.demands, self.force, &mut |bytes| {
                     checking(id.length, bytes)

@@ -13,6 +13,7 @@ use mmtp::tree::{self, ChainingValue};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
+use super::aliases::{Aliases, has_hash, why_another};
 use super::dest_path::DestPath;
 use super::journal::{self, COMPARED, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
 use super::left::Left;
@@ -52,9 +53,8 @@ pub(super) struct PendingWrite {
 }
 
 impl Part {
-    /// Opens or makes part and journal, and takes the lock. `aliases` are what `id` is known by besides its
-    /// root.
-    pub(super) fn open(place: &DestPath, id: &ContentId, aliases: &[[u8; 32]], force: bool) -> Result<Self> {
+    /// Opens or makes part and journal, and takes the lock.
+    pub(super) fn open(place: &DestPath, id: &ContentId, aliases: &Aliases, force: bool) -> Result<Self> {
         let (name, journal_name) = place.part_names();
         let (journal, mut known) = lock_journal(place, &journal_name)?;
         let mut head = [0; HEADER_BYTES];
@@ -68,7 +68,7 @@ impl Part {
             )));
         }
         let header = journal::parse_header(&head[..read]);
-        let mut names: Vec<[u8; 32]> = [&[id.root], aliases].concat();
+        let mut names: Vec<[u8; 32]> = [&[id.root], &aliases.recorded[..]].concat();
         let (mut recorded, mut banned) = (Vec::new(), Vec::new());
         if let Ok(found) = &header
             && found.length == id.length
@@ -77,8 +77,7 @@ impl Part {
                 read_aliases(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
         }
         let is_ours = |found: &ContentId| {
-            let is_named = |name: &[u8; 32]| names.contains(name) && !journal::is_clue(name);
-            found.length == id.length && (is_named(&found.root) || recorded.iter().any(is_named))
+            found.length == id.length && aliases.continue_part(&names, &found.root, &recorded)
         };
         let ours = header.ok().filter(is_ours);
         let foreign = match header {
@@ -376,39 +375,6 @@ pub(crate) fn length_there(place: &DestPath) -> Result<Option<u64>> {
     let mut head = [0; HEADER_BYTES];
     let read = open(&journal).and_then(|file| read_up_to(&file, &mut head, 0).ok()).unwrap_or(0);
     Ok(journal::parse_header(&head[..read]).ok().map(|id| id.length))
-}
-
-/// Whether some hash of the content is known. What comes from sources that speak mmTP alone has one, and no
-/// clues.
-fn has_hash(of: &[[u8; 32]]) -> bool {
-    of.contains(&journal::HASH_CLUE) || !of.iter().any(journal::is_clue)
-}
-
-/// Why a part of the right length is not gone on with, and how it would be, if there is a way; by what is
-/// known of what is wanted, and what the part's journal records.
-fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
-    let is_same_url = recorded.iter().any(|clue| journal::is_url_clue(clue) && wanted.contains(clue));
-    match (has_hash(recorded), has_hash(wanted)) {
-        (true, true) => {
-            "is of another content of the same length, for its hash is another, or of another kind: "
-        }
-        _ if recorded.contains(&journal::NOTHING_CLUE) => {
-            "was begun without any hash, from a server that gave neither ETag nor date, so nothing tells \
-             that it still has the same: with `checksum` from the beginning it would be gone on with, "
-        }
-        _ if is_same_url => {
-            "was begun when that URL had another ETag or date: it has another version now, or gives each \
-             answer another (then only `checksum`, from the beginning, lets a get go on): "
-        }
-        (true, false) => {
-            "was begun with a hash, and this request has none to tell that it is the same: give that hash \
-             too (the URI, `checksum` or the Metalink) to go on, "
-        }
-        (false, _) => {
-            "was begun from another URL without any hash, so nothing tells that this one has the same: name \
-             that URL too to go on, "
-        }
-    }
 }
 
 /// Clues, as hashes.

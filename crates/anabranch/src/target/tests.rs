@@ -22,7 +22,11 @@ fn content() -> Vec<u8> {
 }
 
 fn open_at(path: &Path, id: ContentId, force: bool) -> Result<(Target, Bitmap)> {
-    Target::open(DestPath::of(path)?, id, &[], FinalCheck::ROOT, force, &mut |_| true)
+    Target::open(DestPath::of(path)?, id, &Aliases::default(), FinalCheck::ROOT, force, &mut |_| true)
+}
+
+fn recorded(aliases: &[[u8; 32]]) -> Aliases {
+    Aliases { recorded: aliases.to_vec(), unanswered: Vec::new() }
 }
 
 fn put(target: &mut Target, bytes: &[u8], block: u64) -> Result<()> {
@@ -302,8 +306,15 @@ fn files_of_a_directory_named_like_parts() {
     let open = || {
         files.map(|(name, bytes)| {
             let place = root.place(name.split('/').map(str::as_bytes)).expect("a place");
-            Target::open(place, ContentId::of(bytes), &[], FinalCheck::ROOT, true, &mut |_| true)
-                .expect("a target")
+            Target::open(
+                place,
+                ContentId::of(bytes),
+                &Aliases::default(),
+                FinalCheck::ROOT,
+                true,
+                &mut |_| true,
+            )
+            .expect("a target")
         })
     };
     // As after kill -9.
@@ -332,7 +343,7 @@ fn files_of_a_directory_named_like_parts() {
 fn open_unproven(path: &Path, length: usize) -> (Target, Bitmap) {
     let id = ContentId { root: [7; 32], length: length as u64 };
     let place = DestPath::of(path).expect("a place");
-    Target::open(place, id, &[], FinalCheck::NOTHING, false, &mut |_| true).expect("a target")
+    Target::open(place, id, &Aliases::default(), FinalCheck::NOTHING, false, &mut |_| true).expect("a target")
 }
 
 fn put_bytes(target: &mut Target, block: u64, bytes: &[u8]) {
@@ -351,7 +362,7 @@ fn what_mirrors_left_without_a_hash_is_marked() {
     let clue = journal::url_clue("http://a/f");
     let open = |proof: FinalCheck, aliases: &[[u8; 32]]| {
         let place = DestPath::of(&path).expect("a place");
-        Target::open(place, id, aliases, proof, false, &mut |_| true).expect("a target").0
+        Target::open(place, id, &recorded(aliases), proof, false, &mut |_| true).expect("a target").0
     };
     let bytes = [5; BLOCK_BYTES];
     let cv = cv_of(&id, 1, &bytes);
@@ -397,7 +408,8 @@ fn a_part_is_taken_up_by_any_name_that_it_has_had() {
     let id = ContentId::of(&bytes);
     let open = |root: [u8; 32], aliases: &[[u8; 32]]| {
         let place = DestPath::of(&path).expect("a place");
-        Target::open(place, ContentId { root, ..id }, aliases, FinalCheck::NOTHING, false, &mut |_| true)
+        let id = ContentId { root, ..id };
+        Target::open(place, id, &recorded(aliases), FinalCheck::NOTHING, false, &mut |_| true)
     };
     let url = |number: u8| [number; 32];
     // Two URLs; then the second alone, with the root; then the root alone; then another URL that has it.
@@ -418,6 +430,37 @@ fn a_part_is_taken_up_by_any_name_that_it_has_had() {
     }
     assert_eq!(target.finish(&mut |_| true).expect("a file").root, id.root);
     assert!(fs::read(&path).expect("a file") == bytes && entries(dir.path()) == 1);
+}
+
+/// Its URL is named again, and another beside it: the user says that they have the same.
+#[test]
+fn a_part_is_taken_up_if_the_url_that_it_is_of_is_named_and_does_not_answer() {
+    let bytes = content();
+    let id = ContentId { root: [1; 32], ..ContentId::of(&bytes) };
+    let [a, b] = ["http://a/f", "http://b/f"].map(journal::url_clue);
+    let begun: [(&[_], bool); 3] =
+        [(&[a], true), (&[a, journal::HASH_CLUE], false), (&[a, journal::NOTHING_CLUE], false)];
+    for (begun, continues) in begun {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = |root: [u8; 32], aliases: &Aliases| {
+            let place = DestPath::of(&dir.path().join("f")).expect("a place");
+            Target::open(place, ContentId { root, ..id }, aliases, FinalCheck::NOTHING, false, &mut |_| true)
+        };
+        let (mut target, _) = open(id.root, &recorded(begun)).expect("a target");
+        put(&mut target, &bytes, 0).expect("written");
+        target.flush().expect("written");
+        drop(target);
+        let of = |unanswered: &[_]| Aliases { recorded: vec![b], unanswered: unanswered.to_vec() };
+        open([2; 32], &of(&[])).expect_err("of a URL that is not named");
+        open([2; 32], &of(&[b])).expect_err("of another URL");
+        let taken_up = open([2; 32], &of(&[a]));
+        assert_eq!(taken_up.is_ok(), continues);
+        let Ok((mut target, _)) = taken_up else { continue };
+        assert!(target.bytes_done() > 0 && target.take_left().expect("no hash").lacks_mirrors);
+        drop(target);
+        // From now on it is the other one's too.
+        open([2; 32], &of(&[])).expect("a target");
+    }
 }
 
 #[test]
@@ -554,7 +597,7 @@ fn a_check_can_be_stopped() {
     let stopped = Target::open(
         DestPath::of(&path).expect("a place"),
         ContentId::of(b"there"),
-        &[],
+        &Aliases::default(),
         FinalCheck::ROOT,
         false,
         &mut |_| false,
@@ -697,7 +740,8 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
 
     let proof = FinalCheck::of(RootCheck::Unknown, Digests::of_sha256([0xab; 32]));
     let place = DestPath::of(&path).expect("a place");
-    let (mut target, _) = Target::open(place, short, &[], proof, true, &mut |_| true).expect("a target");
+    let (mut target, _) =
+        Target::open(place, short, &Aliases::default(), proof, true, &mut |_| true).expect("a target");
     put(&mut target, b"short", 0).expect("written");
     let failure = target.finish(&mut |_| true).expect_err("another hash");
     assert_eq!(failure.kind(), ErrorKind::Corrupt);
@@ -722,7 +766,8 @@ fn what_only_a_server_calls_wrong_is_kept_under_another_name() {
         FinalCheck::of(RootCheck::Unknown, Digests { sha512: Some([0xab; 64]), ..Digests::default() });
     let place = DestPath::of(&path).expect("a place");
     let demands = Demands { if_wrong: IfWrong::Keep, ..proof.into() };
-    let (mut target, _) = Target::open(place, short, &[], demands, false, &mut |_| true).expect("a target");
+    let (mut target, _) =
+        Target::open(place, short, &Aliases::default(), demands, false, &mut |_| true).expect("a target");
     put(&mut target, b"short", 0).expect("written");
     assert!(!is_right(&mut target));
     let failure = target.finish(&mut |_| true).expect_err("another hash");
@@ -743,7 +788,7 @@ fn what_was_found_right_is_looked_at_again_once_it_changes() {
     let proof = FinalCheck::of(RootCheck::Unknown, hasher.finish());
     let open = || {
         let place = DestPath::of(&path).expect("a place");
-        Target::open(place, short, &[], proof, true, &mut |_| true).expect("a target").0
+        Target::open(place, short, &Aliases::default(), proof, true, &mut |_| true).expect("a target").0
     };
     let mut target = open();
     put(&mut target, b"short", 0).expect("written");
@@ -770,7 +815,7 @@ fn reading_the_whole_again_is_shown_and_stopped_without_a_loss() {
     let proof = FinalCheck::of(RootCheck::Blocks, hasher.finish());
     let open = || {
         let place = DestPath::of(&path).expect("a place");
-        Target::open(place, id, &[], proof, false, &mut |_| true).expect("a target")
+        Target::open(place, id, &Aliases::default(), proof, false, &mut |_| true).expect("a target")
     };
     let (mut target, _) = open();
     for block in 0..id.blocks() {

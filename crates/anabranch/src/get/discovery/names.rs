@@ -7,6 +7,7 @@ use super::Discovery;
 use crate::Result;
 use crate::get::discovered_file::Mirror;
 use crate::secret::secret;
+use crate::target::Aliases;
 use crate::target::journal::{ALIASES_MAX, HASH_CLUE, NOTHING_CLUE, URL_CLUES_MAX, url_clue};
 
 /// What a name is made of. Two transfers that have one of these in common fetch the same content.
@@ -29,7 +30,7 @@ impl Discovery<'_> {
         root: Option<[u8; 32]>,
         hashes: &[Evidence<'_>],
         mirrors: &[Mirror],
-    ) -> Result<([u8; 32], Vec<[u8; 32]>)> {
+    ) -> Result<([u8; 32], Aliases)> {
         let places = mirrors.iter().filter_map(|m| Some(Evidence::Place(&m.url, m.validator()?)));
         let mut clues: Vec<[u8; 32]> =
             mirrors.iter().take(URL_CLUES_MAX).map(|mirror| url_clue(mirror.url.as_str())).collect();
@@ -38,9 +39,10 @@ impl Discovery<'_> {
         let mut names = root.into_iter().chain(hashes).chain(places.map(|place| name(length, &place)));
         match (names.next(), length) {
             (Some(first), _) => {
-                Ok((first, names.take(ALIASES_MAX - clues.len()).chain(clues.iter().copied()).collect()))
+                let recorded = names.take(ALIASES_MAX - clues.len()).chain(clues.iter().copied()).collect();
+                Ok((first, Aliases { recorded, unanswered: self.unanswered() }))
             }
-            (None, 0) => Ok(([0; 32], Vec::new())),
+            (None, 0) => Ok(([0; 32], Aliases::default())),
             (None, _) => {
                 drop(names);
                 if !self.is_here {
@@ -50,9 +52,16 @@ impl Discovery<'_> {
                     );
                 }
                 clues.push(NOTHING_CLUE);
-                Ok((secret()?, clues))
+                Ok((secret()?, Aliases { recorded: clues, unanswered: self.unanswered() }))
             }
         }
+    }
+
+    /// The clues of the URLs that the user named, and of which nothing was heard.
+    fn unanswered(&self) -> Vec<[u8; 32]> {
+        let all = self.urls.iter().zip(&self.named).zip(&self.heads);
+        let them = all.filter(|((_, named), head)| **named && head.is_none());
+        them.map(|((url, _), _)| url_clue(url.as_str())).collect()
     }
 }
 

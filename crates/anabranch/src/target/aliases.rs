@@ -1,0 +1,60 @@
+//! What a content is known by besides its root, and what that says of a part that is there.
+
+use super::journal::{self, HASH_CLUE, NOTHING_CLUE};
+
+/// What a transfer knows a content by, besides its root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Aliases {
+    /// Names and [clues](journal::url_clue); the journal records them.
+    pub(crate) recorded: Vec<[u8; 32]>,
+    /// The clues of URLs that the user named beside these, and that do not answer now. The user says by that
+    /// that they have the same content. So a part that began with one of them is gone on with: the mirrors of
+    /// now are compared with it.
+    pub(crate) unanswered: Vec<[u8; 32]>,
+}
+
+impl Aliases {
+    /// Whether a part is of the content, by what its journal records. `names` are the root of the content and
+    /// the aliases, `root` is that of the part.
+    pub(super) fn continue_part(&self, names: &[[u8; 32]], root: &[u8; 32], recorded: &[[u8; 32]]) -> bool {
+        let is_named = |name: &[u8; 32]| names.contains(name) && !journal::is_clue(name);
+        // Where no version was known even that URL's own bytes may be others now.
+        let began_with_version = !has_hash(recorded) && !recorded.contains(&NOTHING_CLUE);
+        let is_of_unanswered =
+            began_with_version && recorded.iter().any(|clue| self.unanswered.contains(clue));
+        is_named(root) || recorded.iter().any(is_named) || is_of_unanswered
+    }
+}
+
+/// Whether some hash of the content is known. What comes from sources that speak mmTP alone has one, and no
+/// clues.
+pub(super) fn has_hash(of: &[[u8; 32]]) -> bool {
+    of.contains(&HASH_CLUE) || !of.iter().any(journal::is_clue)
+}
+
+/// Why a part of the right length is not gone on with, and how it would be, if there is a way; by what is
+/// known of what is wanted, and what the part's journal records.
+pub(super) fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
+    let is_same_url = recorded.iter().any(|clue| journal::is_url_clue(clue) && wanted.contains(clue));
+    match (has_hash(recorded), has_hash(wanted)) {
+        (true, true) => {
+            "is of another content of the same length, for its hash is another, or of another kind: "
+        }
+        _ if recorded.contains(&NOTHING_CLUE) => {
+            "was begun without any hash, from a server that gave neither ETag nor date, so nothing tells \
+             that it still has the same: with `checksum` from the beginning it would be gone on with, "
+        }
+        _ if is_same_url => {
+            "was begun when that URL had another ETag or date: it has another version now, or gives each \
+             answer another (then only `checksum`, from the beginning, lets a get go on): "
+        }
+        (true, false) => {
+            "was begun with a hash, and this request has none to tell that it is the same: give that hash \
+             too (the URI, `checksum` or the Metalink) to go on, "
+        }
+        (false, _) => {
+            "was begun from another URL without any hash, so nothing tells that this one has the same: name \
+             that URL too to go on, "
+        }
+    }
+}
