@@ -1,8 +1,10 @@
 //! What the subflows of all trunks say of each link: what it moved, its round-trip time, which trunks have
 //! lost it. Numbers in, numbers out.
 //!
-//! A trunk that had a subflow over a link, and has none though the link works, is *lame*: a server whose
-//! limit of subflows is too low does not let it join again.
+//! A trunk that has no subflow over a link though the link works is *lame* if it had one (a server whose
+//! limit of subflows is too low does not let it join again), or if another trunk uses more links than it
+//! (Linux sends a join that was lost not again). Where all trunks use as few links, it is the server that
+//! allows no more, and a new trunk would not either.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -21,8 +23,14 @@ const JOINS_WITHIN_RTTS: u64 = 4;
 struct Trunk {
     /// What each subflow, known by its local end, had moved.
     counted: BTreeMap<SocketAddr, u64>,
-    /// Of each link: whether there is, and was, a subflow over it, and since when there is none.
+    /// Of each link: whether there is, and was, a subflow over it, and since when one is missing.
     links: Vec<Presence>,
+}
+
+impl Trunk {
+    fn links_used(&self) -> usize {
+        self.links.iter().filter(|link| link.is_there).count()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,6 +73,7 @@ impl Meter {
         let mut samples: Vec<Sample> = places.iter().map(up).collect();
         let mut moving: Vec<Option<Span>> = vec![None; places.len()];
         self.trunks.retain(|number, _| trunks.iter().any(|(other, _)| other == number));
+        let mut used = Vec::with_capacity(trunks.len());
         for (number, subflows) in trunks {
             let trunk = self.trunks.entry(*number).or_default();
             trunk.counted.retain(|local, _| subflows.iter().any(|subflow| subflow.local == *local));
@@ -86,10 +95,18 @@ impl Meter {
                 samples[n].is_waiting |= is_open && tcp.unacked > 0;
             }
             trunk.links.resize(places.len(), Presence::default());
+            for (link, is_there) in trunk.links.iter_mut().zip(&is_there) {
+                link.is_there = *is_there;
+                link.was_there |= *is_there;
+            }
+            used.push(trunk.links_used());
+        }
+        let most = used.into_iter().max().unwrap_or(0);
+        for trunk in self.trunks.values_mut() {
+            let has_fewer = trunk.links_used() < most;
             for (n, link) in trunk.links.iter_mut().enumerate() {
-                link.is_there = is_there[n];
-                link.was_there |= is_there[n];
-                let is_missing = link.was_there && !is_there[n] && !is_out[n] && samples[n].is_up;
+                let is_due = (link.was_there || has_fewer) && !is_out[n] && samples[n].is_up;
+                let is_missing = is_due && !link.is_there;
                 link.missing_since = is_missing.then(|| link.missing_since.unwrap_or(now));
             }
         }
@@ -106,15 +123,15 @@ impl Meter {
         self.trunks.iter().filter(|(_, trunk)| uses(trunk)).map(|(number, _)| *number).collect()
     }
 
-    /// The trunks that have lost a link that works, and which one.
+    /// The trunks that lack a link that works, and which one.
     pub(crate) fn lame(&self, now: Time) -> Vec<(u64, usize)> {
         let slowest = self.links.iter().map(|link| link.rtt).max().unwrap_or(Span::ZERO);
         let patience = JOINS_WITHIN + slowest.times(JOINS_WITHIN_RTTS);
-        let lost = |trunk: &Trunk| {
+        let lacks = |trunk: &Trunk| {
             let is_late = |link: &Presence| link.missing_since.is_some_and(|at| now.since(at) > patience);
             trunk.links.iter().position(is_late)
         };
-        self.trunks.iter().filter_map(|(number, trunk)| Some((*number, lost(trunk)?))).collect()
+        self.trunks.iter().filter_map(|(number, trunk)| Some((*number, lacks(trunk)?))).collect()
     }
 }
 
@@ -158,12 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn a_trunk_that_does_not_take_a_link_up_again_is_lame_and_one_that_never_had_it_is_not() {
+    fn a_trunk_that_does_not_take_a_link_up_again_is_lame() {
         let mut meter = Meter::new(2);
         let first = || subflow("10.0.0.1:1", 0, 20_000);
         let both = (1, vec![first(), subflow("10.0.1.1:2", 0, 20_000)]);
         let one = (2, vec![subflow("10.0.0.1:3", 0, 20_000)]);
         meter.measure(at(0), &places(), &LIVE, &[both, one.clone()]);
+        assert_eq!(meter.lame(at(1_250)), []);
         let mut closed = subflow("10.0.1.1:2", 0, 20_000);
         closed.tcp.state = Some(TcpState::Closed);
         let lost = [(1, vec![first(), closed]), one];
@@ -173,10 +191,32 @@ mod tests {
         meter.measure(at(60_100), &places(), &LIVE, &lost);
         meter.measure(at(61_200), &places(), &LIVE, &lost);
         assert_eq!(meter.lame(at(61_300)), [], "a SYN may be lost");
-        assert_eq!(meter.lame(at(61_400)), [(1, 1)]);
+        assert_eq!(meter.lame(at(61_400)), [(1, 1)], "and trunk 2 never had it");
         assert_eq!((meter.over(0), meter.over(1)), (vec![1, 2], vec![]));
         let joined = [(1, vec![first(), subflow("10.0.1.1:7", 0, 20_000)])];
         meter.measure(at(62_300), &places(), &LIVE, &joined);
         assert_eq!(meter.lame(at(70_000)), []);
+    }
+
+    #[test]
+    fn a_trunk_that_uses_fewer_links_than_another_is_lame() {
+        let mut meter = Meter::new(3);
+        let places = [&places()[..], &[vec!["10.0.2.1".parse().unwrap()]]].concat();
+        let [a, b, c] = ["10.0.0.1:1", "10.0.1.1:2", "10.0.2.1:3"].map(|local| subflow(local, 0, 20_000));
+        let none_out = [false; 3];
+        // The server allows one more subflow, of each trunk: a new trunk would have no more.
+        let trunks = [(1, vec![a.clone(), b.clone()]), (2, vec![a.clone(), c])];
+        meter.measure(at(0), &places, &none_out, &trunks);
+        meter.measure(at(60_000), &places, &none_out, &trunks);
+        assert_eq!(meter.lame(at(60_000)), []);
+        // The join of another one was lost.
+        let trunks = [&trunks[..], &[(3, vec![a])]].concat();
+        meter.measure(at(60_100), &places, &none_out, &trunks);
+        assert_eq!(meter.lame(at(61_350)), []);
+        assert_eq!(meter.lame(at(61_400)), [(3, 1)]);
+        meter.measure(at(61_500), &places, &[false, true, true], &trunks);
+        assert_eq!(meter.lame(at(70_000)), [], "they are out");
+        meter.measure(at(61_600), &places, &none_out, &[(2, vec![b.clone()]), (3, vec![b])]);
+        assert_eq!(meter.lame(at(90_000)).len(), 2, "both have lost one");
     }
 }
