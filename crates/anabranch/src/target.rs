@@ -21,7 +21,7 @@ mod provenance;
 #[cfg(any(test, feature = "soak"))]
 mod room;
 
-pub(crate) use aliases::Aliases;
+pub(crate) use aliases::{Aliases, Version};
 pub(crate) use claims::{Claim, Dissent, hold};
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};

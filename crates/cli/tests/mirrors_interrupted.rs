@@ -5,10 +5,10 @@ mod common;
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::fetch::{Done, Ground, names, run, spawn};
-use common::site::{Site, honest};
+use common::site::{Reply, Request, Site, honest};
 use common::wait_until;
 use data_encoding::HEXLOWER;
 use nix::sys::signal::Signal;
@@ -98,6 +98,97 @@ fn what_a_dead_mirror_began_alone_is_gone_on_with_by_another() {
         assert_eq!(done.notes().contains("is fetched again"), !is_honest, "{}", done.notes());
         assert_eq!(done.summary()["verified"], "nothing");
     }
+}
+
+/// Begins to get these, and is interrupted when so many bytes have come; returns what was said.
+fn interrupted_at(ground: &Ground, sites: &[&Site], bytes: u64) -> String {
+    let urls: Vec<String> = sites.iter().map(|site| site.url()).collect();
+    let running = spawn(ground.get_named(&urls, &["--json"]));
+    wait_until(20, || sites.iter().map(|site| site.body_bytes()).sum::<u64>() > bytes);
+    running.signal(Signal::SIGINT);
+    let done = running.end().expect(130);
+    ground.assert_part();
+    done.err
+}
+
+/// As while a get runs, it is left out, and the others go on.
+#[test]
+fn a_mirror_whose_file_has_changed_since_is_left_out() {
+    let ground = Ground::new(24_000_000);
+    let has_changed = Arc::new(AtomicBool::new(false));
+    let other: Vec<u8> = ground.content.iter().map(|byte| byte ^ 0x55).collect();
+    let is_other = Arc::clone(&has_changed);
+    let first = Site::new(&ground.content, move |request: &Request, reply: Reply| {
+        let is_other = is_other.load(Ordering::Relaxed);
+        if is_other { honest(request, &other, "\"v2\"") } else { reply.at(4_000_000) }
+    });
+    let second = Site::slow(&ground.content, 4_000_000);
+    let says = interrupted_at(&ground, &[&first, &second], 12_000_000);
+    assert!(says.contains("the same command resumes"), "{says}");
+    has_changed.store(true, Ordering::Relaxed);
+    let before = first.body_bytes();
+    let done = run(ground.get_named(&[first.url(), second.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    let says = format!("{}: the file has changed: it had another ETag or date", first.name());
+    assert!(done.notes().contains(&says), "{}", done.notes());
+    assert!(resumed(&done) > 8_000_000 && !done.notes().contains("is fetched again"), "{}", done.notes());
+    assert!(first.body_bytes() < before + 100_000, "it is asked what it has, and no more");
+}
+
+/// Neither tells whether it has the same later: no resume is promised.
+#[test]
+fn where_no_version_stays_no_resume_is_promised() {
+    let ground = Ground::new(24_000_000);
+    let without = Site::new(&ground.content, |_, reply| reply.without("etag").at(4_000_000));
+    let count = AtomicUsize::new(0);
+    let each_another = Site::new(&ground.content, move |_, reply: Reply| {
+        reply.with("etag", format!("\"{}\"", count.fetch_add(1, Ordering::Relaxed))).at(4_000_000)
+    });
+    let says = interrupted_at(&ground, &[&each_another, &without], 9_000_000);
+    assert!(says.contains("no server gives an ETag or date that stays"), "{says}");
+    assert!(says.contains("with --checksum from the beginning"), "{says}");
+}
+
+/// A URL without a version is no reason to say that it has another one now.
+#[test]
+fn what_a_mirror_without_a_version_began_with_another_is_gone_on_with_by_both() {
+    let ground = Ground::new(24_000_000);
+    let without = Site::new(&ground.content, |_, reply| reply.without("etag").at(6_000_000));
+    let other = Site::slow(&ground.content, 6_000_000);
+    let says = interrupted_at(&ground, &[&other, &without], 9_000_000);
+    assert!(says.contains("the same command resumes"), "{says}");
+    let done = run(ground.get_named(&[without.url()], &[])).expect(6);
+    assert!(done.err.contains("this one gives neither ETag nor date"), "{}", done.err);
+    assert!(done.err.contains("name the others too to go on"), "{}", done.err);
+    let done = run(ground.get_named(&[without.url(), other.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(resumed(&done) > 5_000_000, "{}", resumed(&done));
+}
+
+/// What it brought is of a version that no other URL can be known to have.
+#[test]
+fn where_the_last_mirror_has_changed_no_other_is_advised() {
+    let ground = Ground::new(24_000_000);
+    let other: Vec<u8> = ground.content.iter().map(|byte| byte ^ 0x55).collect();
+    let site = Site::new(&ground.content, move |request: &Request, reply: Reply| match request.number {
+        0..=1 => reply.at(6_000_000),
+        _ => honest(request, &other, "\"v2\""),
+    });
+    let says = run(ground.get_named(&[site.url()], &[])).expect(3).err;
+    assert!(says.contains("no other URL goes on with that without a hash: remove the part"), "{says}");
+    ground.assert_part();
+    let gone = Site::new(&ground.content, |request: &Request, reply: Reply| match request.number {
+        0..=1 => reply.at(6_000_000),
+        _ => Reply::new(404, b""),
+    });
+    fs::remove_dir_all(ground.to()).expect("the part");
+    fs::create_dir(ground.to()).expect("a directory");
+    let says = run(ground.get_named(&[gone.url()], &[])).expect(3).err;
+    assert!(says.contains("what arrived is kept: name another beside"), "{says}");
+    let other = Site::slow(&ground.content, 8_000_000);
+    let done = run(ground.get_named(&[gone.url(), other.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(resumed(&done) > 1_000_000, "{}", resumed(&done));
 }
 
 /// With a hash of the whole the one honest mirror that is left is enough.

@@ -35,6 +35,7 @@ use super::sink::Here;
 use crate::event::Observer;
 use crate::{Error, Result};
 use comparison::{ComparisonState, dropped, place_of};
+use earlier::Unwanted;
 
 /// What is done about a mirror whose `ETag` is another than a moment ago. Its file has changed, or its tag
 /// says nothing: some servers give each answer another, or stand for several machines that each make theirs.
@@ -99,8 +100,8 @@ pub(super) struct MirrorDriver {
     /// What decides which parts are compared.
     seed: [u8; 32],
     comparison: ComparisonState,
-    /// Mirrors that lied in an earlier transfer, until they are struck off.
-    earlier_liars: Vec<MirrorId>,
+    /// Mirrors that are not asked because of an earlier transfer, until they are given up.
+    unwanted: Vec<(MirrorId, Unwanted)>,
     /// The subscriber lends, and knows all hashes.
     proven: bool,
     /// What is known without sources, where the subscriber lends.
@@ -439,6 +440,12 @@ impl MirrorDriver {
         matches!(&self.pool, PoolState::Plain(plain) if plain.blocks_left() > 0)
     }
 
+    /// Whether mirrors are only compared with each other: no hash of the content is known.
+    fn is_hashless(&self) -> bool {
+        let only_compares = matches!(&self.pool, PoolState::Plain(plain) if plain.only_compares());
+        only_compares && !self.is_whole_known
+    }
+
     fn name(&self, mirror: MirrorId) -> &str {
         self.mirrors.get(usize::from(mirror)).map_or("", |state| &state.status.name)
     }
@@ -446,8 +453,18 @@ impl MirrorDriver {
     /// The error when no mirror is left.
     fn given_up(&self) -> Error {
         let (code, why) = none_left(self.mirrors.iter().map(|state| &state.status));
-        let kept = if self.kept && self.brought().next().is_some() { "what arrived is kept: " } else { "" };
-        code.error(format!("{why}; {kept}name another"))
+        let has_brought = self.kept && self.brought().next().is_some();
+        let advice = match has_brought && self.is_hashless() {
+            false if has_brought => "what arrived is kept: name another",
+            false => "name another",
+            // What another URL has would not be taken for the same.
+            true if self.mirrors.iter().all(|state| state.status.has_changed) => {
+                "what arrived is of the version that it had, and no other URL goes on with that without a hash: \
+                 remove the part to begin anew"
+            }
+            true => "what arrived is kept: name another beside",
+        };
+        code.error(format!("{why}; {advice}"))
     }
 
     /// The mirrors that brought something, given up or not.

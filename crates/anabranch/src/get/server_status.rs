@@ -20,13 +20,16 @@ pub(super) struct ServerStatus {
     pub(super) code: ErrorKind,
     /// Whether that is because it sent wrong bytes.
     pub(super) lied: bool,
+    /// Whether that is because its file is another now.
+    pub(super) has_changed: bool,
     /// What it answered last, if that was that it cannot answer now.
     pub(super) fault: Option<String>,
 }
 
 impl ServerStatus {
     pub(super) const fn new(name: String) -> Self {
-        Self { name, out: None, advice: None, code: ErrorKind::NotFound, lied: false, fault: None }
+        let (lied, has_changed) = (false, false);
+        Self { name, out: None, advice: None, code: ErrorKind::NotFound, lied, has_changed, fault: None }
     }
 
     /// It is not asked any more. `trusted`: whether the user named it.
@@ -34,6 +37,7 @@ impl ServerStatus {
         observer.notice(&format!("{}: {error}: not asked any more", self.name));
         (self.out, self.advice) = (Some(error.to_string()), advice(error, trusted));
         self.code = code(error);
+        self.has_changed = matches!(error, FetchError::Changed(_) | FetchError::ChangedTag);
     }
 
     /// Bans it: it sent wrong bytes, as `what` says.

@@ -403,8 +403,9 @@ impl Sink {
         if self.reading().is_some() { 0 } else { self.done_bytes }
     }
 
-    /// What to say if the caller stops the transfer. What is `of_one_answer` is of use to no other.
-    pub(super) fn interrupted(&self, of_one_answer: bool) -> &'static str {
+    /// What to say if the caller stops the transfer. What is `of_one_answer` or `of_no_version` is of use to
+    /// no other.
+    pub(super) fn interrupted(&self, of_one_answer: bool, of_no_version: bool) -> &'static str {
         match self.reading() {
             Some(_) => reassembly_buffer::INTERRUPTED,
             None if of_one_answer => {
@@ -413,6 +414,10 @@ impl Sink {
             }
             None if self.forgets => {
                 "interrupted; the server gives neither ETag nor date, so the same request cannot go on with \
+                 what arrived: it would with `checksum` from the beginning"
+            }
+            None if of_no_version => {
+                "interrupted; no server gives an ETag or date that stays, so the same request cannot go on with \
                  what arrived: it would with `checksum` from the beginning"
             }
             None => "interrupted; what arrived is kept, and the same request resumes",

@@ -11,9 +11,28 @@ pub(crate) struct Aliases {
     /// that they have the same content. So a part that began with one of them is gone on with: the mirrors of
     /// now are compared with it.
     pub(crate) unanswered: Vec<[u8; 32]>,
+    /// The versions that URLs have now.
+    pub(crate) versions: Vec<Version>,
+}
+
+/// The version of the content that a URL has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// The [clue](journal::url_clue) of the URL.
+    pub(crate) url: [u8; 32],
+    /// The name of the content, by its place and version; one of the recorded ones.
+    pub(crate) name: [u8; 32],
 }
 
 impl Aliases {
+    /// The URLs that had another version when a part was begun, of this root and with these recorded.
+    pub(super) fn changed(&self, root: &[u8; 32], recorded: &[[u8; 32]]) -> impl Iterator<Item = &Version> {
+        let is_known = move |name: &[u8; 32]| name == root || recorded.contains(name);
+        self.versions
+            .iter()
+            .filter(move |version| recorded.contains(&version.url) && !is_known(&version.name))
+    }
+
     /// Whether a part is of the content, by what its journal records. `names` are the root of the content and
     /// the aliases, `root` is that of the part.
     pub(super) fn continue_part(&self, names: &[[u8; 32]], root: &[u8; 32], recorded: &[[u8; 32]]) -> bool {
@@ -35,7 +54,9 @@ pub(super) fn has_hash(of: &[[u8; 32]]) -> bool {
 /// Why a part of the right length is not gone on with, and how it would be, if there is a way; by what is
 /// known of what is wanted, and what the part's journal records.
 pub(super) fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
-    let is_same_url = recorded.iter().any(|clue| journal::is_url_clue(clue) && wanted.contains(clue));
+    let urls = || recorded.iter().filter(|clue| journal::is_url_clue(clue) && wanted.contains(clue));
+    let is_same_url = urls().any(|clue| !journal::is_unversioned_clue(clue));
+    let is_unversioned = urls().any(journal::is_unversioned_clue);
     match (has_hash(recorded), has_hash(wanted)) {
         (true, true) => {
             "is of another content of the same length, for its hash is another, or of another kind: "
@@ -47,6 +68,10 @@ pub(super) fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'stati
         _ if is_same_url => {
             "was begun when that URL had another ETag or date: it has another version now, or gives each \
              answer another (then only `checksum`, from the beginning, lets a get go on): "
+        }
+        (false, _) if is_unversioned => {
+            "was begun from several URLs without any hash, and this one gives neither ETag nor date, so \
+             nothing tells that it still has the same: name the others too to go on, "
         }
         (true, false) => {
             "was begun with a hash, and this request has none to tell that it is the same: give that hash \

@@ -67,8 +67,9 @@ pub struct Slot {
 }
 
 const MAGIC: [u8; 8] = *b"anabrjnl";
-/// How a clue begins.
+/// How a clue begins; that of a URL without a version has these besides.
 const CLUE: &[u8] = b"why:";
+const UNVERSIONED: &[u8] = b"why:any:";
 
 /// Why bytes are not the header of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,16 +173,30 @@ pub fn url_clue(url: &str) -> [u8; 32] {
     clue
 }
 
+/// The same, where the URL has neither a strong validator nor a date: its version is not known.
+#[must_use]
+pub fn unversioned_clue(url: &str) -> [u8; 32] {
+    let mut clue = url_clue(url);
+    clue[..UNVERSIONED.len()].copy_from_slice(UNVERSIONED);
+    clue
+}
+
 /// What a journal records of a mirror that has lied, by its URL.
 #[must_use]
 pub fn banned_clue(url: &str) -> [u8; 32] {
     blake3::derive_key("anabranch 2026-11 URL of a mirror that has lied", url.as_bytes())
 }
 
-/// Whether an alias is the clue of a URL.
+/// Whether an alias is the clue of a URL, of whatever version.
 #[must_use]
 pub fn is_url_clue(alias: &[u8; 32]) -> bool {
     is_clue(alias) && ![HASH_CLUE, NOTHING_CLUE].contains(alias)
+}
+
+/// Whether an alias is the clue of a URL whose version was not known.
+#[must_use]
+pub fn is_unversioned_clue(alias: &[u8; 32]) -> bool {
+    alias.starts_with(UNVERSIONED)
 }
 
 /// Whether an alias is a clue, and no name of the content.

@@ -15,6 +15,8 @@ pub(crate) struct Left {
     pub(crate) lacks_mirrors: bool,
     /// The [clues](super::journal::banned_clue) of mirrors that have lied.
     pub(crate) banned: Vec<[u8; 32]>,
+    /// The [clues](super::journal::url_clue) of URLs that had another version then.
+    pub(crate) changed: Vec<[u8; 32]>,
 }
 
 /// The same, and the part that has it.

@@ -100,10 +100,17 @@ impl Part {
             )));
         }
         known = ours.is_some() && there.is_some();
-        let is_absent = |clue: &[u8; 32]| journal::is_url_clue(clue) && !names.contains(clue);
+        let is_hashless = !has_hash(&names);
+        let changed = ours.filter(|_| is_hashless);
+        let changed: Vec<_> =
+            changed.iter().flat_map(|part| aliases.changed(&part.root, &recorded)).collect();
+        // They are not asked, so their versions of now are not what is in the part.
+        names.retain(|name| !changed.iter().any(|version| version.name == *name));
+        let changed: Vec<[u8; 32]> = changed.iter().map(|version| version.url).collect();
+        let is_absent =
+            |clue: &[u8; 32]| journal::is_url_clue(clue) && (!names.contains(clue) || changed.contains(clue));
         // Where there is no room for clues some may be missing.
         let lacks_mirrors = recorded.iter().any(is_absent) || recorded.len() == journal::ALIASES_MAX;
-        let is_hashless = !has_hash(&names);
         let id = ours.filter(|_| known).unwrap_or(*id);
         let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
         if !known {
@@ -129,7 +136,7 @@ impl Part {
         let left = match known && is_hashless {
             true => {
                 let marks = vec![0; usize::try_from(id.blocks()).unwrap_or(usize::MAX)];
-                Left { marks, lacks_mirrors, banned }
+                Left { marks, lacks_mirrors, banned, changed }
             }
             // A hash decides; but whoever is not asked now may have brought what is wrong.
             false => Left { lacks_mirrors: known && lacks_mirrors, ..Left::default() },

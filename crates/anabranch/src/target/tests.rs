@@ -26,7 +26,7 @@ fn open_at(path: &Path, id: ContentId, force: bool) -> Result<(Target, Bitmap)> 
 }
 
 fn recorded(aliases: &[[u8; 32]]) -> Aliases {
-    Aliases { recorded: aliases.to_vec(), unanswered: Vec::new() }
+    Aliases { recorded: aliases.to_vec(), ..Aliases::default() }
 }
 
 fn put(target: &mut Target, bytes: &[u8], block: u64) -> Result<()> {
@@ -450,7 +450,11 @@ fn a_part_is_taken_up_if_the_url_that_it_is_of_is_named_and_does_not_answer() {
         put(&mut target, &bytes, 0).expect("written");
         target.flush().expect("written");
         drop(target);
-        let of = |unanswered: &[_]| Aliases { recorded: vec![b], unanswered: unanswered.to_vec() };
+        let of = |unanswered: &[_]| Aliases {
+            recorded: vec![b],
+            unanswered: unanswered.to_vec(),
+            ..Aliases::default()
+        };
         open([2; 32], &of(&[])).expect_err("of a URL that is not named");
         open([2; 32], &of(&[b])).expect_err("of another URL");
         let taken_up = open([2; 32], &of(&[a]));
@@ -461,6 +465,39 @@ fn a_part_is_taken_up_if_the_url_that_it_is_of_is_named_and_does_not_answer() {
         // From now on it is the other one's too.
         open([2; 32], &of(&[])).expect("a target");
     }
+}
+
+/// One of two URLs has another version than when the part was begun: it is not asked, and that version does not
+/// become a name of the part.
+#[test]
+fn a_version_of_now_is_no_name_of_an_earlier_part() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    let [a, b] = ["http://a/f", "http://b/f"].map(journal::url_clue);
+    let [a1, a2, b1] = [[1; 32], [2; 32], [3; 32]];
+    let open = |names: &[([u8; 32], [u8; 32])]| {
+        let place = DestPath::of(&dir.path().join("f")).expect("a place");
+        let versions: Vec<Version> = names.iter().map(|&(url, name)| Version { url, name }).collect();
+        let others = names[1..].iter().map(|(_, name)| *name);
+        let recorded = others.chain(names.iter().map(|(url, _)| *url)).collect();
+        let aliases = Aliases { recorded, versions, ..Aliases::default() };
+        let id = ContentId { root: names[0].1, ..id };
+        Target::open(place, id, &aliases, FinalCheck::NOTHING, false, &mut |_| true)
+    };
+    let mut left = Vec::new();
+    for names in [[(a, a1), (b, b1)], [(a, a2), (b, b1)], [(b, b1), (a, a2)], [(b, b1), (a, a1)]] {
+        let (mut target, found) = open(&names).expect("a target");
+        let block = missing(&id, &found)[0];
+        left.push(target.take_left().map(|left| (left.changed, left.lacks_mirrors)));
+        put(&mut target, &bytes, block).expect("written");
+        target.flush().expect("written");
+        drop(target);
+        assert!(open(&[(a, a2)]).is_err(), "it is another version");
+    }
+    let changed = Some((vec![a], true));
+    let none = Some((vec![], false));
+    assert_eq!(left, [none.clone(), changed.clone(), changed, none]);
 }
 
 #[test]

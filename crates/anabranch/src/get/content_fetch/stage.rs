@@ -126,7 +126,8 @@ impl Stage for Run<'_> {
     }
 
     fn interrupted(&self) -> &'static str {
-        self.arrivals.interrupted(self.fetch.mirrors.as_ref().is_some_and(MirrorDriver::is_of_one_answer))
+        let is = |what: fn(&MirrorDriver) -> bool| self.fetch.mirrors.as_ref().is_some_and(what);
+        self.arrivals.interrupted(is(MirrorDriver::is_of_one_answer), is(MirrorDriver::is_of_no_version))
     }
 
     fn finish(&mut self, cx: &mut Context<'_, '_>, mut result: Result<()>) -> Result<()> {

@@ -7,8 +7,10 @@ use super::Discovery;
 use crate::Result;
 use crate::get::discovered_file::Mirror;
 use crate::secret::secret;
-use crate::target::Aliases;
-use crate::target::journal::{ALIASES_MAX, HASH_CLUE, NOTHING_CLUE, URL_CLUES_MAX, url_clue};
+use crate::target::journal::{
+    ALIASES_MAX, HASH_CLUE, NOTHING_CLUE, URL_CLUES_MAX, unversioned_clue, url_clue,
+};
+use crate::target::{Aliases, Version};
 
 /// What a name is made of. Two transfers that have one of these in common fetch the same content.
 pub(super) enum Evidence<'a> {
@@ -32,15 +34,23 @@ impl Discovery<'_> {
         mirrors: &[Mirror],
     ) -> Result<([u8; 32], Aliases)> {
         let places = mirrors.iter().filter_map(|m| Some(Evidence::Place(&m.url, m.validator()?)));
-        let mut clues: Vec<[u8; 32]> =
-            mirrors.iter().take(URL_CLUES_MAX).map(|mirror| url_clue(mirror.url.as_str())).collect();
+        let clue = |mirror: &Mirror| match mirror.validator() {
+            Some(_) => url_clue(mirror.url.as_str()),
+            None => unversioned_clue(mirror.url.as_str()),
+        };
+        let mut clues: Vec<[u8; 32]> = mirrors.iter().take(URL_CLUES_MAX).map(clue).collect();
+        let version = |mirror: &Mirror| {
+            let place = Evidence::Place(&mirror.url, mirror.validator()?);
+            Some(Version { url: url_clue(mirror.url.as_str()), name: name(length, &place) })
+        };
+        let versions = mirrors.iter().filter_map(version).collect();
         clues.extend((root.is_some() || !hashes.is_empty()).then_some(HASH_CLUE));
         let hashes = hashes.iter().map(|hash| name(length, hash));
         let mut names = root.into_iter().chain(hashes).chain(places.map(|place| name(length, &place)));
         match (names.next(), length) {
             (Some(first), _) => {
                 let recorded = names.take(ALIASES_MAX - clues.len()).chain(clues.iter().copied()).collect();
-                Ok((first, Aliases { recorded, unanswered: self.unanswered() }))
+                Ok((first, Aliases { recorded, unanswered: self.unanswered(), versions }))
             }
             (None, 0) => Ok(([0; 32], Aliases::default())),
             (None, _) => {
@@ -52,7 +62,7 @@ impl Discovery<'_> {
                     );
                 }
                 clues.push(NOTHING_CLUE);
-                Ok((secret()?, Aliases { recorded: clues, unanswered: self.unanswered() }))
+                Ok((secret()?, Aliases { recorded: clues, unanswered: self.unanswered(), versions }))
             }
         }
     }
@@ -61,7 +71,7 @@ impl Discovery<'_> {
     fn unanswered(&self) -> Vec<[u8; 32]> {
         let all = self.urls.iter().zip(&self.named).zip(&self.heads);
         let them = all.filter(|((_, named), head)| **named && head.is_none());
-        them.map(|((url, _), _)| url_clue(url.as_str())).collect()
+        them.flat_map(|((url, _), _)| [url_clue(url.as_str()), unversioned_clue(url.as_str())]).collect()
     }
 }
 

@@ -73,7 +73,7 @@ impl MirrorDriver {
             pool: if subscriber_pool { PoolState::Subscribing(check) } else { PoolState::Check(check) },
             seed: cx.world.secret()?,
             comparison: ComparisonState::default(),
-            earlier_liars: Vec::new(),
+            unwanted: Vec::new(),
             proven: false,
             check_alone: Check::Nothing,
             horizon: u64::MAX,

@@ -1,8 +1,10 @@
-//! What earlier transfers left where no hash is known: it is compared, and who lied then is not asked.
+//! What earlier transfers left where no hash is known: it is compared; who lied then is not asked, nor who had
+//! another version then.
 
 use std::collections::BTreeSet;
 
 use algo::Time;
+use anabranch_http::client::FetchError;
 use mirror::range_scheduler::{Input, MirrorId};
 use mirror::verified_pool::VerifiedPool;
 use mmtp::subscriber::Subscriber;
@@ -11,10 +13,22 @@ use super::{MirrorDriver, PoolState, sources};
 use crate::event::Observer;
 use crate::get::pool::with_pool;
 use crate::get::sink::Here;
-use crate::target::journal::{COMPARED, banned_clue};
+use crate::target::journal::{COMPARED, banned_clue, url_clue};
 
 /// Why a mirror is struck off that is asked for nothing.
 const LIED_EARLIER: &str = "struck off earlier: wrong bytes (remove the part to have it asked again)";
+
+/// What has changed about it.
+const CHANGED_EARLIER: &str = "it had another ETag or date when the part was begun";
+
+/// Why a mirror is not asked that could be.
+#[derive(Clone, Copy)]
+pub(super) enum Unwanted {
+    /// It lied in an earlier transfer.
+    Liar,
+    /// It has another version than in an earlier transfer.
+    Changed,
+}
 
 impl MirrorDriver {
     /// A pool takes up what earlier transfers left. Where a hash of the whole is known that decides, also
@@ -29,11 +43,15 @@ impl MirrorDriver {
             }
             return;
         }
-        let has_lied = |url: &str| left.left.banned.contains(&banned_clue(url));
-        let liars = (0..).zip(&self.mirrors).filter(|(_, state)| has_lied(state.mirror.url.as_str()));
-        self.earlier_liars = liars.map(|(mirror, _)| mirror).collect();
-        let mut asked: BTreeSet<MirrorId> = (0..).zip(&self.mirrors).map(|(mirror, _)| mirror).collect();
-        asked.retain(|mirror| !self.earlier_liars.contains(mirror));
+        let why = |url: &str| match left.left.banned.contains(&banned_clue(url)) {
+            true => Some(Unwanted::Liar),
+            false => left.left.changed.contains(&url_clue(url)).then_some(Unwanted::Changed),
+        };
+        let all = || (0..).zip(&self.mirrors).map(|(mirror, state)| (mirror, why(state.mirror.url.as_str())));
+        let unwanted = all().filter_map(|(mirror, why)| Some((mirror, why?))).collect();
+        let asked: BTreeSet<MirrorId> =
+            all().filter(|(_, why)| why.is_none()).map(|(mirror, _)| mirror).collect();
+        self.unwanted = unwanted;
         // One that is alone as it was before has nothing to compare it with.
         let voices = match asked.len() {
             ..=1 => usize::from(left.left.lacks_mirrors),
@@ -42,19 +60,27 @@ impl MirrorDriver {
         plain.take_up(left, asked, voices);
     }
 
-    /// Strikes those off that lied in an earlier transfer.
+    /// Gives those up that lied in an earlier transfer, or had another version.
     pub(in crate::get) fn strike_off(
         &mut self,
         now: Time,
         subscriber: &mut Subscriber,
         observer: &mut Observer<'_>,
     ) {
-        for mirror in std::mem::take(&mut self.earlier_liars) {
-            observer.banned(self.name(mirror), LIED_EARLIER);
-            let Self { machine, mirrors, pool, .. } = self;
-            if let Some(state) = mirrors.get_mut(usize::from(mirror)) {
-                state.status.ban(LIED_EARLIER.to_owned());
+        for (mirror, why) in std::mem::take(&mut self.unwanted) {
+            match why {
+                Unwanted::Liar => {
+                    observer.banned(self.name(mirror), LIED_EARLIER);
+                    if let Some(state) = self.mirrors.get_mut(usize::from(mirror)) {
+                        state.status.ban(LIED_EARLIER.to_owned());
+                    }
+                }
+                Unwanted::Changed => {
+                    let error = FetchError::Changed(CHANGED_EARLIER.to_owned());
+                    self.out(mirror, &error, subscriber, observer);
+                }
             }
+            let Self { machine, mirrors, pool, .. } = self;
             with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
                 machine.handle(now, Input::Banned { mirror }, pool);
             });

@@ -66,6 +66,15 @@ impl MirrorDriver {
             && self.mirrors.iter().all(|state| state.changed_tag.is_some() || state.status.out.is_some())
     }
 
+    /// Whether nothing tells a later transfer that the mirrors still have what this one has brought: there is
+    /// no hash, and no mirror with a version that stays.
+    pub(in crate::get) fn is_of_no_version(&self) -> bool {
+        let stays = |state: &MirrorState| {
+            state.mirror.validator().is_some() && state.changed_tag.is_none() && !state.status.has_changed
+        };
+        self.is_hashless() && !self.mirrors.iter().any(stays)
+    }
+
     /// Reports once each mirror that sends only the whole file, where others send ranges, and what it is used
     /// for; where none does, the one from which alone the file comes.
     pub(super) fn tell_reserve(&mut self, observer: &mut Observer<'_>) {
