@@ -72,8 +72,8 @@ fn what_a_liar_left_is_not_in_the_file_that_others_bring() {
     }
 }
 
-/// A mirror that began alone is named again when it is dead: the other one goes on with what it left, and what
-/// was wrong of that comes again.
+/// A mirror that began alone is named again when it is dead: the other one goes on with what it left, and
+/// what was wrong of that comes again.
 #[test]
 fn what_a_dead_mirror_began_alone_is_gone_on_with_by_another() {
     for is_honest in [true, false] {

@@ -35,7 +35,6 @@ use super::sink::Here;
 use crate::event::Observer;
 use crate::{Error, Result};
 use comparison::{ComparisonState, dropped, place_of};
-use earlier::Unwanted;
 
 /// What is done about a mirror whose `ETag` is another than a moment ago. Its file has changed, or its tag
 /// says nothing: some servers give each answer another, or stand for several machines that each make theirs.
@@ -47,6 +46,15 @@ enum ChangedTag {
     OneAnswer,
     /// It is given up.
     Out,
+}
+
+/// Why a mirror is not asked that could be.
+#[derive(Clone, Copy)]
+enum Unwanted {
+    /// It lied in an earlier transfer.
+    Liar,
+    /// It has another version than in an earlier transfer.
+    Changed,
 }
 
 /// What is known of a mirror.
@@ -459,8 +467,8 @@ impl MirrorDriver {
             false => "name another",
             // What another URL has would not be taken for the same.
             true if self.mirrors.iter().all(|state| state.status.has_changed) => {
-                "what arrived is of the version that it had, and no other URL goes on with that without a hash: \
-                 remove the part to begin anew"
+                "what arrived is of the version that it had, and no other URL goes on with that without a \
+                 hash: remove the part to begin anew"
             }
             true => "what arrived is kept: name another beside",
         };

@@ -417,8 +417,8 @@ impl Sink {
                  what arrived: it would with `checksum` from the beginning"
             }
             None if of_no_version => {
-                "interrupted; no server gives an ETag or date that stays, so the same request cannot go on with \
-                 what arrived: it would with `checksum` from the beginning"
+                "interrupted; no server gives an ETag or date that stays, so the same request cannot go on \
+                 with what arrived: it would with `checksum` from the beginning"
             }
             None => "interrupted; what arrived is kept, and the same request resumes",
         }

@@ -467,8 +467,8 @@ fn a_part_is_taken_up_if_the_url_that_it_is_of_is_named_and_does_not_answer() {
     }
 }
 
-/// One of two URLs has another version than when the part was begun: it is not asked, and that version does not
-/// become a name of the part.
+/// One of two URLs has another version than when the part was begun: it is not asked, and that version does
+/// not become a name of the part.
 #[test]
 fn a_version_of_now_is_no_name_of_an_earlier_part() {
     let dir = tempfile::tempdir().expect("a directory");

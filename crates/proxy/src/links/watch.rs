@@ -440,8 +440,8 @@ impl Links {
             if !std::mem::replace(is_told, true) {
                 let name = &self.shared.via[*link].name;
                 reports.put(Event::Notice(format!(
-                    "connections to the server do not use {name}, which works: new ones replace them. The limit \
-                     at the server may be too low: ip mptcp limits set subflows 8"
+                    "connections to the server do not use {name}, which works: new ones replace them. The \
+                     limit at the server may be too low: ip mptcp limits set subflows 8"
                 )));
             }
         }

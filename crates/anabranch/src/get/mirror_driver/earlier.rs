@@ -1,5 +1,5 @@
-//! What earlier transfers left where no hash is known: it is compared; who lied then is not asked, nor who had
-//! another version then.
+//! What earlier transfers left where no hash is known: it is compared; who lied then is not asked, nor who
+//! had another version then.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use mirror::range_scheduler::{Input, MirrorId};
 use mirror::verified_pool::VerifiedPool;
 use mmtp::subscriber::Subscriber;
 
-use super::{MirrorDriver, PoolState, sources};
+use super::{MirrorDriver, PoolState, Unwanted, sources};
 use crate::event::Observer;
 use crate::get::pool::with_pool;
 use crate::get::sink::Here;
@@ -20,15 +20,6 @@ const LIED_EARLIER: &str = "struck off earlier: wrong bytes (remove the part to 
 
 /// What has changed about it.
 const CHANGED_EARLIER: &str = "it had another ETag or date when the part was begun";
-
-/// Why a mirror is not asked that could be.
-#[derive(Clone, Copy)]
-pub(super) enum Unwanted {
-    /// It lied in an earlier transfer.
-    Liar,
-    /// It has another version than in an earlier transfer.
-    Changed,
-}
 
 impl MirrorDriver {
     /// A pool takes up what earlier transfers left. Where a hash of the whole is known that decides, also
