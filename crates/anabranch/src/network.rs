@@ -4,19 +4,22 @@
 //! A [`Place`] is a node of a [domain](overlay::domain): this machine's, found by its addresses. The members
 //! that serve the others are [`forward`], [`rendezvous`] and [`manage_topology`]. Who offers something there
 //! says so with [`Serve::publish`](crate::Serve::publish), who wants it with
-//! [`Get::name`](crate::Get::name).
+//! [`Get::name`](crate::Get::name); who wants to see how the network is [looks](look).
 
 mod agent;
 mod event;
 mod forward;
 mod frame_batch;
 mod line_sockets;
+mod look;
 mod place;
 mod service_loop;
 mod services;
 
+pub use agent::PATHS_A_HOST;
 pub use event::ServiceEvent;
 pub use forward::{CacheStats, ForwardStats, LineStats, forward};
+pub use look::{Destination, LookedPath, NetworkLook, look};
 pub use overlay::cache::Policy as CachePolicy;
 pub use overlay::publication::{Name, PublicKey, ScopeKey};
 pub use place::Place;

@@ -112,6 +112,18 @@ impl Domain {
         self.graph.link(link).reverse.expect("a domain has lines only")
     }
 
+    /// The number of a link's line in the domain's file.
+    #[must_use]
+    pub fn line(&self, link: LinkId) -> u32 {
+        link.0 / 2
+    }
+
+    /// Whether a link is the one of its line that begins at the node which the file names first.
+    #[must_use]
+    pub fn is_first_of_line(&self, link: LinkId) -> bool {
+        link.0.is_multiple_of(2)
+    }
+
     /// The nodes that have one of these addresses.
     #[must_use]
     pub fn nodes_at(&self, addresses: &BTreeSet<IpAddr>) -> BTreeSet<NodeId> {
@@ -232,19 +244,26 @@ impl Domain {
     /// The nodes that a packet with this header visits from a node on, without that one; `None` if it visits
     /// none, is sent to several at once, or comes to its hop limit.
     #[must_use]
-    pub fn trace(&self, mut at: NodeId, header: &Header) -> Option<Vec<NodeId>> {
+    pub fn trace(&self, at: NodeId, header: &Header) -> Option<Vec<NodeId>> {
+        let crossed = self.trace_links(at, header)?;
+        Some(crossed.into_iter().map(|link| self.graph.link(link).to).collect())
+    }
+
+    /// The links that it crosses; `None` as for [`trace`](Self::trace).
+    #[must_use]
+    pub fn trace_links(&self, mut at: NodeId, header: &Header) -> Option<Vec<LinkId>> {
         let (mut ingress, mut header, mut out) = (None, *header, Vec::new());
-        let mut visited = Vec::new();
+        let mut crossed = Vec::new();
         // The hop limit ends it.
         while let Ok(next) = self.forwarder(at).forward(&header, ingress, &mut out) {
             match out[..] {
-                [] => return (!visited.is_empty()).then_some(visited),
+                [] => return (!crossed.is_empty()).then_some(crossed),
                 [link] => (at, ingress, header) = (self.graph.link(link).to, Some(link), next),
                 _ => return None,
             }
-            visited.push(at);
+            crossed.extend(ingress);
             if !self.is_forwarder(at) {
-                return Some(visited);
+                return Some(crossed);
             }
         }
         None

@@ -288,7 +288,7 @@ impl Machine for Rendezvous {
                 Some((call, self.publish(now, &from, signed)))
             }
             Ok(Message { call, body: Body::Lookup(wanted) }) => Some((call, self.look_up(&wanted))),
-            Ok(Message { call, body: Body::Paths(_) | Body::LinkState(_) }) => {
+            Ok(Message { call, body: Body::Paths(_) | Body::LinkState(_) | Body::Lines { .. } }) => {
                 Some((call, Body::Refused { reason: refusal::NOT_HERE }))
             }
             Ok(_) | Err(_) => None,

@@ -11,7 +11,9 @@ use topology::plan::Policy;
 
 use crate::domain::{Domain, PATHS_MAX, PlannedWay};
 use crate::frame;
-use crate::message::{Body, LinkReport, LinkState, Message, PathsRequest, Route, Routes, refusal};
+use crate::message::{
+    Body, DOWN_MAX, Down, LinkReport, LinkState, Message, PathsRequest, Route, Routes, refusal,
+};
 
 /// Receivers that are told of changes at most.
 const WATCHERS_MAX: usize = 100_000;
@@ -57,7 +59,7 @@ pub enum Change {
 /// What went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Requests for paths answered.
+    /// Requests for paths, or for the lines that are down, answered.
     pub requests: u64,
     /// Link states taken.
     pub link_states: u64,
@@ -141,6 +143,21 @@ impl TopologyManager {
     #[must_use]
     pub fn is_up(&self, link: LinkId) -> bool {
         self.links[link.index()].up && self.links[self.domain.reverse(link).index()].up
+    }
+
+    /// The lines that are down, by their numbers in the domain's file.
+    pub fn down(&self) -> impl Iterator<Item = u32> + '_ {
+        let lines = self.domain.graph.link_ids().filter(|link| self.domain.is_first_of_line(*link));
+        lines.filter(|link| !self.is_up(*link)).map(|link| self.domain.line(link))
+    }
+
+    fn tell_down(&mut self, from: u32) -> Body {
+        let mut lines: Vec<u32> = self.down().filter(|line| *line >= from).collect();
+        let known = u32::try_from(lines.len()).unwrap_or(u32::MAX);
+        lines.truncate(DOWN_MAX);
+        self.counters.requests += 1;
+        let forwarders = u32::try_from(self.reporters()).unwrap_or(u32::MAX);
+        Body::Down(Down { forwarders, known, lines })
     }
 
     /// The delay of a link: as measured, or as the domain's file says.
@@ -299,6 +316,10 @@ impl Machine for TopologyManager {
             Ok(_) if from.way_back.is_none() => self.counters.dropped += 1,
             Ok(Message { call, body: Body::Paths(request) }) => {
                 let body = self.paths(now, &from, call, request);
+                self.answer(from, call, body);
+            }
+            Ok(Message { call, body: Body::Lines { from: first } }) => {
+                let body = self.tell_down(first);
                 self.answer(from, call, body);
             }
             Ok(Message { call, body: Body::LinkState(state) }) => {

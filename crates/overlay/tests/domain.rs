@@ -13,7 +13,7 @@ use overlay::publication::{Publication, Rejection, ScopeKey};
 use overlay::rendezvous::Rendezvous;
 use overlay::topology_manager::TopologyManager;
 use simulated_domain::{Network, key};
-use topology::graph::NodeId;
+use topology::graph::{LinkId, NodeId};
 use topology::plan::Policy;
 
 const NAME: &str = "films/trailer.mkv";
@@ -127,8 +127,19 @@ fn a_line_that_is_cut_is_left_out() {
     network.run(Span::from_secs(1));
     subscribe(&mut network, "a", Policy::Shortest);
     network.run(Span::from_secs(1));
+    let down = |network: &mut Network, from| {
+        let answer = ask(network, "p2", ServiceKind::Topology, Body::Lines { from });
+        let Body::Down(down) = answer else { panic!("{answer:?}") };
+        (down.forwarders, down.known, down.lines)
+    };
+    assert_eq!(down(&mut network, 0), (5, 0, Vec::new()));
     network.cut("r3", "r5");
     network.run(Span::from_secs(2));
+    let (graph, ends) = (&network.domain.graph, (network.node("r3"), network.node("r5")));
+    let between = |link: &LinkId| (graph.link(*link).from, graph.link(*link).to) == ends;
+    let cut = network.domain.line(graph.link_ids().find(between).expect("a link"));
+    assert_eq!(down(&mut network, 0), (5, 1, vec![cut]));
+    assert_eq!(down(&mut network, cut + 1), (5, 0, Vec::new()), "lines before are not asked for");
     let routes = last_routes(&network);
     assert!(routes.routes.len() == 2 && routes.routes.iter().all(|it| !visits(&network, it).contains("r3")));
     // Both ends flap ten times: what is right at the end counts.

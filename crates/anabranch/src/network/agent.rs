@@ -19,7 +19,7 @@ use crate::{Error, Result, Stop};
 
 /// Paths to each host that has a content, none of which share a link: what they share would be one
 /// bottleneck for all of them, and the windows of the paths that share it are coupled.
-const PATHS_A_HOST: u8 = 4;
+pub const PATHS_A_HOST: u8 = 4;
 /// How often a publisher looks whether what it publishes is served still.
 const LOOK_EVERY: Span = Span::from_millis(250);
 /// A publisher that ends waits so long for its withdrawal to be heard.
@@ -50,7 +50,7 @@ impl Drop for Agent {
 }
 
 /// Lets a machine send what it wants, and `tell` what it reports; returns until when it waits.
-fn drain<M: Machine<Transmit = Sent>>(
+pub(super) fn drain<M: Machine<Transmit = Sent>>(
     machine: &mut M,
     now: Time,
     place: &Place,
@@ -73,7 +73,7 @@ fn drain<M: Machine<Transmit = Sent>>(
 }
 
 /// Waits for what comes from forwarders, and hands it over.
-fn listen<M: for<'a> Machine<Input<'a> = &'a [u8]>>(
+pub(super) fn listen<M: for<'a> Machine<Input<'a> = &'a [u8]>>(
     machine: &mut M,
     place: &Place,
     sockets: &mut LineSockets,
