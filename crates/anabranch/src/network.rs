@@ -13,6 +13,7 @@ mod frame_batch;
 mod line_sockets;
 mod look;
 mod place;
+mod prometheus;
 mod service_loop;
 mod services;
 
@@ -23,6 +24,7 @@ pub use look::{Destination, LookedPath, NetworkLook, look};
 pub use overlay::cache::Policy as CachePolicy;
 pub use overlay::publication::{Name, PublicKey, ScopeKey};
 pub use place::Place;
+pub use prometheus::Metrics;
 pub use services::{RendezvousStats, TopologyStats, manage_topology, rendezvous};
 
 pub(crate) use agent::{Publishing, Watch};

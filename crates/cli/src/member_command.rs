@@ -4,16 +4,18 @@
 pub mod args;
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch::network::{
-    ForwardStats, Place, RendezvousStats, ServiceEvent, TopologyStats, forward as run_forwarder,
+    ForwardStats, Metrics, Place, RendezvousStats, ServiceEvent, TopologyStats, forward as run_forwarder,
     manage_topology, rendezvous as run_rendezvous,
 };
 use anabranch::{Control, Result, Stop, format};
 use serde::Serialize;
 
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::json::{self, End};
+use crate::metrics;
 use crate::signals::stop_on_signals;
 use crate::view::{can_redraw, say};
 use args::{Forward, Member, Rendezvous, Topology};
@@ -93,15 +95,32 @@ struct Summary<S> {
     end: End,
 }
 
-fn run<S: Serialize>(
+fn run<S: Serialize + Metrics + Clone + Default + Send + 'static>(
     args: &Member,
     member: impl FnOnce(&Place, &Stop, Listener<'_, S>) -> Result<S>,
     line: impl Fn(&S) -> String,
 ) -> Outcome {
     let done = args.network.place().and_then(|place| {
         let stop = stop_on_signals()?;
+        let counted: Arc<Mutex<S>> = Arc::default();
+        let _server = match args.prometheus {
+            None => None,
+            Some(address) => {
+                let (place, counted) = (place.clone(), Arc::clone(&counted));
+                let served = metrics::serve(address, move || {
+                    Some(counted.lock().unwrap_or_else(PoisonError::into_inner).prometheus_text(&place))
+                });
+                let (server, address) =
+                    served.map_err(|e| Failure::other(format!("cannot serve metrics: {e}")))?;
+                say(&format!("metrics at http://{address}/metrics"));
+                Some(server)
+            }
+        };
         let mut last = String::new();
         let mut listener = |event| {
+            if let ServiceEvent::Stats(stats) = &event {
+                *counted.lock().unwrap_or_else(PoisonError::into_inner) = S::clone(stats);
+            }
             match event {
                 ServiceEvent::Listening(addresses) if args.json => {
                     json::put("listening", &ListeningLine { node: place.node_name(), addresses });
