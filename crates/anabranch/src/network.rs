@@ -17,7 +17,6 @@ mod prometheus;
 mod service_loop;
 mod services;
 
-pub use agent::PATHS_A_HOST;
 pub use event::ServiceEvent;
 pub use forward::{CacheStats, ForwardStats, LineStats, forward};
 pub use look::{Destination, LookedPath, NetworkLook, look};

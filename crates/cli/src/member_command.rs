@@ -34,8 +34,17 @@ pub fn forward(args: &Forward) -> Outcome {
             stats.lines.iter().filter(|line| line.up == Some(false)).map(|line| &*line.to).collect();
         let down = if down.is_empty() { "none".into() } else { down.join(", ") };
         let dropped: u64 = stats.dropped.values().sum();
+        let cache = stats.cache.as_ref().map_or_else(String::new, |cache| {
+            format!(
+                "; cache: {} of {} packets, {}, {} kept",
+                cache.hits,
+                cache.asked,
+                format::bytes(cache.hit_bytes),
+                format::bytes(cache.stored_bytes as u64)
+            )
+        });
         format!(
-            "forwarded {} packets, {}; dropped {dropped}; neighbours that do not answer: {down}",
+            "forwarded {} packets, {}; dropped {dropped}; neighbours that do not answer: {down}{cache}",
             stats.forwarded,
             format::bytes(stats.forwarded_bytes)
         )

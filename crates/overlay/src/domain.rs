@@ -25,6 +25,22 @@ pub struct Service {
     pub port: u16,
 }
 
+/// Which paths receivers of a domain ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathChoice {
+    /// How they are chosen.
+    pub policy: Policy,
+    /// How many to each host, at most.
+    pub per_host: u8,
+}
+
+impl Default for PathChoice {
+    /// None that share a link: what they share would be one bottleneck for all of them.
+    fn default() -> Self {
+        Self { policy: Policy::LinkDisjoint, per_host: 4 }
+    }
+}
+
 /// A domain, as [`crate::domain_file::read`] reads it; see the [module](self). All members read the same
 /// file, so nodes and links have the same numbers everywhere.
 #[derive(Clone, Debug)]
@@ -39,6 +55,8 @@ pub struct Domain {
     pub rendezvous: Service,
     /// Who knows the paths.
     pub topology: Service,
+    /// Which of them receivers ask for.
+    pub paths: PathChoice,
     pub(crate) scopes: BTreeMap<Scope, PublicKey>,
     pub(crate) forwarders: BTreeSet<NodeId>,
     /// Of each link the address of the end where it begins.

@@ -41,6 +41,7 @@ const LINK_STATE_ACK: u8 = 9;
 const REFUSED: u8 = 10;
 const LINES: u8 = 11;
 const DOWN: u8 = 12;
+const OUTDATED: u8 = 13;
 
 /// What is said, with the number of the call that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +59,8 @@ pub enum Body {
     Publish(SignedPublication),
     /// Rendezvous to publisher: it is kept until its lease ends.
     Published,
+    /// The same; but somebody offers a newer content of that name, and receivers take that.
+    Outdated,
     /// Receiver to rendezvous: who publishes this?
     Lookup(Wanted),
     /// Rendezvous to receiver: these do, as many as fit, the newest content first.
@@ -223,6 +226,7 @@ impl Message {
         let kind = match &self.body {
             Body::Publish(_) => PUBLISH,
             Body::Published => PUBLISHED,
+            Body::Outdated => OUTDATED,
             Body::Lookup(_) => LOOKUP,
             Body::Match { .. } => MATCH,
             Body::Paths(_) => PATHS,
@@ -238,7 +242,7 @@ impl Message {
         out.extend_from_slice(&self.call.to_be_bytes());
         match &self.body {
             Body::Publish(signed) => signed.put(&mut out),
-            Body::Published => {}
+            Body::Published | Body::Outdated => {}
             Body::Lookup(Wanted::Name(name)) => {
                 out.push(0);
                 name.put(&mut out);
@@ -356,6 +360,7 @@ fn read_body(kind: u8, reader: &mut Reader<'_>) -> Result<Body, MessageError> {
     Ok(match kind {
         PUBLISH => Body::Publish(SignedPublication::read(reader)?),
         PUBLISHED => Body::Published,
+        OUTDATED => Body::Outdated,
         LOOKUP => match reader.byte()? {
             0 => Body::Lookup(Wanted::Name(Name::read(reader)?)),
             1 => Body::Lookup(Wanted::Content(read_content(reader)?)),

@@ -8,18 +8,15 @@ use algo::{Machine, Output, Span, Time};
 use net::Waker;
 use overlay::call::Sent;
 use overlay::client::{Event, Registered, Registration, Subscription};
+use overlay::domain::PathChoice;
 use overlay::message::Wanted;
 use overlay::publication::{Publication, ScopeKey};
-use topology::plan::Policy;
 
 use super::line_sockets::LineSockets;
 use super::place::{Place, since_1970};
 use crate::monitor::lock;
 use crate::{Error, Result, Stop};
 
-/// Paths to each host that has a content, none of which share a link: what they share would be one
-/// bottleneck for all of them, and the windows of the paths that share it are coupled.
-pub const PATHS_A_HOST: u8 = 4;
 /// How often a publisher looks whether what it publishes is served still.
 const LOOK_EVERY: Span = Span::from_millis(250);
 /// A publisher that ends waits so long for its withdrawal to be heard.
@@ -102,7 +99,8 @@ impl Watch {
         let mut sockets = LineSockets::bind(&place.addresses(), 0)?;
         let member = place.member(sockets.port(), sockets.clock)?;
         let now = sockets.clock.now();
-        let mut subscription = Subscription::new(member, wanted, PATHS_A_HOST, Policy::LinkDisjoint, now);
+        let PathChoice { policy, per_host } = place.domain().paths;
+        let mut subscription = Subscription::new(member, wanted, per_host, policy, now);
         if !subscription.can_reach_services() {
             return Err(Error::unreachable(format!(
                 "in the domain {} no line leads from {} to rendezvous and topology manager",

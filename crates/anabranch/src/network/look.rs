@@ -4,14 +4,13 @@
 use algo::{Machine, Span, Time};
 use overlay::call::Sent;
 use overlay::client::{Event, Found, Member, ServiceKind, Subscription};
-use overlay::domain::Service;
+use overlay::domain::{PathChoice, Service};
 use overlay::message::{Body, Down, PathsRequest, Routes, Wanted, refusal};
 use overlay::publication::Name;
 use overlay::question::Question;
 use topology::graph::{LinkId, NodeId};
-use topology::plan::Policy;
 
-use super::agent::{PATHS_A_HOST, drain, listen};
+use super::agent::{drain, listen};
 use super::line_sockets::LineSockets;
 use super::place::{Place, unknown_scope};
 use crate::{Error, Result, Stop};
@@ -56,8 +55,8 @@ pub struct LookedPath {
 ///
 /// # Errors
 /// [`Error::Usage`] if the node forwards or is the destination, [`Error::NotFound`] if nobody publishes the
-/// name, [`Error::Unreachable`] if a service does not answer, [`Error::System`] if it refuses or if it cannot
-/// be listened, [`Error::Interrupted`] if `stop` is stopped.
+/// name, [`Error::Unreachable`] if a service does not answer, [`Error::System`] if one refuses or this node
+/// cannot listen, [`Error::Interrupted`] if `stop` is stopped.
 pub fn look(place: &Place, to: Option<&Destination>, within: Span, stop: &Stop) -> Result<NetworkLook> {
     let (domain, here) = (place.domain(), place.node());
     let name = place.node_name();
@@ -129,12 +128,13 @@ impl Asker<'_> {
     }
 
     fn paths(&mut self, to: NodeId) -> Result<Routes> {
+        let PathChoice { policy, per_host } = self.place.domain().paths;
         let request = PathsRequest {
             from: self.member.node,
             port: self.member.port,
             targets: vec![to],
-            k: PATHS_A_HOST,
-            policy: Policy::LinkDisjoint,
+            k: per_host,
+            policy,
             lease_s: 0,
         };
         match self.ask(Body::Paths(request))? {
@@ -162,7 +162,8 @@ impl Asker<'_> {
         }
         let now = self.sockets.clock.now();
         let (member, wanted) = (self.member.clone(), Wanted::Name(name.clone()));
-        let mut subscription = Subscription::new(member, wanted, PATHS_A_HOST, Policy::LinkDisjoint, now);
+        let PathChoice { policy, per_host } = domain.paths;
+        let mut subscription = Subscription::new(member, wanted, per_host, policy, now);
         if !subscription.can_reach_services() {
             return Err(self.no_line("the rendezvous", domain.rendezvous));
         }

@@ -5,14 +5,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use algo::Span;
-use anabranch::network::{Destination, LookedPath, NetworkLook, PATHS_A_HOST, Place, look};
-use overlay::domain::Domain;
+use anabranch::network::{Destination, LookedPath, NetworkLook, Place, look};
+use overlay::domain::{Domain, PathChoice};
 use overlay::domain_file;
 use serde::Serialize;
 use topology::graph::{LinkId, NodeId};
 use topology::import;
 use topology::picture::{LineMark, Marks, NodeMark, drawn_links, marked_svg};
-use topology::plan::Policy;
 
 use super::args::Show;
 #[cfg(target_os = "linux")]
@@ -80,7 +79,8 @@ pub(super) fn of_file(args: &Show, file: &Path) -> Outcome {
                 )));
             }
         };
-        let planned = domain.plan(from, &[to], PATHS_A_HOST.into(), Policy::LinkDisjoint, |_| true);
+        let PathChoice { policy, per_host } = domain.paths;
+        let planned = domain.plan(from, &[to], per_host.into(), policy, |_| true);
         let path = |planned: overlay::domain::PlannedWay| LookedPath {
             to,
             group: planned.group,

@@ -23,6 +23,7 @@ fn all() -> Vec<Body> {
     vec![
         Body::Publish(signed.clone()),
         Body::Published,
+        Body::Outdated,
         Body::Lookup(Wanted::Name("films/x".parse().expect("a name"))),
         Body::Lookup(Wanted::Content(ContentId { root: [1; 32], length: 7 })),
         Body::Match { known: 9, publications: vec![signed.clone(), signed] },
@@ -112,7 +113,7 @@ proptest! {
     fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), forced: bool) {
         if forced && bytes.len() > 1 {
             bytes[0] = MESSAGE;
-            bytes[1] = 1 + bytes[1] % DOWN;
+            bytes[1] = 1 + bytes[1] % OUTDATED;
             bytes.resize(QUESTION_BYTES, 0);
         }
         if let Ok(message) = Message::parse(&bytes) {
