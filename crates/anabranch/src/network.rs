@@ -4,22 +4,26 @@
 //! A [`Place`] is a node of a [domain](overlay::domain): this machine's, found by its addresses. The members
 //! that serve the others are [`forward`], [`rendezvous`] and [`manage_topology`]. Who offers something there
 //! says so with [`Serve::publish`](crate::Serve::publish), who wants it with
-//! [`Get::name`](crate::Get::name).
+//! [`Get::name`](crate::Get::name); who wants to see how the network is [looks](look).
 
 mod agent;
 mod event;
 mod forward;
 mod frame_batch;
 mod line_sockets;
+mod look;
 mod place;
+mod prometheus;
 mod service_loop;
 mod services;
 
 pub use event::ServiceEvent;
 pub use forward::{CacheStats, ForwardStats, LineStats, forward};
+pub use look::{Destination, LookedPath, NetworkLook, look};
 pub use overlay::cache::Policy as CachePolicy;
 pub use overlay::publication::{Name, PublicKey, ScopeKey};
 pub use place::Place;
+pub use prometheus::Metrics;
 pub use services::{RendezvousStats, TopologyStats, manage_topology, rendezvous};
 
 pub(crate) use agent::{Publishing, Watch};

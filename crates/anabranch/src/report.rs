@@ -45,6 +45,8 @@ pub struct PathProgress {
     pub loss_percent: f64,
     /// Verified bytes.
     pub bytes: u64,
+    /// Packets that caches on the way sent, in percent of those that came; 0 without a network of caches.
+    pub cached_percent: f64,
     /// Retransmission timeouts.
     pub timeouts: u64,
     /// Paths with the same number are coupled: they may share a bottleneck.

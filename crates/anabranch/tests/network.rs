@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use algo::{Span, Time};
-use anabranch::network::{self, CachePolicy, Place, ScopeKey, ServiceEvent};
+use anabranch::network::{
+    self, CachePolicy, Destination, LookedPath, NetworkLook, Place, ScopeKey, ServiceEvent,
+};
 use anabranch::{Control, Error, Event, Get, Rate, Report, Serve, Source, Stop};
 use net::Clock;
 
@@ -243,6 +245,63 @@ fn a_forwarder_ends_and_the_transfer_does_not() {
     let report = bed.fetch("films/f", 2, |_| {});
     let back = report.last.paths.iter().filter(|path| path.via.contains("r2") && path.bytes > 0);
     assert_eq!(back.count(), 2);
+}
+
+#[test]
+fn a_host_is_told_how_the_network_is() {
+    let mut bed = Bed::new(9);
+    let _sources = [bed.publish("p1", "f", b"a film"), bed.publish("p2", "f", b"a film")];
+    bed.fetch("films/f", 1, |_| {});
+    let (place, stop) = (bed.place("a"), Stop::new().expect("a stop"));
+    let domain = Arc::clone(place.domain());
+    let node = |name: &str| domain.graph.by_name(name).expect("a node");
+    let look = |place: &Place, to: Option<Destination>, within| {
+        network::look(place, to.as_ref(), Span::from_millis(within), &stop)
+    };
+    // Forwarders report every 5 s, and publications take a moment.
+    let look_until = |to: &Destination, is_it: &dyn Fn(&NetworkLook) -> bool| {
+        let clock = Clock::start();
+        loop {
+            let now = look(&place, Some(to.clone()), 5_000).expect("an answer");
+            if is_it(&now) || clock.now() > Time::ZERO + Span::from_secs(15) {
+                break now;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let to_p1 = Destination::Host(node("p1"));
+    let all = look_until(&to_p1, &|now| now.forwarders == 5);
+    assert_eq!((all.forwarders, &all.down[..], all.paths.len()), (5, &[][..], 3), "{all:?}");
+    let by_name = Destination::Name("films/f".parse().expect("a name"));
+    let named = look_until(&by_name, &|now| now.publishers.len() == 2);
+    let mut publishers = named.publishers.clone();
+    publishers.sort_unstable();
+    assert_eq!((publishers, named.paths.len()), (vec![node("p1"), node("p2")], 6));
+
+    bed.end("r2");
+    let left = look_until(&to_p1, &|now| now.down.len() == 2);
+    let line = |line: &u32| [LINES[*line as usize].0, LINES[*line as usize].1];
+    assert_eq!(left.down.iter().map(line).collect::<Vec<_>>(), [["r1", "r2"], ["r2", "r5"]]);
+    let visited = |path: &LookedPath| domain.graph.visits(&path.links);
+    assert_eq!(left.paths.len(), 2);
+    for path in &left.paths {
+        let nodes = visited(path);
+        assert_eq!((nodes.first(), nodes.last()), (Some(&node("a")), Some(&node("p1"))));
+        assert!(path.to == node("p1") && !nodes.contains(&node("r2")));
+    }
+
+    let nothing = Destination::Name("films/nothing".parse().expect("a name"));
+    assert!(matches!(look(&place, Some(nothing), 5_000), Err(Error::NotFound(_))));
+    let elsewhere = Destination::Name("books/x".parse().expect("a name"));
+    for (from, to) in [("a", Some(elsewhere)), ("a", Some(Destination::Host(node("a")))), ("r1", None)] {
+        assert!(matches!(look(&bed.place(from), to, 5_000), Err(Error::Usage(_))), "{from}");
+    }
+    bed.end("rv");
+    let silent = look(&place, Some(by_name), 1_000).expect_err("nobody answers");
+    assert_eq!(silent.to_string(), "the rendezvous of test does not answer a");
+    bed.end("tm");
+    let silent = look(&place, Some(to_p1), 1_000).expect_err("nobody answers");
+    assert_eq!(silent.to_string(), "the topology manager of test does not answer a");
 }
 
 #[test]

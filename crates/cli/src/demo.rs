@@ -196,6 +196,7 @@ impl DemoRun {
                 loss_percent: counters.lost.saturating_sub(counters.late) as f64 * 100.0
                     / (counters.packets + counters.lost).max(1) as f64,
                 bytes: counters.bytes,
+                cached_percent: 0.0,
                 timeouts: counters.timeouts,
                 group: report.group,
             }

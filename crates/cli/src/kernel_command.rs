@@ -3,7 +3,6 @@
 pub mod args;
 mod group;
 mod load;
-mod metrics;
 pub mod setup;
 mod status;
 pub mod teardown;

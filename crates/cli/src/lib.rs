@@ -19,7 +19,8 @@
 //! * [`lab_command`]: experiments from scenario files; [`kernel_command`]: congestion control inside Linux.
 //! * [`proxy_command`]: every program on several links; [`net_command`]: networks, the paths in them, and
 //!   whole domains on one machine; [`member_command`]: those who serve others in a publish/subscribe network.
-//! * `holder`: the process that keeps laboratories and domains up.
+//! * `metrics`: what a program tells Prometheus; `holder`: the process that keeps laboratories and domains
+//!   up.
 
 pub mod args;
 pub mod demo;
@@ -34,6 +35,7 @@ pub mod kernel_command;
 pub mod lab_command;
 pub mod man;
 pub mod member_command;
+mod metrics;
 pub mod mirror_list;
 pub mod net_command;
 pub mod network_options;

@@ -4,16 +4,18 @@
 pub mod args;
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch::network::{
-    ForwardStats, Place, RendezvousStats, ServiceEvent, TopologyStats, forward as run_forwarder,
+    ForwardStats, Metrics, Place, RendezvousStats, ServiceEvent, TopologyStats, forward as run_forwarder,
     manage_topology, rendezvous as run_rendezvous,
 };
 use anabranch::{Control, Result, Stop, format};
 use serde::Serialize;
 
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::json::{self, End};
+use crate::metrics;
 use crate::signals::stop_on_signals;
 use crate::view::{can_redraw, say};
 use args::{Forward, Member, Rendezvous, Topology};
@@ -32,8 +34,17 @@ pub fn forward(args: &Forward) -> Outcome {
             stats.lines.iter().filter(|line| line.up == Some(false)).map(|line| &*line.to).collect();
         let down = if down.is_empty() { "none".into() } else { down.join(", ") };
         let dropped: u64 = stats.dropped.values().sum();
+        let cache = stats.cache.as_ref().map_or_else(String::new, |cache| {
+            format!(
+                "; cache: {} of {} packets, {}, {} kept",
+                cache.hits,
+                cache.asked,
+                format::bytes(cache.hit_bytes),
+                format::bytes(cache.stored_bytes as u64)
+            )
+        });
         format!(
-            "forwarded {} packets, {}; dropped {dropped}; neighbours that do not answer: {down}",
+            "forwarded {} packets, {}; dropped {dropped}; neighbours that do not answer: {down}{cache}",
             stats.forwarded,
             format::bytes(stats.forwarded_bytes)
         )
@@ -93,15 +104,32 @@ struct Summary<S> {
     end: End,
 }
 
-fn run<S: Serialize>(
+fn run<S: Serialize + Metrics + Clone + Default + Send + 'static>(
     args: &Member,
     member: impl FnOnce(&Place, &Stop, Listener<'_, S>) -> Result<S>,
     line: impl Fn(&S) -> String,
 ) -> Outcome {
     let done = args.network.place().and_then(|place| {
         let stop = stop_on_signals()?;
+        let counted: Arc<Mutex<S>> = Arc::default();
+        let _server = match args.prometheus {
+            None => None,
+            Some(address) => {
+                let (place, counted) = (place.clone(), Arc::clone(&counted));
+                let served = metrics::serve(address, move || {
+                    Some(counted.lock().unwrap_or_else(PoisonError::into_inner).prometheus_text(&place))
+                });
+                let (server, address) =
+                    served.map_err(|e| Failure::other(format!("cannot serve metrics: {e}")))?;
+                say(&format!("metrics at http://{address}/metrics"));
+                Some(server)
+            }
+        };
         let mut last = String::new();
         let mut listener = |event| {
+            if let ServiceEvent::Stats(stats) = &event {
+                *counted.lock().unwrap_or_else(PoisonError::into_inner) = S::clone(stats);
+            }
             match event {
                 ServiceEvent::Listening(addresses) if args.json => {
                     json::put("listening", &ListeningLine { node: place.node_name(), addresses });

@@ -3,6 +3,7 @@
 
 pub mod args;
 pub mod domain_args;
+mod domain_view;
 #[cfg(target_os = "linux")]
 mod held;
 pub(crate) mod key;
@@ -16,7 +17,7 @@ mod session;
 
 use std::fmt::Write as _;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use topology::graph::{Graph, LinkId, NodeId};
@@ -64,6 +65,11 @@ pub fn net(args: &Net) -> Outcome {
     }
 }
 
+/// Whether a name can only be that of a domain's file.
+fn is_domain_file(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|end| end == "toml")
+}
+
 fn load(name: &str) -> Outcome<Network> {
     if let Some(builtin) = Builtin::named(name) {
         return Ok(builtin.network(&Defaults::default()));
@@ -81,7 +87,8 @@ fn load(name: &str) -> Outcome<Network> {
     let shown = printable(name);
     let bytes = read().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Failure::usage(format!(
-            "{shown} is neither a file nor a network that is built in: anabranch net show lists those"
+            "{shown} is neither a file nor a network that is built in (anabranch net show lists those) nor a \
+             domain that is up (sudo anabranch net status)"
         )),
         _ => Failure::usage(format!("cannot read {shown}: {e}")),
     })?;
@@ -131,8 +138,33 @@ struct Line<'a> {
 }
 
 fn show(args: &Show) -> Outcome {
-    let Some(name) = &args.network else { return list(args.json) };
+    let Some(name) = &args.network else {
+        return match args.member.is_named() {
+            true => domain_view::here(args),
+            false if args.svg || args.text || args.to.is_some() => Err(Failure::usage(
+                "which one? Give NAME|FILE: a network, or a domain; or --domain FILE: this machine's",
+            )),
+            false => list(args.json),
+        };
+    };
+    if args.member.domain.is_some() || args.member.node.is_some() {
+        let name = printable(name);
+        return Err(Failure::usage(format!("--domain and --node show what this machine is in, not {name}")));
+    }
+    if is_domain_file(name) {
+        return domain_view::of_file(args, Path::new(name));
+    }
+    #[cfg(target_os = "linux")]
+    if let Some(state) = session::that_is_up(name)? {
+        return domain_view::of_state(args, &state);
+    }
     let network = load(name)?;
+    if args.to.is_some() {
+        return Err(Failure::usage(format!(
+            "{} is no domain: the paths of a network are those of anabranch net paths",
+            printable(name)
+        )));
+    }
     let graph = &network.graph;
     if args.svg {
         return print(picture::svg::<Vec<LinkId>>(&network.name, graph, &[]).as_bytes());

@@ -244,7 +244,7 @@ fn live(s: &Progress, width: usize) -> Vec<String> {
             column("cwnd", 4, paths, |p| p.cwnd.to_string()),
             column("loss", 0, paths, loss),
         ];
-        picture.extend(path_table(paths, numbers, width));
+        picture.extend(path_table(paths, numbers.into_iter().chain(cached(paths)), width));
         if s.paths.len() > PATH_LINES_MAX {
             picture.push(format!("… and {} more paths", s.paths.len() - PATH_LINES_MAX));
         }
@@ -295,6 +295,12 @@ fn loss(path: &PathProgress) -> String {
     format!("{:.1} %", path.loss_percent)
 }
 
+/// What caches on the way sent, where there are some.
+fn cached(paths: &[PathProgress]) -> Option<Column> {
+    let any = paths.iter().any(|path| path.cached_percent > 0.0);
+    any.then(|| column("cached", 5, paths, |path| format!("{:.0} %", path.cached_percent)))
+}
+
 fn srtt(us: u64) -> String {
     match us {
         0 => "–".into(),
@@ -320,7 +326,7 @@ fn end(summary: &Summary, width: usize) -> Vec<String> {
             column("loss", 0, &s.paths, loss),
             column("RTOs", 4, &s.paths, |p| p.timeouts.to_string()),
         ];
-        out.extend(path_table(&s.paths, numbers, width));
+        out.extend(path_table(&s.paths, numbers.into_iter().chain(cached(&s.paths)), width));
     }
     for one in &report.banned {
         out.push(format!("banned: {}: {}", one.source, one.reason));
@@ -375,6 +381,7 @@ mod tests {
             cwnd: 33,
             loss_percent: 0.2,
             bytes: 1_000_000,
+            cached_percent: 0.0,
             timeouts: 1,
             group: 0,
         };
@@ -415,6 +422,19 @@ mod tests {
         assert!(narrow.iter().all(|line| console::measure_text_width(line) <= 50), "{narrow:?}");
         assert!(narrow[1].ends_with("0.2 %  open"), "{narrow:?}");
         assert_eq!(narrow.last().expect("a line"), "waiting");
+    }
+
+    #[test]
+    fn what_caches_sent_is_shown_where_there_are_some() {
+        let mut progress = progress();
+        assert!(!live(&progress, 100)[0].contains("cached"));
+        progress.paths[1].cached_percent = 84.6;
+        let picture = live(&progress, 100);
+        assert!(picture[0].contains("loss  cached  state"), "{picture:?}");
+        assert!(picture[1].ends_with("0.2 %     0 %  open") && picture[2].ends_with("0.2 %    85 %  open"));
+        assert!(!live(&progress, 60)[0].contains("cached"), "the first that a narrow terminal goes without");
+        let report = Report { last: progress, complete: true, ..Report::default() };
+        assert!(end(&Summary::new(&report, None), 100)[0].contains("cached"));
     }
 
     #[test]

@@ -92,3 +92,59 @@ fn a_file_is_a_network_too() {
     std::fs::write(dir.path().join("apart"), "node a\nnode b\n").expect("a file");
     assert_eq!(run(&["paths", "apart", "--from", "a", "--to", "b"]).0, Some(3));
 }
+
+#[test]
+fn a_domain_file_is_drawn_with_the_paths_of_a_transfer() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = |args: &[&str]| {
+        let output = anabranch().current_dir(dir.path()).arg("net").args(args).output().expect("it runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    assert_eq!(run(&["new"]).0, Some(0));
+    let (code, out, err) = run(&["show", "demo.toml", "--from", "a", "--to", "p1"]);
+    assert_eq!(code, Some(0), "{err}");
+    for line in [
+        "demo.toml: the domain demo, 10 nodes, 5 of them forward, 18 lines; as its file says\n",
+        "\n  rv  host, rendezvous\n",
+        "\n  r1  forwarder\n",
+        "\n  a — r1: 5.00 ms, 50 Mbit/s\n",
+        "\npath 1: group 0, 10.00 ms, 20 Mbit/s: a → r1 → p1\n",
+        "\npath 3: group 2, 35.00 ms, 30 Mbit/s: a → r3 → r5 → p1\n",
+    ] {
+        assert!(out.contains(line), "{line}{out}");
+    }
+    assert_eq!(out.lines().count(), 1 + 10 + 18 + 3);
+    let (_, svg, _) = run(&["show", "demo.toml", "--from", "a", "--to", "p1", "--svg"]);
+    let count = |what: &str| svg.matches(what).count();
+    assert_eq!((count("<circle"), count("<rect"), count("<line "), count("<polyline")), (5, 1 + 5, 18, 3));
+    assert!(svg.contains(">5.00 ms, 50 Mbit/s<") && svg.contains(">topology manager<"), "{svg}");
+    let (_, json, _) = run(&["show", "demo.toml", "--from", "a", "--to", "p1", "--json"]);
+    let objects: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |event: &str| objects.iter().filter(|object| object["event"] == event).collect::<Vec<_>>();
+    let [domain] = of("domain")[..] else { panic!("{json}") };
+    assert_eq!((&domain["live"], &domain["down"]), (&false.into(), &Value::Null));
+    assert_eq!((of("node").len(), of("line").len(), of("path").len()), (10, 18, 3));
+    assert_eq!(of("path")[0]["nodes"], serde_json::json!(["a", "r1", "p1"]));
+    let (_, text, _) = run(&["show", "demo.toml", "--text"]);
+    std::fs::write(dir.path().join("demo"), text).expect("a file");
+    assert!(run(&["show", "demo"]).1.starts_with("demo: 10 nodes"));
+    std::fs::write(dir.path().join("bad.toml"), "name = 7\n").expect("a file");
+    for (args, code, says) in [
+        (&["show", "gone.toml"][..], 2, "gone.toml: "),
+        (&["show", "bad.toml"], 2, "bad.toml: line 1: "),
+        (&["show", "demo.toml", "--from", "a", "--to", "a"], 2, "one host"),
+        (&["show", "demo.toml", "--from", "r1", "--to", "a"], 2, "r1 forwards"),
+        (&["show", "demo.toml", "--from", "a", "--to", "p3"], 2, "did you mean p"),
+        (&["show", "demo.toml", "--to", "p1"], 2, "--from"),
+        (&["show", "demo.toml", "--from", "p1"], 2, "--to"),
+        (&["show", "demo.toml", "--from", "a", "--to", "films/x"], 2, "does not say who publishes"),
+        (&["show", "demo.toml", "--domain", "demo.toml"], 2, "--domain"),
+        (&["show", "demo", "--from", "a", "--to", "p1"], 2, "net paths"),
+        (&["show", "--domain", "demo.toml", "--node", "r1"], 2, "r1 forwards"),
+    ] {
+        let (status, out, err) = run(args);
+        assert_eq!((status, out.as_str()), (Some(code), ""), "{args:?}: {err}");
+        assert!(err.contains(says), "{args:?}: {err}");
+    }
+}

@@ -136,4 +136,35 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     assert!(told.iter().any(|note| note == "the network has changed: 4 paths, 6 before"), "{told:?}");
     assert!(is_same(&bed.path("film.mkv"), &bed.path("again.mkv")));
     assert!(paths.iter().any(|(via, _)| !via.contains("r2")));
+
+    // It is seen: who is dead, which lines are down, which paths are left, who publishes and who caches.
+    let show = |more: &[&str]| {
+        let output = bed.run(&[&["net", "show", &bed.name], more].concat());
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let transfer = ["--from", "a", "--to", "films/film.mkv"];
+    let json = show(&[&transfer[..], &["--json"]].concat());
+    let objects: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |event: &str| objects.iter().filter(|object| object["event"] == event).collect::<Vec<_>>();
+    let [domain] = of("domain")[..] else { panic!("{json}") };
+    assert_eq!((&domain["live"], &domain["reporting"]), (&true.into(), &5.into()));
+    let down: Vec<_> = of("line").into_iter().filter(|line| line["up"] == false).collect();
+    assert!(down.len() == 2 && down.iter().all(|line| line["from"] == "r2" || line["to"] == "r2"), "{json}");
+    assert_eq!(of("path").len(), 4);
+    assert!(of("path").iter().all(|path| !path["nodes"].to_string().contains("r2")));
+    let node = |name: &str| of("node").into_iter().find(|node| node["name"] == name).expect("a node").clone();
+    for name in ["p1", "p2"] {
+        assert_eq!(node(name)["publishes"], serde_json::json!(["films/film.mkv"]));
+    }
+    assert_eq!((&node("r1")["cache"], &node("r1")["ended"]), (&"64M".into(), &serde_json::json!([])));
+    assert_eq!(node("r2")["ended"], serde_json::json!(["forward ended by SIGKILL"]));
+    let svg = show(&[&transfer[..], &["--svg"]].concat());
+    assert_eq!((svg.matches("stroke-dasharray").count(), svg.matches("<polyline").count()), (2, 4));
+    let text = show(&[]);
+    assert!(text.contains("5 of 5 forwarders report, 2 of the lines down"), "{text}");
+    assert!(text.contains("r2  forwarder, forward ended by SIGKILL"), "{text}");
+    let me = env!("CARGO_BIN_EXE_anabranch");
+    let inside = bed.run(&["net", "exec", &bed.node("a"), "--", me, "net", "show", "--to", "p1"]);
+    let inside = String::from_utf8_lossy(&inside.stdout).into_owned();
+    assert!(inside.lines().filter(|line| line.starts_with("path ")).count() == 2, "{inside}");
 }

@@ -289,8 +289,11 @@ impl Machine for Subscription {
 /// What a registration reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registered {
-    /// The rendezvous keeps it now, for the first time or after it was silent.
+    /// The rendezvous keeps it now, for the first time or after it was silent; or it has become the newest
+    /// again.
     Published(String),
+    /// The rendezvous keeps it, and somebody offers a newer content under this name: receivers take that.
+    Outdated(String),
     /// It refuses, as [`crate::message::refusal`] says.
     Refused(String, u8),
     /// It does not answer; it is asked on.
@@ -304,7 +307,15 @@ struct Entry {
     /// Whether an answer is waited for.
     asked: bool,
     published: bool,
+    outdated: bool,
     refused: Option<u8>,
+}
+
+impl Entry {
+    fn new(publication: Publication, call: Call) -> Self {
+        let (asked, published, outdated, refused) = (true, false, false, None);
+        Self { publication, call, asked, published, outdated, refused }
+    }
 }
 
 /// A publisher's machine; see the [module](self).
@@ -342,7 +353,7 @@ impl Registration {
         };
         for publication in publications {
             let (publication, call) = new.sign(publication, LEASE_S, now);
-            new.entries.push(Entry { publication, call, asked: true, published: false, refused: None });
+            new.entries.push(Entry::new(publication, call));
         }
         new
     }
@@ -363,7 +374,7 @@ impl Registration {
         let publications: Vec<Publication> = self.entries.drain(..).map(|entry| entry.publication).collect();
         for publication in publications {
             let (publication, call) = self.sign(publication, 0, now);
-            self.entries.push(Entry { publication, call, asked: true, published: true, refused: None });
+            self.entries.push(Entry { published: true, ..Entry::new(publication, call) });
         }
     }
 
@@ -389,11 +400,14 @@ impl Machine for Registration {
         let name = entry.publication.name.to_string();
         let was_silent = self.silent;
         match body {
-            Body::Published => {
-                if (!entry.published || was_silent) && !self.withdrawn {
-                    self.events.push_back(Registered::Published(name));
+            Body::Published | Body::Outdated => {
+                let outdated = body == Body::Outdated;
+                let is_new = !entry.published || was_silent || entry.outdated != outdated;
+                if is_new && !self.withdrawn {
+                    let event = if outdated { Registered::Outdated } else { Registered::Published };
+                    self.events.push_back(event(name));
                 }
-                (entry.published, entry.refused) = (true, None);
+                (entry.published, entry.outdated, entry.refused) = (true, outdated, None);
             }
             Body::Refused { reason } => {
                 if entry.refused.replace(reason) != Some(reason) {

@@ -25,6 +25,22 @@ pub struct Service {
     pub port: u16,
 }
 
+/// Which paths receivers of a domain ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathChoice {
+    /// How they are chosen.
+    pub policy: Policy,
+    /// How many to each host, at most.
+    pub per_host: u8,
+}
+
+impl Default for PathChoice {
+    /// None that share a link: what they share would be one bottleneck for all of them.
+    fn default() -> Self {
+        Self { policy: Policy::LinkDisjoint, per_host: 4 }
+    }
+}
+
 /// A domain, as [`crate::domain_file::read`] reads it; see the [module](self). All members read the same
 /// file, so nodes and links have the same numbers everywhere.
 #[derive(Clone, Debug)]
@@ -39,6 +55,8 @@ pub struct Domain {
     pub rendezvous: Service,
     /// Who knows the paths.
     pub topology: Service,
+    /// Which of them receivers ask for.
+    pub paths: PathChoice,
     pub(crate) scopes: BTreeMap<Scope, PublicKey>,
     pub(crate) forwarders: BTreeSet<NodeId>,
     /// Of each link the address of the end where it begins.
@@ -110,6 +128,18 @@ impl Domain {
     #[must_use]
     pub fn reverse(&self, link: LinkId) -> LinkId {
         self.graph.link(link).reverse.expect("a domain has lines only")
+    }
+
+    /// The number of a link's line in the domain's file.
+    #[must_use]
+    pub fn line(&self, link: LinkId) -> u32 {
+        link.0 / 2
+    }
+
+    /// Whether a link is the one of its line that begins at the node which the file names first.
+    #[must_use]
+    pub fn is_first_of_line(&self, link: LinkId) -> bool {
+        link.0.is_multiple_of(2)
     }
 
     /// The nodes that have one of these addresses.
@@ -232,19 +262,26 @@ impl Domain {
     /// The nodes that a packet with this header visits from a node on, without that one; `None` if it visits
     /// none, is sent to several at once, or comes to its hop limit.
     #[must_use]
-    pub fn trace(&self, mut at: NodeId, header: &Header) -> Option<Vec<NodeId>> {
+    pub fn trace(&self, at: NodeId, header: &Header) -> Option<Vec<NodeId>> {
+        let crossed = self.trace_links(at, header)?;
+        Some(crossed.into_iter().map(|link| self.graph.link(link).to).collect())
+    }
+
+    /// The links that it crosses; `None` as for [`trace`](Self::trace).
+    #[must_use]
+    pub fn trace_links(&self, mut at: NodeId, header: &Header) -> Option<Vec<LinkId>> {
         let (mut ingress, mut header, mut out) = (None, *header, Vec::new());
-        let mut visited = Vec::new();
+        let mut crossed = Vec::new();
         // The hop limit ends it.
         while let Ok(next) = self.forwarder(at).forward(&header, ingress, &mut out) {
             match out[..] {
-                [] => return (!visited.is_empty()).then_some(visited),
+                [] => return (!crossed.is_empty()).then_some(crossed),
                 [link] => (at, ingress, header) = (self.graph.link(link).to, Some(link), next),
                 _ => return None,
             }
-            visited.push(at);
+            crossed.extend(ingress);
             if !self.is_forwarder(at) {
-                return Some(visited);
+                return Some(crossed);
             }
         }
         None

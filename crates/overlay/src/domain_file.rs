@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::Deserialize;
 use topology::graph::{Builder, NodeId};
+use topology::plan::Policy;
 use topology::tags::Tags;
 
-use crate::domain::{Domain, Service};
+use crate::domain::{Domain, PATHS_MAX, PathChoice, Service};
 use crate::message::LINKS_MAX;
 use crate::publication::{PublicKey, Scope};
 
@@ -44,7 +45,7 @@ struct File {
     forwarders: BTreeSet<String>,
     forwarder_port: Option<u16>,
     rendezvous: ServiceTable,
-    topology: ServiceTable,
+    topology: TopologyTable,
     #[serde(default)]
     scopes: BTreeMap<String, String>,
     #[serde(default)]
@@ -56,6 +57,34 @@ struct File {
 struct ServiceTable {
     node: String,
     port: Option<u16>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TopologyTable {
+    node: String,
+    port: Option<u16>,
+    policy: Option<PolicyName>,
+    paths: Option<u8>,
+}
+
+/// How paths are chosen, as it is written.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum PolicyName {
+    Shortest,
+    LinkDisjoint,
+    NodeDisjoint,
+}
+
+impl From<PolicyName> for Policy {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::Shortest => Self::Shortest,
+            PolicyName::LinkDisjoint => Self::LinkDisjoint,
+            PolicyName::NodeDisjoint => Self::NodeDisjoint,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -140,16 +169,24 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
     };
     let forwarders: BTreeSet<NodeId> =
         file.forwarders.iter().map(|name| known("forwarders", name)).collect::<Result<_, _>>()?;
-    let service = |what: &str, table: &ServiceTable, port: u16| {
-        let node = known(what, &table.node)?;
-        match (forwarders.contains(&node), table.port.unwrap_or(port)) {
-            (true, _) => wrong(format!("{what}: {} forwards: expected a host", table.node)),
+    let service = |what: &str, name: &String, port: Option<u16>, usual: u16| {
+        let node = known(what, name)?;
+        match (forwarders.contains(&node), port.unwrap_or(usual)) {
+            (true, _) => wrong(format!("{what}: {name} forwards: expected a host")),
             (_, 0..1_024) => wrong(format!("{what}: expected a port from 1024 on")),
             (_, port) => Ok(Service { node, port }),
         }
     };
-    let rendezvous = service("rendezvous", &file.rendezvous, PORTS[1])?;
-    let topology = service("topology", &file.topology, PORTS[2])?;
+    let rendezvous = service("rendezvous", &file.rendezvous.node, file.rendezvous.port, PORTS[1])?;
+    let topology = service("topology", &file.topology.node, file.topology.port, PORTS[2])?;
+    let usual = PathChoice::default();
+    let paths = PathChoice {
+        policy: file.topology.policy.map_or(usual.policy, Policy::from),
+        per_host: file.topology.paths.unwrap_or(usual.per_host),
+    };
+    if !(1..=PATHS_MAX).contains(&usize::from(paths.per_host)) {
+        return wrong(format!("topology: paths = {}, expected 1 to {PATHS_MAX}", paths.per_host));
+    }
     if rendezvous == topology {
         return wrong("rendezvous and topology: both have one port of one node");
     }
@@ -174,6 +211,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         forwarder_port,
         rendezvous,
         topology,
+        paths,
         scopes,
         forwarders,
         ends,
@@ -225,6 +263,9 @@ mod tests {
         refused("node = \"rv\"", "node = \"nowhere\"", "there is no line to \"nowhere\"");
         refused("node = \"rv\"", "node = \"r3\"", "r3 forwards");
         refused("node = \"rv\"", "node = \"rv\"\nport = 80", "a port from 1024 on");
+        let topology = |key: &str| format!("node = \"tm\"\n{key}\n");
+        refused("node = \"tm\"\n", &topology("paths = 0"), "paths = 0, expected 1 to 12");
+        refused("node = \"tm\"\n", &topology("policy = \"widest\""), "line 8: unknown variant `widest`");
         refused("\"r3\"]", "\"r3\", \"r9\"]", "there is no line to \"r9\"");
         refused("[\"a\", \"r1\"]", "[\"a\", \"b\"]", "hosts forward nothing");
         refused("[\"a\", \"r1\"]", "[\"r1\", \"r1\"]", "to itself");
@@ -237,6 +278,14 @@ mod tests {
         refused("delay_ms = 1\n", twice, "10.0.0.1 is the end of another line too");
         let mixed = "delay_ms = 1\naddresses = [\"10.0.0.1\", \"::1\"]\n";
         refused("delay_ms = 1\n", mixed, "one address is of IPv4");
+    }
+
+    #[test]
+    fn a_domain_says_which_paths_are_asked_for() {
+        assert_eq!(read(SQUARE).expect("a domain").paths, PathChoice::default());
+        let keys = "node = \"tm\"\npolicy = \"node-disjoint\"\npaths = 2\n";
+        let paths = read(&SQUARE.replace("node = \"tm\"\n", keys)).expect("a domain").paths;
+        assert_eq!(paths, PathChoice { policy: Policy::NodeDisjoint, per_host: 2 });
     }
 
     #[test]

@@ -13,7 +13,8 @@
 //! * [`cache`]: packets that a forwarder keeps, and answers from.
 //! * [`publication`]: names, keys, and signed statements of who offers what.
 //! * [`forwarder`], [`rendezvous`], [`topology_manager`]: the members that serve the others.
-//! * [`client`]: receivers and publishers; [`call`]: a message that is sent until it is answered.
+//! * [`client`]: receivers and publishers; [`question`]: what a host asks once; [`call`]: a message that is
+//!   sent until it is answered.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -26,5 +27,6 @@ pub mod forwarder;
 pub mod frame;
 pub mod message;
 pub mod publication;
+pub mod question;
 pub mod rendezvous;
 pub mod topology_manager;

@@ -1,5 +1,7 @@
 //! Messages of the slow path, as bytes. `docs/wire-overlay.md` has every field. All integers are big-endian.
 
+pub mod refusal;
+
 use algo::Span;
 use mmtp::ContentId;
 use topology::fid::{HEADER_BYTES, Header};
@@ -14,14 +16,16 @@ use crate::publication::{Name, SignedPublication, put_content, read_content};
 pub const MESSAGE: u8 = 0x82;
 /// Bytes of a message at most: with two frame headers it fits where an mmTP request does.
 pub const MESSAGE_MAX: usize = 1_150;
-/// Bytes of LOOKUP and PATHS, with zeros behind their fields: with the headers of frame, UDP and IP their
-/// answers are less than three times as long, so nobody gains by asking in somebody else's name (as RFC
-/// 9000 §8.1).
+/// Bytes of LOOKUP, PATHS and LINES, with zeros behind their fields: with the headers of frame, UDP and IP
+/// their answers are less than three times as long, so nobody gains by asking in somebody else's name (as
+/// RFC 9000 §8.1).
 pub const QUESTION_BYTES: usize = 400;
 /// Targets of a request for paths at most.
 pub const TARGETS_MAX: usize = 8;
 /// Links of a link-state at most.
 pub const LINKS_MAX: usize = 64;
+/// Lines of a [`Body::Down`] at most.
+pub const DOWN_MAX: usize = 250;
 /// Bytes in front of the fields of a message.
 const PREFIX: usize = 12;
 
@@ -35,6 +39,9 @@ const ROUTES_ACK: u8 = 7;
 const LINK_STATE: u8 = 8;
 const LINK_STATE_ACK: u8 = 9;
 const REFUSED: u8 = 10;
+const LINES: u8 = 11;
+const DOWN: u8 = 12;
+const OUTDATED: u8 = 13;
 
 /// What is said, with the number of the call that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +59,8 @@ pub enum Body {
     Publish(SignedPublication),
     /// Rendezvous to publisher: it is kept until its lease ends.
     Published,
+    /// The same; but somebody offers a newer content of that name, and receivers take that.
+    Outdated,
     /// Receiver to rendezvous: who publishes this?
     Lookup(Wanted),
     /// Rendezvous to receiver: these do, as many as fit, the newest content first.
@@ -82,6 +91,24 @@ pub enum Body {
         /// Why: a [`refusal`] code.
         reason: u8,
     },
+    /// Host to topology manager: which lines are down?
+    Lines {
+        /// Lines before this are not asked for.
+        from: u32,
+    },
+    /// Topology manager to host: these are.
+    Down(Down),
+}
+
+/// Lines that are down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Down {
+    /// Forwarders that have reported: of the lines of others nothing is known.
+    pub forwarders: u32,
+    /// How many of the lines that were asked for are down.
+    pub known: u32,
+    /// The first of them, at most [`DOWN_MAX`], by their numbers in the domain's file, in order.
+    pub lines: Vec<u32>,
 }
 
 /// What is looked up.
@@ -160,64 +187,6 @@ pub struct LinkReport {
     pub delay: Option<Span>,
 }
 
-/// Reasons of a [`Body::Refused`].
-pub mod refusal {
-    use crate::publication::Rejection;
-
-    /// The message is for another service.
-    pub const NOT_HERE: u8 = 1;
-    /// The node in the message did not send it, or is none.
-    pub const OTHER_NODE: u8 = 2;
-
-    const REJECTIONS: [Rejection; 7] = [
-        Rejection::UnknownScope,
-        Rejection::Signature,
-        Rejection::Expired,
-        Rejection::Replayed,
-        Rejection::NoHost,
-        Rejection::OtherHost,
-        Rejection::Full,
-    ];
-
-    /// Of a rejection its code, and a stable name for counters.
-    const fn row(rejection: Rejection) -> (u8, &'static str) {
-        match rejection {
-            Rejection::UnknownScope => (10, "unknown-scope"),
-            Rejection::Signature => (11, "wrong-signature"),
-            Rejection::Expired => (12, "expired"),
-            Rejection::Replayed => (13, "replayed"),
-            Rejection::NoHost => (14, "no-host"),
-            Rejection::OtherHost => (15, "other-host"),
-            Rejection::Full => (16, "full"),
-        }
-    }
-
-    /// The code of a rejection.
-    #[must_use]
-    pub const fn of(rejection: Rejection) -> u8 {
-        row(rejection).0
-    }
-
-    /// A stable name for counters.
-    #[must_use]
-    pub const fn name(rejection: Rejection) -> &'static str {
-        row(rejection).1
-    }
-
-    /// What a code says, as a clause.
-    #[must_use]
-    pub fn text(reason: u8) -> String {
-        match reason {
-            NOT_HERE => "the service is not there".into(),
-            OTHER_NODE => "the message names a node that did not send it".into(),
-            _ => REJECTIONS
-                .into_iter()
-                .find(|rejection| of(*rejection) == reason)
-                .map_or_else(|| format!("refused with reason {reason}"), |rejection| rejection.to_string()),
-        }
-    }
-}
-
 /// Why bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
@@ -257,6 +226,7 @@ impl Message {
         let kind = match &self.body {
             Body::Publish(_) => PUBLISH,
             Body::Published => PUBLISHED,
+            Body::Outdated => OUTDATED,
             Body::Lookup(_) => LOOKUP,
             Body::Match { .. } => MATCH,
             Body::Paths(_) => PATHS,
@@ -265,12 +235,14 @@ impl Message {
             Body::LinkState(_) => LINK_STATE,
             Body::LinkStateAck { .. } => LINK_STATE_ACK,
             Body::Refused { .. } => REFUSED,
+            Body::Lines { .. } => LINES,
+            Body::Down(_) => DOWN,
         };
         let mut out = vec![MESSAGE, kind, 0, 0];
         out.extend_from_slice(&self.call.to_be_bytes());
         match &self.body {
             Body::Publish(signed) => signed.put(&mut out),
-            Body::Published => {}
+            Body::Published | Body::Outdated => {}
             Body::Lookup(Wanted::Name(name)) => {
                 out.push(0);
                 name.put(&mut out);
@@ -331,8 +303,15 @@ impl Message {
             }
             Body::LinkStateAck { sequence } => out.extend_from_slice(&sequence.to_be_bytes()),
             Body::Refused { reason } => out.push(*reason),
+            Body::Lines { from } => out.extend_from_slice(&from.to_be_bytes()),
+            Body::Down(down) => {
+                out.extend_from_slice(&down.forwarders.to_be_bytes());
+                out.extend_from_slice(&down.known.to_be_bytes());
+                out.push(down.lines.len() as u8);
+                down.lines.iter().for_each(|line| out.extend_from_slice(&line.to_be_bytes()));
+            }
         }
-        if matches!(kind, LOOKUP | PATHS) {
+        if is_question(kind) {
             out.resize(QUESTION_BYTES, 0);
         }
         debug_assert!(out.len() <= MESSAGE_MAX);
@@ -352,7 +331,7 @@ impl Message {
         if bytes.len() > MESSAGE_MAX {
             return Err(MessageError::Oversized);
         }
-        let is_question = matches!(kind, LOOKUP | PATHS);
+        let is_question = is_question(kind);
         if is_question && bytes.len() != QUESTION_BYTES {
             return Err(MessageError::Unpadded);
         }
@@ -363,6 +342,11 @@ impl Message {
         }
         Ok(Self { call: u64::from_be_bytes(call), body })
     }
+}
+
+/// Whether a message of this type is as long as the answer needs it to be.
+const fn is_question(kind: u8) -> bool {
+    matches!(kind, LOOKUP | PATHS | LINES)
 }
 
 /// Stands for a delay that is not known.
@@ -376,6 +360,7 @@ fn read_body(kind: u8, reader: &mut Reader<'_>) -> Result<Body, MessageError> {
     Ok(match kind {
         PUBLISH => Body::Publish(SignedPublication::read(reader)?),
         PUBLISHED => Body::Published,
+        OUTDATED => Body::Outdated,
         LOOKUP => match reader.byte()? {
             0 => Body::Lookup(Wanted::Name(Name::read(reader)?)),
             1 => Body::Lookup(Wanted::Content(read_content(reader)?)),
@@ -422,6 +407,15 @@ fn read_body(kind: u8, reader: &mut Reader<'_>) -> Result<Body, MessageError> {
         }
         LINK_STATE_ACK => Body::LinkStateAck { sequence: reader.u64()? },
         REFUSED => Body::Refused { reason: reader.byte()? },
+        LINES => Body::Lines { from: reader.u32()? },
+        DOWN => {
+            let (forwarders, known, count) = (reader.u32()?, reader.u32()?, reader.byte()?);
+            if usize::from(count) > DOWN_MAX {
+                return Err(MessageError::Field);
+            }
+            let lines = (0..count).map(|_| reader.u32()).collect::<Result<_, _>>()?;
+            Body::Down(Down { forwarders, known, lines })
+        }
         _ => return Err(MessageError::Type),
     })
 }

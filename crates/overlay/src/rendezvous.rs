@@ -230,6 +230,13 @@ impl Rendezvous {
         }
     }
 
+    /// Whether somebody offers a newer content of the same name.
+    fn is_outdated(&self, publication: &Publication) -> bool {
+        let good = self.of_name(&publication.name).filter(|entry| !entry.over);
+        good.map(|entry| &entry.signed.publication)
+            .any(|other| other.content != publication.content && other.version_ms > publication.version_ms)
+    }
+
     fn publish(&mut self, now: Time, from: &Peer, signed: SignedPublication) -> Body {
         let origin = from.way_back.as_ref().and_then(frame::fields);
         let origin = origin.and_then(|(back, _)| self.domain.origin(self.domain.rendezvous.node, &back));
@@ -242,8 +249,9 @@ impl Rendezvous {
             Ok(()) => {
                 self.counters.published += 1;
                 self.changes.push_back(Change::Kept(signed.clone()));
+                let is_outdated = self.is_outdated(&signed.publication);
                 self.keep(signed);
-                Body::Published
+                if is_outdated { Body::Outdated } else { Body::Published }
             }
             Err(why) => {
                 *self.counters.refused.entry(refusal::name(why)).or_default() += 1;
@@ -288,7 +296,7 @@ impl Machine for Rendezvous {
                 Some((call, self.publish(now, &from, signed)))
             }
             Ok(Message { call, body: Body::Lookup(wanted) }) => Some((call, self.look_up(&wanted))),
-            Ok(Message { call, body: Body::Paths(_) | Body::LinkState(_) }) => {
+            Ok(Message { call, body: Body::Paths(_) | Body::LinkState(_) | Body::Lines { .. } }) => {
                 Some((call, Body::Refused { reason: refusal::NOT_HERE }))
             }
             Ok(_) | Err(_) => None,

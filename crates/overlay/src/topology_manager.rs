@@ -11,7 +11,9 @@ use topology::plan::Policy;
 
 use crate::domain::{Domain, PATHS_MAX, PlannedWay};
 use crate::frame;
-use crate::message::{Body, LinkReport, LinkState, Message, PathsRequest, Route, Routes, refusal};
+use crate::message::{
+    Body, DOWN_MAX, Down, LinkReport, LinkState, Message, PathsRequest, Route, Routes, refusal,
+};
 
 /// Receivers that are told of changes at most.
 const WATCHERS_MAX: usize = 100_000;
@@ -22,6 +24,11 @@ const PUSHES_MAX: u32 = 8;
 const PUSH_WAIT: Span = Span::from_millis(200);
 /// The longest time for which changes can be asked for.
 const LEASE_MAX: Span = Span::from_secs(60);
+/// Receivers for which paths are looked for in one turn, because a line has changed or they did not
+/// acknowledge; the others have theirs in the turns that follow, with what arrives in between.
+const WATCHERS_A_TURN: usize = 8;
+/// From one turn with such work to the next, if there is more.
+const TURN_PAUSE: Span = Span::from_micros(50);
 
 /// A message and where it goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +64,7 @@ pub enum Change {
 /// What went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Requests for paths answered.
+    /// Requests for paths, or for the lines that are down, answered.
     pub requests: u64,
     /// Link states taken.
     pub link_states: u64,
@@ -74,6 +81,9 @@ struct LinkInfo {
     delay: Option<Span>,
 }
 
+/// Who asked, and the number of the call.
+type WatcherKey = (NodeId, u64);
+
 /// A receiver that is told of changes.
 #[derive(Debug)]
 struct Watcher {
@@ -84,6 +94,15 @@ struct Watcher {
     links: BTreeSet<LinkId>,
     /// How often the present routes were pushed, and when they will be again.
     push: Option<(u32, Time)>,
+    /// It is among those whose paths are to be looked for again.
+    is_stale: bool,
+}
+
+impl Watcher {
+    /// When it is to be looked at.
+    fn due(&self) -> Time {
+        self.push.map_or(self.until, |(_, at)| at.min(self.until))
+    }
 }
 
 /// The machine; see the [module](self).
@@ -93,8 +112,12 @@ pub struct TopologyManager {
     links: Vec<LinkInfo>,
     /// The last link state of each forwarder: the run, and the number in it.
     heard: BTreeMap<NodeId, (u64, u64)>,
-    /// By who asked, and the number of the call.
-    watchers: BTreeMap<(NodeId, u64), Watcher>,
+    watchers: BTreeMap<WatcherKey, Watcher>,
+    /// When each of them is to be looked at.
+    timers: BTreeSet<(Time, WatcherKey)>,
+    /// Those whose paths are to be looked for again, in turn: first those that have lost one.
+    lost: VecDeque<WatcherKey>,
+    stale: VecDeque<WatcherKey>,
     out: VecDeque<Outgoing>,
     changes: VecDeque<Change>,
     counters: Counters,
@@ -112,6 +135,9 @@ impl TopologyManager {
             links,
             heard: BTreeMap::new(),
             watchers: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            lost: VecDeque::new(),
+            stale: VecDeque::new(),
             out: VecDeque::new(),
             changes: VecDeque::new(),
             counters: Counters { requests: 0, link_states: 0, pushes: 0, dropped: 0 },
@@ -141,6 +167,21 @@ impl TopologyManager {
     #[must_use]
     pub fn is_up(&self, link: LinkId) -> bool {
         self.links[link.index()].up && self.links[self.domain.reverse(link).index()].up
+    }
+
+    /// The lines that are down, by their numbers in the domain's file.
+    pub fn down(&self) -> impl Iterator<Item = u32> + '_ {
+        let lines = self.domain.graph.link_ids().filter(|link| self.domain.is_first_of_line(*link));
+        lines.filter(|link| !self.is_up(*link)).map(|link| self.domain.line(link))
+    }
+
+    fn tell_down(&mut self, from: u32) -> Body {
+        let mut lines: Vec<u32> = self.down().filter(|line| *line >= from).collect();
+        let known = u32::try_from(lines.len()).unwrap_or(u32::MAX);
+        lines.truncate(DOWN_MAX);
+        self.counters.requests += 1;
+        let forwarders = u32::try_from(self.reporters()).unwrap_or(u32::MAX);
+        Body::Down(Down { forwarders, known, lines })
     }
 
     /// The delay of a link: as measured, or as the domain's file says.
@@ -194,16 +235,16 @@ impl TopologyManager {
         self.counters.requests += 1;
         let (routes, links) = self.routes(&request);
         let key = (request.from, call);
-        let known = self.watchers.remove(&key);
+        let known = self.unwatch(key);
         let revision =
             known.map_or(0, |known| known.routes.revision + u32::from(known.routes.routes != routes));
         let routes = Routes { revision, routes };
         let lease = Span::from_secs(u64::from(request.lease_s)).min(LEASE_MAX);
         let its = self.watchers.range((request.from, 0)..=(request.from, u64::MAX)).count();
         if lease > Span::ZERO && self.watchers.len() < WATCHERS_MAX && its < WATCHERS_OF_A_HOST_MAX {
-            let watcher = Watcher { request, until: now + lease, routes: routes.clone(), links, push: None };
-            self.watchers.insert(key, watcher);
-            self.due = self.due.min(now + lease);
+            let until = now + lease;
+            let (push, is_stale) = (None, false);
+            self.watch(key, Watcher { request, until, routes: routes.clone(), links, push, is_stale });
         }
         Body::Routes(routes)
     }
@@ -236,17 +277,58 @@ impl TopologyManager {
         Body::LinkStateAck { sequence: state.sequence }
     }
 
+    fn watch(&mut self, key: WatcherKey, watcher: Watcher) {
+        self.timers.insert((watcher.due(), key));
+        self.due = self.due.min(watcher.due());
+        self.watchers.insert(key, watcher);
+    }
+
+    fn unwatch(&mut self, key: WatcherKey) -> Option<Watcher> {
+        let watcher = self.watchers.remove(&key)?;
+        self.timers.remove(&(watcher.due(), key));
+        Some(watcher)
+    }
+
     /// A line went down or came up: those to whom it matters get new paths.
     fn changed(&mut self, now: Time, link: LinkId, up: bool) {
         self.changes.push_back(Change::Line { link, up });
         self.due = now;
         let reverse = self.domain.reverse(link);
-        let mut watchers = std::mem::take(&mut self.watchers);
-        for watcher in watchers.values_mut() {
-            let matters = up || watcher.links.contains(&link) || watcher.links.contains(&reverse);
-            if !matters {
+        for (key, watcher) in &mut self.watchers {
+            let has_lost = !up && (watcher.links.contains(&link) || watcher.links.contains(&reverse));
+            if watcher.is_stale || !(up || has_lost) {
                 continue;
             }
+            watcher.is_stale = true;
+            if has_lost { self.lost.push_back(*key) } else { self.stale.push_back(*key) }
+        }
+    }
+
+    /// Does what is due for some receivers; returns when the next is.
+    fn work(&mut self, now: Time) -> Time {
+        for number in 0..WATCHERS_A_TURN {
+            let due = self.timers.first().filter(|(due, _)| *due <= now).copied();
+            // By turns: those that do not acknowledge do not keep the others from new paths.
+            let stale = if number % 2 == 0 && due.is_some() {
+                None
+            } else {
+                self.lost.pop_front().or_else(|| self.stale.pop_front())
+            };
+            match (stale, due) {
+                (Some(key), _) => self.plan_again(now, key),
+                (None, Some((_, key))) => self.push(now, key),
+                (None, None) => break,
+            }
+        }
+        let next = self.timers.first().map_or(Time::NEVER, |(due, _)| *due);
+        if next <= now || !self.lost.is_empty() || !self.stale.is_empty() { now + TURN_PAUSE } else { next }
+    }
+
+    /// Looks for the paths of a receiver again, and has them sent if they are others.
+    fn plan_again(&mut self, now: Time, key: WatcherKey) {
+        // It may have asked anew meanwhile, or not want to be told any more.
+        let Some(mut watcher) = self.unwatch(key) else { return };
+        if std::mem::take(&mut watcher.is_stale) {
             let (routes, links) = self.routes(&watcher.request);
             if routes != watcher.routes.routes {
                 watcher.routes = Routes { revision: watcher.routes.revision + 1, routes };
@@ -254,36 +336,26 @@ impl TopologyManager {
                 watcher.push = Some((0, now));
             }
         }
-        self.watchers = watchers;
+        self.watch(key, watcher);
     }
 
-    /// Sends what is due; returns when the next is.
-    fn push(&mut self, now: Time) -> Time {
-        self.watchers.retain(|_, watcher| watcher.until > now);
-        let mut due = Time::NEVER;
-        let mut watchers = std::mem::take(&mut self.watchers);
-        for ((node, call), watcher) in &mut watchers {
-            due = due.min(watcher.until);
-            let Some((tries, at)) = watcher.push else { continue };
-            if at > now {
-                due = due.min(at);
-                continue;
-            }
-            let ways = self.plan(self.domain.topology.node, &[*node], 3, Policy::Shortest);
+    /// Sends a receiver its paths, or forgets it, as is due.
+    fn push(&mut self, now: Time, (node, call): WatcherKey) {
+        let Some(mut watcher) = self.unwatch((node, call)).filter(|watcher| watcher.until > now) else {
+            return;
+        };
+        if let Some((tries, _)) = watcher.push {
             watcher.push = (tries + 1 < PUSHES_MAX).then_some((tries + 1, now + PUSH_WAIT));
-            due = watcher.push.map_or(due, |(_, at)| due.min(at));
-            if ways.is_empty() {
-                continue;
+            let ways = self.plan(self.domain.topology.node, &[node], 3, Policy::Shortest);
+            let way = ways.get(tries as usize % ways.len().max(1)).map(|found| &found.way);
+            if let Some((way, first)) = way.and_then(|way| Some((way, *way.links.first()?))) {
+                let message = Message { call, body: Body::Routes(watcher.routes.clone()) }.to_bytes();
+                let header = frame::header(&way.there, watcher.request.port);
+                self.out.push_back(Outgoing::Push { first, frame: [&header.0[..], &message].concat() });
+                self.counters.pushes += 1;
             }
-            let way = &ways[tries as usize % ways.len()].way;
-            let Some(first) = way.links.first() else { continue };
-            let message = Message { call: *call, body: Body::Routes(watcher.routes.clone()) }.to_bytes();
-            let header = frame::header(&way.there, watcher.request.port);
-            self.out.push_back(Outgoing::Push { first: *first, frame: [&header.0[..], &message].concat() });
-            self.counters.pushes += 1;
         }
-        self.watchers = watchers;
-        due
+        self.watch((node, call), watcher);
     }
 }
 
@@ -301,16 +373,22 @@ impl Machine for TopologyManager {
                 let body = self.paths(now, &from, call, request);
                 self.answer(from, call, body);
             }
+            Ok(Message { call, body: Body::Lines { from: first } }) => {
+                let body = self.tell_down(first);
+                self.answer(from, call, body);
+            }
             Ok(Message { call, body: Body::LinkState(state) }) => {
                 let body = self.link_state(now, &from, &state);
                 self.answer(from, call, body);
             }
             Ok(Message { call, body: Body::RoutesAck { revision } }) => {
                 let key = self.origin(&from).map(|node| (node, call));
-                if let Some(watcher) = key.and_then(|key| self.watchers.get_mut(&key))
-                    && watcher.routes.revision == revision
+                if let Some(key) = key
+                    && self.watchers.get(&key).is_some_and(|known| known.routes.revision == revision)
+                    && let Some(mut watcher) = self.unwatch(key)
                 {
                     watcher.push = None;
+                    self.watch(key, watcher);
                 }
             }
             Ok(Message { call, body: Body::Publish(_) | Body::Lookup(_) }) => {
@@ -323,7 +401,7 @@ impl Machine for TopologyManager {
 
     fn poll(&mut self, now: Time) -> Output<Outgoing, Change> {
         if now >= self.due {
-            self.due = self.push(now);
+            self.due = self.work(now);
         }
         if let Some(change) = self.changes.pop_front() {
             return Output::Event(change);

@@ -2,18 +2,20 @@
 
 mod simulated_domain;
 
-use algo::{Span, Time};
+use algo::{Machine as _, Output, Span, Time};
 use mmtp::ContentId;
+use mmtp::peer::Peer;
 use overlay::call::{Call, Reach};
 use overlay::client::{Event, Registered, Registration, ServiceKind, Subscription};
+use overlay::domain::Service;
 use overlay::forwarder::Drop;
 use overlay::frame;
-use overlay::message::{Body, Message, Route, Routes, Wanted, refusal};
+use overlay::message::{Body, LinkReport, LinkState, Message, PathsRequest, Route, Routes, Wanted, refusal};
 use overlay::publication::{Publication, Rejection, ScopeKey};
 use overlay::rendezvous::Rendezvous;
-use overlay::topology_manager::TopologyManager;
+use overlay::topology_manager::{Outgoing, TopologyManager};
 use simulated_domain::{Network, key};
-use topology::graph::NodeId;
+use topology::graph::{LinkId, NodeId};
 use topology::plan::Policy;
 
 const NAME: &str = "films/trailer.mkv";
@@ -127,8 +129,19 @@ fn a_line_that_is_cut_is_left_out() {
     network.run(Span::from_secs(1));
     subscribe(&mut network, "a", Policy::Shortest);
     network.run(Span::from_secs(1));
+    let down = |network: &mut Network, from| {
+        let answer = ask(network, "p2", ServiceKind::Topology, Body::Lines { from });
+        let Body::Down(down) = answer else { panic!("{answer:?}") };
+        (down.forwarders, down.known, down.lines)
+    };
+    assert_eq!(down(&mut network, 0), (5, 0, Vec::new()));
     network.cut("r3", "r5");
     network.run(Span::from_secs(2));
+    let (graph, ends) = (&network.domain.graph, (network.node("r3"), network.node("r5")));
+    let between = |link: &LinkId| (graph.link(*link).from, graph.link(*link).to) == ends;
+    let cut = network.domain.line(graph.link_ids().find(between).expect("a link"));
+    assert_eq!(down(&mut network, 0), (5, 1, vec![cut]));
+    assert_eq!(down(&mut network, cut + 1), (5, 0, Vec::new()), "lines before are not asked for");
     let routes = last_routes(&network);
     assert!(routes.routes.len() == 2 && routes.routes.iter().all(|it| !visits(&network, it).contains("r3")));
     // Both ends flap ten times: what is right at the end counts.
@@ -183,6 +196,105 @@ fn the_newest_of_different_contents_counts() {
         (found.content.root, &found.hosts[..], found.outdated),
         ([2; 32], &[(network.node("p2"), 26_227)][..], 1)
     );
+    // Who offers the older one hears of it when it publishes again, and when it is the newest again.
+    network.run(Span::from_secs(25));
+    let told = |network: &Network, host: &str| network.publishers[&network.node(host)].1.clone();
+    let published = || Registered::Published(NAME.into());
+    assert_eq!(told(&network, "p1"), [published(), Registered::Outdated(NAME.into())]);
+    assert_eq!(told(&network, "p2"), [published()]);
+    let (p2, now) = (network.node("p2"), network.now);
+    network.publishers.get_mut(&p2).expect("it").0.withdraw(now);
+    network.run(Span::from_secs(25));
+    assert_eq!(told(&network, "p1"), [published(), Registered::Outdated(NAME.into()), published()]);
+}
+
+/// How a service sees a node.
+fn peer(network: &Network, node: &str, service: Service) -> Peer {
+    let reach = Reach::new(&network.domain, network.node(node), service);
+    let message = Message { call: 0, body: Body::Published };
+    let sent = Call::new(&message, 40_000, network.now).poll(network.now, &reach).expect("a frame");
+    let Ok(frame::Frame::Routed(routed)) = frame::parse(&sent.frame) else { panic!("a frame") };
+    Peer { address: ([10, 0, 0, 1], 7_700).into(), way_back: routed.way_back }
+}
+
+/// Lets a manager do all that it wants now; how many it tells of changes, and when it wants to be asked
+/// again.
+fn turn(manager: &mut TopologyManager, now: Time) -> (Vec<u64>, Time) {
+    let mut pushed = Vec::new();
+    loop {
+        match manager.poll(now) {
+            Output::Send(Outgoing::Push { frame, .. }) => {
+                let Ok(frame::Frame::Routed(routed)) = frame::parse(&frame) else { panic!("a frame") };
+                pushed.push(Message::parse(routed.payload).expect("a message").call);
+            }
+            Output::Send(Outgoing::Answer { .. }) | Output::Event(_) => {}
+            Output::Wait(until) => return (pushed, until),
+        }
+    }
+}
+
+#[test]
+fn many_receivers_are_told_in_turns() {
+    let network = Network::new();
+    let topology = network.domain.topology;
+    let mut manager = TopologyManager::new(network.domain.clone());
+    let mut now = network.now;
+    let targets = vec![network.node("p1")];
+    let (a, from_a) = (network.node("a"), peer(&network, "a", topology));
+    for call in 0..60 {
+        let request = PathsRequest {
+            from: a,
+            port: 40_000,
+            targets: targets.clone(),
+            k: 3,
+            policy: Policy::LinkDisjoint,
+            lease_s: 60,
+        };
+        let message = Message { call, body: Body::Paths(request) };
+        manager.handle(now, (from_a, &message.to_bytes()));
+    }
+    assert_eq!((turn(&mut manager, now).0, manager.watchers()), (Vec::new(), 60));
+    let r2 = network.node("r2");
+    let report = |up: bool, sequence: u64| {
+        let links = network.domain.graph.outgoing(r2).iter();
+        let links = links.map(|link| LinkReport { link: *link, up, delay: None }).collect();
+        let state = LinkState { node: r2, started_ms: 1, sequence, links };
+        Message { call: 1, body: Body::LinkState(state) }.to_bytes()
+    };
+    for (up, sequence) in [(false, 1), (true, 2)] {
+        manager.handle(now, (peer(&network, "r2", topology), &report(up, sequence)));
+        let (began, mut told) = (now, Vec::new());
+        loop {
+            let (pushed, until) = turn(&mut manager, now);
+            assert!(pushed.len() <= 8, "{} in one turn", pushed.len());
+            told.extend(pushed);
+            assert!(until > now && (told.len() == 60 || until < now + Span::from_millis(1)), "it goes on");
+            if told.len() == 60 {
+                break;
+            }
+            now = until;
+        }
+        told.sort_unstable();
+        assert_eq!(told, (0..60).collect::<Vec<_>>(), "each once");
+        assert!(now.since(began) < Span::from_millis(50), "{:?}", now.since(began));
+        for call in 0..60 {
+            let ack = Message { call, body: Body::RoutesAck { revision: sequence as u32 } };
+            manager.handle(now, (from_a, &ack.to_bytes()));
+        }
+        let (early, again) = turn(&mut manager, now);
+        let (late, until) = turn(&mut manager, again);
+        assert!(early.is_empty() && late.is_empty(), "all have acknowledged");
+        assert!(until > again + Span::from_secs(1), "{until:?}");
+        now = again;
+    }
+    // Their leases end.
+    turn(&mut manager, network.now + Span::from_secs(61));
+    let mut later = network.now + Span::from_secs(61);
+    for _ in 0..10 {
+        later += Span::from_millis(1);
+        turn(&mut manager, later);
+    }
+    assert_eq!(manager.watchers(), 0);
 }
 
 #[test]
@@ -235,9 +347,8 @@ fn a_host_cannot_speak_for_a_forwarder() {
     network.run(Span::from_secs(1));
     let r2 = network.node("r2");
     let links = network.domain.graph.outgoing(r2).iter();
-    let links = links.map(|link| overlay::message::LinkReport { link: *link, up: false, delay: None });
-    let state =
-        overlay::message::LinkState { node: r2, started_ms: u64::MAX, sequence: 1, links: links.collect() };
+    let links = links.map(|link| LinkReport { link: *link, up: false, delay: None });
+    let state = LinkState { node: r2, started_ms: u64::MAX, sequence: 1, links: links.collect() };
     let answer = ask(&mut network, "a", ServiceKind::Topology, Body::LinkState(state));
     assert_eq!(answer, Body::Refused { reason: refusal::OTHER_NODE });
     let link = network.domain.graph.outgoing(r2)[0];

@@ -70,6 +70,7 @@ fn limits() {
         "below 1024",
         "a label 1 to 200 bytes",
         "a scope has 1 to 40",
+        "the numbers of the first\n250 of them",
     ] {
         assert!(DOC.contains(text), "{text}");
     }
@@ -82,6 +83,7 @@ fn limits() {
         usize::from(overlay::forwarder::HOST_PORT_MIN),
         overlay::publication::LABEL_MAX,
         overlay::publication::SCOPE_MAX,
+        overlay::message::DOWN_MAX,
     ];
-    assert_eq!(numbers, [1_150, 400, 12, 8, 64, 1_024, 200, 40]);
+    assert_eq!(numbers, [1_150, 400, 12, 8, 64, 1_024, 200, 40, 250]);
 }

@@ -1,9 +1,10 @@
 //! A network as a picture: SVG, with paths in it.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::f64::consts::TAU;
 use std::fmt::Write as _;
 
-use crate::graph::{Graph, LinkId};
+use crate::graph::{Graph, LinkId, NodeId};
 
 const WIDTH: f64 = 1_000.0;
 const HEIGHT: f64 = 700.0;
@@ -14,26 +15,80 @@ const ROUNDS: usize = 200;
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 /// Between two paths over one link.
 const APART: f64 = 4.0;
+/// Between the lines below a picture.
+const ROW: f64 = 16.0;
+/// Nodes that are laid out by their distances at most, which takes their square; more are put on a circle.
+const STRESS_NODES_MAX: usize = 400;
+
+/// How a node is drawn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeMark {
+    /// An end, through which nothing passes: a square.
+    pub is_host: bool,
+    /// It does not work: hollow and red.
+    pub is_dead: bool,
+    /// What it does, below its name.
+    pub notes: Vec<String>,
+}
+
+/// How a line is drawn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LineMark {
+    /// What stands beside it.
+    pub text: String,
+    /// It carries nothing: dashed and red.
+    pub is_down: bool,
+}
+
+/// What a picture says beside nodes, lines and paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Of each node, by its number; nodes beyond have none.
+    pub nodes: Vec<NodeMark>,
+    /// Of lines, by that of their links which is drawn: the one from the lower node to the higher.
+    pub lines: BTreeMap<LinkId, LineMark>,
+    /// Of each path a line below the picture, in its colour.
+    pub paths: Vec<String>,
+}
 
 /// The network, north up, with the paths over it in colours. A node without a place is drawn between its
-/// neighbours.
+/// neighbours; where none has one, all are laid out by their distances.
 #[must_use]
 pub fn svg<P: AsRef<[LinkId]>>(name: &str, graph: &Graph, paths: &[P]) -> String {
+    marked_svg(name, graph, paths, &Marks::default())
+}
+
+/// The links that stand for lines: one of both directions.
+pub fn drawn_links(graph: &Graph) -> impl Iterator<Item = LinkId> + '_ {
+    graph.link_ids().filter(|id| {
+        let link = graph.link(*id);
+        link.reverse.is_none_or(|reverse| (link.from, *id) < (link.to, reverse))
+    })
+}
+
+/// The same with marks.
+#[must_use]
+pub fn marked_svg<P: AsRef<[LinkId]>>(name: &str, graph: &Graph, paths: &[P], marks: &Marks) -> String {
     let at = layout(graph);
     let mut out = String::new();
+    let whole = HEIGHT + ROW * marks.paths.len() as f64;
     let _ = writeln!(
         out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {whole}\" \
          font-family=\"sans-serif\" font-size=\"11\">\n<title>{}</title>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>",
         escaped(name)
     );
-    for link in graph.links().iter().filter(|link| link.reverse.is_none() || link.from < link.to) {
+    for id in drawn_links(graph) {
+        let link = graph.link(id);
+        let mark = marks.lines.get(&id);
+        let stroke = match mark {
+            Some(LineMark { is_down: true, .. }) => "stroke=\"#c00\" stroke-dasharray=\"5 4\"",
+            _ => "stroke=\"#bbb\"",
+        };
         let ((x, y), (to_x, to_y)) = (at[link.from.index()], at[link.to.index()]);
-        let _ = writeln!(
-            out,
-            "<line x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{to_x:.1}\" y2=\"{to_y:.1}\" stroke=\"#bbb\"/>"
-        );
+        let _ =
+            writeln!(out, "<line x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{to_x:.1}\" y2=\"{to_y:.1}\" {stroke}/>");
     }
     for (number, path) in paths.iter().enumerate() {
         let visits = graph.visits(path.as_ref());
@@ -41,18 +96,50 @@ pub fn svg<P: AsRef<[LinkId]>>(name: &str, graph: &Graph, paths: &[P]) -> String
         let points: Vec<_> = visits.iter().map(|node| at[node.index()]).collect();
         let points: Vec<_> =
             points.iter().map(|(x, y)| format!("{:.1},{:.1}", x + shift, y + shift)).collect();
+        let colour = COLOURS[number % COLOURS.len()];
         let _ = writeln!(
             out,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"3\"/>",
-            points.join(" "),
-            COLOURS[number % COLOURS.len()]
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"3\"/>",
+            points.join(" ")
+        );
+        if let Some(text) = marks.paths.get(number) {
+            let y = HEIGHT + ROW * (number as f64 + 0.5);
+            let text = escaped(text);
+            let _ = writeln!(out, "<text x=\"{MARGIN}\" y=\"{y:.1}\" fill=\"{colour}\">{text}</text>");
+        }
+    }
+    for (id, mark) in marks.lines.iter().filter(|(_, mark)| !mark.text.is_empty()) {
+        let link = graph.link(*id);
+        let ((x, y), (to_x, to_y)) = (at[link.from.index()], at[link.to.index()]);
+        let (x, y, text) = ((x + to_x) / 2.0, (y + to_y) / 2.0, escaped(&mark.text));
+        let fill = if mark.is_down { "#c00" } else { "#666" };
+        let _ = writeln!(
+            out,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"9\" text-anchor=\"middle\" fill=\"{fill}\" \
+             paint-order=\"stroke\" stroke=\"#fff\" stroke-width=\"3\">{text}</text>"
         );
     }
-    for (node, (x, y)) in graph.nodes().iter().zip(&at) {
-        let (text_x, text_y) = (x + 6.0, y + 4.0);
+    let plain = NodeMark::default();
+    for (number, (node, (x, y))) in graph.nodes().iter().zip(&at).enumerate() {
+        let mark = marks.nodes.get(number).unwrap_or(&plain);
+        let fill = if mark.is_dead { "#fff\" stroke=\"#c00" } else { "#333" };
+        let _ = if mark.is_host {
+            let (left, top) = (x - 4.0, y - 4.0);
+            writeln!(out, "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"8\" height=\"8\" fill=\"{fill}\"/>")
+        } else {
+            writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{fill}\"/>")
+        };
+        let (text_x, mut text_y) = (x + 6.0, y + 4.0);
         let name = escaped(&node.name);
-        let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#333\"/>");
         let _ = writeln!(out, "<text x=\"{text_x:.1}\" y=\"{text_y:.1}\">{name}</text>");
+        for note in &mark.notes {
+            text_y += 10.0;
+            let note = escaped(note);
+            let _ = writeln!(
+                out,
+                "<text x=\"{text_x:.1}\" y=\"{text_y:.1}\" font-size=\"9\" fill=\"#666\">{note}</text>"
+            );
+        }
     }
     out + "</svg>\n"
 }
@@ -77,6 +164,9 @@ fn layout(graph: &Graph) -> Vec<(f64, f64)> {
         .enumerate()
         .map(|(number, node)| node.place.map_or(circle(number), |(y, x)| ((x - long) * squeeze, lat - y)))
         .collect();
+    if count == 0 && nodes.len() <= STRESS_NODES_MAX {
+        spread(graph, &mut at);
+    }
     if count > 0 {
         for _ in 0..ROUNDS {
             for (number, node) in nodes.iter().enumerate().filter(|(_, node)| node.place.is_none()) {
@@ -103,6 +193,45 @@ fn layout(graph: &Graph) -> Vec<(f64, f64)> {
     at.iter().map(|(x, y)| (MARGIN + (x - least_x) * scale, MARGIN + (y - least_y) * scale)).collect()
 }
 
+/// Moves nodes such that they are as far apart as there are links between them, as far as a plane has room:
+/// stress majorization (Gansner, Koren, North: "Graph Drawing by Stress Majorization", GD 2004), one node
+/// after the other.
+fn spread(graph: &Graph, at: &mut [(f64, f64)]) {
+    let apart: Vec<Vec<f64>> = graph.node_ids().map(|node| distances(graph, node)).collect();
+    for _ in 0..ROUNDS {
+        for node in 0..at.len() {
+            let (mut sum, mut weights) = ((0.0, 0.0), 0.0);
+            for other in (0..at.len()).filter(|other| *other != node) {
+                let (wanted, (x, y)) = (apart[node][other], at[other]);
+                let (dx, dy) = (at[node].0 - x, at[node].1 - y);
+                let (weight, scale) = (wanted.powi(-2), wanted / dx.hypot(dy).max(1e-9));
+                weights += weight;
+                sum = (sum.0 + weight * (x + scale * dx), sum.1 + weight * (y + scale * dy));
+            }
+            if weights > 0.0 {
+                at[node] = (sum.0 / weights, sum.1 / weights);
+            }
+        }
+    }
+}
+
+/// How many lines a node is from each; of those that nothing leads to, as many as there are nodes.
+fn distances(graph: &Graph, from: NodeId) -> Vec<f64> {
+    let mut out = vec![graph.nodes().len() as f64; graph.nodes().len()];
+    out[from.index()] = 0.0;
+    let mut queue = VecDeque::from([(from, 0.0)]);
+    while let Some((node, far)) = queue.pop_front() {
+        let neighbours = graph.outgoing(node).iter().map(|link| graph.link(*link).to);
+        for next in neighbours.chain(graph.incoming(node).iter().map(|link| graph.link(*link).from)) {
+            if far + 1.0 < out[next.index()] {
+                out[next.index()] = far + 1.0;
+                queue.push_back((next, far + 1.0));
+            }
+        }
+    }
+    out
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -110,7 +239,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::NodeId;
+    use crate::graph::Builder;
     use crate::import::Defaults;
     use crate::paths::{Costs, Router};
 
@@ -128,5 +257,40 @@ mod tests {
             let error = crate::import::read(svg.as_bytes(), &Defaults::default()).expect_err("a picture");
             assert!(error.to_string().contains("expected <graphml>"), "{error}");
         }
+    }
+
+    #[test]
+    fn marks_are_drawn_and_escaped() {
+        let mut builder = Builder::new();
+        let nodes: Vec<NodeId> =
+            ["h", "r1", "r2", "r3", "p"].iter().map(|name| builder.node(name, None).expect("new")).collect();
+        for (a, b) in [(0, 1), (2, 1), (2, 3), (3, 4), (1, 3)] {
+            builder.line(nodes[a], nodes[b], None, 1_000_000).expect("a line");
+        }
+        let graph = builder.build();
+        let lines: Vec<LinkId> = drawn_links(&graph).collect();
+        assert_eq!(lines.len(), graph.lines());
+        assert!(lines.iter().all(|id| graph.link(*id).from < graph.link(*id).to));
+        let mut marks = Marks { paths: vec!["<first>".into()], ..Marks::default() };
+        marks.nodes.push(NodeMark { is_host: true, notes: vec!["a & b".into()], ..NodeMark::default() });
+        marks.nodes.push(NodeMark { is_dead: true, ..NodeMark::default() });
+        marks.lines.insert(lines[1], LineMark { text: "5 ms > 1 ms".into(), is_down: true });
+        let path = Router::new(&graph, Costs::hops(&graph)).shortest(nodes[0], nodes[4], 1).remove(0);
+        let svg = marked_svg("a \"name\"", &graph, &[path], &marks);
+        for text in
+            ["<title>a &quot;name&quot;</title>", ">a &amp; b<", ">5 ms &gt; 1 ms<", ">&lt;first&gt;<"]
+        {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+        assert_eq!(svg.matches("<circle").count(), 4);
+        assert_eq!(
+            (svg.matches("stroke-dasharray").count(), svg.matches("stroke=\"#c00\"/>").count()),
+            (1, 1)
+        );
+        // Nodes without a place do not lie on each other, and neighbours are nearer than others.
+        let at = layout(&graph);
+        let far = |a: usize, b: usize| (at[a].0 - at[b].0).hypot(at[a].1 - at[b].1);
+        assert!(far(0, 1) > 50.0 && far(1, 3) > 50.0, "{at:?}");
+        assert!(far(0, 4) > 2.0 * far(0, 1).min(far(3, 4)), "{at:?}");
     }
 }

@@ -105,6 +105,11 @@ impl UdpPath {
     }
 }
 
+/// Up to so many paths, each way that is new gets one of its own, so that the report says what each brought.
+/// Then it takes the place of one that the network does not lead any more: a transfer has
+/// [`PATHS_MAX`](mmtp::subscriber::PATHS_MAX) at most, however often its network changes.
+const OWN_PATHS_MAX: usize = 64;
+
 /// How paths are made.
 pub(super) struct UdpPaths {
     pub(super) links: Vec<UdpPath>,
@@ -302,11 +307,102 @@ impl UdpPaths {
             }
             let Ok(via) = Egress::parse(&way.from.to_string()) else { continue };
             let Ok(socket) = world.open_udp(&via, way.forwarder) else { continue };
+            if let Some(link) = self.replaceable(way, &via) {
+                link.way = Some(way.clone());
+                link.withdrawn = false;
+                link.opened(&socket);
+                up.push(link.path);
+                if grouped {
+                    subscriber.set_group(link.path, way.group);
+                }
+                continue;
+            }
             let through = Some((way, grouped));
             if !self.add(way.source, via, way.forwarder, &socket, through, subscriber, world) {
                 break;
             }
         }
         (down, up)
+    }
+
+    /// The path whose place a new way takes, if there are enough: one to the same source over the same line,
+    /// so that its packets may be as long.
+    fn replaceable(&mut self, way: &Way, via: &Egress) -> Option<&mut UdpPath> {
+        if self.links.len() < OWN_PATHS_MAX {
+            return None;
+        }
+        let fits = |link: &UdpPath| {
+            link.withdrawn && link.source == way.source && link.peer == way.forwarder && link.via == *via
+        };
+        self.links.iter_mut().find(|link| fits(link))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use algo::{Machine as _, Span};
+    use mmtp::subscriber::{Input, PATHS_MAX};
+
+    use super::*;
+    use crate::event::Observer;
+    use crate::get::sockets::Sockets;
+    use crate::{Control, Stop};
+
+    /// A way whose links are those of this number.
+    fn way(number: u32) -> Way {
+        let header = |byte: u8| {
+            let mut bytes = [0; 34];
+            bytes[1] = byte;
+            bytes[2..6].copy_from_slice(&number.to_le_bytes());
+            Header::parse(&bytes).expect("a header").0
+        };
+        Way {
+            source: 0,
+            from: "127.0.0.1".parse().expect("an address"),
+            forwarder: "127.0.0.1:7700".parse().expect("an address"),
+            forwarders: format!("r{number}"),
+            group: number,
+            there: frame::header(&header(5), 26_227),
+            back: header(6),
+        }
+    }
+
+    #[test]
+    fn a_network_that_changes_for_ever_does_not_run_out_of_paths() {
+        let mut listener = |_| Control::Continue;
+        let stop = Stop::new().expect("a stop");
+        let mut observer = Observer::new(&mut listener, stop, Span::from_secs(1));
+        let mut world = Sockets::new(&Default::default(), &mut observer).expect("sockets");
+        let mut subscriber = Subscriber::new(&[7; 32]);
+        let source = subscriber.add_source().expect("room");
+        let mut paths = UdpPaths {
+            links: Vec::new(),
+            sources: vec![(source, "p1".into(), Vec::new())],
+            via: Vec::new(),
+            algorithm: Algorithm::by_name("nmcc").expect("a controller"),
+            groups: GroupPolicy::All,
+            limits: Limits::default(),
+        };
+        let mut now = world.now();
+        for number in 0..2 * PATHS_MAX as u32 {
+            let ways = [way(number), way(number + 1)];
+            let (down, up) = paths.follow(&ways, true, &mut subscriber, &mut world);
+            now += Span::from_secs(1);
+            down.into_iter().for_each(|path| subscriber.handle(now, Input::Down { path }));
+            up.into_iter().for_each(|path| subscriber.handle(now, Input::Up { path }));
+            while !matches!(subscriber.poll(now), algo::Output::Wait(_)) {}
+            let open: Vec<&UdpPath> = paths.links.iter().filter(|link| link.socket.is_some()).collect();
+            assert_eq!(open.len(), 2, "{number}");
+            for way in &ways {
+                let link = open.iter().find(|link| link.way.as_ref() == Some(way)).expect("a path");
+                let report = subscriber.paths().nth(link.path).expect("a report");
+                assert_eq!((report.group, link.via()), (way.group, way.forwarders.clone()));
+                assert!(!link.withdrawn && link.header[..38] != [0; 38] && link.state().is_none());
+            }
+        }
+        assert_eq!(paths.links.len(), OWN_PATHS_MAX);
+        // One that comes back has its own again, as long as nobody has taken that.
+        paths.follow(&[way(3)], true, &mut subscriber, &mut world);
+        assert_eq!(paths.links.len(), OWN_PATHS_MAX);
     }
 }

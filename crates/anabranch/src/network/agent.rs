@@ -8,18 +8,15 @@ use algo::{Machine, Output, Span, Time};
 use net::Waker;
 use overlay::call::Sent;
 use overlay::client::{Event, Registered, Registration, Subscription};
+use overlay::domain::PathChoice;
 use overlay::message::Wanted;
 use overlay::publication::{Publication, ScopeKey};
-use topology::plan::Policy;
 
 use super::line_sockets::LineSockets;
 use super::place::{Place, since_1970};
 use crate::monitor::lock;
 use crate::{Error, Result, Stop};
 
-/// Paths to each host that has a content, none of which share a link: what they share would be one
-/// bottleneck for all of them, and the windows of the paths that share it are coupled.
-const PATHS_A_HOST: u8 = 4;
 /// How often a publisher looks whether what it publishes is served still.
 const LOOK_EVERY: Span = Span::from_millis(250);
 /// A publisher that ends waits so long for its withdrawal to be heard.
@@ -50,7 +47,7 @@ impl Drop for Agent {
 }
 
 /// Lets a machine send what it wants, and `tell` what it reports; returns until when it waits.
-fn drain<M: Machine<Transmit = Sent>>(
+pub(super) fn drain<M: Machine<Transmit = Sent>>(
     machine: &mut M,
     now: Time,
     place: &Place,
@@ -73,7 +70,7 @@ fn drain<M: Machine<Transmit = Sent>>(
 }
 
 /// Waits for what comes from forwarders, and hands it over.
-fn listen<M: for<'a> Machine<Input<'a> = &'a [u8]>>(
+pub(super) fn listen<M: for<'a> Machine<Input<'a> = &'a [u8]>>(
     machine: &mut M,
     place: &Place,
     sockets: &mut LineSockets,
@@ -102,7 +99,8 @@ impl Watch {
         let mut sockets = LineSockets::bind(&place.addresses(), 0)?;
         let member = place.member(sockets.port(), sockets.clock)?;
         let now = sockets.clock.now();
-        let mut subscription = Subscription::new(member, wanted, PATHS_A_HOST, Policy::LinkDisjoint, now);
+        let PathChoice { policy, per_host } = place.domain().paths;
+        let mut subscription = Subscription::new(member, wanted, per_host, policy, now);
         if !subscription.can_reach_services() {
             return Err(Error::unreachable(format!(
                 "in the domain {} no line leads from {} to rendezvous and topology manager",

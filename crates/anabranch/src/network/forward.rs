@@ -41,6 +41,8 @@ pub struct ForwardStats {
 pub struct LineStats {
     /// The node at the other end.
     pub to: String,
+    /// This node's address on it.
+    pub address: String,
     /// Whether that answers; `None` for hosts, which are not asked.
     pub up: Option<bool>,
     /// The measured delay in one direction, milliseconds.
@@ -141,8 +143,10 @@ impl Service for Forwarding {
             }),
             lines: forwarder
                 .status()
-                .map(|line| LineStats {
+                .zip(place.addresses())
+                .map(|(line, address)| LineStats {
                     to: place.name_of(line.there).to_owned(),
+                    address: address.to_string(),
                     up: line.up,
                     delay_ms: line.delay.map(|delay| delay.as_nanos() as f64 / 1e6),
                     frames: line.sent.0,

@@ -294,6 +294,9 @@ fn join<T>(thread: JoinHandle<T>) -> T {
 fn said(event: Registered) -> String {
     match event {
         Registered::Published(name) => format!("{name} is published"),
+        Registered::Outdated(name) => format!(
+            "{name} is published, but another host offers a file that was changed later: receivers take that"
+        ),
         Registered::Refused(name, reason) => {
             format!("{name} is not published: the rendezvous says: {}", refusal::text(reason))
         }

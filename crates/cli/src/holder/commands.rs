@@ -60,14 +60,37 @@ pub(crate) fn exec(
     command: &[OsString],
     variables: &[(&str, &str)],
 ) -> Outcome {
-    let (name, fd) = state.hosts()[host];
-    let path = format!("/proc/{}/fd/{fd}", state.pid());
-    let space = Namespace::open(Path::new(&path)).and_then(|space| space.enter());
-    space.map_err(|e| Failure::other(format!("cannot enter {name}: {e}")))?;
+    let (name, _) = state.hosts()[host];
+    let entered = namespace(state, host)?.enter();
+    entered.map_err(|e| Failure::other(format!("cannot enter {name}: {e}")))?;
     let mut program = Command::new(&command[0]);
     let error = program.args(&command[1..]).envs(variables.iter().copied()).exec();
     say(&format!("anabranch: cannot run {}: {error}", show(command[0].as_os_str())));
     std::process::exit(if error.kind() == ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// The namespace of a host.
+///
+/// # Errors
+/// 1 if it is not there any more, or not this user's.
+pub(crate) fn namespace(state: &impl State, host: usize) -> Outcome<Namespace> {
+    let (name, fd) = state.hosts()[host];
+    let path = format!("/proc/{}/fd/{fd}", state.pid());
+    let space = Namespace::open(Path::new(&path));
+    space.map_err(|e| Failure::other(format!("cannot enter {name}: {e}")))
+}
+
+/// What is up under a name, if anything is.
+///
+/// # Errors
+/// 2 if it is another user's, 1 if it does not answer.
+pub(crate) fn find_up<S: State>(name: &str) -> Outcome<Option<S>> {
+    let (ups, wanted) = (ups(S::KIND), plain_name(name));
+    let others = ups.others.iter().map(|(name, _)| name);
+    if !ups.own.iter().chain(others).any(|name| *name == wanted) {
+        return Ok(None);
+    }
+    state(&pick(S::KIND, &wanted, &ups.own)?).map(Some)
 }
 
 /// The host that `NAME/HOST`, or `HOST` alone where that is clear, names: its place among those of the state.

@@ -1,24 +1,24 @@
 //! `anabranch kernel watch`: connections and their subflows, live.
 
 use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use algo::{Span, Time};
 use clap::Args;
 use console::Term;
 use kernel::connection_monitor::{
-    ConnectionKind, ConnectionMonitor, ConnectionRow, ControllerStats, Snapshot, SubflowRow,
+    ConnectionKind, ConnectionMonitor, ConnectionRow, ControllerStats, Snapshot, SubflowRow, prometheus_text,
 };
 use lab::scenario::units::Duration;
 use net::{Clock, Interest, Poller};
 use serde::Serialize;
 
-use super::metrics;
 use crate::exit::{Failure, Outcome};
+use crate::metrics;
 use crate::signals::stop_signals;
 use crate::view::{Lines, can_redraw, plural, rate};
 
@@ -50,7 +50,7 @@ pub struct Watch {
     pub json: bool,
 
     /// Serve http://ADDR:PORT/metrics for Prometheus as well; PORT alone means that of 127.0.0.1
-    #[arg(long, value_name = "[ADDR:]PORT", value_parser = listen)]
+    #[arg(long, value_name = "[ADDR:]PORT", value_parser = metrics::address)]
     pub prometheus: Option<SocketAddr>,
 
     /// Look once, for one interval, and end
@@ -68,13 +68,6 @@ fn interval(text: &str) -> Result<Span, String> {
         return Err("expected 50 ms to an hour".into());
     }
     Ok(span)
-}
-
-fn listen(text: &str) -> Result<SocketAddr, String> {
-    let local = |port: u16| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-    let port = text.strip_prefix(':').unwrap_or(text).parse().map(local);
-    port.or_else(|_| text.parse())
-        .map_err(|_| "expected PORT or ADDR:PORT, such as 9155 or [::1]:9155".into())
 }
 
 #[derive(Serialize)]
@@ -116,7 +109,11 @@ pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) 
     let _server = match args.prometheus {
         None => None,
         Some(address) => {
-            let served = metrics::serve(open()?, clock, address);
+            let monitor = Mutex::new(open()?);
+            let served = metrics::serve(address, move || {
+                let mut monitor = monitor.lock().unwrap_or_else(PoisonError::into_inner);
+                monitor.snapshot(clock.now()).ok().map(|snapshot| prometheus_text(&snapshot))
+            });
             let (server, address) = served.map_err(|e| Failure::other(e.to_string()))?;
             eprintln!("metrics at http://{address}/metrics");
             Some(server)
@@ -360,10 +357,6 @@ mod tests {
 
     #[test]
     fn options() {
-        assert_eq!(listen("9155").unwrap().to_string(), "127.0.0.1:9155");
-        assert_eq!(listen(":9155").unwrap().to_string(), "127.0.0.1:9155");
-        assert_eq!(listen("[::1]:9").unwrap().to_string(), "[::1]:9");
-        assert!(listen("localhost:9").is_err() && listen("").is_err() && listen("99999").is_err());
         assert_eq!(interval("500ms"), Ok(Span::from_millis(500)));
         assert_eq!(interval("2 s"), Ok(Span::from_secs(2)));
         assert!(interval("1ms").is_err() && interval("5").is_err());

@@ -1,8 +1,11 @@
 //! The options of `anabranch forward`, `rendezvous` and `topology`.
 
+use std::net::SocketAddr;
+
 use clap::{Args, ValueEnum};
 use lab::scenario::SizeSpec;
 
+use crate::metrics;
 use crate::network_options::Network;
 
 /// Forward packets between the lines of a node of a publish/subscribe network
@@ -14,7 +17,8 @@ use crate::network_options::Network;
         go to somebody else. It tells the topology manager which neighbours answer. Runs until Ctrl-C.",
     after_help = "Examples:\n  \
         anabranch forward --domain net.toml\n  \
-        anabranch forward --domain net.toml --node r1 --cache 1GiB --json"
+        anabranch forward --domain net.toml --node r1 --cache 1GiB --json\n  \
+        anabranch forward --domain net.toml --prometheus 9155"
 )]
 pub struct Forward {
     /// Keep packets that pass, so many bytes of them, and answer requests from there: 512M, 1GiB. Without
@@ -90,6 +94,10 @@ pub struct Member {
     /// Report on standard output as JSON, one object a line: counters every second
     #[arg(long)]
     pub json: bool,
+
+    /// Serve http://ADDR:PORT/metrics for Prometheus as well; PORT alone means that of 127.0.0.1
+    #[arg(long, value_name = "[ADDR:]PORT", value_parser = metrics::address)]
+    pub prometheus: Option<SocketAddr>,
 
     /// No counters; only errors and what a person should know
     #[arg(short, long)]

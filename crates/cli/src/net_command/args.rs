@@ -7,6 +7,7 @@ use topology::plan::Policy;
 #[cfg(target_os = "linux")]
 use super::domain_args::{Down, Exec, Hold, Kill, Log, Start, Status, Up};
 use super::domain_args::{Key, New};
+use crate::network_options::Network;
 
 /// Networks as graphs, and whole domains on this machine
 #[derive(Args, Clone, Debug)]
@@ -14,7 +15,7 @@ use super::domain_args::{Key, New};
     long_about = "Networks as graphs, and whole domains on this machine.\n\n\
         show, paths: a network is one of the 15 of the Internet Topology Zoo that are built in, or a file: \
         GML or GraphML as the Topology Zoo has them, or our own form, one statement a line (`net show NAME \
-        --text` prints it).\n\n\
+        --text` prints it). show draws domains too.\n\n\
         new, up, exec, ...: a domain is a TOML file that says which nodes forward, which lines join them, \
         and who publishes under which names. `net up` makes all of it of namespaces and emulated links, and \
         starts its programs.",
@@ -61,30 +62,56 @@ pub enum NetCommand {
     Hold(Hold),
 }
 
-/// Show a network, or list those that are built in
+/// Show a network or a domain, and the paths of a transfer; or list the networks that are built in
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:\n  \
-    anabranch net show\n  \
-    anabranch net show Nsfnet\n  \
-    anabranch net show net.graphml --text > net.txt\n  \
-    anabranch net show Geant2012 --svg > geant.svg")]
+#[command(
+    long_about = "Show a network or a domain, and the paths of a transfer; or list the networks that are \
+        built in.\n\n\
+        NAME.toml is a domain as its file says. The name of a domain that is up (`net status`) is that \
+        domain as it is now: its topology manager is asked which lines are down, `net up` knows which \
+        programs run, who publishes and who caches. --domain shows the domain that this machine is a host \
+        of, as it is now. --from and --to add the paths that a transfer from the one to the other host \
+        has; of a domain as it is now --to may be a name that is published: then those to all that publish \
+        it.",
+    after_help = "Examples:\n  \
+        anabranch net show\n  \
+        anabranch net show Nsfnet\n  \
+        anabranch net show net.graphml --text > net.txt\n  \
+        anabranch net show Geant2012 --svg > geant.svg\n  \
+        anabranch net show demo.toml --from a --to p1\n  \
+        sudo anabranch net show demo --from a --to films/film.mkv --svg > demo.svg\n  \
+        anabranch net show --domain net.toml --to films/film.mkv"
+)]
 pub struct Show {
-    /// A network that is built in, or a file; `-` reads standard input. Without it: list those that are built
-    /// in
+    /// A network that is built in, a file of one, the file of a domain (NAME.toml), or a domain that is up;
+    /// `-` reads standard input. Without it: list those that are built in
     #[arg(value_name = "NAME|FILE", value_hint = ValueHint::FilePath)]
     pub network: Option<String>,
 
+    /// The host at which a transfer's paths begin; with --domain this machine's
+    #[arg(long, value_name = "HOST", requires = "to")]
+    pub from: Option<String>,
+
+    /// The host at which they end, or SCOPE/LABEL
+    #[arg(long, value_name = "HOST|NAME")]
+    pub to: Option<String>,
+
     /// Draw it, as SVG
-    #[arg(long, conflicts_with_all = ["text", "json"], requires = "network")]
+    #[arg(long, conflicts_with_all = ["text", "json"])]
     pub svg: bool,
 
     /// Print it in our own form, which the commands of net read
-    #[arg(long, conflicts_with = "json", requires = "network")]
+    #[arg(long, conflicts_with_all = ["json", "from", "to"])]
     pub text: bool,
 
-    /// Print JSON: one object a network, then, of one that was named, one object a line of it
+    /// Print JSON: one object a network or domain, then, of one that was named, one object a line of it; of
+    /// a domain also one a node and a path
     #[arg(long)]
     pub json: bool,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub member: Network,
 }
 
 /// Find paths, and say which share a link

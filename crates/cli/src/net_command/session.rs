@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
+use topology::zoo::Builtin;
+
 use super::domain_args::{Down, Exec, Kill, Log, Start, Status, Up};
 use super::held::{Node, Spec, State};
 use super::plan::{absolute, tasks};
@@ -86,6 +88,17 @@ pub(super) fn exec(args: &Exec) -> Outcome {
 /// 6 if standard output takes no more.
 pub(super) fn status(args: &Status) -> Outcome {
     commands::status::<State>(args.json)
+}
+
+/// The domain that is up under a name, if one is and there is no network of this name.
+///
+/// # Errors
+/// 2 if it is another user's, 1 if it does not answer.
+pub(super) fn that_is_up(name: &str) -> Outcome<Option<State>> {
+    if name == "-" || Builtin::named(name).is_some() || Path::new(name).exists() {
+        return Ok(None);
+    }
+    commands::find_up(name)
 }
 
 /// Prints what the programs of a node said.

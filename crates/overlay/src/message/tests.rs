@@ -23,6 +23,7 @@ fn all() -> Vec<Body> {
     vec![
         Body::Publish(signed.clone()),
         Body::Published,
+        Body::Outdated,
         Body::Lookup(Wanted::Name("films/x".parse().expect("a name"))),
         Body::Lookup(Wanted::Content(ContentId { root: [1; 32], length: 7 })),
         Body::Match { known: 9, publications: vec![signed.clone(), signed] },
@@ -45,6 +46,9 @@ fn all() -> Vec<Body> {
         }),
         Body::LinkStateAck { sequence: 4 },
         Body::Refused { reason: 5 },
+        Body::Lines { from: 6 },
+        Body::Down(Down { forwarders: 7, known: 8, lines: Vec::new() }),
+        Body::Down(Down { forwarders: 7, known: 300, lines: (0..DOWN_MAX as u32).collect() }),
     ]
 }
 
@@ -109,7 +113,7 @@ proptest! {
     fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..400), forced: bool) {
         if forced && bytes.len() > 1 {
             bytes[0] = MESSAGE;
-            bytes[1] = 1 + bytes[1] % 10;
+            bytes[1] = 1 + bytes[1] % OUTDATED;
             bytes.resize(QUESTION_BYTES, 0);
         }
         if let Ok(message) = Message::parse(&bytes) {

@@ -33,6 +33,7 @@ impl ContentFetch {
                 cwnd: report.cwnd,
                 loss_percent: counters.lost.saturating_sub(counters.late) as f64 * 100.0 / asked as f64,
                 bytes: counters.bytes,
+                cached_percent: counters.cached as f64 * 100.0 / counters.packets.max(1) as f64,
                 timeouts: counters.timeouts,
                 group: report.group,
                 ..PathProgress::default()

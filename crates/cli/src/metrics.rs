@@ -1,38 +1,38 @@
-//! The metrics of `anabranch kernel watch` for Prometheus: `GET /metrics`, each time of a new snapshot.
+//! Metrics for Prometheus: `GET /metrics`, each time made anew. The option, and who answers.
 //!
-//! `kernel` makes the text, `anabranch_http`'s server hands it out: what reads requests in a process that is
+//! The crates make the text, `anabranch_http`'s server hands it out: what reads requests in a process that is
 //! often root's is a library that everybody reads.
 
 use std::io;
-use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anabranch_http::server::{
     ContentProvider, PathLookup, Resource, ResourceRequest, RunningServer, Server, Unavailable,
 };
-use kernel::connection_monitor::{ConnectionMonitor, prometheus_text};
-use net::Clock;
 use net::prometheus::MEDIA_TYPE;
 
 const PATH: &str = "/metrics";
 
-/// What a monitor sees whenever it is asked.
-struct Metrics {
-    monitor: Mutex<ConnectionMonitor>,
-    clock: Clock,
+/// Reads `[ADDR:]PORT`: PORT alone means that of 127.0.0.1.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let local = |port: u16| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    let port = text.strip_prefix(':').unwrap_or(text).parse().map(local);
+    port.or_else(|_| text.parse())
+        .map_err(|_| "expected PORT or ADDR:PORT, such as 9155 or [::1]:9155".into())
 }
 
-impl ContentProvider for Metrics {
-    /// The text; none if the sockets could not be listed.
+/// What makes the text whenever it is asked for.
+struct Metrics<F>(F);
+
+impl<F: Fn() -> Option<String> + Send + Sync + 'static> ContentProvider for Metrics<F> {
+    /// The text; none if it cannot be made.
     type Content = Option<String>;
 
     fn find(&self, request: &ResourceRequest<'_>) -> PathLookup<Self::Content> {
         if request.path.encode() != PATH {
             return PathLookup::NotFound("the metrics are at /metrics".to_owned());
         }
-        let mut monitor = self.monitor.lock().unwrap_or_else(PoisonError::into_inner);
-        let snapshot = monitor.snapshot(self.clock.now());
-        let content = snapshot.ok().map(|snapshot| prometheus_text(&snapshot));
+        let content = self.0();
         let length = content.as_ref().map_or(0, |text| text.len() as u64);
         PathLookup::Found(Resource {
             content,
@@ -55,15 +55,15 @@ impl ContentProvider for Metrics {
     }
 }
 
-/// Serves what `monitor` sees at `http://ADDRESS/metrics` until the server is dropped; and where that is.
-pub(super) fn serve(
-    monitor: ConnectionMonitor,
-    clock: Clock,
+/// Serves what `text` makes at `http://ADDRESS/metrics` until the server is dropped; and where that is. It
+/// may make none: then who asks is told to come again.
+pub(crate) fn serve(
     address: SocketAddr,
+    text: impl Fn() -> Option<String> + Send + Sync + 'static,
 ) -> io::Result<(RunningServer, SocketAddr)> {
     let server = Server::bind(&[address])?;
     let address = server.addresses()[0];
-    Ok((server.start(Metrics { monitor: Mutex::new(monitor), clock })?, address))
+    Ok((server.start(Metrics(text))?, address))
 }
 
 #[cfg(test)]
@@ -71,7 +71,6 @@ mod tests {
     use super::*;
     use std::io::{Read as _, Write as _};
     use std::net::TcpStream;
-    use std::sync::Arc;
 
     fn ask(address: SocketAddr, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -83,10 +82,7 @@ mod tests {
 
     #[test]
     fn it_answers_and_idle_clients_do_not_stop_it() {
-        let Ok(monitor) = ConnectionMonitor::open(Arc::new(()), true) else {
-            return net::testing::skip("no netlink");
-        };
-        let (_server, address) = serve(monitor, Clock::start(), "127.0.0.1:0".parse().unwrap()).unwrap();
+        let (_server, address) = serve("127.0.0.1:0".parse().unwrap(), || Some("things 7\n".into())).unwrap();
         let idle: Vec<_> = (0..8).map(|_| TcpStream::connect(address)).collect();
         let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -94,8 +90,7 @@ mod tests {
         assert!(head.starts_with("http/1.1 200 ok\r\n"), "{head}");
         assert!(head.contains(&format!("\r\ncontent-length: {}", body.len())), "{head}");
         assert!(head.contains(&format!("\r\ncontent-type: {MEDIA_TYPE}")), "{head}");
-        // The connection that asks is one of those that are told of.
-        assert!(body.contains(&format!("remote=\"{address}\"")), "{body}");
+        assert_eq!(body, "things 7\n");
         drop(idle);
         for (request, status) in [
             (&b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"[..], "200"),
@@ -110,5 +105,20 @@ mod tests {
             let answer = ask(address, request);
             assert_eq!(answer.split(' ').nth(1), Some(status), "{answer}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_asked_for_again() {
+        let (_server, address) = serve("127.0.0.1:0".parse().unwrap(), || None).unwrap();
+        let answer = ask(address, b"GET /metrics HTTP/1.0\r\n\r\n");
+        assert_eq!(answer.split(' ').nth(1), Some("503"), "{answer}");
+    }
+
+    #[test]
+    fn a_port_alone_is_this_machines() {
+        assert_eq!(address("9155"), Ok("127.0.0.1:9155".parse().unwrap()));
+        assert_eq!(address(":9155"), Ok("127.0.0.1:9155".parse().unwrap()));
+        assert_eq!(address("[::1]:9155"), Ok("[::1]:9155".parse().unwrap()));
+        assert!(address("localhost:9155").is_err() && address("99999").is_err());
     }
 }
