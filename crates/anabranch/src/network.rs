@@ -14,6 +14,7 @@ mod line_sockets;
 mod place;
 mod service_loop;
 mod services;
+mod state;
 
 pub use event::ServiceEvent;
 pub use forward::{CacheStats, ForwardStats, LineStats, forward};
@@ -21,6 +22,7 @@ pub use overlay::cache::Policy as CachePolicy;
 pub use overlay::publication::{Name, PublicKey, ScopeKey};
 pub use place::Place;
 pub use services::{RendezvousStats, TopologyStats, manage_topology, rendezvous};
+pub use state::StateStats;
 
 pub(crate) use agent::{Publishing, Watch};
 pub(crate) use place::unknown_scope;

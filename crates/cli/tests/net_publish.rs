@@ -136,4 +136,12 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     assert!(told.iter().any(|note| note == "the network has changed: 4 paths, 6 before"), "{told:?}");
     assert!(is_same(&bed.path("film.mkv"), &bed.path("again.mkv")));
     assert!(paths.iter().any(|(via, _)| !via.contains("r2")));
+
+    // The rendezvous dies and comes back: it knows all names at once, before anybody has renewed one.
+    bed.run(&["net", "kill", &bed.node("rv")]);
+    bed.run(&["net", "start", &bed.node("rv")]);
+    let log = || String::from_utf8_lossy(&bed.run(&["net", "log", &bed.node("rv")]).stdout).into_owned();
+    wait_until(20, || log().contains("took back 2 publications from /proc/"));
+    bed.get("third.mkv", |_| {});
+    assert!(is_same(&bed.path("film.mkv"), &bed.path("third.mkv")));
 }
