@@ -1,8 +1,8 @@
 //! What a rendezvous remembers, in a file, so that a new start loses nothing.
 //!
 //! The file is a database of redb with four tables: what it is, the nodes and the scopes of the domain as
-//! they were, and the records of [`overlay::rendezvous`]. One commit takes what one turn of the loop has changed,
-//! and is on the disk (fdatasync) before anything is answered: a publisher that has heard "published" says
+//! they were, and the records of [`overlay::rendezvous`]. One commit takes what one turn of the loop has
+//! changed, and is on the disk (fdatasync) before anything is answered: a publisher that has heard "published" says
 //! nothing for 20 seconds, and a withdrawal is said once. So redb's `Durability::None` is not enough: what is
 //! committed with it is lost if the process is killed.
 //!
