@@ -1,5 +1,5 @@
-//! Any messages at everybody who reads some, and any records of a rendezvous: what parses is the same as bytes
-//! again, nobody panics, and services answer once at most.
+//! Any messages at everybody who reads some, and any records of a rendezvous: what parses is the same as
+//! bytes again, nobody panics, and services answer once at most.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};

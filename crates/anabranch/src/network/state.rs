@@ -2,9 +2,9 @@
 //!
 //! The file is a database of redb with four tables: what it is, the nodes and the scopes of the domain as
 //! they were, and the records of [`overlay::rendezvous`]. One commit takes what one turn of the loop has
-//! changed, and is on the disk (fdatasync) before anything is answered: a publisher that has heard "published" says
-//! nothing for 20 seconds, and a withdrawal is said once. So redb's `Durability::None` is not enough: what is
-//! committed with it is lost if the process is killed.
+//! changed, and is on the disk (fdatasync) before anything is answered: a publisher that has heard
+//! "published" says nothing for 20 seconds, and a withdrawal is said once. So redb's `Durability::None` is
+//! not enough: what is committed with it is lost if the process is killed.
 //!
 //! Signatures are not checked again at the start, which would take 50 s for a million publications: the file
 //! holds what this program has checked. Who can write it can as well replace the domain's file with its keys;
