@@ -1,5 +1,5 @@
-//! Any messages at everybody who reads some: what parses is the same as bytes again, nobody panics, and
-//! services answer once at most.
+//! Any messages at everybody who reads some, and any records of a rendezvous: what parses is the same as
+//! bytes again, nobody panics, and services answer once at most.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use overlay::domain_file;
 use overlay::frame::{self, Frame};
 use overlay::message::{Body, MESSAGE_MAX, Message, Wanted};
 use overlay::publication::ScopeKey;
-use overlay::rendezvous::Rendezvous;
+use overlay::rendezvous::{Record, Rendezvous};
 use overlay::topology_manager::TopologyManager;
 use topology::plan::Policy;
 
@@ -94,6 +94,10 @@ fuzz_target!(|bytes: &[u8]| {
         if let Ok(parsed) = Message::parse(message) {
             let again = parsed.to_bytes();
             assert!(again.len() <= MESSAGE_MAX && Message::parse(&again) == Ok(parsed));
+        }
+        if let Ok(record) = Record::parse(message) {
+            assert_eq!(record.to_bytes(), message);
+            let _ = rendezvous.restore(now, record);
         }
         now = now + Span::from_millis(50);
         rendezvous.handle(now, (peer(domain.rendezvous), message));

@@ -16,6 +16,7 @@ mod place;
 mod prometheus;
 mod service_loop;
 mod services;
+mod state;
 
 pub use event::ServiceEvent;
 pub use forward::{CacheStats, ForwardStats, LineStats, forward};
@@ -25,6 +26,7 @@ pub use overlay::publication::{Name, PublicKey, ScopeKey};
 pub use place::Place;
 pub use prometheus::Metrics;
 pub use services::{RendezvousStats, TopologyStats, manage_topology, rendezvous};
+pub use state::StateStats;
 
 pub(crate) use agent::{Publishing, Watch};
 pub(crate) use place::unknown_scope;

@@ -74,7 +74,7 @@ impl Bed {
         let mut new = Self { dir, key, running: BTreeMap::new(), notices: channel() };
         FORWARDERS.iter().for_each(|name| new.forward(name));
         new.start("rv", |place, stop, listener| {
-            network::rendezvous(place, stop, &mut |event| listener(notice(event))).map(drop)
+            network::rendezvous(place, None, stop, &mut |event| listener(notice(event))).map(drop)
         });
         new.start("tm", |place, stop, listener| {
             network::manage_topology(place, stop, &mut |event| listener(notice(event))).map(drop)
@@ -430,6 +430,6 @@ fn what_makes_no_sense_is_refused_at_once() {
     let stop = Stop::new().expect("a stop");
     let forward = network::forward(&bed.place("p1"), None, &stop, &mut |_| Control::Stop);
     usage(forward.map(drop), "p1 is a host");
-    let rendezvous = network::rendezvous(&bed.place("tm"), &stop, &mut |_| Control::Stop);
+    let rendezvous = network::rendezvous(&bed.place("tm"), None, &stop, &mut |_| Control::Stop);
     usage(rendezvous.map(drop), "rendezvous is on rv, not on tm");
 }

@@ -54,9 +54,13 @@ pub fn forward(args: &Forward) -> Outcome {
 /// Keeps publications.
 ///
 /// # Errors
-/// 2 if this machine is not the network's rendezvous, 1 if it cannot listen.
+/// 2 if this machine is not the network's rendezvous or --state names another file, 6 if that cannot be used,
+/// 1 if it cannot listen.
 pub fn rendezvous(args: &Rendezvous) -> Outcome {
-    run(&args.member, run_rendezvous, |stats: &RendezvousStats| {
+    let rendezvous = |place: &Place, stop: &Stop, listener: Listener<'_, RendezvousStats>| {
+        run_rendezvous(place, args.state.as_deref(), stop, listener)
+    };
+    run(&args.member, rendezvous, |stats: &RendezvousStats| {
         let refused: u64 = stats.refused.values().sum();
         let RendezvousStats { kept, published, lookups, unknown, .. } = stats;
         format!(

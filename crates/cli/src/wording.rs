@@ -19,6 +19,7 @@ const NAMES: &[(&str, &str)] = &[
     ("`node`", "--node"),
     ("`proxy`", "--proxy"),
     ("`publish`", "--publish"),
+    ("`state`", "--state"),
     ("`to_directory`", "--output DIR"),
     ("`to_file`", "--output"),
     ("`user`", "--user"),

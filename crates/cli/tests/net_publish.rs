@@ -167,4 +167,12 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     let inside = bed.run(&["net", "exec", &bed.node("a"), "--", me, "net", "show", "--to", "p1"]);
     let inside = String::from_utf8_lossy(&inside.stdout).into_owned();
     assert!(inside.lines().filter(|line| line.starts_with("path ")).count() == 2, "{inside}");
+
+    // The rendezvous dies and comes back: it knows all names at once, before anybody has renewed one.
+    bed.run(&["net", "kill", &bed.node("rv")]);
+    bed.run(&["net", "start", &bed.node("rv")]);
+    let log = || String::from_utf8_lossy(&bed.run(&["net", "log", &bed.node("rv")]).stdout).into_owned();
+    wait_until(20, || log().contains("took back 2 publications from /proc/"));
+    bed.get("third.mkv", |_| {});
+    assert!(is_same(&bed.path("film.mkv"), &bed.path("third.mkv")));
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use algo::{Span, Time};
 use data_encoding::BASE32_NOPAD;
@@ -26,14 +27,15 @@ const AHEAD_MAX: Span = Span::from_secs(300);
 const CONTEXT: &[u8] = b"anabranch publication 1\n";
 
 /// Who may publish: what a name begins with, and what a key owns. 1 to 40 of a–z, 0–9 and `-`.
+// Its clones share the text: a rendezvous has each name in several indexes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Scope(String);
+pub struct Scope(Arc<str>);
 
 /// A name of content: `SCOPE/LABEL`. A label has no control characters, and neither begins nor ends with `/`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
     scope: Scope,
-    label: String,
+    label: Arc<str>,
 }
 
 /// Why a text is not a name.
@@ -58,7 +60,7 @@ impl FromStr for Scope {
     fn from_str(text: &str) -> Result<Self, NameError> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if (1..=SCOPE_MAX).contains(&text.len()) && text.chars().all(plain) {
-            return Ok(Self(text.to_owned()));
+            return Ok(Self(text.into()));
         }
         Err(NameError::Scope(text.chars().take(SCOPE_MAX).collect()))
     }
@@ -83,7 +85,12 @@ impl Name {
         if wrong {
             return Err(NameError::Label(label.chars().take(LABEL_MAX).collect()));
         }
-        Ok(Self { scope, label: label.to_owned() })
+        Ok(Self { scope, label: label.into() })
+    }
+
+    /// No name, before all of them in their order.
+    pub(crate) fn lowest() -> Self {
+        Self { scope: Scope(Arc::default()), label: Arc::default() }
     }
 
     /// Who owns it.

@@ -1,7 +1,12 @@
 //! Rendezvous: keeps publications while their leases last, and says who publishes what.
 //!
 //! Its time is that since 1970, for publications have dates. What it keeps it reports as [`Change`]s, so that
-//! a world can write them down; [`Rendezvous::restore`] takes them back.
+//! a world can write them down; [`Rendezvous::restore`] takes them back. A change is polled before the answer
+//! that rests on it: a world that writes before it sends has written what an answer says.
+
+mod record;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,6 +20,8 @@ use crate::domain::Domain;
 use crate::frame;
 use crate::message::{Body, Message, Wanted, refusal};
 use crate::publication::{Name, Publication, Rejection, SignedPublication};
+
+pub use record::{Key, Record, RecordError};
 
 /// Publications that are kept at most.
 pub const PUBLICATIONS_MAX: usize = 4_000_000;
@@ -34,32 +41,13 @@ pub struct Answer {
     pub message: Vec<u8>,
 }
 
-/// What has changed in what is kept.
+/// What has changed in what is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// This is kept now, instead of what the same host said under the same name.
-    Kept(SignedPublication),
-    /// What this host said under this name is kept no more.
-    Ended(Key),
-}
-
-/// What there is one publication of: a name and a place.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// The name.
-    pub name: Name,
-    /// The host.
-    pub node: NodeId,
-    /// Its port.
-    pub port: u16,
-}
-
-impl Key {
-    /// That of a publication.
-    #[must_use]
-    pub fn of(publication: &Publication) -> Self {
-        Self { name: publication.name.clone(), node: publication.node, port: publication.port }
-    }
+    /// This is remembered now, instead of what there was of its [`Key`].
+    Kept(Record),
+    /// Nothing is remembered of this any more.
+    Forgotten(Key),
 }
 
 /// What went through.
@@ -79,13 +67,16 @@ pub struct Counters {
 
 #[derive(Debug)]
 struct Entry {
-    signed: SignedPublication,
-    /// When it is to be looked at: its lease ends, or it can be forgotten.
-    ends: Time,
-    /// Until then somebody may have an earlier publication that looks good, so that this one is remembered.
-    guards_until: Time,
+    record: Record,
     /// Its lease has ended, or it is a withdrawal.
     over: bool,
+}
+
+impl Entry {
+    /// When it is to be looked at: its lease ends, or it can be forgotten.
+    fn ends(&self) -> Time {
+        if self.over { self.record.guards_until } else { self.record.signed.publication.ends() }
+    }
 }
 
 /// The machine; see the [module](self).
@@ -93,7 +84,8 @@ struct Entry {
 pub struct Rendezvous {
     domain: Arc<Domain>,
     kept: BTreeMap<Key, Entry>,
-    by_content: BTreeMap<[u8; 32], BTreeSet<Key>>,
+    /// One set for all contents: a set for each would have room for eleven hosts where there is mostly one.
+    by_content: BTreeSet<([u8; 32], Key)>,
     ends: BTreeSet<(Time, Key)>,
     answers: VecDeque<Answer>,
     changes: VecDeque<Change>,
@@ -107,7 +99,7 @@ impl Rendezvous {
         Self {
             domain,
             kept: BTreeMap::new(),
-            by_content: BTreeMap::new(),
+            by_content: BTreeSet::new(),
             ends: BTreeSet::new(),
             answers: VecDeque::new(),
             changes: VecDeque::new(),
@@ -133,34 +125,51 @@ impl Rendezvous {
         self.kept.is_empty()
     }
 
-    /// Takes back what an earlier run reported as kept, if it is still good.
+    /// Takes back what an earlier run reported as kept, if there is still something to it. Signatures are not
+    /// checked again: that run has checked this one.
     ///
     /// # Errors
-    /// Why it is not.
-    pub fn restore(&mut self, now: Time, signed: SignedPublication) -> Result<(), Rejection> {
-        self.check(now, &signed)?;
-        self.keep(signed);
+    /// Why there is not: it is of the past, or no more of this domain.
+    pub fn restore(&mut self, now: Time, record: Record) -> Result<(), Rejection> {
+        let publication = &record.signed.publication;
+        if self.domain.scope_key(publication.name.scope()).is_none() {
+            return Err(Rejection::UnknownScope);
+        }
+        self.check_host(publication.node)?;
+        if record.guards_until <= now {
+            return Err(Rejection::Expired);
+        }
+        let key = Key::of(publication);
+        if self.kept.contains_key(&key) {
+            return Err(Rejection::Replayed);
+        }
+        self.check_room(&key)?;
+        let over = record.is_over(now);
+        self.keep(key, Entry { record, over });
         Ok(())
     }
 
     fn check(&self, now: Time, signed: &SignedPublication) -> Result<(), Rejection> {
         let publication = &signed.publication;
         let key = self.domain.scope_key(publication.name.scope()).ok_or(Rejection::UnknownScope)?;
-        if publication.node.index() >= self.domain.graph.nodes().len()
-            || self.domain.is_forwarder(publication.node)
-        {
-            return Err(Rejection::NoHost);
-        }
+        self.check_host(publication.node)?;
         signed.check(&self.domain.name, key, now)?;
         let key = Key::of(publication);
-        if let Some(known) = self.kept.get(&key) {
-            let is_later = known.signed.publication.issued_ms < publication.issued_ms;
-            return if is_later || known.signed == *signed { Ok(()) } else { Err(Rejection::Replayed) };
-        }
-        if self.kept.len() >= PUBLICATIONS_MAX || self.of_name(&key.name).count() >= HOSTS_OF_A_NAME_MAX {
-            return Err(Rejection::Full);
-        }
-        Ok(())
+        let Some(known) = self.kept.get(&key) else { return self.check_room(&key) };
+        let known = &known.record.signed;
+        let is_later = known.publication.issued_ms < publication.issued_ms;
+        if is_later || known == signed { Ok(()) } else { Err(Rejection::Replayed) }
+    }
+
+    fn check_host(&self, node: NodeId) -> Result<(), Rejection> {
+        let is_node = node.index() < self.domain.graph.nodes().len();
+        if is_node && !self.domain.is_forwarder(node) { Ok(()) } else { Err(Rejection::NoHost) }
+    }
+
+    fn check_room(&self, key: &Key) -> Result<(), Rejection> {
+        let is_full =
+            self.kept.len() >= PUBLICATIONS_MAX || self.of_name(&key.name).count() >= HOSTS_OF_A_NAME_MAX;
+        if is_full { Err(Rejection::Full) } else { Ok(()) }
     }
 
     /// What is known under a name, withdrawn or not.
@@ -174,58 +183,53 @@ impl Rendezvous {
         &'a self,
         content: &'a ContentId,
     ) -> impl Iterator<Item = &'a SignedPublication> + use<'a> {
-        let keys = self.by_content.get(&content.root).into_iter().flatten();
-        let known = keys.filter_map(|key| self.kept.get(key)).map(|entry| &entry.signed);
+        let from = Key { name: Name::lowest(), node: NodeId(0), port: 0 };
+        let known = self.by_content.range((content.root, from)..);
+        let known = known.take_while(|(root, _)| *root == content.root);
+        let known = known.filter_map(|(_, key)| self.kept.get(key)).map(|entry| &entry.record.signed);
         known.filter(|signed| signed.publication.content == *content)
     }
 
-    fn keep(&mut self, signed: SignedPublication) {
-        let key = Key::of(&signed.publication);
-        let before = self.remove(&key);
-        let over = signed.publication.lease_s == 0;
+    /// What is to be remembered when this has come; `None` if that is so already, or if it withdraws nothing,
+    /// which leaves nothing.
+    fn record(&self, signed: SignedPublication) -> Option<Record> {
+        let withdraws = signed.publication.lease_s == 0;
         let own = signed.publication.ends();
-        let (ends, guards_until) = match (before, over) {
-            // One that withdraws nothing leaves nothing.
-            (None, true) => return,
-            (None, false) => (own, own),
-            (Some(before), true) => (before, before),
-            (Some(before), false) => (own, own.max(before)),
+        let before = self.kept.get(&Key::of(&signed.publication)).map(|entry| &entry.record);
+        let guards_until = match before {
+            None if withdraws => return None,
+            None => own,
+            Some(before) if before.signed == signed => return None,
+            Some(before) if withdraws => before.guards_until,
+            Some(before) => own.max(before.guards_until),
         };
-        if !over {
-            self.by_content.entry(signed.publication.content.root).or_default().insert(key.clone());
-        }
-        self.ends.insert((ends, key.clone()));
-        self.kept.insert(key, Entry { signed, ends, guards_until, over });
+        Some(Record { signed, guards_until })
     }
 
-    /// Forgets one; returns until when it was to be remembered.
-    fn remove(&mut self, key: &Key) -> Option<Time> {
-        let Entry { signed, ends, guards_until, .. } = self.kept.remove(key)?;
-        self.ends.remove(&(ends, key.clone()));
-        let root = signed.publication.content.root;
-        if let Some(keys) = self.by_content.get_mut(&root) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.by_content.remove(&root);
-            }
+    fn keep(&mut self, key: Key, entry: Entry) {
+        self.remove(&key);
+        if !entry.over {
+            self.by_content.insert((entry.record.signed.publication.content.root, key.clone()));
         }
-        Some(guards_until)
+        self.ends.insert((entry.ends(), key.clone()));
+        self.kept.insert(key, entry);
     }
 
-    /// Forgets what has ended.
+    fn remove(&mut self, key: &Key) -> Option<Entry> {
+        let entry = self.kept.remove(key)?;
+        self.ends.remove(&(entry.ends(), key.clone()));
+        self.by_content.remove(&(entry.record.signed.publication.content.root, key.clone()));
+        Some(entry)
+    }
+
+    /// Ends leases, and forgets what nobody can send again any more.
     fn expire(&mut self, now: Time) {
         while let Some((_, key)) = self.ends.first().filter(|(ends, _)| *ends <= now).cloned() {
-            let ended = self.kept.get(&key).map(|entry| (entry.signed.clone(), entry.over));
-            let guards_until = self.remove(&key);
-            if let (Some((signed, over)), Some(until)) = (ended, guards_until) {
-                if until > now {
-                    self.ends.insert((until, key.clone()));
-                    let entry = Entry { signed, ends: until, guards_until: until, over: true };
-                    self.kept.insert(key.clone(), entry);
+            match self.remove(&key) {
+                Some(entry) if entry.record.guards_until > now => {
+                    self.keep(key, Entry { over: true, ..entry });
                 }
-                if !over {
-                    self.changes.push_back(Change::Ended(key));
-                }
+                _ => self.changes.push_back(Change::Forgotten(key)),
             }
         }
     }
@@ -233,7 +237,7 @@ impl Rendezvous {
     /// Whether somebody offers a newer content of the same name.
     fn is_outdated(&self, publication: &Publication) -> bool {
         let good = self.of_name(&publication.name).filter(|entry| !entry.over);
-        good.map(|entry| &entry.signed.publication)
+        good.map(|entry| &entry.record.signed.publication)
             .any(|other| other.content != publication.content && other.version_ms > publication.version_ms)
     }
 
@@ -248,9 +252,12 @@ impl Rendezvous {
         match checked {
             Ok(()) => {
                 self.counters.published += 1;
-                self.changes.push_back(Change::Kept(signed.clone()));
                 let is_outdated = self.is_outdated(&signed.publication);
-                self.keep(signed);
+                if let Some(record) = self.record(signed) {
+                    self.changes.push_back(Change::Kept(record.clone()));
+                    let over = record.is_over(now);
+                    self.keep(Key::of(&record.signed.publication), Entry { record, over });
+                }
                 if is_outdated { Body::Outdated } else { Body::Published }
             }
             Err(why) => {
@@ -264,7 +271,7 @@ impl Rendezvous {
     fn look_up(&mut self, wanted: &Wanted) -> Body {
         let mut found: Vec<&SignedPublication> = match wanted {
             Wanted::Name(name) => {
-                let good = self.of_name(name).filter(|entry| !entry.over).map(|entry| &entry.signed);
+                let good = self.of_name(name).filter(|entry| !entry.over).map(|entry| &entry.record.signed);
                 good.take(CANDIDATES_MAX).collect()
             }
             Wanted::Content(content) => self.of_content(content).take(CANDIDATES_MAX).collect(),
@@ -318,179 +325,5 @@ impl Machine for Rendezvous {
             return Output::Send(answer);
         }
         Output::Wait(self.ends.first().map_or(Time::NEVER, |(ends, _)| *ends))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::call::{Call, Reach};
-    use crate::domain::tests::{SQUARE, node};
-    use crate::frame::Frame;
-    use crate::publication::tests::{NOW, key, publication};
-    use algo::Span;
-
-    struct Bed {
-        domain: Arc<Domain>,
-        rendezvous: Rendezvous,
-        calls: u64,
-    }
-
-    impl Bed {
-        fn new() -> Self {
-            let text = SQUARE
-                .replace("GEOCV2BQS65VZKVJEN2YJWPJPQJX4SIEBHFOJN4OOWUZQV6NE7WQ", &key().public().to_string());
-            let domain = Arc::new(crate::domain_file::read(&text).expect("a domain"));
-            Self { rendezvous: Rendezvous::new(Arc::clone(&domain)), domain, calls: 0 }
-        }
-
-        /// Asks from a node, and gives the answer; nothing but an answer may come.
-        fn ask(&mut self, now: Time, from: &str, body: Body) -> Body {
-            self.calls += 1;
-            let reach = Reach::new(&self.domain, node(&self.domain, from), self.domain.rendezvous);
-            let message = Message { call: self.calls, body };
-            let sent = Call::new(&message, 5_000, now).poll(now, &reach).expect("it is sent at once");
-            let Ok(Frame::Routed(routed)) = frame::parse(&sent.frame) else { panic!("a frame") };
-            let peer = Peer { address: ([10, 0, 0, 1], 7_700).into(), way_back: routed.way_back };
-            self.rendezvous.handle(now, (peer, routed.payload));
-            let mut answer = None;
-            loop {
-                match self.rendezvous.poll(now) {
-                    Output::Send(sent) => {
-                        assert_eq!(sent.to, peer);
-                        answer = Some(Message::parse(&sent.message).expect("a message"));
-                    }
-                    Output::Event(_) => {}
-                    Output::Wait(_) => break,
-                }
-            }
-            let answer = answer.expect("an answer");
-            assert_eq!(answer.call, self.calls);
-            answer.body
-        }
-
-        fn publication(&self, name: &str, host: &str) -> Publication {
-            Publication { node: node(&self.domain, host), ..publication(name) }
-        }
-
-        fn publish(&mut self, now: Time, from: &str, publication: Publication) -> Body {
-            let signed = key().sign("square", publication);
-            self.ask(now, from, Body::Publish(signed))
-        }
-
-        fn found(&mut self, now: Time, name: &str) -> Vec<Publication> {
-            let wanted = Wanted::Name(name.parse().expect("a name"));
-            match self.ask(now, "a", Body::Lookup(wanted)) {
-                Body::Match { publications, .. } => {
-                    publications.into_iter().map(|it| it.publication).collect()
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn refused(why: Rejection) -> Body {
-        Body::Refused { reason: refusal::of(why) }
-    }
-
-    #[test]
-    fn what_is_published_is_found_until_its_lease_ends() {
-        let mut bed = Bed::new();
-        let it = bed.publication("films/x", "b");
-        assert_eq!(bed.publish(NOW, "b", it.clone()), Body::Published);
-        assert_eq!(bed.found(NOW, "films/x"), std::slice::from_ref(&it));
-        assert_eq!(bed.found(NOW, "films/y"), []);
-        let by_content = bed.ask(NOW, "a", Body::Lookup(Wanted::Content(it.content)));
-        assert!(matches!(by_content, Body::Match { known: 1, .. }));
-        let other = ContentId { length: 1, ..it.content };
-        let by_content = bed.ask(NOW, "a", Body::Lookup(Wanted::Content(other)));
-        assert!(matches!(by_content, Body::Match { known: 0, .. }), "another length");
-        let later = NOW + Span::from_secs(50);
-        let renewed = Publication { issued_ms: later.as_nanos() / 1_000_000, ..it.clone() };
-        assert_eq!(bed.publish(later, "b", renewed.clone()), Body::Published);
-        assert_eq!(bed.found(NOW + Span::from_secs(109), "films/x"), [renewed]);
-        assert_eq!(bed.found(NOW + Span::from_secs(110), "films/x"), []);
-        assert!(bed.rendezvous.is_empty() && bed.rendezvous.by_content.is_empty());
-    }
-
-    #[test]
-    fn what_is_not_taken() {
-        let mut bed = Bed::new();
-        let it = bed.publication("films/x", "b");
-        let other_scope = Publication { name: "songs/x".parse().expect("a name"), ..it.clone() };
-        assert_eq!(bed.publish(NOW, "b", other_scope), refused(Rejection::UnknownScope));
-        let forged = SignedPublication { publication: it.clone(), signature: [0; 64] };
-        assert_eq!(bed.ask(NOW, "b", Body::Publish(forged)), refused(Rejection::Signature));
-        assert_eq!(bed.publish(NOW, "a", it.clone()), refused(Rejection::OtherHost));
-        let at_a_forwarder = bed.publication("films/x", "r1");
-        assert_eq!(bed.publish(NOW, "r1", at_a_forwarder), refused(Rejection::NoHost));
-        let late = NOW + Span::from_secs(60);
-        assert_eq!(bed.publish(late, "b", it.clone()), refused(Rejection::Expired));
-        let newer = Publication { issued_ms: it.issued_ms + 1, ..it.clone() };
-        assert_eq!(bed.publish(NOW, "b", newer), Body::Published);
-        assert_eq!(bed.publish(NOW, "b", it), refused(Rejection::Replayed));
-        assert_eq!(bed.rendezvous.counters().refused.values().sum::<u64>(), 6);
-    }
-
-    #[test]
-    fn what_is_withdrawn_cannot_be_sent_again() {
-        let mut bed = Bed::new();
-        let it = bed.publication("films/x", "b");
-        assert_eq!(bed.publish(NOW, "b", it.clone()), Body::Published);
-        let withdrawn = Publication { issued_ms: it.issued_ms + 5, lease_s: 0, ..it.clone() };
-        assert_eq!(bed.publish(NOW, "b", withdrawn.clone()), Body::Published);
-        assert_eq!(bed.found(NOW, "films/x"), []);
-        assert_eq!(bed.publish(NOW, "b", it), refused(Rejection::Replayed));
-        assert_eq!(bed.rendezvous.len(), 1, "it remembers that");
-        assert_eq!(bed.found(NOW + Span::from_secs(60), "films/x"), []);
-        assert!(bed.rendezvous.is_empty(), "until what was withdrawn would have ended");
-        assert_eq!(bed.publish(NOW, "b", withdrawn), Body::Published);
-        assert!(bed.rendezvous.is_empty(), "nothing was there");
-    }
-
-    #[test]
-    fn an_earlier_longer_lease_does_not_outlive_a_withdrawal() {
-        let mut bed = Bed::new();
-        let long = Publication { lease_s: 3_600, ..bed.publication("films/x", "b") };
-        assert_eq!(bed.publish(NOW, "b", long.clone()), Body::Published);
-        let short = Publication { issued_ms: long.issued_ms + 1, lease_s: 60, ..long.clone() };
-        assert_eq!(bed.publish(NOW, "b", short.clone()), Body::Published);
-        let withdrawn = Publication { issued_ms: long.issued_ms + 2, lease_s: 0, ..long.clone() };
-        assert_eq!(bed.publish(NOW, "b", withdrawn), Body::Published);
-        let later = NOW + Span::from_secs(600);
-        assert_eq!(bed.publish(later, "b", long.clone()), refused(Rejection::Replayed));
-        // Nor does it outlive the end of the short one.
-        let mut bed = Bed::new();
-        assert_eq!(bed.publish(NOW, "b", long.clone()), Body::Published);
-        assert_eq!(bed.publish(NOW, "b", short.clone()), Body::Published);
-        assert_eq!(bed.found(later, "films/x"), []);
-        assert_eq!(bed.publish(later, "b", long), refused(Rejection::Replayed));
-        assert_eq!(bed.found(NOW + Span::from_secs(3_600), "films/x"), []);
-        assert!(bed.rendezvous.is_empty());
-        // Two of one moment are not the same.
-        let other = Publication { port: short.port, version_ms: 9, ..short.clone() };
-        assert_eq!(bed.publish(NOW, "b", short), Body::Published);
-        assert_eq!(bed.publish(NOW, "b", other), refused(Rejection::Replayed));
-    }
-
-    #[test]
-    fn the_newest_content_comes_first() {
-        let mut bed = Bed::new();
-        for (host, version_ms) in [("a", 7), ("b", 9), ("tm", 8)] {
-            let it = Publication { version_ms, ..bed.publication("films/x", host) };
-            assert_eq!(bed.publish(NOW, host, it), Body::Published);
-        }
-        let versions: Vec<_> = bed.found(NOW, "films/x").iter().map(|it| it.version_ms).collect();
-        assert_eq!(versions, [9, 8, 7]);
-    }
-
-    #[test]
-    fn a_new_run_takes_back_what_is_good() {
-        let mut bed = Bed::new();
-        let it = key().sign("square", bed.publication("films/x", "b"));
-        assert_eq!(bed.rendezvous.restore(NOW, it.clone()), Ok(()));
-        assert_eq!(bed.found(NOW, "films/x").len(), 1);
-        let mut bed = Bed::new();
-        assert_eq!(bed.rendezvous.restore(NOW + Span::from_secs(99), it), Err(Rejection::Expired));
     }
 }

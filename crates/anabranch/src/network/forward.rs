@@ -117,10 +117,10 @@ impl Service for Forwarding {
         self.batches.flush(out);
     }
 
-    fn poll(&mut self, now: Time, _: &Place, out: &Outlets, _: &mut Vec<String>) -> Time {
-        self.forwarder.poll(now, |hop, bytes| {
+    fn poll(&mut self, now: Time, _: &Place, out: &Outlets, _: &mut Vec<String>) -> Result<Time> {
+        Ok(self.forwarder.poll(now, |hop, bytes| {
             out.send(hop.from, hop.to, bytes, None);
-        })
+        }))
     }
 
     fn stats(&self, now: Time, place: &Place) -> ForwardStats {

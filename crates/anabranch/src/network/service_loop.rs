@@ -25,7 +25,10 @@ pub(super) trait Service {
     }
 
     /// Sends what is to be sent, and says what a person should know; returns until when it waits.
-    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Time;
+    ///
+    /// # Errors
+    /// What it cannot go on after.
+    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Result<Time>;
 
     /// What it has done so far.
     fn stats(&self, now: Time, place: &Place) -> Self::Stats;
@@ -34,7 +37,7 @@ pub(super) trait Service {
 /// Runs a service at a node's addresses until `stop` is stopped or `listener` answers [`Control::Stop`].
 ///
 /// # Errors
-/// [`Error::System`](crate::Error::System) if it cannot listen; what `service` fails with.
+/// [`Error::System`](crate::Error::System) if it cannot listen; what `service` and its work fail with.
 pub(super) fn run<S: Service>(
     place: &Place,
     port: u16,
@@ -50,7 +53,7 @@ pub(super) fn run<S: Service>(
     let mut report_at = clock.now() + STATS_EVERY;
     while !stopped && !stop.is_stopped() {
         let now = clock.now();
-        let due = service.poll(now, place, &sockets.out, &mut notices);
+        let due = service.poll(now, place, &sockets.out, &mut notices)?;
         for notice in notices.drain(..) {
             stopped |= listener(ServiceEvent::Notice(notice)) == Control::Stop;
         }

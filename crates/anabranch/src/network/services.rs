@@ -1,6 +1,7 @@
 //! Rendezvous and topology manager at work.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use algo::{Machine, Output, Time};
 use mmtp::peer::Peer;
@@ -13,6 +14,7 @@ use super::event::ServiceEvent;
 use super::line_sockets::{Arrived, Outlets};
 use super::place::{Place, since_1970};
 use super::service_loop::{Service, run};
+use super::state::{State, StateStats};
 use crate::format::seconds;
 use crate::{Control, Error, Result, Stop};
 
@@ -33,6 +35,8 @@ pub struct RendezvousStats {
     pub unknown: u64,
     /// Messages that made no sense.
     pub dropped: u64,
+    /// Its state, if it has one.
+    pub state: Option<StateStats>,
 }
 
 /// What a topology manager has done.
@@ -57,19 +61,28 @@ pub struct TopologyStats {
 }
 
 /// Keeps publications and answers lookups, at the node of the domain's rendezvous, until `stop` is stopped or
-/// `listener` answers [`Control::Stop`].
+/// `listener` answers [`Control::Stop`]. What it knows is in the file `state`, if there is one, before it
+/// says so to anybody, and a new start takes it from there.
 ///
 /// # Errors
-/// [`Error::Usage`] if the domain has another node for that, [`Error::System`] if it cannot listen.
+/// [`Error::Usage`] if the domain has another node for that or the file is another thing, [`Error::Target`]
+/// if the file cannot be used, or takes no more later on; [`Error::System`] if it cannot listen.
 pub fn rendezvous(
     place: &Place,
+    state: Option<&Path>,
     stop: &Stop,
     listener: &mut dyn FnMut(ServiceEvent<RendezvousStats>) -> Control,
 ) -> Result<RendezvousStats> {
     let service = place.domain().rendezvous;
     check(place, "rendezvous", service)?;
-    let machine = |clock| Ok(RendezvousService { machine: Rendezvous::new(place.domain().clone()), clock });
-    run(place, service.port, machine, stop, listener)
+    let start = |clock: net::Clock| {
+        let mut machine = Rendezvous::new(place.domain().clone());
+        let now = clock.now() + since_1970(clock);
+        let state = state.map(|path| State::open(path, place.domain(), now, &mut machine)).transpose()?;
+        let (state, told) = state.unzip();
+        Ok(RendezvousService { machine, clock, state, told })
+    };
+    run(place, service.port, start, stop, listener)
 }
 
 /// Keeps how the lines of the domain do, and hands out paths, at the node of the domain's topology manager,
@@ -117,6 +130,15 @@ fn answer(place: &Place, out: &Outlets, to: &Peer, message: &[u8]) {
 struct RendezvousService {
     machine: Rendezvous,
     clock: net::Clock,
+    state: Option<State>,
+    /// What a person should know of the start.
+    told: Option<String>,
+}
+
+impl RendezvousService {
+    fn write(&mut self) -> Result<()> {
+        self.state.as_mut().map_or(Ok(()), State::write)
+    }
 }
 
 impl Service for RendezvousService {
@@ -128,15 +150,29 @@ impl Service for RendezvousService {
         messages(place, arrived).for_each(|message| self.machine.handle(now, message));
     }
 
-    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, _: &mut Vec<String>) -> Time {
+    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Result<Time> {
+        notices.extend(self.told.take());
         // Read each time: the system's clock may be set, and this one stand still while the machine sleeps.
         let zero_since_1970 = since_1970(self.clock);
         loop {
             match self.machine.poll(now + zero_since_1970) {
-                Output::Send(sent) => answer(place, out, &sent.to, &sent.message),
-                Output::Event(_) => {}
-                Output::Wait(Time::NEVER) => return Time::NEVER,
-                Output::Wait(until) => return Time::ZERO + until.since(Time::ZERO + zero_since_1970),
+                Output::Event(change) => {
+                    if let Some(state) = &mut self.state {
+                        state.push(change);
+                    }
+                }
+                // All changes come before the first answer, so this is one commit for all that has arrived.
+                Output::Send(sent) => {
+                    self.write()?;
+                    answer(place, out, &sent.to, &sent.message);
+                }
+                Output::Wait(until) => {
+                    self.write()?;
+                    return Ok(match until {
+                        Time::NEVER => until,
+                        _ => Time::ZERO + until.since(Time::ZERO + zero_since_1970),
+                    });
+                }
             }
         }
     }
@@ -151,6 +187,7 @@ impl Service for RendezvousService {
             lookups: counters.lookups,
             unknown: counters.unknown,
             dropped: counters.dropped,
+            state: self.state.as_ref().map(|state| state.stats().clone()),
         }
     }
 }
@@ -162,7 +199,7 @@ impl Service for TopologyManager {
         messages(place, arrived).for_each(|message| self.handle(now, message));
     }
 
-    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Time {
+    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Result<Time> {
         loop {
             match Machine::poll(self, now) {
                 Output::Send(Outgoing::Answer { to, message }) => answer(place, out, &to, &message),
@@ -176,7 +213,7 @@ impl Service for TopologyManager {
                     let (a, b) = (place.name_of(link.from), place.name_of(link.to));
                     notices.push(format!("the line {a} – {b} is {}", if up { "up again" } else { "down" }));
                 }
-                Output::Wait(until) => return until,
+                Output::Wait(until) => return Ok(until),
             }
         }
     }

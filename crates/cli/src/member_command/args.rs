@@ -1,8 +1,9 @@
 //! The options of `anabranch forward`, `rendezvous` and `topology`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use lab::scenario::SizeSpec;
 
 use crate::metrics;
@@ -41,11 +42,19 @@ pub struct Forward {
 #[command(
     long_about = "Keep who publishes what in a publish/subscribe network, and tell those who ask.\n\n\
         A publication counts if the owner of its scope has signed it, and until its lease ends: publishers \
-        renew it every 20 seconds. Nothing is kept on disk: after a new start all is known again when they \
-        have. Runs until Ctrl-C.",
-    after_help = "Example:\n  anabranch rendezvous --domain net.toml"
+        renew it every 20 seconds. With --state a new start loses nothing. Without it all is known again \
+        when publishers have renewed, and until then what was withdrawn may be published once more by \
+        whoever has kept it. Runs until Ctrl-C.",
+    after_help = "Examples:\n  \
+        anabranch rendezvous --domain net.toml\n  \
+        anabranch rendezvous --domain net.toml --state /var/lib/anabranch/net.redb"
 )]
 pub struct Rendezvous {
+    /// Keep what is known in this file too, which is made if it is not there: each publication is on the disk
+    /// before its publisher is answered, and a new start takes all back. One process uses it at a time
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub state: Option<PathBuf>,
+
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as the help of all")]
     pub member: Member,

@@ -22,6 +22,8 @@ pub(super) struct Task {
     pub(super) node: usize,
     /// The command of anabranch and what follows it.
     pub(super) args: Vec<String>,
+    /// The option that names a file for what it is to know when it is started again, if it has one.
+    pub(super) state: Option<String>,
 }
 
 /// The programs of all nodes of a domain; `file` is found from everywhere.
@@ -33,10 +35,11 @@ pub(super) fn tasks(domain: &Domain, file: &str, args: &Up) -> Outcome<Vec<Task>
     let task = |command: &str, before: Option<String>, node: NodeId, more: Vec<String>| {
         let place = ["--domain".into(), file.into(), "--node".into(), name(node)];
         let args = [command.into()].into_iter().chain(before).chain(place).chain(more).collect();
-        Task { node: node.index(), args }
+        Task { node: node.index(), args, state: None }
     };
+    let rendezvous = task("rendezvous", None, domain.rendezvous.node, Vec::new());
     let mut tasks = vec![
-        task("rendezvous", None, domain.rendezvous.node, Vec::new()),
+        Task { state: Some("--state".into()), ..rendezvous },
         task("topology", None, domain.topology.node, Vec::new()),
     ];
     let mut caches: Vec<(NodeId, &str)> = Vec::new();

@@ -1,5 +1,6 @@
 //! The programs that run on the nodes of a domain, as children of the process that holds it.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -82,6 +83,19 @@ pub(super) struct Programs {
     /// Of each node what its programs said. It is in memory, so that nothing is left of it however this
     /// process ends; who wants it longer copies it.
     logs: Vec<File>,
+    /// What programs keep for their next start; in memory, too.
+    _states: Vec<File>,
+}
+
+/// A file in memory, which others find by the path of its descriptor.
+fn in_memory(name: &CStr) -> io::Result<File> {
+    let fd: OwnedFd = memfd_create(name, MFdFlags::MFD_CLOEXEC)?;
+    Ok(fd.into())
+}
+
+/// Where others find an open file of this process.
+fn path(file: &File) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 
 impl Programs {
@@ -90,14 +104,17 @@ impl Programs {
     /// # Errors
     /// Out of descriptors.
     pub(super) fn new(program: String, file: String, tasks: Vec<Task>, nodes: usize) -> io::Result<Self> {
-        let log = |_| -> io::Result<File> {
-            let fd: OwnedFd = memfd_create(c"anabranch-log", MFdFlags::MFD_CLOEXEC)?;
-            Ok(fd.into())
-        };
-        let logs = (0..nodes).map(log).collect::<io::Result<_>>()?;
-        let slots =
-            tasks.into_iter().map(|task| Slot { task, child: None, status: None, asked: false }).collect();
-        Ok(Self { program, file, slots, logs })
+        let logs = (0..nodes).map(|_| in_memory(c"anabranch-log")).collect::<io::Result<_>>()?;
+        let (mut slots, mut states) = (Vec::new(), Vec::new());
+        for mut task in tasks {
+            if let Some(option) = task.state.take() {
+                let state = in_memory(c"anabranch-state")?;
+                task.args.extend([option, path(&state)]);
+                states.push(state);
+            }
+            slots.push(Slot { task, child: None, status: None, asked: false });
+        }
+        Ok(Self { program, file, slots, logs, _states: states })
     }
 
     /// Starts those of a node that do not run.
@@ -181,7 +198,7 @@ impl Programs {
 
     /// Where others read what those of a node said.
     pub(super) fn log(&self, node: usize) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.logs[node].as_raw_fd())
+        path(&self.logs[node])
     }
 
     /// The last lines of it, if one of them has ended that was not asked to.
