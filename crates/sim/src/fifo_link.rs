@@ -164,6 +164,19 @@ impl<P: Packet> FifoLink<P> {
         self.ring.front().map_or(Time::NEVER, |in_transit| in_transit.arrive)
     }
 
+    /// The packet that arrives next.
+    #[inline]
+    pub(crate) fn head(&self) -> Option<&P> {
+        self.ring.front().map(|in_transit| &in_transit.packet)
+    }
+
+    /// Reads what taking on a packet will need, so that it is in the cache; the number means nothing.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        let last = self.ring.back().map_or(0, |last| last.arrive.as_nanos());
+        last ^ self.free_at.as_nanos() ^ self.queue_byte_ns as u64 ^ self.last_offered.as_nanos()
+    }
+
     pub(crate) fn occupancy(&self) -> usize {
         self.ring.len()
     }

@@ -247,6 +247,13 @@ impl<T: Copy> EventQueue<T> {
         near.min(self.far_at).min(wheel.unwrap_or(Time::NEVER))
     }
 
+    /// The next items of the open tick, if at least `crowd` were in it: what is put in later may come before
+    /// them.
+    #[inline]
+    pub(crate) fn upcoming(&self, crowd: usize) -> &[(u64, T)] {
+        if self.open.len() < crowd { &[] } else { &self.open[self.taken..] }
+    }
+
     /// Takes out the first item, with its time, if that is not after `limit`.
     #[inline]
     pub fn pop_due(&mut self, limit: Time) -> Option<(Time, T)> {
