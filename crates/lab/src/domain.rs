@@ -5,6 +5,7 @@
 //! * [`draw`]: clients, servers and paths by chance, as §4.2.3 has them.
 //! * [`fluid`]: where rates settle; [`packets`]: the same in the packet simulator.
 //! * [`study`]: all cases of the figures over many draws; [`check`]: the model against packets.
+//! * [`rank_gain`]: gains by rank; [`rank_pairs`]: where the printed ones may come from.
 //! * [`report`]: the figures as tables, beside the dissertation's averages.
 
 pub mod check;
@@ -12,5 +13,7 @@ pub mod draw;
 pub mod fluid;
 pub mod network;
 pub mod packets;
+pub mod rank_gain;
+pub mod rank_pairs;
 pub mod report;
 pub mod study;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lab::domain::check::{Check, Compared, checks};
+use lab::domain::rank_pairs::{self, PairTask, pair_gains};
 use lab::domain::report::{Page, tables};
 use lab::domain::study::{
     CAPACITIES_MBITS, Gains, Mean, Options, POLICIES, QUEUE_PACKETS, Study, Task, World,
@@ -57,11 +58,12 @@ pub(super) fn domain(args: &Domain) -> Outcome {
     let long_queues = run.study(Options { queue_packets, ..options.clone() })?;
     let world = World::Packets { from_s: SOON_S.0, until_s: SOON_S.1 };
     let packets = run.study(Options { world, draws: args.packet_draws, ..options.clone() })?;
+    let pairs = pair_gains(&options, &run.all(rank_pairs::tasks(&options), PairTask::run)?);
     let (all, seed) = (checks(), options.seed);
     let compared = run.all(all.clone(), move |check: &Check| check.run(seed))?;
     let checks: Vec<(Check, Compared)> =
         all.into_iter().zip(compared).filter_map(|(check, compared)| Some((check, compared?))).collect();
-    save(path, &Page { study, long_queues, packets, checks }.markdown())?;
+    save(path, &Page { study, long_queues, packets, pairs, checks }.markdown())?;
     note(&format!("{} is written", show(path)));
     Ok(())
 }
@@ -144,15 +146,16 @@ struct GainObject<'a> {
 fn objects(study: &Study) -> String {
     let mut out = String::new();
     for setting in &study.friendliness {
-        let [nmcc, lia] = setting.relative.map(|curve| curve.to_vec());
+        let ranks = &setting.ranks;
+        let [nmcc, lia] = ranks.relative.map(|curve| curve.to_vec());
         let object = Friendliness {
             core_mbits: setting.core_mbits,
             delay_max_ms: setting.delay_max_ms,
             nmcc_of_fastest_percent: nmcc,
             lia_of_fastest_percent: lia,
-            gain_by_rank_percent: setting.gain.to_vec(),
-            gain_percent: setting.aggregate,
-            gaining_ranks_percent: setting.gaining,
+            gain_by_rank_percent: ranks.gain.to_vec(),
+            gain_percent: ranks.aggregate.mean,
+            gaining_ranks_percent: ranks.gaining,
         };
         out += &json::text("friendliness", &object);
     }

@@ -53,7 +53,7 @@ impl Compared {
 #[must_use]
 pub fn checks() -> Vec<Check> {
     let half = |network, rule| {
-        let case = Case { core_mbits: 10, delay_max_ms: 125, clients: Clients::Half(rule) };
+        let case = Case { core_mbits: 10, delay_max_ms: 125, clients: Clients::Half { rule, paths: 2 } };
         Check { network, draw: 0, case, seconds: 600 }
     };
     let all = |network, core_mbits, policy, assisted| {

@@ -142,6 +142,12 @@ impl Draw {
         self.clients.len()
     }
 
+    /// Which clients have several paths where only half of them do.
+    #[must_use]
+    pub fn multipath_of_half(&self) -> Vec<bool> {
+        self.clients.iter().map(|client| client.is_multipath).collect()
+    }
+
     /// The paths of each client from its server.
     #[must_use]
     pub fn paths(&self, policy: Policy) -> Vec<Vec<Links>> {

@@ -2,7 +2,10 @@
 
 use super::check::{Check, Compared};
 use super::draw::Policy;
-use super::study::{CAPACITIES_MBITS, Clients, Gain, Mean, POLICIES, RANKS, Study};
+use super::network::Rule;
+use super::rank_gain::{RANKS, RankGain};
+use super::rank_pairs::{PAIR_DRAWS_MAX, PairGain, SETTINGS};
+use super::study::{CAPACITIES_MBITS, Clients, Gain, Mean, POLICIES, Study, World};
 
 /// The text of the page; `{{NAME}}` stands for a table.
 const PAGE: &str = include_str!("report.md");
@@ -20,6 +23,15 @@ const DISSERTATION: [(u64, usize, Option<f64>, f64); 6] = [
 ];
 /// The part of the clients with disjoint paths by [`POLICIES`], percent, in the dissertation.
 const DISSERTATION_DISJOINT: [f64; 3] = [32.0, 51.0, 86.0];
+/// What it says of Fig. 4.16: rate of the links in Mbit/s, the longest access delay in ms, the gain of the
+/// slowest, and the part of the ranks that gain. Of 1 Gbit/s it says that the curves are those of 100 Mbit/s.
+const DISSERTATION_RANKS: [(u64, u64, &str, &str); 5] = [
+    (1_000, 125, "as 100 Mbit/s", "-"),
+    (100, 125, "less than 100 %", "-"),
+    (10, 125, "up to 100 %", "some 80 %"),
+    (10, 250, "less than 100 %", "some 80 %"),
+    (10, 500, "less than 100 %", "some 80 %"),
+];
 
 /// What the page is made of.
 #[derive(Clone, Debug)]
@@ -30,6 +42,8 @@ pub struct Page {
     pub long_queues: Study,
     /// Some draws in the packet simulator, soon after the start.
     pub packets: Study,
+    /// Where the printed gains by rank may come from.
+    pub pairs: Vec<PairGain>,
     /// The model against packets.
     pub checks: Vec<(Check, Compared)>,
 }
@@ -47,6 +61,8 @@ impl Page {
             ("friendliness", friendliness(&self.study)),
             ("friendliness_packets", friendliness(&self.packets)),
             ("gains", gains(&self.study)),
+            ("pair_draws", options.draws.min(PAIR_DRAWS_MAX).to_string()),
+            ("pairs", pairs(&self.pairs)),
             ("checks", checks(&self.checks)),
             ("residual", format!("{:.1}", 100.0 * self.study.residual.0.max(self.long_queues.residual.0))),
         ];
@@ -77,6 +93,25 @@ impl Page {
             let added = [format!("of it by the TM, {where_}"), printed[1].clone()];
             rows.push(added.into_iter().chain(of(|gain| gain.added)).collect());
         }
+        type Printed = fn(&str, &str) -> String;
+        type Cell = fn(&RankGain) -> String;
+        let of_ranks: [(&str, Printed, Cell); 3] = [
+            ("slowest rank", |slowest, _| slowest.to_owned(), |ranks| interval(ranks.slowest)),
+            ("ranks that gain", |_, gaining| gaining.to_owned(), |ranks| format!("{:.0} %", ranks.gaining)),
+            ("all together", |_, _| "0".to_owned(), |ranks| interval(ranks.aggregate)),
+        ];
+        for (what, printed, cell) in of_ranks {
+            for (mbits, delay_max_ms, slowest, gaining) in DISSERTATION_RANKS {
+                let of = |study: &Study| {
+                    let is = |s: &&super::study::Friendliness| {
+                        (s.core_mbits, s.delay_max_ms) == (mbits, delay_max_ms)
+                    };
+                    study.friendliness.iter().find(is).map_or("-".to_owned(), |s| cell(&s.ranks))
+                };
+                let what = format!("NMCC over LIA, {what}, {}", setting((mbits, delay_max_ms)));
+                rows.push([what, printed(slowest, gaining)].into_iter().chain(studies.map(of)).collect());
+            }
+        }
         table(&rows)
     }
 }
@@ -95,14 +130,14 @@ fn friendliness(study: &Study) -> String {
         rows.chain(last.iter().map(|text| (*text).to_owned())).collect::<Vec<_>>()
     };
     let (mut relative, mut gain) = (vec![head(&[])], vec![head(&["all", "ranks that gain"])]);
-    for setting in &study.friendliness {
-        let name = format!("{}, 5–{} ms", rate(setting.core_mbits), setting.delay_max_ms);
-        for (rule, curve) in ["NMCC", "LIA"].iter().zip(&setting.relative) {
+    for row in &study.friendliness {
+        let (name, ranks) = (setting((row.core_mbits, row.delay_max_ms)), &row.ranks);
+        for (rule, curve) in ["NMCC", "LIA"].iter().zip(&ranks.relative) {
             let cells = curve.iter().map(|value| format!("{value:.0}"));
             relative.push([format!("{name}, {rule}")].into_iter().chain(cells).collect());
         }
-        let cells = setting.gain.iter().map(|value| format!("{value:+.0}"));
-        let last = [format!("{:+.1}", setting.aggregate), format!("{:.0} %", setting.gaining)];
+        let cells = ranks.gain.iter().map(|value| format!("{value:+.0}"));
+        let last = [format!("{:+.1}", ranks.aggregate.mean), format!("{:.0} %", ranks.gaining)];
         gain.push([name].into_iter().chain(cells).chain(last).collect());
     }
     format!(
@@ -112,6 +147,54 @@ fn friendliness(study: &Study) -> String {
         table(&relative),
         table(&gain)
     )
+}
+
+/// Gains by rank of other pairs, a table a setting.
+fn pairs(pairs: &[PairGain]) -> String {
+    let head = [
+        "",
+        "slowest",
+        "20 %",
+        "50 %",
+        "fastest",
+        "slowest, median",
+        "slowest, of means",
+        "ranks that gain",
+        "all",
+        "TCP clients",
+        "multipath : TCP",
+    ];
+    let mut out = Vec::new();
+    for of_setting in SETTINGS {
+        let mut rows = vec![head.map(String::from).to_vec()];
+        for PairGain { pair, ranks, multipath_share: [rule, other], single_gain, .. } in
+            pairs.iter().filter(|pair| pair.setting == of_setting)
+        {
+            let name = |rule| match rule {
+                Rule::Reno => "uncoupled",
+                Rule::Nmcc => "NMCC",
+                Rule::Lia => "LIA",
+            };
+            let [of, over] = pair.rules.map(name);
+            let restarted = if pair.is_restarted { ", started anew" } else { "" };
+            let when = match pair.world {
+                World::Fluid => "steady".to_owned(),
+                World::Packets { from_s, until_s } => format!("{from_s} to {until_s} s"),
+            };
+            let gain = [0, 2, 5, 10].map(|rank: usize| format!("{:+.0}", ranks.gain[rank]));
+            rows.push(
+                [format!("{of} over {over}{restarted}, k = {}, {when}", pair.paths)]
+                    .into_iter()
+                    .chain(gain)
+                    .chain([ranks.slowest_median, ranks.slowest_of_means].map(|value| format!("{value:+.0}")))
+                    .chain([format!("{:.0} %", ranks.gaining), format!("{:+.1}", ranks.aggregate.mean)])
+                    .chain([format!("{single_gain:+.0}"), format!("{rule:.2}, {other:.2}")])
+                    .collect(),
+            );
+        }
+        out.push(format!("{}:\n\n{}", setting(of_setting), table(&rows)));
+    }
+    out.join("\n")
 }
 
 /// Fig. 4.17: gains of every network, a table a capacity.
@@ -157,7 +240,7 @@ fn checks(checks: &[(Check, Compared)]) -> String {
     for (check, compared) in checks {
         let mbits = |rates: &[f64]| format!("{:.1}", megabits(rates));
         let what = match check.case.clients {
-            Clients::Half(rule) => format!("half {}, half TCP", rule.name()),
+            Clients::Half { rule, .. } => format!("half {}, half TCP", rule.name()),
             Clients::All { policy, assisted } => title(policy) + if assisted { " + TM" } else { "" },
         };
         rows.push(vec![
@@ -189,6 +272,11 @@ fn title(policy: Policy) -> String {
 
 fn rate(mbits: u64) -> String {
     if mbits >= 1_000 { format!("{} Gbit/s", mbits / 1_000) } else { format!("{mbits} Mbit/s") }
+}
+
+/// A setting of Fig. 4.16.
+fn setting((core_mbits, delay_max_ms): (u64, u64)) -> String {
+    format!("{}, 5–{delay_max_ms} ms", rate(core_mbits))
 }
 
 fn interval(mean: Mean) -> String {
@@ -239,6 +327,7 @@ mod tests {
         for (mbits, policy, ..) in DISSERTATION {
             assert!(CAPACITIES_MBITS.contains(&mbits) && policy < POLICIES.len());
         }
+        assert_eq!(DISSERTATION_RANKS.map(|row| (row.0, row.1)), FRIENDLINESS);
         assert_eq!(FRIENDLINESS.map(|setting| rate(setting.0))[..3], ["1 Gbit/s", "100 Mbit/s", "10 Mbit/s"]);
     }
 }

@@ -6,8 +6,9 @@ use topology::zoo::{BUILTIN, Builtin};
 
 use super::draw::{Draw, Parameters, Policy, has_disjoint_pair};
 use super::network::{Network, Rule};
+pub use super::rank_gain::Mean;
+use super::rank_gain::{RankGain, more, sum};
 use super::{fluid, packets};
-use crate::table::{SampleSummary, summary};
 
 /// Paths of a multipath client in Fig. 4.16; the dissertation does not say how many.
 const FRIENDLINESS_PATHS: usize = 2;
@@ -20,8 +21,6 @@ pub const CAPACITIES_MBITS: [u64; 3] = [10, 100, 1_000];
 const GAINS_DELAY_MAX_MS: u64 = 125;
 /// How paths are formed in Fig. 4.17.
 pub const POLICIES: [Policy; 3] = [Policy::Shortest(2), Policy::Shortest(3), Policy::Disjoint];
-/// Ranks at which curves are given, in percent of the flows, the slowest first.
-pub const RANKS: usize = 11;
 /// The limit of every queue, packets: that of ns-3's drop-tail queue where nothing else is said. The
 /// dissertation, which used ns-3, prints none.
 pub const QUEUE_PACKETS: u32 = 100;
@@ -40,6 +39,22 @@ pub enum World {
         /// until then.
         until_s: u64,
     },
+}
+
+impl World {
+    /// The rate of each flow, packets a second, and the residual of the fluid model, if it is that. `seed`
+    /// decides when flows start, where they do.
+    pub(super) fn rates(self, network: &Network, seed: u64) -> (Vec<f64>, f64) {
+        match self {
+            Self::Fluid => {
+                let steady = fluid::solve(network);
+                (steady.flow_rates(), steady.residual)
+            }
+            Self::Packets { from_s, until_s } => {
+                (packets::rates(network, seed, &[from_s, until_s]).pop().unwrap_or_default(), 0.0)
+            }
+        }
+    }
 }
 
 /// What a study is made of.
@@ -90,8 +105,13 @@ pub struct Case {
 /// What clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// Single-homed; half of them have several paths and this rule, the others one TCP (Fig. 4.16).
-    Half(Rule),
+    /// Single-homed; half of them have several paths, the others one TCP (Fig. 4.16).
+    Half {
+        /// The rule of those with several paths.
+        rule: Rule,
+        /// How many paths they have: the shortest.
+        paths: usize,
+    },
     /// Dual-homed; all of them have NMCC over these paths (Fig. 4.17).
     All {
         /// How paths are chosen.
@@ -105,7 +125,8 @@ pub enum Clients {
 #[must_use]
 pub fn cases() -> Vec<Case> {
     let half = |(core_mbits, delay_max_ms)| {
-        let case = move |rule| Case { core_mbits, delay_max_ms, clients: Clients::Half(rule) };
+        let half = |rule| Clients::Half { rule, paths: FRIENDLINESS_PATHS };
+        let case = move |rule| Case { core_mbits, delay_max_ms, clients: half(rule) };
         [Rule::Nmcc, Rule::Lia].map(case)
     };
     let all = |core_mbits| {
@@ -154,17 +175,8 @@ impl Task {
         }
         for case in cases() {
             let network = both.network(&case, options.queue_packets);
-            let rates = match options.world {
-                World::Fluid => {
-                    let steady = fluid::solve(&network);
-                    result.residual = result.residual.max(steady.residual);
-                    steady.flow_rates()
-                }
-                World::Packets { from_s, until_s } => {
-                    let seed = options.seed.wrapping_add(*draw);
-                    packets::rates(&network, seed, &[from_s, until_s]).pop().unwrap_or_default()
-                }
-            };
+            let (rates, residual) = options.world.rates(&network, options.seed.wrapping_add(*draw));
+            result.residual = result.residual.max(residual);
             result.rates.push(rates);
         }
         result
@@ -184,6 +196,11 @@ impl Both {
         Ok(Self { single: new(false)?, dual: new(true)? })
     }
 
+    /// Which clients have several paths where half of them do.
+    pub(super) fn multipath_of_half(&self) -> Vec<bool> {
+        self.single.multipath_of_half()
+    }
+
     pub(super) fn network(&self, case: &Case, queue_packets: u32) -> Network {
         let parameters = Parameters {
             core_rate_bits: case.core_mbits * 1_000_000,
@@ -191,8 +208,8 @@ impl Both {
             queue_packets,
         };
         match case.clients {
-            Clients::Half(rule) => {
-                let paths = self.single.paths(Policy::Shortest(FRIENDLINESS_PATHS));
+            Clients::Half { rule, paths } => {
+                let paths = self.single.paths(Policy::Shortest(paths));
                 self.single.half_multipath(&parameters, rule, &paths)
             }
             Clients::All { policy, assisted } => {
@@ -204,29 +221,6 @@ impl Both {
     }
 }
 
-/// A mean over draws, with half of its 95 % confidence interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Mean {
-    /// The mean.
-    pub mean: f64,
-    /// Half of the interval.
-    pub half: f64,
-}
-
-impl Mean {
-    fn of(values: &[f64]) -> Self {
-        let Some(SampleSummary { mean, ci95, .. }) = summary(values) else { return Self::default() };
-        Self { mean, half: ci95.unwrap_or(0.0) }
-    }
-
-    /// Of the networks, each of which counts the same.
-    fn of_means(means: &[Self]) -> Self {
-        let n = means.len().max(1) as f64;
-        let squares: f64 = means.iter().map(|m| m.half * m.half).sum();
-        Self { mean: means.iter().map(|m| m.mean).sum::<f64>() / n, half: squares.sqrt() / n }
-    }
-}
-
 /// A setting of Fig. 4.16.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Friendliness {
@@ -234,14 +228,8 @@ pub struct Friendliness {
     pub core_mbits: u64,
     /// The longest access delay, ms.
     pub delay_max_ms: u64,
-    /// Rates by rank in percent of that of the fastest, of NMCC and of LIA (a.1, b.1).
-    pub relative: [[f64; RANKS]; 2],
-    /// What NMCC gives each rank more than LIA, percent of LIA's (a.2, b.2).
-    pub gain: [f64; RANKS],
-    /// What NMCC gives all together more than LIA, percent.
-    pub aggregate: f64,
-    /// The part of the ranks that gain, percent.
-    pub gaining: f64,
+    /// What NMCC gives more than LIA.
+    pub ranks: RankGain,
 }
 
 /// Gains of one policy at one capacity over single paths (Fig. 4.17), percent of the sum of all rates.
@@ -271,7 +259,7 @@ pub struct Gains {
 pub struct Study {
     /// Of what.
     pub options: Options,
-    /// Fig. 4.16, by [`FRIENDLINESS`]. Every network counts the same.
+    /// Fig. 4.16, by [`FRIENDLINESS`].
     pub friendliness: Vec<Friendliness>,
     /// Fig. 4.17, by network.
     pub networks: Vec<Gains>,
@@ -291,67 +279,17 @@ impl Study {
         let draws = options.draws.max(1) as usize;
         assert_eq!(results.len(), draws * options.networks.len(), "a result of each task");
         let networks: Vec<&[DrawResult]> = results.chunks(draws).collect();
-        let friendliness =
-            FRIENDLINESS.iter().enumerate().map(|(n, setting)| friendliness(n, *setting, &networks));
-        let friendliness = friendliness.collect();
+        let friendliness = |(n, (core_mbits, delay_max_ms))| {
+            let rates =
+                results.iter().map(|draw| [2 * n, 2 * n + 1].map(|case: usize| &draw.rates[case][..]));
+            Friendliness { core_mbits, delay_max_ms, ranks: RankGain::new(rates) }
+        };
+        let friendliness = FRIENDLINESS.into_iter().enumerate().map(friendliness).collect();
         let gains: Vec<Gains> = networks.iter().map(|draws| gains(draws)).collect();
         let worst = results.iter().map(|r| r.residual).fold(0.0, f64::max);
         let residual = (worst, results.iter().filter(|r| r.residual > 0.01).count());
         Self { options, friendliness, mean: mean(&gains), networks: gains, residual }
     }
-}
-
-/// `sorted` at ranks from 0 to 100 percent, straight lines between.
-fn at_ranks(sorted: &[f64]) -> [f64; RANKS] {
-    let last = sorted.len().saturating_sub(1);
-    std::array::from_fn(|rank| {
-        let place = last as f64 * rank as f64 / (RANKS - 1) as f64;
-        let (low, part) = (place.floor() as usize, place.fract());
-        let value = |place: usize| sorted.get(place.min(last)).copied().unwrap_or(0.0);
-        value(low) * (1.0 - part) + value(low + 1) * part
-    })
-}
-
-fn sorted(rates: &[f64]) -> Vec<f64> {
-    let mut sorted = rates.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted
-}
-
-fn sum(rates: &[f64]) -> f64 {
-    rates.iter().sum()
-}
-
-/// By how much `a` is more than `b`, percent.
-fn more(a: f64, b: f64) -> f64 {
-    if b > 0.0 { 100.0 * (a / b - 1.0) } else { 0.0 }
-}
-
-fn friendliness(number: usize, setting: (u64, u64), networks: &[&[DrawResult]]) -> Friendliness {
-    let mut out = Friendliness {
-        core_mbits: setting.0,
-        delay_max_ms: setting.1,
-        relative: [[0.0; RANKS]; 2],
-        gain: [0.0; RANKS],
-        aggregate: 0.0,
-        gaining: 0.0,
-    };
-    let draws: usize = networks.iter().map(|draws| draws.len()).sum();
-    let weight = 1.0 / draws.max(1) as f64;
-    for draw in networks.iter().copied().flatten() {
-        let [nmcc, lia] = [0, 1].map(|rule| sorted(&draw.rates[2 * number + rule]));
-        for (relative, rates) in out.relative.iter_mut().zip([&nmcc, &lia]) {
-            let fastest = rates.last().copied().unwrap_or(0.0).max(f64::MIN_POSITIVE);
-            let of_fastest: Vec<f64> = rates.iter().map(|rate| 100.0 * rate / fastest).collect();
-            relative.iter_mut().zip(at_ranks(&of_fastest)).for_each(|(sum, value)| *sum += weight * value);
-        }
-        let gain: Vec<f64> = nmcc.iter().zip(&lia).map(|(nmcc, lia)| more(*nmcc, *lia)).collect();
-        out.gain.iter_mut().zip(at_ranks(&gain)).for_each(|(sum, value)| *sum += weight * value);
-        out.aggregate += weight * more(sum(&nmcc), sum(&lia));
-        let gaining = gain.iter().filter(|gain| **gain > 0.0).count();
-        out.gaining += weight * 100.0 * gaining as f64 / gain.len().max(1) as f64;
-    }
-    out
 }
 
 fn gains(draws: &[DrawResult]) -> Gains {
