@@ -6,7 +6,7 @@ use algo::{Span, Time};
 use mmtp::ContentId;
 use overlay::call::{Call, Reach};
 use overlay::client::{Event, Registered, Registration, ServiceKind, Subscription};
-use overlay::forwarder::Drop;
+use overlay::forwarder::{Drop, Step};
 use overlay::frame;
 use overlay::message::{Body, Message, Route, Routes, Wanted, refusal};
 use overlay::publication::{Publication, Rejection, ScopeKey};
@@ -321,7 +321,7 @@ fn what_a_forwarder_drops() {
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
     let mut dropped = |from, bytes: &[u8]| {
         let (before, mut steps) = (forwarder.counters().dropped.clone(), 0);
-        forwarder.handle(Time::ZERO, from, bytes, bytes.len(), |_, _| steps += 1);
+        forwarder.handle(Time::ZERO, from, &mut bytes.to_vec(), bytes.len(), |_| steps += 1);
         let after = forwarder.counters().dropped.iter();
         let changed = after.filter(|(drop, count)| before.get(drop).is_none_or(|before| before != *count));
         changed.map(|(drop, _)| *drop).next().ok_or(steps)
@@ -358,15 +358,22 @@ fn frames_of_a_train_that_go_the_same_way_are_looked_at_once() {
     let mut bytes = [frame(0, 0), frame(0, 1), frame(1, 2), frame(0, 3), frame(0, 4)].concat();
     // The last one may be shorter.
     bytes.truncate(bytes.len() - 5);
+    let before = bytes.clone();
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
     let mut trains = Vec::new();
-    forwarder.handle(Time::ZERO, from, &bytes, 48, |_, train| trains.push(train.len()));
-    assert_eq!(trains, [96, 48, 91]);
+    forwarder.handle(Time::ZERO, from, &mut bytes, 48, |step| match step {
+        Step::Forward(_, train) => trains.push(train.to_vec()),
+        Step::Send(..) => panic!("nothing of its own"),
+    });
+    assert_eq!(trains.iter().map(Vec::len).collect::<Vec<_>>(), [96, 48, 91]);
+    // One hop less is all that has changed.
+    let expected = before.chunks(48).flat_map(|frame| [&frame[..5], &[frame[5] - 1], &frame[6..]].concat());
+    assert_eq!(trains.concat(), expected.collect::<Vec<u8>>());
     let counters = forwarder.counters();
     assert_eq!((counters.forwarded, counters.forwarded_bytes), (5, bytes.len() as u64));
     bytes[5] = 0;
     bytes[53] = 0;
-    forwarder.handle(Time::ZERO, from, &bytes, 48, |_, _| {});
+    forwarder.handle(Time::ZERO, from, &mut bytes, 48, |_| {});
     assert_eq!(forwarder.counters().dropped.get(&Drop::HopLimit), Some(&2));
 }
 
