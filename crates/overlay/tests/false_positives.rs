@@ -129,8 +129,8 @@ fn frames_keep_to_their_way_whatever_matches_by_accident() {
             own_ingress += usize::from(is_good && several);
         }
         println!(
-            "{length} links: {strays} links beside {ways} ways, {lost} frames dropped, {formula:.1} links that \
-             match by accident in any one table; {own_ingress} good ways back match the line that they come by"
+            "{length} links: {strays} frames beside {ways} ways, {lost} dropped, {formula:.1} links match by \
+             accident in any one table; {own_ingress} good ways back match the line that they come by"
         );
         assert_eq!(strays, 0);
         // The best of eight tables was taken.
