@@ -9,7 +9,7 @@ use super::line_sockets::Outlets;
 const HOPS_MAX: usize = 16;
 /// Frames that came in so many bytes or more are sent from where they are: to copy them costs more than the
 /// calls that are saved by what they would be joined with.
-const TRAIN_BYTES_MIN: usize = 8 << 10;
+const TRAIN_BYTES_MIN: usize = 4 << 10;
 
 struct Batch {
     hop: Hop,
