@@ -3,7 +3,9 @@
 mod simulated_domain;
 
 use algo::{Span, Time};
-use mmtp::ContentId;
+use mmtp::id::{ChunksPerBlock, ContentId};
+use mmtp::wire::{self, Range, RangeKind};
+use overlay::cache::{PacketCache, Policy as CachePolicy};
 use overlay::call::{Call, Reach};
 use overlay::client::{Event, Registered, Registration, ServiceKind, Subscription};
 use overlay::forwarder::{Drop, Step};
@@ -375,6 +377,41 @@ fn frames_of_a_train_that_go_the_same_way_are_looked_at_once() {
     bytes[53] = 0;
     forwarder.handle(Time::ZERO, from, &mut bytes, 48, |_| {});
     assert_eq!(forwarder.counters().dropped.get(&Drop::HopLimit), Some(&2));
+}
+
+#[test]
+fn a_cache_looks_into_each_frame_of_a_train() {
+    let mut network = Network::new();
+    let (a, r1) = (network.node("a"), network.node("r1"));
+    let domain = network.domain.clone();
+    let way = domain.plan(a, &[network.node("p1")], 1, Policy::Shortest, |_| true)[0].way.clone();
+    let forwarder = network.forwarders.remove(&r1).expect("it");
+    let mut forwarder = forwarder.with_cache(PacketCache::new(CachePolicy::Lru, 1 << 20, r1));
+    let content = ContentId { root: [1; 32], length: 1_000_000 };
+    let cut = ChunksPerBlock::new(16).expect("in range");
+    let back = frame::header(&way.back, 50_000);
+    let mut request = frame::request_header(&frame::header(&way.there, 26_227), &back).to_vec();
+    let range = Range { kind: RangeKind::Data(cut), first: 0, count: 3 };
+    wire::emit_request(&mut request, 5, None, false, &content, &[range]);
+    let (ip, _) = domain.first_hop(&way.links).expect("a line");
+    let stride = request.len();
+    forwarder.handle(Time::ZERO, (ip, 50_000).into(), &mut request, stride, |_| {});
+    let reply = |chunk| {
+        let mut frame = back.0.to_vec();
+        let length = content.chunk_wire_len(chunk, cut).expect("it exists");
+        wire::emit_data(&mut frame, 5, cut, chunk, &vec![7; length], length);
+        frame
+    };
+    let mut train = [reply(0), reply(1), reply(2)].concat();
+    let (from, stride) = (domain.address_there(way.links[1]), train.len() / 3);
+    let from = (from.0, from.1.expect("a forwarder")).into();
+    let mut sent = Vec::new();
+    forwarder.handle(Time::ZERO, from, &mut train, stride, |step| match step {
+        Step::Forward(_, train) => sent.push(train.len()),
+        Step::Send(..) => panic!("nothing of its own"),
+    });
+    assert_eq!(sent, [3 * stride], "in one piece");
+    assert_eq!(forwarder.cache().expect("it").counters().learnt, 3);
 }
 
 #[test]
