@@ -107,3 +107,51 @@ impl FrameBatches {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::os::fd::AsFd as _;
+
+    use algo::Span;
+    use net::{Clock, Interest, Poller, RecvBuffers, Udp};
+
+    use super::super::line_sockets::LineSockets;
+    use super::*;
+
+    #[test]
+    fn frames_keep_their_order_whether_they_wait_or_not() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let sockets = LineSockets::bind(&[here], 0).expect("a socket");
+        let sink = Udp::listen((here, 0).into()).expect("a socket");
+        let hop = Hop { from: here, to: sink.local_addr() };
+        let frames = |numbers: std::ops::Range<u8>| -> Vec<u8> {
+            numbers.flat_map(|number| [number; 1_400]).collect()
+        };
+        let mut batches = FrameBatches::default();
+        batches.push(hop, &frames(0..1), 1_400, &sockets.out);
+        batches.push(hop, &frames(1..5), 1_400, &sockets.out);
+        batches.push(hop, &frames(5..6), 1_400, &sockets.out);
+        // A shorter one is the last of its call.
+        batches.push(hop, &frames(6..7)[..700], 700, &sockets.out);
+        // More than one call carries, the last one shorter.
+        let many = frames(7..107);
+        batches.push(hop, &many[..many.len() - 1], 1_400, &sockets.out);
+        batches.push(hop, &frames(107..108), 1_400, &sockets.out);
+        batches.flush(&sockets.out);
+        assert_eq!(batches.lost, 0);
+
+        let (clock, mut buffers, mut came) = (Clock::start(), RecvBuffers::new(), Vec::new());
+        let mut poller = Poller::new(clock);
+        let end = clock.now() + Span::from_secs(2);
+        while came.len() < 108 && clock.now() < end {
+            poller.wait([(sink.as_fd(), Interest::Read)], end).expect("it waits");
+            let each = |received: net::Received<'_>| {
+                came.extend(received.datagrams().map(|datagram| (datagram[0], datagram.len())));
+            };
+            sink.recv(&mut buffers, each).expect("it receives");
+        }
+        let length = |number| if number == 6 { 700 } else { 1_400 - usize::from(number == 106) };
+        assert_eq!(came, (0..108).map(|number| (number, length(number))).collect::<Vec<_>>());
+    }
+}
