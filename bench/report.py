@@ -67,6 +67,8 @@ def replace(path, text):
 def table(key, result):
     if key in proxy_report.TABLES:
         return f"\n{proxy_report.TABLES[key](result)}\n\n{proxy_report.conditions(result)}\n"
+    if key == "n1":
+        return f"\n{_forwarders(result)}\n\n{proxy_report.conditions(result)}\n"
     made = {"b": _loopback, "c": _links, "d": _stall, "e": _corrupt, "g": _fairness, "h": _idle, "i": _shared, "j": _polite}.get(key, _printed)(result)
     return f"\n{made}\n\n{_conditions(result)}\n"
 
@@ -382,6 +384,34 @@ def _polite(result):
         parts += ["", markdown(["limited", "links", "kB/s over the last link, each run", "limit"], rows), "",
                   _verdict(f"within {LIMIT_GOAL} % of the limit: {sum(held)} of {len(held)} runs", all(held))]
     return "\n".join(parts)
+
+
+#: Of a bare relay, and times a forwarder of NDN.
+FORWARDER_GOALS = 0.7, 5
+
+
+def _forwarders(result):
+    parts, verdicts = [], []
+    for bed in result["beds"]:
+        rates = {name: _median(_good(runs), lambda run: run["packets"] / run["cpu_s"])
+                 for name, runs in bed["runs"].items() if _good(runs)}
+        ndn = {name: rate for name, rate in rates.items() if not name.startswith(("anabranch", "bare"))}
+        rows = []
+        for name, rate in rates.items():
+            runs = _good(bed["runs"][name])
+            lost = sum(run["lost"] for run in runs) / sum(run["packets"] + run["lost"] for run in runs)
+            relay = rates.get(name.replace("anabranch forward", "bare relay") if name.startswith("anabranch") else "bare relay")
+            rows.append([name, f"{rate:,.0f}", f"{rate * bed['bytes'] * 8 / 1e9:.2f}", f"{rate / relay:.2f}" if relay else "–",
+                         *(f"{rate / rates[other]:.1f}" for other in ndn), f"{100 * lost:.2f} %"])
+            if not name.startswith("anabranch"):
+                continue
+            verdicts.append(_verdict(f"{bed['bytes']:,} bytes, {name}: at least {FORWARDER_GOALS[0]} of the bare relay: {rate / relay:.2f}",
+                                     rate / relay >= FORWARDER_GOALS[0]))
+            verdicts += [_verdict(f"{bed['bytes']:,} bytes, {name}: at least {FORWARDER_GOALS[1]} times {other}: {rate / rates[other]:.1f}",
+                                  rate / rates[other] >= FORWARDER_GOALS[1]) for other in ndn]
+        head = [f"packets of {bed['bytes']:,} bytes", "a CPU second", "Gbit a CPU second", "of the relay", *(f"times {name}" for name in ndn), "lost"]
+        parts += [markdown(head, rows), ""]
+    return "\n".join([*parts, *verdicts])
 
 
 def _conditions(result):

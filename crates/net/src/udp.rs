@@ -104,23 +104,23 @@ pub enum SendOutcome {
 }
 
 /// What came in one buffer: one datagram or more of the same sender, size and ECN field.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Received<'a> {
     /// The sender.
     pub from: SocketAddr,
     /// The local address it was sent to: replies should leave from there.
     pub to_ip: Option<IpAddr>,
-    /// The payload, datagrams one after the other.
-    pub bytes: &'a [u8],
+    /// The payload, datagrams one after the other. Whoever sends them on may change them where they are.
+    pub bytes: &'a mut [u8],
     /// Bytes per datagram, of which only the last may have fewer.
     pub stride: usize,
     /// The ECN field; `None` for Not-ECT.
     pub ecn: Option<Ecn>,
 }
 
-impl<'a> Received<'a> {
+impl Received<'_> {
     /// The datagrams one by one. Empty datagrams do not appear.
-    pub fn datagrams(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+    pub fn datagrams(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.bytes.chunks(self.stride.max(1))
     }
 }
@@ -364,7 +364,7 @@ impl Udp {
             Ok(count) => count,
             Err(e) => return self.explain(e),
         };
-        for (meta, buffer) in metas.iter().zip(&slices).take(count) {
+        for (meta, buffer) in metas.iter().zip(&mut slices).take(count) {
             let stranger =
                 self.peer.is_some_and(|p| (p.ip(), p.port()) != (meta.addr.ip(), meta.addr.port()));
             let broadcast = match meta.dst_ip {
@@ -378,7 +378,7 @@ impl Udp {
             each(Received {
                 from: meta.addr,
                 to_ip: meta.dst_ip,
-                bytes: buffer.get(..meta.len).unwrap_or_default(),
+                bytes: buffer.get_mut(..meta.len).unwrap_or_default(),
                 stride: meta.stride,
                 ecn: meta.ecn.map(|ecn| match ecn {
                     EcnCodepoint::Ect0 => Ecn::Ect0,

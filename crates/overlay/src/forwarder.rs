@@ -113,16 +113,17 @@ pub struct LineStatus {
     pub sent: (u64, u64),
 }
 
-/// How much there is to be counted.
+/// Frames one after the other, which go the same way.
 #[derive(Clone, Copy)]
-struct Size {
-    frames: u64,
-    bytes: u64,
+struct Train<'a> {
+    bytes: &'a [u8],
+    /// Bytes of each, of which only the last may have fewer.
+    stride: usize,
 }
 
-impl Size {
-    const fn of(frame: &[u8]) -> Self {
-        Self { frames: 1, bytes: frame.len() as u64 }
+impl<'a> Train<'a> {
+    fn frames(self) -> std::slice::Chunks<'a, u8> {
+        self.bytes.chunks(self.stride)
     }
 }
 
@@ -134,6 +135,19 @@ enum Asked {
     Rest(Vec<u8>),
     /// All was answered.
     All,
+}
+
+/// How many bytes of these frames have the header of the first of them, so that all go the same way, whatever
+/// they carry.
+fn train_bytes(frames: &[u8], stride: usize) -> usize {
+    match frames.first_chunk::<HEADER_BYTES>() {
+        Some(header) if frame::is_carried_only(header) => {
+            let same = frames.chunks(stride).take_while(|frame| frame.first_chunk() == Some(header));
+            same.map(<[u8]>::len).sum()
+        }
+        // Those with a way back are not looked at together.
+        _ => stride.min(frames.len()),
+    }
 }
 
 fn with_hop_limit(mut frame: Vec<u8>, hop_limit: u8) -> Vec<u8> {
@@ -156,10 +170,10 @@ struct Line {
 
 impl Line {
     /// Frames are sent over it.
-    const fn count(&mut self, size: Size, counters: &mut Counters) {
-        self.sent = (self.sent.0 + size.frames, self.sent.1 + size.bytes);
-        counters.forwarded += size.frames;
-        counters.forwarded_bytes += size.bytes;
+    const fn count(&mut self, frames: usize, bytes: usize, counters: &mut Counters) {
+        self.sent = (self.sent.0 + frames as u64, self.sent.1 + bytes as u64);
+        counters.forwarded += frames as u64;
+        counters.forwarded_bytes += bytes as u64;
     }
 
     /// Where a frame for a port of the node at its end is sent.
@@ -193,18 +207,13 @@ pub struct Forwarder {
     cache: Option<PacketCache>,
 }
 
-/// What [`Forwarder::handle`] does with a frame.
+/// What [`Forwarder::handle`] wants sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Send the frames there, with this hop limit in each: see [`write_hop_limit`].
-    Forward(Hop, u8),
-    /// Send this frame there instead, or besides.
+pub enum Step<'a> {
+    /// Frames that came, one after the other as they came: each has its new hop limit.
+    Forward(Hop, &'a [u8]),
+    /// One of the forwarder's own.
     Send(Hop, Vec<u8>),
-}
-
-/// Writes a new hop limit into a frame.
-pub fn write_hop_limit(frame: &mut [u8], hop_limit: u8) {
-    frame::set_hop_limit(frame, hop_limit);
 }
 
 impl Forwarder {
@@ -281,59 +290,53 @@ impl Forwarder {
     }
 
     /// Frames have come one after the other, `stride` bytes each, of which only the last may have fewer: as
-    /// the system hands them over. `step` is told what to do, each time with the frames that it is to be
-    /// done with: those of one path mostly come in trains, and are looked at once.
+    /// the system hands them over. `step` is told what to send. Frames of one path mostly come in trains:
+    /// those with the same header are looked at once, and go on from where they are.
     pub fn handle(
         &mut self,
         now: Time,
         from: SocketAddr,
-        bytes: &[u8],
+        bytes: &mut [u8],
         stride: usize,
-        mut step: impl FnMut(Step, &[u8]),
+        mut step: impl FnMut(Step<'_>),
     ) {
         let stride = stride.max(1);
         let mut rest = bytes;
         while !rest.is_empty() {
-            let (train, others) = rest.split_at(self.train_bytes(rest, stride));
+            let (bytes, others) = rest.split_at_mut(train_bytes(rest, stride));
             rest = others;
-            let frame = &train[..stride.min(train.len())];
-            let size = Size { frames: train.len().div_ceil(stride) as u64, bytes: train.len() as u64 };
-            if let Err(why) = self.try_handle(now, from, frame, size, &mut |it| step(it, train)) {
-                *self.counters.dropped.entry(why).or_default() += size.frames;
+            match self.try_handle(now, from, Train { bytes, stride }, &mut step) {
+                Ok(None) => {}
+                Ok(Some((hop, hop_limit))) => {
+                    bytes.chunks_mut(stride).for_each(|frame| frame::set_hop_limit(frame, hop_limit));
+                    step(Step::Forward(hop, bytes));
+                }
+                Err(why) => {
+                    *self.counters.dropped.entry(why).or_default() += bytes.len().div_ceil(stride) as u64;
+                }
             }
         }
     }
 
-    /// How many bytes of these frames go the same way as the first of them, whatever they carry.
-    fn train_bytes(&self, frames: &[u8], stride: usize) -> usize {
-        let one = stride.min(frames.len());
-        let Some(header) = frames.first_chunk::<HEADER_BYTES>() else { return one };
-        // A cache looks into each of them, and so do those who are asked something.
-        if self.cache.is_some() || !frame::is_carried_only(header) {
-            return one;
-        }
-        let same = frames.chunks(stride).take_while(|frame| frame.first_chunk() == Some(header));
-        same.map(<[u8]>::len).sum()
-    }
-
+    /// Where a train goes on to, and with which hop limit, if it does.
     fn try_handle(
         &mut self,
         now: Time,
         from: SocketAddr,
-        bytes: &[u8],
-        size: Size,
-        step: &mut impl FnMut(Step),
-    ) -> Result<(), Drop> {
+        train: Train<'_>,
+        step: &mut impl FnMut(Step<'_>),
+    ) -> Result<Option<(Hop, u8)>, Drop> {
         let from_ip = from.ip().to_canonical();
         let is_it =
             |line: &Line| line.hop_ip.1 == from_ip && line.port.is_none_or(|port| port == from.port());
         let place = self.lines.iter().position(is_it).ok_or(Drop::Stranger)?;
-        match frame::parse(bytes).map_err(|_| Drop::Malformed)? {
-            Frame::Routed(routed) => self.route(now, place, &routed, bytes, size, step),
+        let first = train.frames().next().ok_or(Drop::Malformed)?;
+        match frame::parse(first).map_err(|_| Drop::Malformed)? {
+            Frame::Routed(routed) => self.route(now, place, &routed, train, step),
             Frame::Hello { stamp } => {
                 let hop = Hop { from: self.lines[place].hop_ip.0, to: from };
                 step(Step::Send(hop, frame::hello_reply(stamp).to_vec()));
-                Ok(())
+                Ok(None)
             }
             Frame::HelloReply { stamp } => {
                 if let Some(neighbour) = &mut self.lines[place].neighbour
@@ -341,64 +344,64 @@ impl Forwarder {
                 {
                     self.report_due = now;
                 }
-                Ok(())
+                Ok(None)
             }
         }
     }
 
-    /// Sends a frame on that came over the line of `place`.
+    /// Where a train goes on to that came over the line of `place`; its first frame is `routed`.
     fn route(
         &mut self,
         now: Time,
         place: usize,
         routed: &Routed<'_>,
-        bytes: &[u8],
-        size: Size,
-        step: &mut impl FnMut(Step),
-    ) -> Result<(), Drop> {
-        let Line { ingress, link, .. } = self.lines[place];
-        if let Some((back, _)) = routed.way_back.as_ref().and_then(frame::fields) {
-            self.check_way_back(&back, link)?;
-        }
-        let next = self.rule.forward(&routed.header, Some(ingress), &mut self.matching)?;
+        train: Train<'_>,
+        step: &mut impl FnMut(Step<'_>),
+    ) -> Result<Option<(Hop, u8)>, Drop> {
+        let next = self.rule.forward(&routed.header, Some(self.lines[place].ingress), &mut self.matching)?;
         let egress = match self.matching[..] {
-            [] => return self.for_me(routed.payload),
-            [egress] if routed.header.hop_limit <= self.hops_max => egress,
+            [] => None,
+            [egress] if routed.header.hop_limit <= self.hops_max => Some(egress),
             // A way has no branches and no more links than there are: nobody has made such a frame to get
             // somewhere.
             _ => return Err(Drop::Forged),
         };
-        let asked = self.ask_cache(now, place, routed, bytes, step)?;
-        let Some(line) = self.lines.iter_mut().find(|line| line.link == egress) else { return Ok(()) };
+        let egress = self.lines.iter().position(|line| Some(line.link) == egress);
+        if let Some((back, _)) = routed.way_back.as_ref().and_then(frame::fields) {
+            self.check_way_back(&back, place, egress)?;
+        }
+        let Some(egress) = egress else { return self.for_me(routed.payload) };
+        let asked = self.ask_cache(now, place, routed, train, step)?;
+        let line = &mut self.lines[egress];
         match asked {
-            Asked::All => {}
+            Asked::All => Ok(None),
             Asked::Nothing => {
                 let hop = line.hop(routed.port).ok_or(Drop::Port)?;
-                line.count(size, &mut self.counters);
-                step(Step::Forward(hop, next.hop_limit));
+                line.count(train.frames().len(), train.bytes.len(), &mut self.counters);
+                Ok(Some((hop, next.hop_limit)))
             }
             Asked::Rest(rest) => {
                 let hop = line.hop(routed.port).ok_or(Drop::Port)?;
-                line.count(Size::of(&rest), &mut self.counters);
+                line.count(1, rest.len(), &mut self.counters);
                 step(Step::Send(hop, with_hop_limit(rest, next.hop_limit)));
+                Ok(None)
             }
         }
-        Ok(())
     }
 
-    /// Shows a frame to the cache, if there is one. What that answers goes back over the line of `place`.
+    /// Shows a train to the cache, if there is one. What that answers goes back over the line of `place`.
     fn ask_cache(
         &mut self,
         now: Time,
         place: usize,
         routed: &Routed<'_>,
-        bytes: &[u8],
-        step: &mut impl FnMut(Step),
+        train: Train<'_>,
+        step: &mut impl FnMut(Step<'_>),
     ) -> Result<Asked, Drop> {
         let Some(cache) = &mut self.cache else { return Ok(Asked::Nothing) };
         let Some(way_back) = &routed.way_back else {
-            if let Some(header) = bytes.first_chunk() {
-                cache.reply(now, &WayBack(*header), routed.payload);
+            for (header, payload) in train.frames().filter_map(<[u8]>::split_first_chunk) {
+                cache.reply(now, &WayBack(*header), payload);
             }
             return Ok(Asked::Nothing);
         };
@@ -409,34 +412,31 @@ impl Forwarder {
         let line = &mut self.lines[place];
         let hop = line.hop(port).ok_or(Drop::Port)?;
         for reply in replies {
-            line.count(Size::of(&reply), &mut self.counters);
+            line.count(1, reply.len(), &mut self.counters);
             // One hop less than what comes from farther away has at this node: that does not matter.
             step(Step::Send(hop, with_hop_limit(reply, back.hop_limit.saturating_sub(1))));
         }
         Ok(rest.map_or(Asked::All, |rest| {
-            let header = bytes.get(..2 * HEADER_BYTES).unwrap_or_default();
+            let header = train.bytes.get(..2 * HEADER_BYTES).unwrap_or_default();
             Asked::Rest([header, &rest].concat())
         }))
     }
 
     /// A reply has to leave by the line over which its request came, and by no other: so it goes to whoever
-    /// asked, whatever that one made up.
-    fn check_way_back(&mut self, back: &Header, line: LinkId) -> Result<(), Drop> {
-        // Where the reply comes from is not known: any link of the node may be the one. That of the request
-        // itself cannot be it.
-        let forward = self.rule.forward(back, None, &mut self.matching);
-        forward?;
-        let others = self.matching.iter().filter(|link| **link != line).count();
-        if self.matching.contains(&line) && others == 0 { Ok(()) } else { Err(Drop::WayBack) }
+    /// asked, whatever that one made up. It comes over the line by which the request leaves, if it does.
+    fn check_way_back(&mut self, back: &Header, place: usize, egress: Option<usize>) -> Result<(), Drop> {
+        let ingress = egress.map(|egress| self.lines[egress].ingress);
+        self.rule.forward(back, ingress, &mut self.matching)?;
+        if self.matching == [self.lines[place].link] { Ok(()) } else { Err(Drop::WayBack) }
     }
 
     /// What is for the forwarder itself: the topology manager's answers.
-    fn for_me(&mut self, payload: &[u8]) -> Result<(), Drop> {
+    fn for_me(&mut self, payload: &[u8]) -> Result<Option<(Hop, u8)>, Drop> {
         let message = Message::parse(payload).map_err(|_| Drop::NoLink)?;
         if self.report.as_ref().is_some_and(|report| report.id == message.call) {
             self.report = None;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// What is to be sent now, with where to; and when it is to be asked again.

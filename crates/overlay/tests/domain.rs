@@ -3,12 +3,14 @@
 mod simulated_domain;
 
 use algo::{Machine as _, Output, Span, Time};
-use mmtp::ContentId;
+use mmtp::id::{ChunksPerBlock, ContentId};
 use mmtp::peer::Peer;
+use mmtp::wire::{self, Range, RangeKind};
+use overlay::cache::{PacketCache, Policy as CachePolicy};
 use overlay::call::{Call, Reach};
 use overlay::client::{Event, Registered, Registration, ServiceKind, Subscription};
 use overlay::domain::Service;
-use overlay::forwarder::Drop;
+use overlay::forwarder::{Drop, Step};
 use overlay::frame;
 use overlay::message::{Body, LinkReport, LinkState, Message, PathsRequest, Route, Routes, Wanted, refusal};
 use overlay::publication::{Publication, Rejection, ScopeKey};
@@ -432,7 +434,7 @@ fn what_a_forwarder_drops() {
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
     let mut dropped = |from, bytes: &[u8]| {
         let (before, mut steps) = (forwarder.counters().dropped.clone(), 0);
-        forwarder.handle(Time::ZERO, from, bytes, bytes.len(), |_, _| steps += 1);
+        forwarder.handle(Time::ZERO, from, &mut bytes.to_vec(), bytes.len(), |_| steps += 1);
         let after = forwarder.counters().dropped.iter();
         let changed = after.filter(|(drop, count)| before.get(drop).is_none_or(|before| before != *count));
         changed.map(|(drop, _)| *drop).next().ok_or(steps)
@@ -469,16 +471,58 @@ fn frames_of_a_train_that_go_the_same_way_are_looked_at_once() {
     let mut bytes = [frame(0, 0), frame(0, 1), frame(1, 2), frame(0, 3), frame(0, 4)].concat();
     // The last one may be shorter.
     bytes.truncate(bytes.len() - 5);
+    let before = bytes.clone();
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
     let mut trains = Vec::new();
-    forwarder.handle(Time::ZERO, from, &bytes, 48, |_, train| trains.push(train.len()));
-    assert_eq!(trains, [96, 48, 91]);
+    forwarder.handle(Time::ZERO, from, &mut bytes, 48, |step| match step {
+        Step::Forward(_, train) => trains.push(train.to_vec()),
+        Step::Send(..) => panic!("nothing of its own"),
+    });
+    assert_eq!(trains.iter().map(Vec::len).collect::<Vec<_>>(), [96, 48, 91]);
+    // One hop less is all that has changed.
+    let expected = before.chunks(48).flat_map(|frame| [&frame[..5], &[frame[5] - 1], &frame[6..]].concat());
+    assert_eq!(trains.concat(), expected.collect::<Vec<u8>>());
     let counters = forwarder.counters();
     assert_eq!((counters.forwarded, counters.forwarded_bytes), (5, bytes.len() as u64));
     bytes[5] = 0;
     bytes[53] = 0;
-    forwarder.handle(Time::ZERO, from, &bytes, 48, |_, _| {});
+    forwarder.handle(Time::ZERO, from, &mut bytes, 48, |_| {});
     assert_eq!(forwarder.counters().dropped.get(&Drop::HopLimit), Some(&2));
+}
+
+#[test]
+fn a_cache_looks_into_each_frame_of_a_train() {
+    let mut network = Network::new();
+    let (a, r1) = (network.node("a"), network.node("r1"));
+    let domain = network.domain.clone();
+    let way = domain.plan(a, &[network.node("p1")], 1, Policy::Shortest, |_| true)[0].way.clone();
+    let forwarder = network.forwarders.remove(&r1).expect("it");
+    let mut forwarder = forwarder.with_cache(PacketCache::new(CachePolicy::Lru, 1 << 20, r1));
+    let content = ContentId { root: [1; 32], length: 1_000_000 };
+    let cut = ChunksPerBlock::new(16).expect("in range");
+    let back = frame::header(&way.back, 50_000);
+    let mut request = frame::request_header(&frame::header(&way.there, 26_227), &back).to_vec();
+    let range = Range { kind: RangeKind::Data(cut), first: 0, count: 3 };
+    wire::emit_request(&mut request, 5, None, false, &content, &[range]);
+    let (ip, _) = domain.first_hop(&way.links).expect("a line");
+    let stride = request.len();
+    forwarder.handle(Time::ZERO, (ip, 50_000).into(), &mut request, stride, |_| {});
+    let reply = |chunk| {
+        let mut frame = back.0.to_vec();
+        let length = content.chunk_wire_len(chunk, cut).expect("it exists");
+        wire::emit_data(&mut frame, 5, cut, chunk, &vec![7; length], length);
+        frame
+    };
+    let mut train = [reply(0), reply(1), reply(2)].concat();
+    let (from, stride) = (domain.address_there(way.links[1]), train.len() / 3);
+    let from = (from.0, from.1.expect("a forwarder")).into();
+    let mut sent = Vec::new();
+    forwarder.handle(Time::ZERO, from, &mut train, stride, |step| match step {
+        Step::Forward(_, train) => sent.push(train.len()),
+        Step::Send(..) => panic!("nothing of its own"),
+    });
+    assert_eq!(sent, [3 * stride], "in one piece");
+    assert_eq!(forwarder.cache().expect("it").counters().learnt, 3);
 }
 
 #[test]

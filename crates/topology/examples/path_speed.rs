@@ -1,4 +1,4 @@
-//! How long path requests take, in CPU time of this one thread:
+//! How long path requests take, one after the other, in wall time:
 //!
 //! ```text
 //! cargo run --release -p anabranch-topology --example path_speed

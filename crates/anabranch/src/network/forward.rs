@@ -104,12 +104,12 @@ struct Forwarding {
 impl Service for Forwarding {
     type Stats = ForwardStats;
 
-    fn receive(&mut self, now: Time, _: &Place, out: &Outlets, arrived: &Arrived<'_>) {
+    fn receive(&mut self, now: Time, _: &Place, out: &Outlets, arrived: Arrived<'_>) {
         let (bytes, stride) = (arrived.received.bytes, arrived.received.stride);
         let Self { forwarder, batches } = self;
-        forwarder.handle(now, arrived.from, bytes, stride, |step, train| match step {
-            Step::Forward(hop, hop_limit) => batches.push(hop, train, stride, Some(hop_limit), out),
-            Step::Send(hop, frame) => batches.push(hop, &frame, frame.len(), None, out),
+        forwarder.handle(now, arrived.from, bytes, stride, |step| match step {
+            Step::Forward(hop, train) => batches.push(hop, train, stride, out),
+            Step::Send(hop, frame) => batches.push(hop, &frame, frame.len(), out),
         });
     }
 

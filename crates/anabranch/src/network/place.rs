@@ -95,7 +95,7 @@ impl Place {
     }
 
     /// The frames among what has come, if a neighbour that forwards has sent it.
-    pub(super) fn routed<'a>(&self, arrived: &Arrived<'a>) -> impl Iterator<Item = Routed<'a>> + use<'a> {
+    pub(super) fn routed<'a>(&self, arrived: &'a Arrived<'_>) -> impl Iterator<Item = Routed<'a>> + use<'a> {
         let is_known = self.address_towards(arrived.from).is_some();
         let datagrams = arrived.received.datagrams().filter(move |_| is_known);
         datagrams.filter_map(|datagram| match frame::parse(datagram) {

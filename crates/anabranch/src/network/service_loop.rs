@@ -17,7 +17,7 @@ pub(super) trait Service {
     type Stats;
 
     /// Frames came.
-    fn receive(&mut self, now: Time, place: &Place, out: &Outlets, arrived: &Arrived<'_>);
+    fn receive(&mut self, now: Time, place: &Place, out: &Outlets, arrived: Arrived<'_>);
 
     /// All that had come has been handed over.
     fn flush(&mut self, out: &Outlets) {
@@ -64,7 +64,7 @@ pub(super) fn run<S: Service>(
         }
         sockets.wait(due.min(report_at), stop)?;
         let now = clock.now();
-        sockets.receive(|out, arrived| service.receive(now, place, out, &arrived))?;
+        sockets.receive(|out, arrived| service.receive(now, place, out, arrived))?;
         service.flush(&sockets.out);
     }
     Ok(service.stats(clock.now(), place))

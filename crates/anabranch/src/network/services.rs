@@ -115,7 +115,7 @@ fn check(place: &Place, what: &str, at: overlay::domain::Service) -> Result<()> 
 }
 
 /// The messages that came from forwarders, and who sent them.
-fn messages<'a>(place: &Place, arrived: &Arrived<'a>) -> impl Iterator<Item = (Peer, &'a [u8])> {
+fn messages<'a>(place: &Place, arrived: &'a Arrived<'_>) -> impl Iterator<Item = (Peer, &'a [u8])> {
     let address = arrived.from;
     place.routed(arrived).map(move |routed| (Peer { address, way_back: routed.way_back }, routed.payload))
 }
@@ -144,10 +144,10 @@ impl RendezvousService {
 impl Service for RendezvousService {
     type Stats = RendezvousStats;
 
-    fn receive(&mut self, now: Time, place: &Place, _: &Outlets, arrived: &Arrived<'_>) {
+    fn receive(&mut self, now: Time, place: &Place, _: &Outlets, arrived: Arrived<'_>) {
         let now = now + since_1970(self.clock);
         // What is not polled yet waits in the machine, which one turn's packets bound.
-        messages(place, arrived).for_each(|message| self.machine.handle(now, message));
+        messages(place, &arrived).for_each(|message| self.machine.handle(now, message));
     }
 
     fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Result<Time> {
@@ -195,8 +195,8 @@ impl Service for RendezvousService {
 impl Service for TopologyManager {
     type Stats = TopologyStats;
 
-    fn receive(&mut self, now: Time, place: &Place, _: &Outlets, arrived: &Arrived<'_>) {
-        messages(place, arrived).for_each(|message| self.handle(now, message));
+    fn receive(&mut self, now: Time, place: &Place, _: &Outlets, arrived: Arrived<'_>) {
+        messages(place, &arrived).for_each(|message| self.handle(now, message));
     }
 
     fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Result<Time> {
