@@ -205,7 +205,7 @@ mod tests {
         let [a, b, c] = ["10.0.0.1:1", "10.0.1.1:2", "10.0.2.1:3"].map(|local| subflow(local, 0, 20_000));
         let none_out = [false; 3];
         // The server allows one more subflow, of each trunk: a new trunk would have no more.
-        let trunks = [(1, vec![a.clone(), b.clone()]), (2, vec![a.clone(), c])];
+        let trunks = [(1, vec![a, b]), (2, vec![a, c])];
         meter.measure(at(0), &places, &none_out, &trunks);
         meter.measure(at(60_000), &places, &none_out, &trunks);
         assert_eq!(meter.lame(at(60_000)), []);
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(meter.lame(at(61_400)), [(3, 1)]);
         meter.measure(at(61_500), &places, &[false, true, true], &trunks);
         assert_eq!(meter.lame(at(70_000)), [], "they are out");
-        meter.measure(at(61_600), &places, &none_out, &[(2, vec![b.clone()]), (3, vec![b])]);
+        meter.measure(at(61_600), &places, &none_out, &[(2, vec![b]), (3, vec![b])]);
         assert_eq!(meter.lame(at(90_000)).len(), 2, "both have lost one");
     }
 }
