@@ -82,21 +82,25 @@ impl Part {
         let ours = header.ok().filter(is_ours);
         let foreign = match header {
             Ok(_) if ours.is_some() => None,
+            // Somebody has removed the part: what its journal says is of no use to anybody.
+            Ok(_) if there.is_none() => None,
             Ok(found) if found.length != id.length => {
                 Some(format!("is of a content of {} bytes, not of {}: ", found.length, id.length))
             }
             Ok(_) => Some(why_another(&names, &recorded).to_owned()),
             Err(Unreadable::Blank) if known || there.is_none() => None,
             Err(Unreadable::Blank) => Some("has no journal: no transfer has left it: ".to_owned()),
+            Err(e) if there.is_none() => Some(format!("is {e}: ")),
             Err(e) => Some(format!("its journal cannot be used ({e}): ")),
         };
         if let Some(why) = foreign.filter(|_| !force) {
             if !known {
                 let _ = place.unlink(&journal_name);
             }
+            let in_the_way = if there.is_some() { &name } else { &journal_name };
             return Err(Error::target(format!(
                 "{} is there and {why}remove it, or let `overwrite` replace it",
-                show(place.path().with_file_name(&name))
+                show(place.path().with_file_name(in_the_way))
             )));
         }
         known = ours.is_some() && there.is_some();

@@ -467,6 +467,30 @@ fn a_part_is_taken_up_if_the_url_that_it_is_of_is_named_and_does_not_answer() {
     }
 }
 
+/// Messages say "remove it" of the part, and so people do; its journal stays.
+#[test]
+fn a_journal_without_its_part_is_in_nobodys_way() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, bytes) = (dir.path().join("f"), content());
+    let (mut target, _) = open_at(&path, ContentId::of(&bytes), false).expect("a target");
+    put(&mut target, &bytes, 0).expect("written");
+    target.flush().expect("written");
+    drop(target);
+    let other = ContentId { root: [1; 32], ..ContentId::of(&bytes) };
+    assert!(open_at(&path, other, false).is_err(), "another content's part");
+    fs::remove_file(dir.path().join("f.part")).expect("the part");
+    for id in [other, ContentId::of(&bytes[1..])] {
+        let (target, there) = open_at(&path, id, false).expect("a target");
+        assert_eq!(missing(&id, &there).len() as u64, id.blocks());
+        drop(target);
+        fs::remove_file(dir.path().join("f.part")).expect("the part");
+    }
+    // What is no journal at all is somebody's file.
+    fs::write(dir.path().join("f.part.journal"), "dear diary").expect("a file");
+    let says = open_at(&path, other, false).expect_err("in the way").to_string();
+    assert!(says.contains("f.part.journal is there and is not a journal of this program"), "{says}");
+}
+
 /// One of two URLs has another version than when the part was begun: it is not asked, and that version does
 /// not become a name of the part.
 #[test]
