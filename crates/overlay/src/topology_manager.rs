@@ -110,6 +110,8 @@ impl Watcher {
 pub struct TopologyManager {
     domain: Arc<Domain>,
     links: Vec<LinkInfo>,
+    /// Forwarders that have died, as their neighbours say: nobody else tells of their lines to hosts.
+    dead: BTreeSet<NodeId>,
     /// The last link state of each forwarder: the run, and the number in it.
     heard: BTreeMap<NodeId, (u64, u64)>,
     watchers: BTreeMap<WatcherKey, Watcher>,
@@ -133,6 +135,7 @@ impl TopologyManager {
         Self {
             domain,
             links,
+            dead: BTreeSet::new(),
             heard: BTreeMap::new(),
             watchers: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -157,16 +160,59 @@ impl TopologyManager {
         self.watchers.len()
     }
 
-    /// Forwarders that have reported.
+    /// Forwarders that have reported, but for those that have died since.
     #[must_use]
     pub fn reporters(&self) -> usize {
-        self.heard.len()
+        self.heard.keys().filter(|node| !self.dead.contains(node)).count()
     }
 
-    /// Whether a line carries packets as far as its ends say.
+    /// Whether a line carries packets as far as its ends say, and their neighbours.
     #[must_use]
     pub fn is_up(&self, link: LinkId) -> bool {
-        self.links[link.index()].up && self.links[self.domain.reverse(link).index()].up
+        let ends = self.domain.graph.link(link);
+        let is_dead = |node| !self.dead.is_empty() && self.dead.contains(&node);
+        let says_up = |link: LinkId| self.links[link.index()].up;
+        says_up(link) && says_up(self.domain.reverse(link)) && !is_dead(ends.from) && !is_dead(ends.to)
+    }
+
+    /// Whether all forwarders beside a forwarder have lost it. One that has lost all of them itself, and could
+    /// say so, is alive.
+    fn has_died(&self, node: NodeId) -> bool {
+        let is_between = |link: &LinkId| self.domain.is_forwarder(self.domain.graph.link(*link).to);
+        let mut lines = self.domain.graph.outgoing(node).iter().copied().filter(is_between).peekable();
+        let says_up = |link: LinkId| self.links[link.index()].up;
+        let is_alone = lines.peek().is_none();
+        let (mut is_lost, mut has_lost) = (true, true);
+        for link in lines {
+            is_lost &= !says_up(self.domain.reverse(link));
+            has_lost &= !says_up(link);
+        }
+        self.domain.is_forwarder(node) && !is_alone && is_lost && !has_lost
+    }
+
+    /// Takes what is said of a link, and tells whose lines that changes.
+    fn take(&mut self, now: Time, report: &LinkReport) {
+        let ends = self.domain.graph.link(report.link);
+        let ends = [ends.from, ends.to];
+        let mut lines: Vec<LinkId> =
+            ends.iter().flat_map(|node| self.domain.graph.outgoing(*node)).copied().collect();
+        lines.sort_by_key(|link| self.domain.line(*link));
+        lines.dedup_by_key(|link| self.domain.line(*link));
+        let before: Vec<bool> = lines.iter().map(|link| self.is_up(*link)).collect();
+        self.links[report.link.index()] = LinkInfo { up: report.up, delay: report.delay };
+        for node in ends {
+            if self.has_died(node) {
+                self.dead.insert(node)
+            } else {
+                self.dead.remove(&node)
+            };
+        }
+        for (link, was_up) in lines.into_iter().zip(before) {
+            let is_up = self.is_up(link);
+            if is_up != was_up {
+                self.changed(now, link, is_up);
+            }
+        }
     }
 
     /// The lines that are down, by their numbers in the domain's file.
@@ -265,14 +311,7 @@ impl TopologyManager {
         if self.heard.get(&state.node).is_none_or(is_news) {
             self.heard.insert(state.node, (state.started_ms, state.sequence));
             self.counters.link_states += 1;
-            for report in &state.links {
-                let was_up = self.is_up(report.link);
-                self.links[report.link.index()] = LinkInfo { up: report.up, delay: report.delay };
-                let is_up = self.is_up(report.link);
-                if was_up != is_up {
-                    self.changed(now, report.link, is_up);
-                }
-            }
+            state.links.iter().for_each(|report| self.take(now, report));
         }
         Body::LinkStateAck { sequence: state.sequence }
     }

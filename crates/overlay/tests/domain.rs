@@ -124,6 +124,36 @@ fn who_has_died_is_left_out_within_two_seconds() {
     assert_eq!(last_routes(&network).routes.len(), 3, "it is back");
 }
 
+/// Hosts tell nobody of their lines: that a forwarder between two of them has died, its neighbours say.
+#[test]
+fn a_forwarder_that_has_died_is_left_out_between_hosts_too() {
+    let key_line = key().public().to_string();
+    let lines = [("a", "r1"), ("r1", "p1"), ("r1", "r2"), ("a", "r3"), ("r3", "r2"), ("r2", "p1")];
+    let lines = lines.iter().chain(&[("r2", "p2"), ("r2", "rv"), ("r2", "tm")]);
+    let lines: String = lines.map(|(a, b)| format!("[[line]]\nbetween = [\"{a}\", \"{b}\"]\n")).collect();
+    let mut network = Network::of(&format!(
+        "name = \"kite\"\nforwarders = [\"r1\", \"r2\", \"r3\"]\nrendezvous.node = \"rv\"\n\
+         topology.node = \"tm\"\nscopes.films = \"{key_line}\"\n{lines}"
+    ));
+    publish(&mut network, "p1", publication(1, 5), key());
+    network.run(Span::from_secs(1));
+    subscribe(&mut network, "a", Policy::LinkDisjoint);
+    network.run(Span::from_secs(1));
+    let visited = |network: &Network| {
+        let routes = last_routes(network).routes;
+        routes.iter().map(|route| visits(network, route)).collect::<Vec<_>>()
+    };
+    assert_eq!(visited(&network), ["a r1 p1", "a r3 r2 p1"]);
+    let manager = |network: &Network| network.manager.as_ref().map(TopologyManager::reporters);
+    let r1 = network.node("r1");
+    network.forwarders.remove(&r1);
+    network.run(Span::from_millis(1_100));
+    assert_eq!((visited(&network), manager(&network)), (vec!["a r3 r2 p1".into()], Some(2)));
+    network.start(r1);
+    network.run(Span::from_secs(2));
+    assert_eq!((visited(&network).len(), manager(&network)), (2, Some(3)));
+}
+
 #[test]
 fn a_line_that_is_cut_is_left_out() {
     let mut network = Network::new();
