@@ -162,7 +162,13 @@ fn a_part_that_is_not_gone_on_with_says_why_and_how_it_would_be() {
     begin(&ground, &[a.url()], &[&sum]);
     let other = checksum(b"another content");
     has(&why(&[b.url()], &[]), ["was begun with a hash, and this request has none", "--checksum"]);
-    has(&why(&[b.url()], &[&other]), ["for its hash is another, or of another kind: remove it", "--force"]);
+    has(
+        &why(&[b.url()], &[&other]),
+        [
+            "was begun with another hash, or one of another kind: give that one too",
+            "else remove it, or let --force",
+        ],
+    );
     let done = run(ground.get_named(&[b.url()], &["--json", &sum])).expect(0);
     ground.assert_arrived();
     assert!(resumed(&done) >= 1_000_000, "{}", done.out);

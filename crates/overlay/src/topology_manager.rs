@@ -175,8 +175,8 @@ impl TopologyManager {
         says_up(link) && says_up(self.domain.reverse(link)) && !is_dead(ends.from) && !is_dead(ends.to)
     }
 
-    /// Whether all forwarders beside a forwarder have lost it. One that has lost all of them itself, and could
-    /// say so, is alive.
+    /// Whether all forwarders beside a forwarder have lost it. One that has lost all of them itself, and
+    /// could say so, is alive.
     fn has_died(&self, node: NodeId) -> bool {
         let is_between = |link: &LinkId| self.domain.is_forwarder(self.domain.graph.link(*link).to);
         let mut lines = self.domain.graph.outgoing(node).iter().copied().filter(is_between).peekable();

@@ -59,7 +59,8 @@ pub(super) fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'stati
     let is_unversioned = urls().any(journal::is_unversioned_clue);
     match (has_hash(recorded), has_hash(wanted)) {
         (true, true) => {
-            "is of another content of the same length, for its hash is another, or of another kind: "
+            "was begun with another hash, or one of another kind: give that one too to go on, if it is of \
+             the same content, else "
         }
         _ if recorded.contains(&NOTHING_CLUE) => {
             "was begun without any hash, from a server that gave neither ETag nor date, so nothing tells \

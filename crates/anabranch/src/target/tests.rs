@@ -423,7 +423,7 @@ fn a_part_is_taken_up_by_any_name_that_it_has_had() {
         target.flush().expect("written");
     }
     let stranger = open(url(4), &[url(5)]).expect_err("another content");
-    assert!(stranger.to_string().contains("another content of the same length"), "{stranger}");
+    assert!(stranger.to_string().contains("was begun with another hash"), "{stranger}");
     let (mut target, found) = open(url(1), &[]).expect("a target");
     for block in missing(&id, &found) {
         put(&mut target, &bytes, block).expect("written");
@@ -794,7 +794,7 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
     let other = ContentId { root: [7; 32], ..id };
     assert!(
         why(other)
-            .contains("content of the same length, for its hash is another, or of another kind: remove it")
+            .contains("was begun with another hash, or one of another kind: give that one too to go on")
     );
     fs::write(dir.path().join("f.part.journal"), [1; 64]).expect("a file");
     assert!(why(id).contains("f.part is there and its journal cannot be used (not a journal "));
