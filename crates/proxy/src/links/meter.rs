@@ -73,7 +73,6 @@ impl Meter {
         let mut samples: Vec<Sample> = places.iter().map(up).collect();
         let mut moving: Vec<Option<Span>> = vec![None; places.len()];
         self.trunks.retain(|number, _| trunks.iter().any(|(other, _)| other == number));
-        let mut used = Vec::with_capacity(trunks.len());
         for (number, subflows) in trunks {
             let trunk = self.trunks.entry(*number).or_default();
             trunk.counted.retain(|local, _| subflows.iter().any(|subflow| subflow.local == *local));
@@ -99,9 +98,8 @@ impl Meter {
                 link.is_there = *is_there;
                 link.was_there |= *is_there;
             }
-            used.push(trunk.links_used());
         }
-        let most = used.into_iter().max().unwrap_or(0);
+        let most = self.trunks.values().map(Trunk::links_used).max().unwrap_or(0);
         for trunk in self.trunks.values_mut() {
             let has_fewer = trunk.links_used() < most;
             for (n, link) in trunk.links.iter_mut().enumerate() {
