@@ -9,10 +9,9 @@ use std::sync::Arc;
 use algo::{Machine, Output, Span, Time};
 use mmtp::ContentId;
 use topology::graph::NodeId;
-use topology::plan::Policy;
 
 use crate::call::{Call, Reach, Sent, draw};
-use crate::domain::Domain;
+use crate::domain::{Domain, PathChoice};
 use crate::message::{Body, Message, PathsRequest, Route, Routes, TARGETS_MAX, Wanted};
 use crate::publication::{Publication, ScopeKey};
 
@@ -109,8 +108,7 @@ enum Stage {
 pub struct Subscription {
     member: Member,
     wanted: Wanted,
-    k: u8,
-    policy: Policy,
+    paths: PathChoice,
     rendezvous: Reach,
     topology: Reach,
     stage: Stage,
@@ -128,9 +126,9 @@ impl Subscription {
         self.member.zero_since_1970 = zero_since_1970;
     }
 
-    /// To a name or a content, over at most `k` paths to each host.
+    /// To a name or a content, over such paths to each host.
     #[must_use]
-    pub fn new(member: Member, wanted: Wanted, k: u8, policy: Policy, now: Time) -> Self {
+    pub fn new(member: Member, wanted: Wanted, paths: PathChoice, now: Time) -> Self {
         let reach = |service| Reach::new(&member.domain, member.node, service);
         let message = Message { call: draw(&member.secret, 0), body: Body::Lookup(wanted.clone()) };
         Self {
@@ -139,8 +137,7 @@ impl Subscription {
             stage: Stage::LookingUp(Call::new(&message, member.port, now)),
             member,
             wanted,
-            k,
-            policy,
+            paths,
             routes: None,
             silent: None,
             acks: 0,
@@ -186,8 +183,8 @@ impl Subscription {
             from: member.node,
             port: member.port,
             targets: hosts.iter().map(|(node, _)| *node).collect(),
-            k: self.k,
-            policy: self.policy,
+            k: self.paths.per_host,
+            policy: self.paths.policy,
             lease_s: WATCH_LEASE_S,
         };
         let message = Message { call: draw(&member.secret, 1), body: Body::Paths(request) };

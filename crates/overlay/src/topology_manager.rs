@@ -215,14 +215,15 @@ impl TopologyManager {
         }
     }
 
-    /// The lines that are down, by their numbers in the domain's file.
-    pub fn down(&self) -> impl Iterator<Item = u32> + '_ {
+    /// The lines that are down: of each the link that begins at the node which the domain's file names first.
+    pub fn down(&self) -> impl Iterator<Item = LinkId> + '_ {
         let lines = self.domain.graph.link_ids().filter(|link| self.domain.is_first_of_line(*link));
-        lines.filter(|link| !self.is_up(*link)).map(|link| self.domain.line(link))
+        lines.filter(|link| !self.is_up(*link))
     }
 
     fn tell_down(&mut self, from: u32) -> Body {
-        let mut lines: Vec<u32> = self.down().filter(|line| *line >= from).collect();
+        let lines = self.down().map(|link| self.domain.line(link));
+        let mut lines: Vec<u32> = lines.filter(|line| *line >= from).collect();
         let known = u32::try_from(lines.len()).unwrap_or(u32::MAX);
         lines.truncate(DOWN_MAX);
         self.counters.requests += 1;

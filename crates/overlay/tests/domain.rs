@@ -9,7 +9,7 @@ use mmtp::wire::{self, Range, RangeKind};
 use overlay::cache::{PacketCache, Policy as CachePolicy};
 use overlay::call::{Call, Reach};
 use overlay::client::{Event, Registered, Registration, ServiceKind, Subscription};
-use overlay::domain::Service;
+use overlay::domain::{PathChoice, Service};
 use overlay::forwarder::{Drop, Step};
 use overlay::frame;
 use overlay::message::{Body, LinkReport, LinkState, Message, PathsRequest, Route, Routes, Wanted, refusal};
@@ -46,7 +46,8 @@ fn subscribe(network: &mut Network, host: &str, policy: Policy) {
     let member = network.member(host, 40_000);
     let node = member.node;
     let wanted = Wanted::Name(NAME.parse().expect("a name"));
-    let subscription = Subscription::new(member, wanted, 3, policy, network.now);
+    let paths = PathChoice { policy, per_host: 3 };
+    let subscription = Subscription::new(member, wanted, paths, network.now);
     network.receivers.insert(node, (subscription, Vec::new()));
 }
 

@@ -8,7 +8,6 @@ use algo::{Machine, Output, Span, Time};
 use net::Waker;
 use overlay::call::Sent;
 use overlay::client::{Event, Registered, Registration, Subscription};
-use overlay::domain::PathChoice;
 use overlay::message::Wanted;
 use overlay::publication::{Publication, ScopeKey};
 
@@ -99,8 +98,7 @@ impl Watch {
         let mut sockets = LineSockets::bind(&place.addresses(), 0)?;
         let member = place.member(sockets.port(), sockets.clock)?;
         let now = sockets.clock.now();
-        let PathChoice { policy, per_host } = place.domain().paths;
-        let mut subscription = Subscription::new(member, wanted, per_host, policy, now);
+        let mut subscription = Subscription::new(member, wanted, place.domain().paths, now);
         if !subscription.can_reach_services() {
             return Err(Error::unreachable(format!(
                 "in the domain {} no line leads from {} to rendezvous and topology manager",

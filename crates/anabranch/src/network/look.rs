@@ -162,8 +162,7 @@ impl Asker<'_> {
         }
         let now = self.sockets.clock.now();
         let (member, wanted) = (self.member.clone(), Wanted::Name(name.clone()));
-        let PathChoice { policy, per_host } = domain.paths;
-        let mut subscription = Subscription::new(member, wanted, per_host, policy, now);
+        let mut subscription = Subscription::new(member, wanted, domain.paths, now);
         if !subscription.can_reach_services() {
             return Err(self.no_line("the rendezvous", domain.rendezvous));
         }

@@ -221,15 +221,12 @@ impl Service for TopologyManager {
     fn stats(&self, now: Time, place: &Place) -> TopologyStats {
         let counters = self.counters();
         let graph = &place.domain().graph;
-        let is_down = |link: &topology::graph::LinkId| {
-            graph.link(*link).reverse.is_some_and(|reverse| *link < reverse) && !self.is_up(*link)
-        };
         let name = |node: NodeId| place.name_of(node).to_owned();
         let ends = |link| [name(graph.link(link).from), name(graph.link(link).to)];
         TopologyStats {
             elapsed_s: seconds(now.since(Time::ZERO)),
             forwarders: self.reporters(),
-            down: graph.link_ids().filter(is_down).map(ends).collect(),
+            down: self.down().map(ends).collect(),
             watchers: self.watchers(),
             requests: counters.requests,
             link_states: counters.link_states,
