@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use algo::{Span, Time};
+use anabranch_http::server::RunningServer;
 use clap::Args;
 use console::Term;
 use kernel::connection_monitor::{
@@ -70,6 +71,19 @@ fn interval(text: &str) -> Result<Span, String> {
     Ok(span)
 }
 
+/// Serves what a monitor sees, each time of a new snapshot, until the server is dropped; and where.
+fn serve(
+    monitor: ConnectionMonitor,
+    clock: Clock,
+    address: SocketAddr,
+) -> io::Result<(RunningServer, SocketAddr)> {
+    let monitor = Mutex::new(monitor);
+    metrics::serve(address, move || {
+        let mut monitor = monitor.lock().unwrap_or_else(PoisonError::into_inner);
+        monitor.snapshot(clock.now()).ok().map(|snapshot| prometheus_text(&snapshot))
+    })
+}
+
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Event<'a> {
@@ -109,11 +123,7 @@ pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) 
     let _server = match args.prometheus {
         None => None,
         Some(address) => {
-            let monitor = Mutex::new(open()?);
-            let served = metrics::serve(address, move || {
-                let mut monitor = monitor.lock().unwrap_or_else(PoisonError::into_inner);
-                monitor.snapshot(clock.now()).ok().map(|snapshot| prometheus_text(&snapshot))
-            });
+            let served = serve(open()?, clock, address);
             let (server, address) = served.map_err(|e| Failure::other(e.to_string()))?;
             eprintln!("metrics at http://{address}/metrics");
             Some(server)
@@ -291,6 +301,8 @@ fn row(c: &ConnectionRow, s: &SubflowRow) -> [String; COLUMNS] {
 mod tests {
     use super::*;
     use kernel::connection_monitor::NmccFactors;
+    use std::io::Read as _;
+    use std::net::TcpStream;
 
     fn snapshot(count: u16) -> Snapshot {
         let subflow = |n: u16, factors| SubflowRow {
@@ -353,6 +365,19 @@ mod tests {
             assert_eq!(picture.last().unwrap().starts_with('…'), rows < whole, "{count} in {rows}");
         }
         assert_eq!(picture(&snapshot(9), Some(12)).last().unwrap(), "… and 6 more connections");
+    }
+
+    #[test]
+    fn who_asks_is_told_of_the_connection_that_asks() {
+        let Ok(monitor) = ConnectionMonitor::open(Arc::new(()), true) else {
+            return net::testing::skip("no netlink");
+        };
+        let (_server, address) = serve(monitor, Clock::start(), "127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains(&format!("remote=\"{address}\"")), "{answer}");
     }
 
     #[test]
