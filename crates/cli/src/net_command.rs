@@ -20,7 +20,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use topology::graph::{Graph, LinkId, NodeId};
+use topology::graph::{Graph, Link, LinkId, NodeId};
 use topology::import::{self, Defaults, Network, TEXT_MAX};
 use topology::paths::Costs;
 use topology::picture;
@@ -31,6 +31,7 @@ use topology::zoo::{BUILTIN, Builtin};
 use crate::exit::{Failure, Outcome};
 use crate::json;
 use crate::man::print;
+use crate::toml_name::has_toml;
 use crate::view::printable;
 use args::{Cost, Net, NetCommand, Paths, Show};
 
@@ -63,11 +64,6 @@ pub fn net(args: &Net) -> Outcome {
         #[cfg(target_os = "linux")]
         NetCommand::Hold(args) => held::hold(args),
     }
-}
-
-/// Whether a name can only be that of a domain's file.
-fn is_domain_file(name: &str) -> bool {
-    Path::new(name).extension().is_some_and(|end| end == "toml")
 }
 
 fn load(name: &str) -> Outcome<Network> {
@@ -137,6 +133,21 @@ struct Line<'a> {
     delay_us: f64,
 }
 
+impl<'a> Line<'a> {
+    /// That of a link.
+    fn new(graph: &'a Graph, link: &Link) -> Self {
+        let name = |id: NodeId| graph.node(id).name.as_str();
+        let (from, to, delay_us) = (name(link.from), name(link.to), link.delay_ns as f64 / 1e3);
+        Self { from, to, capacity_bytes: link.capacity_bytes, delay_us }
+    }
+}
+
+/// Delay and rate of a link.
+fn line_text(link: &Link) -> String {
+    let capacity = link.capacity_bytes.map(|bytes| format!(", {}", bits(bytes))).unwrap_or_default();
+    format!("{}{capacity}", ms(link.delay_ns))
+}
+
 fn show(args: &Show) -> Outcome {
     let Some(name) = &args.network else {
         return match args.member.is_named() {
@@ -151,7 +162,8 @@ fn show(args: &Show) -> Outcome {
         let name = printable(name);
         return Err(Failure::usage(format!("--domain and --node show what this machine is in, not {name}")));
     }
-    if is_domain_file(name) {
+    // No other network ends so.
+    if has_toml(Path::new(name)) {
         return domain_view::of_file(args, Path::new(name));
     }
     #[cfg(target_os = "linux")]
@@ -174,22 +186,19 @@ fn show(args: &Show) -> Outcome {
     }
     let lines = graph.links().iter().enumerate();
     let lines = lines.filter(|(id, link)| link.reverse.is_none_or(|reverse| *id < reverse.index()));
-    let name = |id: NodeId| graph.node(id).name.as_str();
     let summary = Summary::new(&network);
     if args.json {
         let mut out = json::text("network", &summary);
         for (_, link) in lines {
-            let (from, to, delay_us) = (name(link.from), name(link.to), link.delay_ns as f64 / 1e3);
-            out += &json::text("line", &Line { from, to, capacity_bytes: link.capacity_bytes, delay_us });
+            out += &json::text("line", &Line::new(graph, link));
         }
         return print(out.as_bytes());
     }
     let mut out = summary.line() + "\n";
     for (_, link) in lines {
         let arrow = if link.reverse.is_some() { "—" } else { "→" };
-        let (from, to) = (printable(name(link.from)), printable(name(link.to)));
-        let capacity = link.capacity_bytes.map(|bytes| format!(", {}", bits(bytes))).unwrap_or_default();
-        let _ = writeln!(out, "  {from} {arrow} {to}: {}{capacity}", ms(link.delay_ns));
+        let Line { from, to, .. } = Line::new(graph, link);
+        let _ = writeln!(out, "  {} {arrow} {}: {}", printable(from), printable(to), line_text(link));
     }
     print(out.as_bytes())
 }

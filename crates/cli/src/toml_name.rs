@@ -9,9 +9,14 @@ pub(crate) fn stem(path: &Path) -> String {
     path.file_stem().map(show).unwrap_or_default()
 }
 
+/// Whether a name ends in `.toml`.
+pub(crate) fn has_toml(name: &Path) -> bool {
+    name.extension().is_some_and(|end| end == "toml")
+}
+
 /// `NAME.toml`, where only `NAME` was given.
 pub(crate) fn with_toml(name: &Path) -> PathBuf {
-    if name.extension().is_some_and(|end| end == "toml") {
+    if has_toml(name) {
         return name.to_owned();
     }
     // Not `with_extension`: "fig-4.9" has none.

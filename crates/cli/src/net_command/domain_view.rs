@@ -16,7 +16,7 @@ use topology::picture::{LineMark, Marks, NodeMark, drawn_links, marked_svg};
 use super::args::Show;
 #[cfg(target_os = "linux")]
 use super::held::{Node, State};
-use super::{bits, ms};
+use super::{Line, bits, line_text, ms};
 use crate::exit::{Code, Failure, Outcome};
 #[cfg(target_os = "linux")]
 use crate::holder::commands;
@@ -253,10 +253,8 @@ struct NodeObject<'a> {
 
 #[derive(Serialize)]
 struct LineObject<'a> {
-    from: &'a str,
-    to: &'a str,
-    capacity_bytes: Option<u64>,
-    delay_us: f64,
+    #[serde(flatten)]
+    line: Line<'a>,
     up: Option<bool>,
 }
 
@@ -344,10 +342,8 @@ impl<'a> View<'a> {
 
     /// Delay and rate of a line, and whether it is down.
     fn line_text(&self, link: LinkId) -> String {
-        let told = self.domain.graph.link(link);
-        let capacity = told.capacity_bytes.map(|bytes| format!(", {}", bits(bytes))).unwrap_or_default();
         let down = if self.is_down(link) == Some(true) { ", down" } else { "" };
-        format!("{}{capacity}{down}", ms(told.delay_ns))
+        format!("{}{down}", line_text(self.domain.graph.link(link)))
     }
 
     fn path_text(&self, number: usize, path: &LookedPath) -> String {
@@ -426,12 +422,8 @@ impl<'a> View<'a> {
             out += &json::text("node", &object);
         }
         for link in graph.link_ids().filter(|link| domain.is_first_of_line(*link)) {
-            let told = graph.link(link);
             let object = LineObject {
-                from: self.name(told.from),
-                to: self.name(told.to),
-                capacity_bytes: told.capacity_bytes,
-                delay_us: told.delay_ns as f64 / 1e3,
+                line: Line::new(graph, graph.link(link)),
                 up: self.is_down(link).map(|is_down| !is_down),
             };
             out += &json::text("line", &object);
