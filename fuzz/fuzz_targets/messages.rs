@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use mmtp::peer::Peer;
 use overlay::call::{Call, Reach};
 use overlay::client::{Member, Registration, Subscription};
-use overlay::domain::{Domain, Service};
+use overlay::domain::{Domain, PathChoice, Service};
 use overlay::domain_file;
 use overlay::frame::{self, Frame};
 use overlay::message::{Body, MESSAGE_MAX, Message, Wanted};
@@ -82,7 +82,8 @@ fuzz_target!(|bytes: &[u8]| {
     let mut rendezvous = Rendezvous::new(Arc::clone(domain));
     let mut manager = TopologyManager::new(Arc::clone(domain));
     let wanted = Wanted::Name("films/x".parse().expect("a name"));
-    let mut subscription = Subscription::new(member.clone(), wanted, 3, Policy::Shortest, now);
+    let paths = PathChoice { policy: Policy::Shortest, per_host: 3 };
+    let mut subscription = Subscription::new(member.clone(), wanted, paths, now);
     let key = Arc::new(ScopeKey::new([7; 32]).expect("a key"));
     let mut registration = Registration::new(member, key, Vec::new(), now);
     // Of each message: its length in two bytes, then itself.

@@ -103,7 +103,8 @@ pub enum Body {
 /// Lines that are down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Down {
-    /// Forwarders that have reported: of the lines of others nothing is known.
+    /// Forwarders that have reported, without those that have died since: of the lines of others nothing is
+    /// known.
     pub forwarders: u32,
     /// How many of the lines that were asked for are down.
     pub known: u32,

@@ -27,7 +27,7 @@ pub enum Destination {
 /// How a network is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NetworkLook {
-    /// Forwarders that have reported: of the lines of others nothing is known.
+    /// Forwarders that have reported, without those that have died since.
     pub forwarders: u32,
     /// The lines that are down, by their numbers in the domain's file.
     pub down: Vec<u32>,

@@ -44,7 +44,7 @@ pub struct RendezvousStats {
 pub struct TopologyStats {
     /// Seconds since it was started.
     pub elapsed_s: f64,
-    /// Forwarders that have reported.
+    /// Forwarders that have reported, without those that have died since.
     pub forwarders: usize,
     /// Lines that are down now, each with the names of its ends.
     pub down: Vec<[String; 2]>,
