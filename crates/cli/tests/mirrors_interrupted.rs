@@ -205,6 +205,83 @@ fn what_a_liar_left_comes_again_where_a_hash_tells() {
     assert_eq!(names(&ground.to()), ["f"]);
 }
 
+/// A part of a file that its only server has replaced since, or that somebody wrote over: the hash is of what
+/// it has now, and no mixture of both is the end of it.
+#[test]
+fn what_one_server_left_comes_again_where_a_hash_tells() {
+    let ground = Ground::new(12_000_000);
+    let old: Vec<u8> = ground.content.iter().map(|byte| byte ^ 0x55).collect();
+    let hash = format!("--checksum=sha256:{}", HEXLOWER.encode(&Sha256::digest(&ground.content)));
+    let is_new = Arc::new(AtomicBool::new(false));
+    let is_replaced = Arc::clone(&is_new);
+    let site = Site::new(&ground.content, move |request: &Request, reply: Reply| {
+        match is_replaced.load(Ordering::Relaxed) {
+            true => reply.at(8_000_000),
+            false => honest(request, &old, "\"v0\"").at(4_000_000),
+        }
+    });
+    let args = ["--json", hash.as_str()];
+    let running = spawn(ground.get_named(&[site.url()], &args));
+    wait_until(20, || wrong_bytes(&ground) > 3_000_000);
+    running.signal(Signal::SIGINT);
+    running.end().expect(130);
+    is_new.store(true, Ordering::Relaxed);
+    let done = run(ground.get_named(&[site.url()], &args)).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("what an earlier run left of it is fetched again"), "{}", done.notes());
+    assert_eq!(done.summary()["verified"], "whole");
+    assert_eq!(names(&ground.to()), ["f"]);
+}
+
+/// Begins with these until so many bytes have come; then all that a mirror that lies, and was not asked
+/// before, is named beside them.
+fn then_a_liar_is_named_too(ground: &Ground, honest: &[Site]) -> Done {
+    interrupted_at(ground, &honest.iter().collect::<Vec<_>>(), 12_000_000);
+    let bad = liar(ground, 6_000_000);
+    let urls: Vec<String> = honest.iter().chain([&bad]).map(Site::url).collect();
+    run(ground.get_named(&urls, &["--json"]))
+}
+
+#[test]
+fn who_is_new_and_lies_costs_nothing_of_what_was_left() {
+    let ground = Ground::new(24_000_000);
+    let sites = [(); 2].map(|()| Site::slow(&ground.content, 6_000_000));
+    let done = then_a_liar_is_named_too(&ground, &sites).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.banned().len(), 1);
+    assert!(resumed(&done) > 8_000_000 && !done.notes().contains("is fetched again"), "{}", done.notes());
+    let of_both: u64 = sites.iter().map(Site::body_bytes).sum();
+    assert!(of_both < 24_000_000 + 4_000_000, "{of_both}");
+}
+
+/// Nobody can tell who is right; but what was left is of one of the two at most, and whoever says which of
+/// them is meant, by its URL or by a hash, goes on with it.
+#[test]
+fn what_was_left_stays_where_one_and_a_new_one_differ() {
+    for by_hash in [false, true] {
+        let ground = Ground::new(24_000_000);
+        let sites = [Site::slow(&ground.content, 6_000_000)];
+        let done = then_a_liar_is_named_too(&ground, &sites).expect(5);
+        let says = format!("what an earlier run left stays; {} alone goes on with it", sites[0].name());
+        assert!(done.err.contains("different bytes") && done.err.contains(&says), "{}", done.err);
+        ground.assert_part();
+        let bad = liar(&ground, 6_000_000);
+        let hash = format!("--checksum=sha256:{}", HEXLOWER.encode(&Sha256::digest(&ground.content)));
+        let done = match by_hash {
+            false => {
+                let refused = run(ground.get_named(&[bad.url()], &[])).expect(6);
+                assert!(refused.err.contains("name that URL too to go on"), "{}", refused.err);
+                run(ground.get_named(&[sites[0].url()], &["--json"]))
+            }
+            true => run(ground.get_named(&[bad.url(), sites[0].url()], &["--json", &hash])),
+        };
+        let done = done.expect(0);
+        ground.assert_arrived();
+        assert!(resumed(&done) > 8_000_000, "{}", resumed(&done));
+        assert_eq!(wrong_bytes(&ground), 0);
+    }
+}
+
 /// It is named again: nobody can tell who is right, and no file comes.
 #[test]
 fn a_liar_that_takes_part_again_does_not_vouch_for_what_it_left() {

@@ -41,7 +41,7 @@ use pieces::Pieces;
 
 pub use api::{Check, CheckError, Event};
 pub use cross_check::{CHECK_EVERY_BLOCKS, CHECKS_MAX};
-pub use earlier_blocks::{EARLIER_CHECKS_MAX, Earlier};
+pub use earlier_blocks::{EARLIER_CHECKS_MAX, Earlier, MirrorsOfNow};
 pub use pieces::{OPEN_BYTES, OPEN_BYTES_MAX, PIECE_BYTES_MAX};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -271,7 +271,7 @@ impl VerifiedPool {
             }
             Mode::Nothing(_) => {
                 self.take_back(mirror);
-                self.drop_all_earlier(block);
+                self.drop_all_earlier(mirror, block);
             }
         }
     }

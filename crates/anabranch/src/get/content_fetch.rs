@@ -303,7 +303,8 @@ impl ContentFetch {
                 PoolEvent::Revoked(blocks) => arrivals.revoked(0, blocks)?,
                 PoolEvent::Compared(blocks) => written = arrivals.compared(0, blocks),
                 PoolEvent::Liar { origin, url } => arrivals.distrust(0, &origin, &url)?,
-                PoolEvent::Disagree => arrivals.discard(0)?,
+                PoolEvent::Disagree { earlier_stays: false } => arrivals.discard(0)?,
+                PoolEvent::Disagree { earlier_stays: true } => arrivals.disown(0)?,
                 // It was said that what is there is kept as it is.
                 PoolEvent::Complete if self.stop.is_stopped() => {}
                 PoolEvent::Complete | PoolEvent::Wrong { .. } => {

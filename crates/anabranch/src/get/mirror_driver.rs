@@ -83,8 +83,9 @@ pub(super) enum PoolEvent {
     /// The mirror of this origin and URL lied, as comparisons with others show: nothing else tells what is
     /// right.
     Liar { origin: String, url: String },
-    /// Mirrors differ, and nothing tells what is right.
-    Disagree,
+    /// Mirrors differ, and nothing tells what is right. What they brought is revoked if what earlier transfers
+    /// left stays; else nothing does.
+    Disagree { earlier_stays: bool },
     /// All of it is here. The answer is whether it is right; where it is not, another mirror is tried.
     Complete,
     /// All of it is here, it is wrong, and there is no other mirror to try: they all have it, or `differ`.
@@ -385,7 +386,10 @@ impl MirrorDriver {
                     again |= self.judged;
                 }
                 verified_pool::Event::Complete => {
-                    cx.observer.notice("the whole of what came is wrong: each mirror is tried alone");
+                    cx.observer.notice(match self.mirrors.len() {
+                        1 => "the whole is wrong: what an earlier run left of it is fetched again",
+                        _ => "the whole of what came is wrong: each mirror is tried alone",
+                    });
                     if self.try_next(now, cx.observer) {
                         again = true;
                     } else {
@@ -420,13 +424,18 @@ impl MirrorDriver {
                     ));
                     again = true;
                     if !self.try_next(now, cx.observer) {
-                        each(PoolEvent::Disagree, cx)?;
-                        return Err(self.conflict(&mirrors, block, "none of them could be tried alone"));
+                        let stays = self.keep_earlier(&mirrors, |event| each(event, cx))?;
+                        return Err(self.conflict(
+                            &mirrors,
+                            block,
+                            "none of them could be tried alone",
+                            &stays,
+                        ));
                     }
                 }
                 verified_pool::Event::Conflict { mirrors, block } => {
-                    each(PoolEvent::Disagree, cx)?;
-                    return Err(self.conflict(&mirrors, block, "there is no hash to tell"));
+                    let stays = self.keep_earlier(&mirrors, |event| each(event, cx))?;
+                    return Err(self.conflict(&mirrors, block, "there is no hash to tell", &stays));
                 }
             }
         }

@@ -224,6 +224,15 @@ impl Sink {
         }
     }
 
+    /// What this transfer brought of a content is [revoked](Self::revoked), and what earlier ones left stays
+    /// theirs.
+    pub(super) fn disown(&mut self, download: DownloadId) -> Result<()> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => target.disown(),
+            _ => Ok(()),
+        }
+    }
+
     /// What has arrived of a content is worth nothing: no trace of it is to be left behind.
     pub(super) fn discard(&mut self, download: DownloadId) -> Result<()> {
         match self.open.remove(&download) {

@@ -3,7 +3,7 @@
 
 use mmtp::tree::ChainingValue;
 
-use super::journal::COMPARED;
+use super::journal::{COMPARED, unversioned_clue, url_clue};
 
 /// What is known of blocks that were there before, where no hash of the content is.
 #[derive(Debug, Default)]
@@ -13,6 +13,8 @@ pub(crate) struct Left {
     pub(super) marks: Vec<u8>,
     /// The earlier transfer asked mirrors that are not asked now: some of it may be theirs.
     pub(crate) lacks_mirrors: bool,
+    /// The clues of the URLs that earlier transfers asked; `None` if they may have asked others too.
+    pub(super) asked: Option<Vec<[u8; 32]>>,
     /// The [clues](super::journal::banned_clue) of mirrors that have lied.
     pub(crate) banned: Vec<[u8; 32]>,
     /// The [clues](super::journal::url_clue) of URLs that had another version then.
@@ -41,6 +43,12 @@ impl mirror::verified_pool::Earlier for LeftIn<'_> {
 }
 
 impl Left {
+    /// Whether no earlier transfer asked this URL: nothing of what they left is from it.
+    pub(crate) fn is_new(&self, url: &str) -> bool {
+        let its = [url_clue(url), unversioned_clue(url)];
+        self.asked.as_ref().is_some_and(|asked| !its.iter().any(|clue| asked.contains(clue)))
+    }
+
     fn mark(&self, block: u64) -> u8 {
         usize::try_from(block).ok().and_then(|index| self.marks.get(index)).copied().unwrap_or(0)
     }

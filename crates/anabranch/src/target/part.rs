@@ -33,8 +33,10 @@ pub(super) struct Part {
     pub(super) file: File,
     pub(super) journal_name: OsString,
     journal: Flock<File>,
-    /// What is known of what an earlier transfer recorded without any hash.
-    pub(super) left: Left,
+    /// What is known of what earlier transfers left, if they did.
+    pub(super) left: Option<Left>,
+    /// The aliases that this transfer has recorded.
+    own_aliases: Range<usize>,
     /// How many mirrors are recorded that have lied.
     banned: usize,
     /// Each block is written once at most, and nothing was before: zeros need not be.
@@ -114,7 +116,10 @@ impl Part {
         let is_absent =
             |clue: &[u8; 32]| journal::is_url_clue(clue) && (!names.contains(clue) || changed.contains(clue));
         // Where there is no room for clues some may be missing.
-        let lacks_mirrors = recorded.iter().any(is_absent) || recorded.len() == journal::ALIASES_MAX;
+        let is_full = recorded.len() == journal::ALIASES_MAX;
+        let lacks_mirrors = recorded.iter().any(is_absent) || is_full;
+        let asked: Vec<[u8; 32]> = recorded.iter().copied().filter(journal::is_url_clue).collect();
+        let asked = Some(asked).filter(|asked| !is_full && asked.len() < journal::URL_CLUES_MAX);
         let id = ours.filter(|_| known).unwrap_or(*id);
         let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
         if !known {
@@ -126,7 +131,8 @@ impl Part {
             (recorded, banned) = (Vec::new(), Vec::new());
         }
         names.retain(|name| *name != id.root && !recorded.contains(name));
-        for (n, name) in (recorded.len()..journal::ALIASES_MAX).zip(&names) {
+        let own_aliases = recorded.len()..journal::ALIASES_MAX.min(recorded.len() + names.len());
+        for (n, name) in own_aliases.clone().zip(&names) {
             let slot = journal::alias_slot(&id, n, name);
             let offset = journal::slot_offset(id.blocks() + n as u64);
             place
@@ -137,15 +143,16 @@ impl Part {
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
         let (virgin, held, lied) = (!known, Vec::new(), banned.len());
-        let left = match known && is_hashless {
+        let left = known.then(|| match is_hashless {
             true => {
                 let marks = vec![0; usize::try_from(id.blocks()).unwrap_or(usize::MAX)];
-                Left { marks, lacks_mirrors, banned, changed }
+                Left { marks, lacks_mirrors, asked, banned, changed }
             }
-            // A hash decides; but whoever is not asked now may have brought what is wrong.
-            false => Left { lacks_mirrors: known && lacks_mirrors, ..Left::default() },
-        };
-        Ok(Self { id, name, file, journal_name, journal, left, banned: lied, virgin, unsynced: false, held })
+            // A hash decides.
+            false => Left::default(),
+        });
+        let (banned, unsynced) = (lied, false);
+        Ok(Self { id, name, file, journal_name, journal, left, own_aliases, banned, virgin, unsynced, held })
     }
 
     /// Looks whether there is room for what is missing. If there is not, a part that holds nothing leaves no
@@ -187,7 +194,9 @@ impl Part {
                 checked += read as u64;
                 if read == bytes.len() && cv_of(id, block, bytes) == slot.cv {
                     there.insert(block);
-                    self.left.set_mark(block, slot.mark);
+                    if let Some(left) = &mut self.left {
+                        left.set_mark(block, slot.mark);
+                    }
                     kept += read as u64;
                 }
             }
@@ -319,6 +328,16 @@ impl Part {
         }
         place
             .write_all(&self.journal, &mut [IoSlice::new(&slots[..read])], at)
+            .map_err(|e| place.failure("write", &self.journal_name, &e))
+    }
+
+    /// Removes the names that this transfer has recorded: nothing that it brought is here any more.
+    pub(super) fn disown(&mut self, place: &DestPath) -> Result<()> {
+        let blank = vec![0; self.own_aliases.len() * SLOT_BYTES];
+        let at = journal::slot_offset(self.id.blocks() + self.own_aliases.start as u64);
+        self.own_aliases = 0..0;
+        place
+            .write_all(&self.journal, &mut [IoSlice::new(&blank)], at)
             .map_err(|e| place.failure("write", &self.journal_name, &e))
     }
 

@@ -8,12 +8,12 @@ use super::{State, Target, journal};
 use crate::Result;
 
 impl Target {
-    /// What is known of what an earlier transfer left: if a hash of the content is known, only whether others
-    /// had a part in it. It can be asked for once.
+    /// What is known of what earlier transfers left, if they did: nothing more than that if a hash of the
+    /// content is known. It can be asked for once.
     pub(crate) fn take_left(&mut self) -> Option<Left> {
         match &mut self.state {
-            State::Part(part) => Some(std::mem::take(&mut part.left)),
-            _ => None,
+            State::Part(part) => part.left.take(),
+            State::Whole(_) => None,
         }
     }
 
@@ -35,6 +35,18 @@ impl Target {
         match &mut self.state {
             State::Part(part) if !self.demands.proof.is_something() => part.compared(&self.place, blocks),
             _ => Ok(()),
+        }
+    }
+
+    /// What this transfer brought has been [taken back](Self::forget): the next one that knows the content by
+    /// the names that earlier ones had goes on with what these left, and no other.
+    ///
+    /// # Errors
+    /// [`Error::Target`](crate::Error::Target) if that cannot be recorded.
+    pub(crate) fn disown(&mut self) -> Result<()> {
+        match &mut self.state {
+            State::Part(part) => part.disown(&self.place),
+            State::Whole(_) => Ok(()),
         }
     }
 

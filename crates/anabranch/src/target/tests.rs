@@ -388,8 +388,7 @@ fn what_mirrors_left_without_a_hash_is_marked() {
     // Where a hash is known that decides, and what is written then has no mark.
     let mut target = open(FinalCheck::ROOT, &[clue, journal::HASH_CLUE]);
     let left = target.take_left().expect("a part");
-    // All that counts then is whether somebody else had a part in it.
-    assert!(left.lacks_mirrors && left.banned.is_empty() && target.bytes_done() == 3 * BLOCK_BYTES as u64);
+    assert!(left.banned.is_empty() && target.bytes_done() == 3 * BLOCK_BYTES as u64);
     target.write(3, bytes, cv_of(&id, 3, &bytes), 9).expect("written");
     target.flush().expect("written");
     target.compared(0..4).expect("nothing to do");
@@ -397,6 +396,35 @@ fn what_mirrors_left_without_a_hash_is_marked() {
         journal::parse(&fs::read(dir.path().join("f.part.journal")).expect("it")).expect("a header");
     let marks: Vec<u8> = journal.1.iter().map(|(_, slot)| slot.mark).collect();
     assert_eq!(marks, [0, 3, 4 | journal::COMPARED, 0]);
+}
+
+/// Who was asked is known as long as there was room to record all of them.
+#[test]
+fn who_is_new_is_known() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let id = ContentId { root: [7; 32], length: 4 * BLOCK_BYTES as u64 };
+    let open = |aliases: &[[u8; 32]]| {
+        let place = DestPath::of(&path).expect("a place");
+        let aliases = recorded(aliases);
+        Target::open(place, id, &aliases, FinalCheck::NOTHING, false, &mut |_| true).expect("a target").0
+    };
+    let [a, b] = ["http://a/f", "http://b/f"].map(journal::url_clue);
+    let c = journal::unversioned_clue("http://c/f");
+    assert!(open(&[a]).take_left().is_none(), "there was nothing before");
+    let mut target = open(&[a, b]);
+    let left = target.take_left().expect("a part");
+    assert!(!left.is_new("http://a/f") && left.is_new("http://b/f"));
+    // What it brought is gone again: it is as if it had not been asked.
+    target.disown().expect("recorded");
+    drop(target);
+    let left = open(&[a, c]).take_left().expect("a part");
+    assert!(left.is_new("http://b/f") && left.is_new("http://c/f"));
+    let left = open(&[b]).take_left().expect("a part");
+    assert!(!left.is_new("http://c/f") && left.is_new("http://b/f"));
+    open(&[journal::url_clue("http://d/f")]);
+    let left = open(&[]).take_left().expect("a part");
+    assert!(!left.is_new("http://e/f"), "a transfer that asks five records four of them");
 }
 
 /// What is known of a content may change from one transfer to the next.
@@ -520,8 +548,7 @@ fn a_version_of_now_is_no_name_of_an_earlier_part() {
         assert!(open(&[(a, a2)]).is_err(), "it is another version");
     }
     let changed = Some((vec![a], true));
-    let none = Some((vec![], false));
-    assert_eq!(left, [none.clone(), changed.clone(), changed, none]);
+    assert_eq!(left, [None, changed.clone(), changed, Some((vec![], false))], "there was nothing before");
 }
 
 #[test]

@@ -6,22 +6,20 @@ use std::ops::Range;
 
 use super::api::Event;
 use super::cross_check::Others;
-use super::earlier_blocks::Earlier;
+use super::earlier_blocks::{Earlier, MirrorsOfNow, is_earlier};
 use super::{Mode, VerifiedPool};
 use crate::range_scheduler::MirrorId;
 
 impl VerifiedPool {
     /// What earlier transfers left is compared with what these `mirrors` have, where no hash is known, but
-    /// for regions that were compared then. So many of them, the `voices`, have to have the same: two, for
-    /// one may have brought it itself; one, where there is one and others may have brought it; or none. It
-    /// must be said before the first block comes, and after [`seed`](Self::seed) and
-    /// [`judged_as_a_whole`](Self::judged_as_a_whole).
-    pub fn take_up(&mut self, earlier: &dyn Earlier, mirrors: BTreeSet<MirrorId>, voices: usize) {
+    /// for regions that were compared then. It must be said before the first block comes, and after
+    /// [`seed`](Self::seed) and [`judged_as_a_whole`](Self::judged_as_a_whole).
+    pub fn take_up(&mut self, earlier: &dyn Earlier, mirrors: MirrorsOfNow) {
         if let Mode::Nothing(cross) = &mut self.mode
             && self.candidates.is_none()
         {
             let here = (0..self.id.blocks()).filter(|block| self.done.contains(*block));
-            cross.take_up(here, earlier, voices, mirrors);
+            cross.take_up(here, earlier, mirrors);
             if self.complete && !cross.is_settled() {
                 // All of it is here, and has to be compared.
                 self.complete = false;
@@ -73,9 +71,35 @@ impl VerifiedPool {
         }
     }
 
-    /// A mirror of now has lied, and may have brought what earlier transfers left: all of that comes again.
-    pub(super) fn drop_all_earlier(&mut self, block: u64) {
+    /// Takes back all that the mirrors of now brought, if these [differ](Event::Conflict) and at most one of
+    /// them brought some of what earlier transfers left: then that is no mixture, and a transfer from one of
+    /// those goes on with it. Returns whether anything of it is here.
+    pub fn keep_earlier(&mut self, differ: &[MirrorId]) -> bool {
+        let blocks = self.id.blocks();
+        let Mode::Nothing(cross) = &self.mode else { return false };
+        let is_earlier_block = |block: u64| cross.bringer(block).is_some_and(is_earlier);
+        let may_have_brought = differ.iter().filter(|mirror| !cross.is_newcomer(**mirror));
+        if may_have_brought.count() > 1 || !(0..blocks).any(is_earlier_block) {
+            return false;
+        }
+        let own: BTreeSet<MirrorId> = (0..blocks).filter_map(|block| cross.bringer(block)).collect();
+        own.into_iter().filter(|mirror| !is_earlier(*mirror)).for_each(|mirror| self.revoke_all_of(mirror));
+        true
+    }
+
+    /// Whether it is known of a mirror that it brought nothing of what earlier transfers left.
+    #[must_use]
+    pub fn is_newcomer(&self, mirror: MirrorId) -> bool {
+        matches!(&self.mode, Mode::Nothing(cross) if cross.is_newcomer(mirror))
+    }
+
+    /// A mirror of now has lied. What earlier transfers left may be its own, unless it is new: then all of
+    /// that comes again.
+    pub(super) fn drop_all_earlier(&mut self, liar: MirrorId, block: u64) {
         let Mode::Nothing(cross) = &self.mode else { return };
+        if cross.is_newcomer(liar) {
+            return;
+        }
         let earlier = cross.earlier_mirrors();
         if !earlier.is_empty() {
             self.events.push_back(Event::EarlierDropped { block });

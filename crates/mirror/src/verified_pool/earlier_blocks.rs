@@ -23,6 +23,18 @@ pub trait Earlier {
     fn cv(&self, block: u64) -> Option<ChainingValue>;
 }
 
+/// The mirrors of now.
+#[derive(Clone, Debug, Default)]
+pub struct MirrorsOfNow {
+    /// Those that what is here is compared with.
+    pub asked: BTreeSet<MirrorId>,
+    /// So many of them have to have the same: two, for one may have brought it itself; one, where there is one
+    /// and others may have brought it; or none.
+    pub voices: usize,
+    /// Those of them that no earlier transfer asked: nothing of what is here is theirs.
+    pub newcomers: BTreeSet<MirrorId>,
+}
+
 /// Whether it is an earlier mirror.
 pub(super) const fn is_earlier(mirror: MirrorId) -> bool {
     mirror >= FIRST
@@ -35,6 +47,8 @@ pub(super) struct EarlierBlocks {
     pub(super) mirrors: BTreeSet<MirrorId>,
     /// How many mirrors of now have to have the same.
     pub(super) voices: usize,
+    /// The mirrors of now that brought nothing of it.
+    pub(super) newcomers: BTreeSet<MirrorId>,
     /// The mirrors of now, until they fail: one that has not been asked yet may still decide.
     pub(super) awaited: BTreeSet<MirrorId>,
     /// Regions of which something will not have been compared at their end.

@@ -90,13 +90,18 @@ impl VerifiedPool {
 
     /// What a mirror brought is missing again, where mirrors are only compared.
     pub(super) fn take_back(&mut self, mirror: MirrorId) {
+        self.revoke_all_of(mirror);
+        self.recheck();
+    }
+
+    /// The same, and nothing is concluded from what is left.
+    pub(super) fn revoke_all_of(&mut self, mirror: MirrorId) {
         let Mode::Nothing(cross) = &mut self.mode else { return };
         let again = cross.ban(mirror);
         for run in again.chunk_by(|a, b| a + 1 == *b) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
             self.revoke(*first..last + 1);
         }
-        self.recheck();
     }
 
     /// A mirror has fallen silent: where mirrors are compared, more of what it brought is compared before the

@@ -6,10 +6,12 @@ use std::collections::BTreeSet;
 use algo::Time;
 use anabranch_http::client::FetchError;
 use mirror::range_scheduler::{Input, MirrorId};
-use mirror::verified_pool::VerifiedPool;
+use mirror::verified_pool::{Event, MirrorsOfNow, VerifiedPool};
+use mmtp::id::BLOCK_BYTES;
 use mmtp::subscriber::Subscriber;
 
-use super::{MirrorDriver, PoolState, Unwanted, sources};
+use super::{MirrorDriver, PoolEvent, PoolState, Unwanted, sources};
+use crate::Result;
 use crate::event::Observer;
 use crate::get::pool::with_pool;
 use crate::get::sink::Here;
@@ -27,8 +29,9 @@ impl MirrorDriver {
     pub(super) fn take_up(&mut self, plain: &mut VerifiedPool, here: &Here<'_>) {
         let Some(left) = here.left.as_ref().filter(|_| plain.only_compares() && !self.judged) else { return };
         if self.is_whole_known {
-            // If the whole is wrong, one mirror is tried alone, too: the rest may be of another.
-            if left.left.lacks_mirrors {
+            // If the whole is wrong, a single mirror is tried alone, too: what was left may be of another, or of
+            // another file that it had then.
+            if plain.blocks_left() < self.length.div_ceil(BLOCK_BYTES as u64) {
                 self.judged = true;
                 plain.judged_as_a_whole();
             }
@@ -48,7 +51,39 @@ impl MirrorDriver {
             ..=1 => usize::from(left.left.lacks_mirrors),
             _ => 2,
         };
-        plain.take_up(left, asked, voices);
+        let is_new = |mirror: &MirrorId| {
+            let state = self.mirrors.get(usize::from(*mirror));
+            state.is_some_and(|state| left.left.is_new(state.mirror.url.as_str()))
+        };
+        let newcomers = asked.iter().copied().filter(is_new).collect();
+        plain.take_up(left, MirrorsOfNow { asked, voices, newcomers });
+    }
+
+    /// Mirrors differ, and nothing tells who is right. What earlier transfers left stays if it is of one of
+    /// them at most; `each` is told what does not. Returns what is to be said of what stays.
+    pub(super) fn keep_earlier(
+        &mut self,
+        differ: &[MirrorId],
+        mut each: impl FnMut(PoolEvent) -> Result<bool>,
+    ) -> Result<String> {
+        let mut kept = match &mut self.pool {
+            PoolState::Plain(plain) => Some(plain),
+            _ => None,
+        };
+        let Some(kept) = kept.take_if(|plain| plain.keep_earlier(differ)) else {
+            each(PoolEvent::Disagree { earlier_stays: false })?;
+            return Ok("what had arrived is removed, for nobody can tell which of it is right".to_owned());
+        };
+        let with = differ.iter().copied().find(|mirror| !kept.is_newcomer(*mirror));
+        for event in kept.events().collect::<Vec<_>>() {
+            if let Event::Revoked { blocks } = event {
+                each(PoolEvent::Revoked(blocks))?;
+            }
+        }
+        each(PoolEvent::Disagree { earlier_stays: true })?;
+        let with =
+            with.map_or_else(String::new, |mirror| format!("; {} alone goes on with it", self.name(mirror)));
+        Ok(format!("what came now is removed, and what an earlier run left stays{with}"))
     }
 
     /// Gives those up that lied in an earlier transfer, or had another version.

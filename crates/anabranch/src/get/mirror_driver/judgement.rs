@@ -167,7 +167,7 @@ impl MirrorDriver {
     }
 
     /// The error if mirrors differ and nothing tells who is right.
-    pub(super) fn conflict(&self, mirrors: &[MirrorId], block: u64, why: &str) -> Error {
+    pub(super) fn conflict(&self, mirrors: &[MirrorId], block: u64, why: &str, stays: &str) -> Error {
         let who = format!("{} have different bytes ({})", self.names(mirrors), place_of(block));
         if !self.kept {
             return Error::corrupt(format!(
@@ -176,8 +176,7 @@ impl MirrorDriver {
             ));
         }
         Error::corrupt(format!(
-            "{who}, and {why} which are right: name one of them, or give `checksum` or a Metalink; what had \
-             arrived is removed, for nobody can tell which of it is right"
+            "{who}, and {why} which are right: name one of them, or give `checksum` or a Metalink; {stays}"
         ))
     }
 

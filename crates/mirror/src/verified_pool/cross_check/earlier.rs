@@ -13,19 +13,17 @@ use mmtp::tree::ChainingValue;
 
 use super::{CHECK_EVERY_BLOCKS, Check, CrossCheck, Others};
 use crate::range_scheduler::MirrorId;
-use crate::verified_pool::earlier_blocks::{EARLIER_CHECKS_MAX, Earlier, FIRST, LAST};
+use crate::verified_pool::earlier_blocks::{EARLIER_CHECKS_MAX, Earlier, FIRST, LAST, MirrorsOfNow};
 
 impl CrossCheck {
-    /// Takes up what earlier transfers left. So many of these mirrors of now have to have the same, and none:
-    /// it is compared with nobody's.
+    /// Takes up what earlier transfers left.
     pub(in super::super) fn take_up(
         &mut self,
         blocks: impl Iterator<Item = u64>,
         earlier: &dyn Earlier,
-        voices: usize,
-        mirrors: BTreeSet<MirrorId>,
+        MirrorsOfNow { asked, voices, newcomers }: MirrorsOfNow,
     ) {
-        (self.earlier.voices, self.earlier.awaited) = (voices, mirrors);
+        (self.earlier.voices, self.earlier.awaited, self.earlier.newcomers) = (voices, asked, newcomers);
         let mut numbers: BTreeMap<u8, MirrorId> = BTreeMap::new();
         let mut samples: BTreeMap<(MirrorId, u64), ([u8; 32], u64)> = BTreeMap::new();
         let mut chosen: Vec<(MirrorId, u64)> = Vec::new();
@@ -81,6 +79,11 @@ impl CrossCheck {
     /// has the same may have brought it then.
     pub(super) fn lacks_voices(&self, check: &Check) -> bool {
         check.is_of_earlier() && check.cvs.len() <= self.earlier.voices
+    }
+
+    /// Whether a mirror of now brought nothing of what earlier transfers left.
+    pub(in super::super) fn is_newcomer(&self, mirror: MirrorId) -> bool {
+        self.earlier.newcomers.contains(&mirror)
     }
 
     /// The earlier mirrors.

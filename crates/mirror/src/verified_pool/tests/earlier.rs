@@ -26,12 +26,17 @@ impl Earlier for Left {
     }
 }
 
+/// These mirrors, each of which may have brought what was left.
+fn of_now(mirrors: Range<MirrorId>, voices: usize) -> MirrorsOfNow {
+    MirrorsOfNow { asked: mirrors.collect(), voices, newcomers: BTreeSet::new() }
+}
+
 /// A pool of three regions, of which the first `here` blocks are here.
 fn resumed(here: u64, left: &Left, mirrors: Range<MirrorId>, voices: usize) -> VerifiedPool {
     let have = |block| block < here;
     let mut pool = VerifiedPool::new(3 * REGION * BLOCK, Check::Nothing, have).expect("it fits");
     pool.seed([7; 32]);
-    pool.take_up(left, mirrors.collect(), voices);
+    pool.take_up(left, of_now(mirrors, voices));
     pool
 }
 
@@ -157,7 +162,7 @@ fn who_lied_before_and_lies_now_does_not_vouch_for_itself() {
 fn what_is_here_as_a_whole_is_compared_before_it_is_complete() {
     let whole = |voices| {
         let mut pool = VerifiedPool::new(2 * REGION * BLOCK, Check::Nothing, |_| true).expect("it fits");
-        pool.take_up(&LIED, (0..2).collect(), voices);
+        pool.take_up(&LIED, of_now(0..2, voices));
         pool
     };
     assert_eq!(whole(0).events().last(), Some(Event::Complete));
@@ -186,7 +191,7 @@ fn comparisons_of_what_was_left_are_bounded() {
     let mut pool =
         VerifiedPool::new((regions * REGION + 1) * BLOCK, Check::Nothing, |block| block < regions * REGION)
             .expect("it fits");
-    pool.take_up(&Left { bringer: |_| 3, compared: 0..0, liar: None }, (0..2).collect(), 2);
+    pool.take_up(&Left { bringer: |_| 3, compared: 0..0, liar: None }, of_now(0..2, 2));
     let (said, came) = run(&mut pool, 0..2, &[]);
     assert_eq!((said, came), (vec![Event::Complete], vec![regions * REGION]));
     let compared = pool.compared();
@@ -194,4 +199,53 @@ fn comparisons_of_what_was_left_are_bounded() {
     // More mirrors than there are numbers for.
     let mut pool = resumed(3 * REGION, &Left { bringer: |block| block as u8, ..LIED }, 0..2, 2);
     assert_eq!(run(&mut pool, 0..2, &[]).0.last(), Some(&Event::Complete));
+}
+
+/// The last of these mirrors is wrong throughout, and was not asked in earlier transfers.
+fn with_a_newcomer_that_lies(mirrors: Range<MirrorId>) -> (VerifiedPool, Vec<Event>) {
+    let left = Left { liar: None, ..LIED };
+    let have = |block| block < 2 * REGION;
+    let mut pool = VerifiedPool::new(3 * REGION * BLOCK, Check::Nothing, have).expect("it fits");
+    pool.seed([7; 32]);
+    let liar = mirrors.end - 1;
+    pool.take_up(&left, MirrorsOfNow { newcomers: [liar].into(), ..of_now(mirrors.clone(), 2) });
+    let (said, _) = run(&mut pool, mirrors, &[liar]);
+    (pool, said)
+}
+
+#[test]
+fn who_is_new_and_lies_did_not_bring_what_was_there_before() {
+    let (_, said) = with_a_newcomer_that_lies(0..3);
+    assert!(matches!(said[0], Event::Banned { mirror: 2, .. }), "{said:?}");
+    assert!(said.iter().all(|event| match event {
+        Event::Revoked { blocks } => blocks.start >= 2 * REGION,
+        event => !matches!(event, Event::EarlierDropped { .. }),
+    }));
+    assert_eq!(said.last(), Some(&Event::Complete));
+}
+
+#[test]
+fn where_two_differ_what_one_of_them_may_have_left_stays() {
+    let (mut pool, said) = with_a_newcomer_that_lies(0..2);
+    let Some(Event::Conflict { mirrors, .. }) = said.last() else { panic!("{said:?}") };
+    let mut both = mirrors.clone();
+    both.sort_unstable();
+    assert_eq!(both, [0, 1]);
+    let before = pool.blocks_left();
+    assert!(pool.keep_earlier(mirrors));
+    let events: Vec<Event> = pool.events().collect();
+    let revoked = |event: &Event| match event {
+        Event::Revoked { blocks } => blocks.start >= 2 * REGION,
+        _ => false,
+    };
+    assert!(events.iter().all(revoked), "{events:?}");
+    assert!(before <= REGION && pool.blocks_left() == REGION, "all that came now, and no more");
+    assert!(pool.is_newcomer(1) && !pool.is_newcomer(0));
+    // If both may have brought it, it may be a mixture; and if nothing was left, nothing stays.
+    let mut pool = resumed(2 * REGION, &Left { liar: None, ..LIED }, 0..2, 2);
+    let (said, _) = run(&mut pool, 0..2, &[1]);
+    assert!(matches!(said.last(), Some(Event::Conflict { .. })) && !pool.keep_earlier(&[0, 1]), "{said:?}");
+    let mut pool = resumed(0, &LIED, 0..2, 2);
+    run(&mut pool, 0..2, &[1]);
+    assert!(!pool.keep_earlier(&[1]));
 }
