@@ -19,6 +19,7 @@ use anabranch::{PathProgress, PathState, Progress};
 use crate::args::Demo;
 use crate::exit::{Failure, Outcome};
 use crate::json;
+use crate::stdout;
 use crate::view::{Mode, View, bytes, rate};
 
 /// The sources: name, rate of the link in Mbit/s, one-way delay in ms.
@@ -233,8 +234,6 @@ impl DemoRun {
 }
 
 fn print(json: bool, rows: &[Row]) -> Outcome {
-    use std::io::Write as _;
-    let mut out = std::io::stdout().lock();
     let mut lines = Vec::new();
     if json {
         for row in rows {
@@ -262,9 +261,5 @@ fn print(json: bool, rows: &[Row]) -> Outcome {
         lines.push("The last row ran by the real clock, the others in virtual time: the same".into());
         lines.push("machines, at once. Next: anabranch serve FILE, anabranch get 'URI'.".into());
     }
-    for line in lines {
-        // A reader that has gone away is no failure of the demonstration.
-        let _ = writeln!(out, "{line}");
-    }
-    Ok(())
+    stdout::print(lines.join("\n") + "\n")
 }

@@ -1,10 +1,9 @@
 //! What `--json` prints: one object a line on standard output. docs/json.md describes every one of them.
 
-use std::io::Write as _;
-
 use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
+use crate::stdout;
 
 /// The version of what is printed, in each object. It grows when a field goes or comes to mean something
 /// else, not when one is added.
@@ -45,11 +44,9 @@ pub fn text(event: &str, object: &impl Serialize) -> String {
     serde_json::to_string(&Line { version: VERSION, event, object }).unwrap_or_default() + "\n"
 }
 
-/// Prints an object, flushed, so that a reader sees it at once.
+/// Prints an object.
 pub fn put(event: &str, object: &impl Serialize) {
-    let mut out = std::io::stdout().lock();
-    // A reader that has gone away does not end what is reported.
-    let _ = out.write_all(text(event, object).as_bytes()).and_then(|()| out.flush());
+    stdout::tell(text(event, object));
 }
 
 /// Prints the summary of a command that has no more to tell than how it ended, if `wanted`.

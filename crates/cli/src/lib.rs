@@ -8,7 +8,7 @@
 //!
 //! **Map.**
 //! * [`args`]: the commands and most options; [`man`]: pages and completions of them; [`usage`]: what is
-//!   wrong with a command line; [`exit`]: exit status; [`json`]: what programs read.
+//!   wrong with a command line; [`exit`]: exit status; [`stdout`], and [`json`]: what programs read there.
 //! * [`serve`]: the source.
 //! * [`get`]: options to a request of the library, which does the work; [`view`]: what the user sees;
 //!   [`wording`]: the library's messages with the names of options.
@@ -21,6 +21,8 @@
 //!   whole domains on one machine; [`member_command`]: those who serve others in a publish/subscribe network.
 //! * `metrics`: what a program tells Prometheus; `holder`: the process that keeps laboratories and domains
 //!   up.
+
+#![deny(clippy::print_stdout)]
 
 pub mod args;
 pub mod demo;
@@ -44,6 +46,7 @@ pub mod proxy_command;
 pub mod serve;
 pub mod signals;
 pub mod soak;
+pub mod stdout;
 mod toml_name;
 pub mod usage;
 pub mod view;

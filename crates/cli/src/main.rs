@@ -9,7 +9,7 @@ use anabranch_cli::exit::{Failure, Outcome};
 use anabranch_cli::view::say;
 use anabranch_cli::{
     demo, get, json, kernel_command, lab_command, man, member_command, mirror_list, net_command,
-    proxy_command, serve, soak, usage,
+    proxy_command, serve, soak, stdout, usage,
 };
 use clap::Parser as _;
 use clap::error::ErrorKind;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         Err(help) if !help.use_stderr() || help.kind() == SHOWS_HELP => help.exit(),
         Err(error) => json::end(usage::wants_json(std::env::args_os()), Err(usage::failure(&error))),
     };
-    match outcome {
+    match stdout::end(outcome) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.lines().iter().for_each(|line| say(line));

@@ -1,6 +1,5 @@
 //! Manual pages and shell completions, made from the definitions in [`crate::args`].
 
-use std::io::Write;
 use std::path::Path;
 
 use clap::{Command, CommandFactory as _};
@@ -9,6 +8,7 @@ use clap_mangen::roff::{Roff, roman};
 use crate::args::{Cli, Completions, Man};
 use crate::exit::{self, Failure, Outcome};
 use crate::names::show;
+use crate::stdout::print;
 
 /// Prints the page of `anabranch`, or writes the pages of all its commands.
 ///
@@ -36,17 +36,6 @@ pub fn completions(args: &Completions) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "anabranch", &mut script);
     print(&script)
-}
-
-/// Writes to standard output. A reader that has gone away (`| head`) is no error.
-pub(crate) fn print(bytes: &[u8]) -> Outcome {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::target(format!("cannot write to standard output: {e}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn complete() -> Command {

@@ -30,7 +30,7 @@ use topology::zoo::{BUILTIN, Builtin};
 
 use crate::exit::{Failure, Outcome};
 use crate::json;
-use crate::man::print;
+use crate::stdout::print;
 use crate::toml_name::has_toml;
 use crate::view::printable;
 use args::{Cost, Net, NetCommand, Paths, Show};

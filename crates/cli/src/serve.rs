@@ -1,6 +1,5 @@
 //! `anabranch serve`: offers files and directories until Ctrl-C.
 
-use std::io::{self, Write as _};
 use std::net::SocketAddr;
 
 use anabranch::serve::{Event, Offer, Stats};
@@ -13,6 +12,7 @@ use crate::hash_line;
 use crate::json::{self, End};
 use crate::net_command::key;
 use crate::signals::stop_on_signals;
+use crate::stdout;
 use crate::view::{Lines, can_redraw, say};
 use crate::wording::with_options;
 
@@ -244,15 +244,9 @@ impl View {
 /// The URI of an offer. People get one URL for each --http: of a directory that of its Metalink, for what has
 /// the URL of the directory itself is a page.
 fn say_offer(offer: &Offer) {
-    put(&offer.uri);
+    stdout::line(&offer.uri);
     let urls = if offer.directory { &offer.metalinks } else { &offer.http };
-    urls.iter().filter_map(|urls| urls.first()).for_each(|url| put(url));
-}
-
-/// One line on standard output, flushed. A reader that has gone away does not end the service.
-fn put(line: &str) {
-    let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    urls.iter().filter_map(|urls| urls.first()).for_each(stdout::line);
 }
 
 fn picture(stats: &Stats, rate_bytes: u64) -> Vec<String> {

@@ -2,7 +2,6 @@
 //! [`anabranch::get::soak`].
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -20,6 +19,7 @@ use serde::Serialize;
 
 use crate::exit::{Code, Failure, Outcome};
 use crate::signals::stop_signals;
+use crate::stdout;
 use crate::view::{Lines, bytes, duration};
 
 /// Between two looks at how it goes.
@@ -292,10 +292,9 @@ fn describe(summary: &Summary) -> String {
     )
 }
 
-/// A line on standard output. A reader that has gone away is no failure of what is tested.
+/// A line on standard output.
 fn emit(json: bool, object: &impl Serialize, text: impl FnOnce() -> String) {
-    let line = if json { serde_json::to_string(object).unwrap_or_default() } else { text() };
-    let _ = writeln!(std::io::stdout().lock(), "{line}");
+    stdout::line(if json { serde_json::to_string(object).unwrap_or_default() } else { text() });
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
-use common::fetch::{Done, names, run};
+use common::fetch::{Done, Ground, names, run};
 use common::site::{PATH, Reply, Site, honest};
 use common::terminal::on_a_terminal;
 use common::{anabranch, noise};
@@ -228,4 +229,33 @@ fn a_name_that_is_not_taken_is_told() {
             _ => panic!("{args:?}: {}", done.err),
         }
     }
+}
+
+/// `| head` is no error, and no panic; a full disk is an error, though what was asked for is done.
+#[test]
+fn a_reader_that_is_gone_is_no_error_and_a_full_disk_is_one() {
+    let ground = Ground::new(1_000);
+    let site = Site::good(&ground.content);
+    let url = site.url();
+    let get = ["get", "--json", "--force", &url, "-o", "f"];
+    let rules = ["proxy", "rules", "--transparent", "[::1]:1081", "--server", "192.0.2.7"];
+    let commands: [(&[&str], i32); 3] = [(&get, 0), (&rules, 0), (&["kernel", "status"], 0)];
+    for (args, code) in commands {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let run = |out: Stdio| {
+            let mut command = anabranch();
+            command.args(args).current_dir(ground.to()).stdout(out).stderr(Stdio::piped());
+            command.output().expect("it runs")
+        };
+        let gone = run(writer.into());
+        let says = String::from_utf8_lossy(&gone.stderr).into_owned();
+        assert_eq!(gone.status.code(), Some(code), "{args:?}: {says}");
+        assert!(!says.contains("panicked") && !says.contains("standard output"), "{args:?}: {says}");
+        let full = run(fs::OpenOptions::new().write(true).open("/dev/full").expect("a device").into());
+        let says = String::from_utf8_lossy(&full.stderr).into_owned();
+        assert_eq!(full.status.code(), Some(6), "{args:?}: {says}");
+        assert!(says.contains("cannot write to standard output: No space left"), "{args:?}: {says}");
+    }
+    ground.assert_arrived();
 }

@@ -13,8 +13,8 @@ use super::plain_name::plain_name;
 use super::{Kind, State, orphans};
 use crate::exit::{Code, Failure, Outcome};
 use crate::json;
-use crate::man::print;
 use crate::names::show;
+use crate::stdout::print;
 use crate::toml_name::stem;
 use crate::view::{note, say};
 

@@ -9,6 +9,7 @@ use super::args;
 use super::{NamespaceArg, netns_option, wrong, wrong_here};
 use crate::exit::{Failure, Outcome};
 use crate::names::show;
+use crate::stdout;
 
 /// What a rule is about: an address, token:HEX, all connections, or an interface of this namespace.
 fn selector(text: &str) -> Result<Selector, Failure> {
@@ -94,9 +95,11 @@ fn list(json: bool) -> Outcome {
     for GroupRule { netns, selector, group } in groups::list().map_err(wrong)? {
         if json {
             let group = group.to_string();
-            println!("{}", serde_json::json!({ "netns": netns, "what": name(selector), "group": group }));
+            stdout::line(
+                serde_json::json!({ "netns": netns, "what": name(selector), "group": group }).to_string(),
+            );
         } else if netns == here {
-            println!("{}={group}", name(selector));
+            stdout::line(format!("{}={group}", name(selector)));
         }
     }
     Ok(())

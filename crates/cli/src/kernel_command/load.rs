@@ -8,6 +8,7 @@ use super::args::{Load, Unload};
 use super::{NamespaceArg, netns_option, wrong, wrong_here};
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
+use crate::stdout;
 use crate::view::plural;
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Failure> {
@@ -51,7 +52,7 @@ pub(super) fn load(args: &Load) -> Outcome {
         true => format!("; {} is the default of new sockets {}", names[0], place.name()),
         false => String::new(),
     };
-    println!("loaded: {}{default}", names.join(", "));
+    stdout::line(format!("loaded: {}{default}", names.join(", ")));
     Ok(())
 }
 
@@ -88,16 +89,16 @@ pub(super) fn unload(args: &Unload) -> Outcome {
         controllers::unload(&chosen).map_err(wrong)?;
     }
     match names.is_empty() {
-        true => println!("nothing was loaded"),
-        false => println!("unloaded: {}", names.join(", ")),
+        true => stdout::line("nothing was loaded"),
+        false => stdout::line(format!("unloaded: {}", names.join(", "))),
     }
     for Restored { location, default } in &reset.restored {
-        println!("{default} is the default of new sockets again {}", show(location));
+        stdout::line(format!("{default} is the default of new sockets again {}", show(location)));
     }
     if reset.gone > 0 {
-        println!("forgotten: {} with another default that {} gone", plural(reset.gone, "namespace"), {
-            if reset.gone == 1 { "is" } else { "are" }
-        });
+        let are = if reset.gone == 1 { "is" } else { "are" };
+        let gone = plural(reset.gone, "namespace");
+        stdout::line(format!("forgotten: {gone} with another default that {are} gone"));
     }
     if reset.failed.is_empty() {
         return Ok(());

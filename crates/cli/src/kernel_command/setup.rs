@@ -1,12 +1,11 @@
 //! `anabranch kernel setup`: several uplinks, used together.
 
-use std::io::{self, Write as _};
-
 use clap::Args;
 use kernel::uplinks::{self, Error, Options, Plan, TABLE_BASE};
 use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
+use crate::stdout;
 
 /// Use several uplinks together
 #[derive(Args, Clone, Debug)]
@@ -83,17 +82,13 @@ struct Report<'a> {
 /// Prints what was done, or would be: steps on standard output, notes on standard error.
 pub(super) fn report(plan: &Plan, dry_run: bool, json: bool) {
     let changes = plan.describe();
-    let text = if json {
+    if json {
         let report = Report { done: !dry_run, changes, notes: plan.notes() };
-        serde_json::to_string(&report).unwrap_or_default() + "\n"
-    } else {
-        plan.notes().iter().for_each(|note| eprintln!("anabranch: {note}"));
-        if changes.is_empty() {
-            eprintln!("nothing to change");
-        }
-        changes.into_iter().map(|line| line + "\n").collect()
-    };
-    let mut out = io::stdout().lock();
-    // A reader that has gone away does not make it undone.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        return stdout::line(serde_json::to_string(&report).unwrap_or_default());
+    }
+    plan.notes().iter().for_each(|note| eprintln!("anabranch: {note}"));
+    if changes.is_empty() {
+        eprintln!("nothing to change");
+    }
+    changes.iter().for_each(stdout::line);
 }

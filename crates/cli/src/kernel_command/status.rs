@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::args::Status;
 use super::wrong;
 use crate::exit::{Code, Failure, Outcome};
+use crate::stdout;
 use crate::view::plural;
 
 #[derive(Serialize)]
@@ -66,35 +67,39 @@ pub(super) fn status(args: &Status) -> Outcome {
     };
     if args.json {
         let text = serde_json::to_string(&report).map_err(|e| Failure::other(e.to_string()))?;
-        println!("{text}");
+        stdout::line(text);
         return Ok(());
     }
-    println!(
+    stdout::line(format!(
         "MPTCP here: {}",
         match report.mptcp {
             Some(true) => "on",
             Some(false) => "off (sysctl net.mptcp.enabled=1 switches it on)",
             None => "not in this kernel (CONFIG_MPTCP)",
         }
-    );
+    ));
     let gone = !report.available.contains(&report.default);
-    println!(
+    stdout::line(format!(
         "default of new sockets here: {}{}",
         report.default,
         if gone { " (unloaded; `anabranch kernel unload --all` puts the former one back)" } else { "" }
-    );
-    println!("to choose from here: {}", report.available.join(" "));
+    ));
+    stdout::line(format!("to choose from here: {}", report.available.join(" ")));
     if report.controllers.is_empty() {
-        println!("none of ours is loaded: sudo anabranch kernel load cubic-coupled --default");
+        stdout::line("none of ours is loaded: sudo anabranch kernel load cubic-coupled --default");
     }
     for row in &report.controllers {
-        println!("{}", line(row));
+        stdout::line(line(row));
     }
     if report.controllers.iter().any(|row| row.pinned == Some("elsewhere")) {
-        println!("elsewhere: in another /sys/fs/bpf, a container's or (under `ip netns exec`) the host's");
+        stdout::line(
+            "elsewhere: in another /sys/fs/bpf, a container's or (under `ip netns exec`) the host's",
+        );
     }
     if published.is_none() && !report.controllers.is_empty() {
-        println!("which connections use them is shown to root (or with CAP_BPF, if the pins may be read)");
+        stdout::line(
+            "which connections use them is shown to root (or with CAP_BPF, if the pins may be read)",
+        );
     }
     Ok(())
 }

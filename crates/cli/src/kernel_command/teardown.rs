@@ -7,6 +7,7 @@ use kernel::uplinks::{STATE_DIR, plan_teardown, teardown as put_back};
 
 use super::setup::{refused, report};
 use crate::exit::Outcome;
+use crate::stdout;
 
 /// Put back what setup changed
 #[derive(Args, Clone, Debug)]
@@ -39,7 +40,7 @@ pub fn teardown(args: &Teardown) -> Outcome {
     let plan = if args.dry_run { plan_teardown(dir) } else { put_back(dir) };
     match plan.map_err(refused)? {
         Some(plan) => report(&plan, args.dry_run, args.json),
-        None if args.json => println!("{{\"done\":false,\"changes\":[],\"notes\":[]}}"),
+        None if args.json => stdout::line("{\"done\":false,\"changes\":[],\"notes\":[]}"),
         None => eprintln!("there is nothing to put back"),
     }
     Ok(())

@@ -19,9 +19,9 @@ use super::output::{check_writable, save};
 use super::progress::Progress;
 use crate::exit::{Code, Failure, Outcome};
 use crate::json;
-use crate::man::print;
 use crate::names::show;
 use crate::signals::stop_signals;
+use crate::stdout::print;
 use crate::view::{note, printable};
 
 /// When the dissertation's measurement may have been, seconds after the start: three of them, once all have

@@ -10,8 +10,8 @@ use super::args::List;
 use super::find::{DIR, scenarios};
 use crate::exit::{Failure, Outcome};
 use crate::json;
-use crate::man::print;
 use crate::names::show;
+use crate::stdout::print;
 use crate::toml_name::stem;
 use crate::view::note;
 

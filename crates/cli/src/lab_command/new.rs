@@ -7,9 +7,9 @@ use lab::scenario::{Scenario, TEMPLATE, built_in};
 
 use super::args::New;
 use crate::exit::{Failure, Outcome};
-use crate::man::print;
 use crate::names::show;
 use crate::new_file::{create, failed};
+use crate::stdout::print;
 use crate::toml_name::{stem, with_toml};
 
 /// Writes the file, and the traces that it names beside it.

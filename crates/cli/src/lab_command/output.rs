@@ -11,8 +11,8 @@ use lab::table;
 use super::args::Choice;
 use crate::exit::{Code, Failure, Outcome};
 use crate::json;
-use crate::man::print;
 use crate::names::show;
+use crate::stdout::print;
 use crate::view::note;
 
 #[derive(Clone, Copy, PartialEq)]

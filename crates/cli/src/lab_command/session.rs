@@ -13,7 +13,7 @@ use super::held::State;
 use crate::exit::{Failure, Outcome};
 use crate::holder::commands;
 use crate::holder::plain_name::plain_name;
-use crate::man::print;
+use crate::stdout::print;
 use crate::view::note;
 
 /// The variable that programs find the name of their host in,

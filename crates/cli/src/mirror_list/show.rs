@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Make, Show};
 use crate::exit::{Failure, Outcome};
 use crate::json;
-use crate::man::print;
+use crate::stdout::print;
 use crate::view::{bytes, printable, say};
 
 /// What `make` has done, as JSON.

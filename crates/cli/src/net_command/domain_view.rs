@@ -21,9 +21,9 @@ use crate::exit::{Code, Failure, Outcome};
 #[cfg(target_os = "linux")]
 use crate::holder::commands;
 use crate::json;
-use crate::man::print;
 use crate::names::show;
 use crate::signals::stop_on_signals;
+use crate::stdout::print;
 #[cfg(target_os = "linux")]
 use crate::view::note;
 use crate::view::printable;

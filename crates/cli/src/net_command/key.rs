@@ -8,9 +8,9 @@ use overlay::publication::{Scope, ScopeKey};
 
 use super::domain_args::Key;
 use crate::exit::{Failure, Outcome};
-use crate::man::print;
 use crate::names::show;
 use crate::new_file::create_secret;
+use crate::stdout::print;
 use crate::toml_name::stem;
 
 /// Makes a key, or shows the public part of one.

@@ -5,9 +5,9 @@ use std::path::Path;
 use super::domain_args::New;
 use super::key;
 use crate::exit::{Failure, Outcome};
-use crate::man::print;
 use crate::names::show;
 use crate::new_file::create;
+use crate::stdout::print;
 use crate::toml_name::{stem, with_toml};
 
 /// The domain, with a place for its name and one for the public key of its scope.

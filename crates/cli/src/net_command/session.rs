@@ -15,9 +15,9 @@ use crate::exit::{Failure, Outcome};
 use crate::holder::commands;
 use crate::holder::daemon::{Request, send_request};
 use crate::holder::plain_name::plain_name;
-use crate::man::print;
 use crate::names::show;
 use crate::network_options::{DOMAIN, NODE};
+use crate::stdout::print;
 use crate::toml_name::{stem, with_toml};
 use crate::view::note;
 

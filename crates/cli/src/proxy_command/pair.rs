@@ -6,6 +6,7 @@ use proxy::keys::{Clients, Pairing};
 use super::args::Pair;
 use super::places::state_dir;
 use crate::exit::{Failure, Outcome};
+use crate::stdout;
 
 /// Makes a key for a client, and prints the line that it needs.
 pub(super) fn pair(args: &Pair) -> Outcome {
@@ -15,6 +16,5 @@ pub(super) fn pair(args: &Pair) -> Outcome {
     let pairing = Pairing::new(pair.public()).map_err(|e| Failure::other(e.to_string()))?;
     let appended = Clients::append(&list, &args.name, pairing.client.public());
     appended.map_err(|e| Failure::other(e.to_string()))?;
-    println!("{}", pairing.to_line());
-    Ok(())
+    stdout::print(format!("{}\n", pairing.to_line()))
 }

@@ -9,6 +9,7 @@ use proxy::trunk::Host;
 use super::args::Rules;
 use super::unusable;
 use crate::exit::{Failure, Outcome};
+use crate::stdout;
 
 /// Prints the rules that redirect programs' connections to a client.
 pub(super) fn rules(args: &Rules) -> Outcome {
@@ -38,6 +39,5 @@ pub(super) fn rules(args: &Rules) -> Outcome {
             .map_err(|e| Failure::other(format!("the server's name {name}: {e}")))?
             .collect(),
     };
-    print!("{}", redirect::rules(&listeners, &servers));
-    Ok(())
+    stdout::print(redirect::rules(&listeners, &servers))
 }

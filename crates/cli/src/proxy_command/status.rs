@@ -16,6 +16,7 @@ use super::places::{all_dirs, own_dir, state_dir};
 use super::view::View;
 use crate::exit::{Failure, Outcome};
 use crate::json;
+use crate::stdout;
 use crate::view::{Column, bytes, duration, plural, printable, rate, table};
 
 /// Connections that are listed; `--json` has more.
@@ -102,10 +103,10 @@ fn print(args: &Status) -> Outcome {
             continue;
         }
         if place > 0 {
-            println!();
+            stdout::line("");
         }
         for line in lines(snapshot, width) {
-            println!("{}", printable(&line));
+            stdout::line(printable(&line));
         }
     }
     Ok(())

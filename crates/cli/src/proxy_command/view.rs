@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
 use crate::json::{self, End};
+use crate::stdout;
 use crate::view::say;
 
 /// How events are shown.
@@ -149,7 +150,7 @@ impl View {
                 &Checked { settings: settings_text, end: End::new(settings.as_ref().err()) },
             );
         } else if let (Ok(text), false) = (&settings, self.quiet) {
-            print!("{text}");
+            stdout::line(text.trim_end());
         }
         settings.map(drop)
     }
