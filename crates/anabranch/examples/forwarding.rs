@@ -1,4 +1,5 @@
-//! What a forwarder costs: packets a second of one core, beside a bare relay that looks at nothing.
+//! What a forwarder costs, with open and with keyed identifiers: packets a second of one core, beside a bare
+//! relay that looks at nothing.
 //!
 //! ```text
 //! cargo run --release -p anabranch --example forwarding
@@ -9,16 +10,19 @@
 //! thread. The relay reads and sends the same trains, and changes nothing.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use anabranch::network::{self, Place, ServiceEvent};
+use algo::{Span, Time};
+use anabranch::network::{self, MemberKey, Place, ServiceEvent};
 use anabranch::{Control, Stop};
 use net::{Datagrams, RecvBuffers, Udp};
 use nix::time::{ClockId, clock_gettime};
 use overlay::frame;
+use overlay::seal::Sealer;
 use topology::plan::Policy;
 
 const DOMAIN: &str = r#"
@@ -148,27 +152,47 @@ fn relay(frame: &[u8], train: usize) -> f64 {
     count.load(Ordering::Relaxed) as f64 / cpu.as_secs_f64()
 }
 
-fn main() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("bench.toml");
-    std::fs::write(&file, DOMAIN).expect("written");
+/// The forwarder of the domain, with open identifiers or with keyed ones, and a frame that goes through it.
+fn forwarder_and_frame(dir: &Path, keyed: bool) -> (Place, Vec<u8>) {
+    let (file, key_file) = (dir.join("bench.toml"), dir.join("r.key"));
+    let kind = if keyed { "identifiers = \"keyed\"" } else { "" };
+    std::fs::write(&file, [kind, DOMAIN].concat()).expect("written");
     let place = Place::new(&file, Some("r")).expect("a node");
     let domain = place.domain();
     let node = |name: &str| domain.graph.by_name(name).expect("a node");
-    let way = domain.plan(node("a"), &[node("b")], 1, Policy::Shortest, |_| true).remove(0).way;
+    let mut way = domain.plan(node("a"), &[node("b")], 1, Policy::Shortest, |_| true).remove(0).way;
+    let mut with_key = None;
+    if keyed {
+        let services = network::new_services_key().expect("random numbers");
+        let own = MemberKey::of_forwarder(&services, node("r"));
+        std::fs::write(&key_file, own.secret_text(domain)).expect("written");
+        #[expect(clippy::disallowed_methods, reason = "epochs have dates")]
+        let now = UNIX_EPOCH.elapsed().expect("a date").as_secs();
+        let sealer = Sealer::new(Arc::clone(domain), services);
+        way = sealer.way(&way.links, Time::ZERO + Span::from_secs(now)).expect("it fits");
+        with_key = Some(place.clone().with_key(&key_file).expect("a key"));
+    }
     let mut frame = frame::header(&way.there, SINK_PORT).0.to_vec();
     frame.resize(FRAME, 7);
+    (with_key.unwrap_or(place), frame)
+}
+
+fn main() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [open, keyed] = [false, true].map(|keyed| forwarder_and_frame(dir.path(), keyed));
     println!("packets of {FRAME} bytes a second of one core");
-    println!("{:<24} {:>12} {:>12} {:>7}", "", "relay", "forwarder", "ratio");
+    println!("{:<16} {:>10} {:>10} {:>6} {:>10} {:>6}", "", "relay", "open", "ratio", "keyed", "ratio");
     let rows = [("one by one", 1), ("in trains of 4", 4), ("in trains of 16", 16), ("in trains of 44", 44)];
     for (name, train) in rows {
         // One after the other, three times: what else the machine does strikes both.
-        let (mut best_relay, mut best_forwarder) = (0.0_f64, 0.0_f64);
+        let (mut best_relay, mut best) = (0.0_f64, [0.0_f64; 2]);
         for _ in 0..3 {
-            best_relay = best_relay.max(relay(&frame, train));
-            best_forwarder = best_forwarder.max(forwarder(&place, &frame, train));
+            best_relay = best_relay.max(relay(&open.1, train));
+            for (best, (place, frame)) in best.iter_mut().zip([&open, &keyed]) {
+                *best = best.max(forwarder(place, frame, train));
+            }
         }
-        let ratio = best_forwarder / best_relay;
-        println!("{name:<24} {best_relay:>12.0} {best_forwarder:>12.0} {ratio:>7.2}");
+        let [(open, a), (keyed, b)] = best.map(|rate| (rate, rate / best_relay));
+        println!("{name:<16} {best_relay:>10.0} {open:>10.0} {a:>6.2} {keyed:>10.0} {b:>6.2}");
     }
 }

@@ -10,6 +10,7 @@ mod agent;
 mod event;
 mod forward;
 mod frame_batch;
+mod keys;
 mod line_sockets;
 mod look;
 mod place;
@@ -20,8 +21,10 @@ mod state;
 
 pub use event::ServiceEvent;
 pub use forward::{CacheStats, ForwardStats, LineStats, forward};
+pub use keys::new_services_key;
 pub use look::{Destination, LookedPath, NetworkLook, look};
 pub use overlay::cache::Policy as CachePolicy;
+pub use overlay::member_key::MemberKey;
 pub use overlay::publication::{Name, PublicKey, ScopeKey};
 pub use place::Place;
 pub use prometheus::Metrics;

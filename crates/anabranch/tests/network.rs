@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use algo::{Span, Time};
 use anabranch::network::{
-    self, CachePolicy, Destination, LookedPath, NetworkLook, Place, ScopeKey, ServiceEvent,
+    self, CachePolicy, Destination, LookedPath, MemberKey, NetworkLook, Place, ScopeKey, ServiceEvent,
 };
 use anabranch::{Control, Error, Event, Get, Rate, Report, Serve, Source, Stop};
 use net::Clock;
@@ -57,11 +57,16 @@ struct Bed {
 
 impl Bed {
     fn new(number: u8) -> Self {
+        Self::with(number, "")
+    }
+
+    /// With these keys of the domain besides.
+    fn with(number: u8, more: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let key = Arc::new(ScopeKey::new([number; 32]).expect("a key"));
         let names: Vec<String> = FORWARDERS.iter().map(|name| format!("{name:?}")).collect();
         let mut text = format!(
-            "name = \"test\"\nforwarders = [{}]\n[rendezvous]\nnode = \"rv\"\n[topology]\nnode = \"tm\"\n\
+            "name = \"test\"\n{more}\nforwarders = [{}]\n[rendezvous]\nnode = \"rv\"\n[topology]\nnode = \"tm\"\n\
              [scopes]\nfilms = \"{}\"\n",
             names.join(", "),
             key.public()
@@ -72,6 +77,9 @@ impl Bed {
         }
         fs::write(dir.path().join("net.toml"), text).expect("a file");
         let mut new = Self { dir, key, running: BTreeMap::new(), notices: channel() };
+        if new.place("a").domain().is_keyed() {
+            new.make_keys();
+        }
         FORWARDERS.iter().for_each(|name| new.forward(name));
         new.start("rv", |place, stop, listener| {
             network::rendezvous(place, None, stop, &mut |event| listener(notice(event))).map(drop)
@@ -90,6 +98,22 @@ impl Bed {
         Place::new(&self.path("net.toml"), Some(node)).expect("a node")
     }
 
+    /// The keys of its members, each in a file that is called as that one.
+    fn make_keys(&self) {
+        let place = self.place("a");
+        let services = network::new_services_key().expect("random numbers");
+        let write = |name: &str, key: MemberKey| {
+            fs::write(self.path(name), key.secret_text(place.domain())).expect("a file");
+        };
+        for node in place.domain().forwarders() {
+            let name = &place.domain().graph.node(node).name;
+            write(name, MemberKey::of_forwarder(&services, node));
+        }
+        for name in ["rv", "tm"] {
+            write(name, MemberKey::Services(services.clone()));
+        }
+    }
+
     fn forward(&mut self, name: &'static str) {
         self.start(name, |place, stop, listener| {
             network::forward(place, None, stop, &mut |event| listener(notice(event))).map(drop)
@@ -106,7 +130,10 @@ impl Bed {
     }
 
     fn start(&mut self, node: &'static str, run: Run) {
-        let (place, stop) = (self.place(node), Stop::new().expect("a stop"));
+        let (mut place, stop) = (self.place(node), Stop::new().expect("a stop"));
+        if place.domain().is_keyed() {
+            place = place.with_key(&self.path(node)).expect("its key");
+        }
         let (its, notices) = (stop.clone(), self.notices.0.clone());
         let (told, listens) = channel();
         let thread = std::thread::spawn(move || {
@@ -145,14 +172,19 @@ impl Bed {
     }
 
     /// Fetches by name until somebody publishes it: publications take a moment.
-    fn fetch(&self, name: &str, hosts: usize, mut listener: impl FnMut(&Event)) -> Report {
+    fn fetch(&self, name: &str, hosts: usize, listener: impl FnMut(&Event)) -> Report {
+        self.fetch_at(name, hosts, Rate::from_bytes(20_000_000), listener)
+    }
+
+    /// The same, at this rate.
+    fn fetch_at(&self, name: &str, hosts: usize, rate: Rate, mut listener: impl FnMut(&Event)) -> Report {
         let target = self.path("got");
         let clock = Clock::start();
         let end = clock.now() + Span::from_secs(20);
         loop {
             // What is there would be taken as it is.
             let _ = fs::remove_file(&target);
-            let download = self.get(name).limit(Rate::from_bytes(20_000_000)).to_file(&target);
+            let download = self.get(name).limit(rate).to_file(&target);
             let result = download.overwrite(true).run(|event| {
                 listener(&event);
                 Control::Continue
@@ -245,6 +277,56 @@ fn a_forwarder_ends_and_the_transfer_does_not() {
     let report = bed.fetch("films/f", 2, |_| {});
     let back = report.last.paths.iter().filter(|path| path.via.contains("r2") && path.bytes > 0);
     assert_eq!(back.count(), 2);
+}
+
+/// Forwarders take identifiers of three epochs at most: the transfer has others in the end than it began
+/// with, and nothing is said of that, for the paths are the same.
+#[test]
+fn a_transfer_lasts_longer_than_its_identifiers() {
+    let bed = Bed::with(11, "identifiers = \"keyed\"\nepoch_s = 8");
+    let bytes = content(26_000_000);
+    let _sources = [bed.publish("p1", "f", &bytes), bed.publish("p2", "f", &bytes)];
+    bed.fetch_at("films/f", 2, Rate::from_bytes(1_000_000), |event| match event {
+        Event::Notice(text) => assert!(!text.contains("the network has changed"), "{text}"),
+        Event::Progress(progress) => {
+            assert!(progress.paths.iter().all(|path| path.timeouts < 3), "{:?}", progress.paths);
+        }
+        _ => {}
+    });
+    assert!(fs::read(bed.path("got")).expect("a file") == bytes);
+}
+
+/// In a domain with keyed identifiers each member has its own key, and elsewhere none.
+#[test]
+fn members_need_the_keys_that_are_theirs() {
+    let bed = Bed::with(12, "identifiers = \"keyed\"");
+    let stop = Stop::new().expect("a stop");
+    let forward = |place: &Place| network::forward(place, None, &stop, &mut |_| Control::Stop).map(drop);
+    let manage = |place: &Place| network::manage_topology(place, &stop, &mut |_| Control::Stop).map(drop);
+    let rendezvous =
+        |place: &Place| network::rendezvous(place, None, &stop, &mut |_| Control::Stop).map(drop);
+    let with = |node: &str, key: &str| bed.place(node).with_key(&bed.path(key)).expect("a key");
+    let says = |result: anabranch::Result<()>, what: &str| {
+        let error = result.expect_err(what).to_string();
+        assert!(error.contains(what), "{error}");
+    };
+    says(forward(&bed.place("r1")), "has keyed identifiers: name the file of r1 with `key`");
+    says(manage(&bed.place("tm")), "name the file of its services with `key`");
+    says(rendezvous(&bed.place("rv")), "name the file of its services with `key`");
+    says(forward(&with("r1", "r2")), "the key is that of r2: give that of r1");
+    says(forward(&with("r1", "rv")), "that of the services of test, which no forwarder needs");
+    says(manage(&with("tm", "r2")), "the key is that of r2: give that of its services");
+    let no_key = |file: &str, what: &str| {
+        let error = bed.place("r1").with_key(&bed.path(file)).expect_err(what).to_string();
+        assert!(error.contains(what), "{error}");
+    };
+    no_key("none", "No such file");
+    no_key("net.toml", "it is no key of a domain's services or of a forwarder");
+    fs::write(bed.path("bytes"), [0xff; 9]).expect("a file");
+    no_key("bytes", "it is no key of a domain's services or of a forwarder");
+    let open = Bed::new(13);
+    let place = open.place("r1").with_key(&bed.path("r1")).expect("a key of a domain of this name");
+    says(forward(&place), "has open identifiers, for which there are no keys");
 }
 
 #[test]

@@ -113,7 +113,11 @@ fn run<S: Serialize + Metrics + Clone + Default + Send + 'static>(
     member: impl FnOnce(&Place, &Stop, Listener<'_, S>) -> Result<S>,
     line: impl Fn(&S) -> String,
 ) -> Outcome {
-    let done = args.network.place().and_then(|place| {
+    let place = args.network.place().and_then(|place| match &args.key {
+        Some(file) => Ok(place.with_key(file)?),
+        None => Ok(place),
+    });
+    let done = place.and_then(|place| {
         let stop = stop_on_signals()?;
         let counted: Arc<Mutex<S>> = Arc::default();
         let _server = match args.prometheus {

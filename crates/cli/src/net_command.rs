@@ -4,9 +4,11 @@
 pub mod args;
 pub mod domain_args;
 mod domain_view;
+mod file;
 #[cfg(target_os = "linux")]
 mod held;
 pub(crate) mod key;
+mod keys;
 mod new;
 #[cfg(target_os = "linux")]
 mod plan;
@@ -47,6 +49,7 @@ pub fn net(args: &Net) -> Outcome {
         NetCommand::Paths(args) => paths(args),
         NetCommand::New(args) => new::new(args),
         NetCommand::Key(args) => key::key(args),
+        NetCommand::Keys(args) => keys::keys(args),
         #[cfg(target_os = "linux")]
         NetCommand::Up(args) => session::up(args),
         #[cfg(target_os = "linux")]

@@ -9,6 +9,7 @@ const NAMES: &[(&str, &str)] = &[
     ("`from_source`", "--from"),
     ("`groups`", "--groups"),
     ("`header`", "--header"),
+    ("`key`", "--key"),
     ("`keyring`", "--keyring"),
     ("`http`", "--http"),
     ("`limit`", "--limit"),

@@ -23,11 +23,11 @@ struct Bed {
 }
 
 impl Bed {
-    /// The domain of `net new`, up; `None` without root.
-    fn up() -> Option<Self> {
+    /// The domain of `net new` with these keys besides, up under a name; `None` without root.
+    fn up(name: &str, more: &str) -> Option<Self> {
         let bed = Self {
             dir: tempfile::tempdir().expect("a directory"),
-            name: format!("publish-{}", std::process::id()),
+            name: format!("{name}-{}", std::process::id()),
         };
         let allowed = net::Namespace::new().and_then(|space| net::Tun::new(&space, "p0", 1_500, false));
         if let Err(e) = allowed {
@@ -38,10 +38,17 @@ impl Bed {
         film.extend((0..FILM as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8));
         fs::write(bed.path("film.mkv"), film).expect("written");
         bed.run(&["net", "new"]);
+        let file = fs::read_to_string(bed.path("demo.toml")).expect("a file");
+        fs::write(bed.path("demo.toml"), [more, &file].concat()).expect("written");
         let serve = ["--serve", "p1=film.mkv", "--serve", "p2=film.mkv", "--key", "demo.key"];
         bed.run(
             &[&["net", "up", "demo.toml", "--name", &bed.name, "--cache", "r1=64M"], &serve[..]].concat(),
         );
+        let published = |node: &str| {
+            let log = bed.run(&["net", "log", &bed.node(node)]);
+            String::from_utf8_lossy(&log.stdout).contains("films/film.mkv is published")
+        };
+        wait_until(20, || published("p1") && published("p2"));
         Some(bed)
     }
 
@@ -105,13 +112,7 @@ fn used(paths: &Value) -> Vec<(String, String)> {
 
 #[test]
 fn a_name_over_many_paths_and_a_forwarder_that_dies() {
-    let Some(bed) = Bed::up() else { return };
-    let published = |node: &str| {
-        let log = bed.run(&["net", "log", &bed.node(node)]);
-        String::from_utf8_lossy(&log.stdout).contains("films/film.mkv is published")
-    };
-    wait_until(20, || published("p1") && published("p2"));
-
+    let Some(bed) = Bed::up("publish", "") else { return };
     let begin = Clock::start();
     let paths = bed.get("got.mkv", |_| {});
     let took = begin.now().since(Time::ZERO);
@@ -175,4 +176,23 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     wait_until(20, || log().contains("took back 2 publications from /proc/"));
     bed.get("third.mkv", |_| {});
     assert!(is_same(&bed.path("film.mkv"), &bed.path("third.mkv")));
+}
+
+/// All members have keys, which nobody had to make; what is seen of the domain is the same.
+#[test]
+fn a_domain_with_keyed_identifiers() {
+    let Some(bed) = Bed::up("keyed", "identifiers = \"keyed\"\nepoch_s = 8\n") else { return };
+    let paths = bed.get("got.mkv", |_| {});
+    assert!(is_same(&bed.path("film.mkv"), &bed.path("got.mkv")));
+    let of = |name: &str| paths.iter().filter(|(_, source)| source == name).count();
+    assert!(of("p1") >= 3 && of("p2") >= 3, "three paths to each: {paths:?}");
+    bed.run(&["net", "kill", &bed.node("r2")]);
+    bed.run(&["net", "start", &bed.node("r2")]);
+    bed.get("again.mkv", |_| {});
+    assert!(is_same(&bed.path("film.mkv"), &bed.path("again.mkv")));
+    let me = env!("CARGO_BIN_EXE_anabranch");
+    let show = bed.run(&["net", "exec", &bed.node("a"), "--", me, "net", "show", "--to", "p1"]);
+    let show = String::from_utf8_lossy(&show.stdout).into_owned();
+    assert!(show.contains("5 of 5 forwarders report"), "{show}");
+    assert_eq!(show.lines().filter(|line| line.starts_with("path ")).count(), 3, "{show}");
 }

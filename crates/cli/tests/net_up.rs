@@ -186,6 +186,49 @@ fn a_domain_to_begin_with_and_keys_are_written_once() {
 }
 
 #[test]
+fn keys_of_members_are_made_where_they_are_missing() {
+    let bed = Bed::new("keys");
+    let file = format!("{}.toml", bed.name);
+    let refused = bed.run(&["keys", &bed.name]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("has open identifiers: identifiers = \"keyed\" would"), "{refused:?}");
+    let text = fs::read_to_string(bed.path(&file)).expect("a file");
+    fs::write(bed.path(&file), format!("identifiers = \"keyed\"\n{text}")).expect("written");
+    let keys = || {
+        let output = bed.run(&["keys", &bed.name, "--dir", "secrets"]);
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &said(&output))
+    };
+    let (code, text) = keys();
+    assert!(code == Some(0) && text.starts_with("keys of r1, r2 are in secrets; give each"), "{text}");
+    let mode = |name: &str| fs::metadata(bed.path(name)).expect("it").permissions().mode() & 0o777;
+    let modes = ["secrets", "secrets/services.key", "secrets/r1.key"].map(mode);
+    assert_eq!(modes, [0o700, 0o600, 0o600]);
+    let read = |name: &str| fs::read_to_string(bed.path(name)).expect("a file");
+    let before = ["secrets/services.key", "secrets/r1.key", "secrets/r2.key"].map(read);
+    // One that is lost is the same again; nothing else changes.
+    fs::remove_file(bed.path("secrets/r2.key")).expect("removed");
+    let (code, text) = keys();
+    assert!(
+        code == Some(0) && text.starts_with("keys of r2 are in secrets (1 of forwarders were there)"),
+        "{text}"
+    );
+    assert_eq!(["secrets/services.key", "secrets/r1.key", "secrets/r2.key"].map(read), before);
+    // Without the key that they follow from, with another, or something else.
+    fs::remove_file(bed.path("secrets/services.key")).expect("removed");
+    let (code, text) = keys();
+    let says = "secrets/r1.key is there and secrets/services.key is not: put that back";
+    assert!(code == Some(2) && text.contains(says), "{text}");
+    let output = bed.run(&["keys", &bed.name, "--dir", "others"]);
+    assert!(output.status.success(), "{output:?}");
+    fs::copy(bed.path("others/services.key"), bed.path("secrets/services.key")).expect("copied");
+    let (code, text) = keys();
+    assert!(code == Some(2) && text.contains("r1.key does not follow from secrets/services.key"), "{text}");
+    fs::write(bed.path("secrets/services.key"), "dear diary").expect("written");
+    let (code, text) = keys();
+    assert!(code == Some(2) && text.contains("services.key: it is no key of a domain's services"), "{text}");
+}
+
+#[test]
 fn what_makes_no_sense_is_said_before_anything_is_made() {
     let bed = Bed::new("nonsense");
     fs::write(bed.path("bad.toml"), DOMAIN.replace("KEY", "no key")).expect("written");

@@ -15,9 +15,11 @@ use crate::domain::{Domain, PathChoice};
 use crate::message::{Body, Message, PathsRequest, Route, Routes, TARGETS_MAX, Wanted};
 use crate::publication::{Publication, ScopeKey};
 
-/// For how long a receiver asks to be told of changes, and when it asks again.
+/// For how long a receiver asks to be told of changes, and when it asks again at the latest.
 const WATCH_LEASE_S: u16 = 30;
 const WATCH_AGAIN: Span = Span::from_secs(10);
+/// It asks so many times in an epoch of keyed identifiers: those of the last one are good for an epoch more.
+const WATCHES_AN_EPOCH: u64 = 4;
 /// For how long publications are good, and when they are published again.
 const LEASE_S: u32 = 60;
 const PUBLISH_AGAIN: Span = Span::from_secs(20);
@@ -206,7 +208,9 @@ impl Subscription {
         if !is_answer && self.routes.as_ref().is_some_and(|known| known.revision > routes.revision) {
             return;
         }
-        paths.restart(now + WATCH_AGAIN);
+        let epoch =
+            self.member.domain.epoch.map(|epoch| Span::from_nanos(epoch.as_nanos() / WATCHES_AN_EPOCH));
+        paths.restart(now + epoch.map_or(WATCH_AGAIN, |epoch| epoch.min(WATCH_AGAIN)));
         if !is_answer {
             // The way that was the best may be the one that has just broken.
             let ack = Message { call, body: Body::RoutesAck { revision: routes.revision } };
@@ -215,7 +219,7 @@ impl Subscription {
         }
         // Delays change all the time.
         let ways = |routes: &Routes| -> Vec<Route> {
-            routes.routes.iter().map(|route| Route { delay: Span::ZERO, ..*route }).collect()
+            routes.routes.iter().map(|route| Route { delay: Span::ZERO, ..route.clone() }).collect()
         };
         let is_new = self.routes.as_ref().is_none_or(|known| ways(known) != ways(&routes));
         self.routes = Some(routes.clone());

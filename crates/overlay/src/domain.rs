@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use algo::{Rate, Span, Time};
 use topology::disjoint::{Disjoint, disjoint_paths};
 use topology::fid::Header;
 use topology::graph::{Builder, Graph, LinkId, NodeId};
@@ -49,6 +50,9 @@ pub struct Domain {
     pub name: String,
     /// Its nodes and links. Each link has another direction.
     pub graph: Graph,
+    /// For how long keyed forwarding identifiers of one epoch are made ([`seal`](crate::seal)); `None` if those
+    /// of the domain are open.
+    pub epoch: Option<Span>,
     /// The UDP port of all forwarders.
     pub forwarder_port: u16,
     /// Where names are looked up.
@@ -61,6 +65,8 @@ pub struct Domain {
     pub(crate) forwarders: BTreeSet<NodeId>,
     /// Of each link the address of the end where it begins.
     pub(crate) ends: Vec<IpAddr>,
+    /// Of each line its rate limit.
+    pub(crate) limits: Vec<Option<Rate>>,
     pub(crate) tags: Tags,
     /// Of each node its forwarding rule.
     pub(crate) rules: Vec<Forwarder>,
@@ -89,6 +95,19 @@ pub struct PlannedWay {
 }
 
 impl Domain {
+    /// Whether forwarding identifiers are keyed.
+    #[must_use]
+    pub const fn is_keyed(&self) -> bool {
+        self.epoch.is_some()
+    }
+
+    /// The epoch of keyed identifiers at a time since 1970; 0 in a domain that has none.
+    #[must_use]
+    pub fn epoch_at(&self, since_1970: Time) -> u32 {
+        let epoch = self.epoch.and_then(|epoch| since_1970.as_nanos().checked_div(epoch.as_nanos()));
+        u32::try_from(epoch.unwrap_or(0)).unwrap_or(u32::MAX)
+    }
+
     /// Whether a node forwards. The others are hosts: nothing passes through them.
     #[must_use]
     pub fn is_forwarder(&self, node: NodeId) -> bool {
@@ -128,6 +147,12 @@ impl Domain {
     #[must_use]
     pub fn reverse(&self, link: LinkId) -> LinkId {
         self.graph.link(link).reverse.expect("a domain has lines only")
+    }
+
+    /// How much of a link the domain uses at most.
+    #[must_use]
+    pub fn limit(&self, link: LinkId) -> Option<Rate> {
+        self.limits.get(self.line(link) as usize).copied().flatten()
     }
 
     /// The number of a link's line in the domain's file.
@@ -269,8 +294,25 @@ impl Domain {
 
     /// The links that it crosses; `None` as for [`trace`](Self::trace).
     #[must_use]
-    pub fn trace_links(&self, mut at: NodeId, header: &Header) -> Option<Vec<LinkId>> {
-        let (mut ingress, mut header, mut out) = (None, *header, Vec::new());
+    pub fn trace_links(&self, at: NodeId, header: &Header) -> Option<Vec<LinkId>> {
+        self.trace_from(at, None, header)
+    }
+
+    /// Whether a packet with this open header that comes to a node by a link, for a port, is for a service.
+    #[must_use]
+    pub fn is_for_service(&self, at: NodeId, ingress: LinkId, header: &Header, port: u16) -> bool {
+        let crossed = self.trace_from(at, Some(ingress), header);
+        let end = crossed.and_then(|links| links.last().map(|link| self.graph.link(*link).to));
+        [self.rendezvous, self.topology].iter().any(|it| Some(it.node) == end && it.port == port)
+    }
+
+    fn trace_from(
+        &self,
+        mut at: NodeId,
+        mut ingress: Option<LinkId>,
+        header: &Header,
+    ) -> Option<Vec<LinkId>> {
+        let (mut header, mut out) = (*header, Vec::new());
         let mut crossed = Vec::new();
         // The hop limit ends it.
         while let Ok(next) = self.forwarder(at).forward(&header, ingress, &mut out) {
@@ -285,6 +327,28 @@ impl Domain {
             }
         }
         None
+    }
+
+    /// Of each link of a path its place among those by which one can leave the node where it begins; `None`
+    /// if they are no path.
+    #[must_use]
+    pub fn places_of(&self, links: &[LinkId]) -> Option<Vec<u8>> {
+        let place = |link: &LinkId| {
+            let others = self.graph.outgoing(self.graph.link(*link).from);
+            u8::try_from(others.iter().position(|other| other == link)?).ok()
+        };
+        links.iter().map(place).collect()
+    }
+
+    /// The links of such places, from a node on; `None` if there is none of a place.
+    #[must_use]
+    pub fn links_at(&self, mut from: NodeId, places: &[u8]) -> Option<Vec<LinkId>> {
+        let link = |place: &u8| {
+            let link = *self.graph.outgoing(from).get(usize::from(*place))?;
+            from = self.graph.link(link).to;
+            Some(link)
+        };
+        places.iter().map(link).collect()
     }
 
     /// Where a host hands over what it sends over a way, and the address that it has there.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
+use algo::{Rate, Span};
 use serde::Deserialize;
 use topology::graph::{Builder, NodeId};
 use topology::plan::Policy;
@@ -22,6 +23,10 @@ const PORTS: [u16; 3] = [7_700, 7_701, 7_702];
 const DELAY_MAX_MS: f64 = 60_000.0;
 /// The lowest and the highest rate of a line, Mbit/s.
 const RATE_MBIT: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
+
+/// Seconds of an epoch of keyed identifiers: the least and the most, and unless the file says it.
+const EPOCH_S: std::ops::RangeInclusive<u64> = 8..=86_400;
+const EPOCH_USUAL_S: u64 = 600;
 
 /// Why a text is not the file of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,12 +49,26 @@ struct File {
     name: String,
     forwarders: BTreeSet<String>,
     forwarder_port: Option<u16>,
+    #[serde(default)]
+    identifiers: Identifiers,
+    epoch_s: Option<u64>,
     rendezvous: ServiceTable,
     topology: TopologyTable,
     #[serde(default)]
     scopes: BTreeMap<String, String>,
     #[serde(default)]
     line: Vec<LineTable>,
+}
+
+/// Who can make forwarding identifiers.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Identifiers {
+    /// Whoever has the file.
+    #[default]
+    Open,
+    /// The services, which have a key.
+    Keyed,
 }
 
 #[derive(Deserialize)]
@@ -95,6 +114,7 @@ struct LineTable {
     #[serde(default)]
     delay_ms: f64,
     rate_mbit: Option<f64>,
+    limit_mbit: Option<f64>,
 }
 
 /// Reads the text of a domain's file.
@@ -137,6 +157,9 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         }
         if let Some(rate) = line.rate_mbit.filter(|rate| !RATE_MBIT.contains(rate)) {
             return wrong(format!("{here}: rate_mbit = {rate}, expected 0.001 to 1000000"));
+        }
+        if let Some(limit) = line.limit_mbit.filter(|limit| !RATE_MBIT.contains(limit)) {
+            return wrong(format!("{here}: limit_mbit = {limit}, expected 0.001 to 1000000"));
         }
         let addresses = line.addresses.unwrap_or_else(|| own_addresses(number)).map(|ip| ip.to_canonical());
         for address in addresses {
@@ -200,6 +223,16 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
     if forwarder_port == 0 {
         return wrong("forwarder_port = 0: expected another");
     }
+    let epoch = match (file.identifiers, file.epoch_s) {
+        (Identifiers::Open, None) => None,
+        (Identifiers::Open, Some(_)) => return wrong("epoch_s is of domains with identifiers = \"keyed\""),
+        (Identifiers::Keyed, Some(s)) if !EPOCH_S.contains(&s) => {
+            return wrong(format!("epoch_s = {s}, expected {} to {}", EPOCH_S.start(), EPOCH_S.end()));
+        }
+        (Identifiers::Keyed, s) => Some(Span::from_secs(s.unwrap_or(EPOCH_USUAL_S))),
+    };
+    let limit = |line: &LineTable| line.limit_mbit.map(|limit| Rate::from_bytes((limit * 125_000.0) as u64));
+    let limits = file.line.iter().map(limit).collect();
     let graph = builder.build();
     let seed = blake3::derive_key("anabranch 2026 tags of a domain", file.name.as_bytes());
     let seed = u64::from_le_bytes(seed.first_chunk().copied().unwrap_or_default());
@@ -208,6 +241,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
     Ok(Domain {
         name: file.name,
         graph,
+        epoch,
         forwarder_port,
         rendezvous,
         topology,
@@ -215,6 +249,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         scopes,
         forwarders,
         ends,
+        limits,
         tags,
         rules,
     })
@@ -271,6 +306,7 @@ mod tests {
         refused("[\"a\", \"r1\"]", "[\"r1\", \"r1\"]", "to itself");
         refused("delay_ms = 1\n", "delay_ms = -1\n", "delay_ms = -1");
         refused("rate_mbit = 100", "rate_mbit = 0", "rate_mbit = 0");
+        refused("rate_mbit = 100", "limit_mbit = 0", "limit_mbit = 0, expected 0.001 to");
         refused("rate_mbit = 100", "rate_gbit = 1", "unknown field");
         refused("films = ", "Films = ", "scopes");
         refused("films = \"GEOCV", "films = \"GEO1V", "scope films");
@@ -278,6 +314,11 @@ mod tests {
         refused("delay_ms = 1\n", twice, "10.0.0.1 is the end of another line too");
         let mixed = "delay_ms = 1\naddresses = [\"10.0.0.1\", \"::1\"]\n";
         refused("delay_ms = 1\n", mixed, "one address is of IPv4");
+        let named = |keys: &str| format!("name = \"square\"\n{keys}");
+        refused("name = \"square\"", &named("epoch_s = 60"), "epoch_s is of domains with");
+        refused("name = \"square\"", &named("identifiers = \"secret\""), "unknown variant `secret`");
+        let short = named("identifiers = \"keyed\"\nepoch_s = 7");
+        refused("name = \"square\"", &short, "epoch_s = 7, expected 8 to 86400");
     }
 
     #[test]
@@ -286,6 +327,17 @@ mod tests {
         let keys = "node = \"tm\"\npolicy = \"node-disjoint\"\npaths = 2\n";
         let paths = read(&SQUARE.replace("node = \"tm\"\n", keys)).expect("a domain").paths;
         assert_eq!(paths, PathChoice { policy: Policy::NodeDisjoint, per_host: 2 });
+    }
+
+    #[test]
+    fn a_domain_says_who_can_make_identifiers() {
+        let epoch = |keys: &str| {
+            let text = SQUARE.replacen("name = ", &format!("{keys}\nname = "), 1);
+            read(&text).expect("a domain").epoch
+        };
+        assert_eq!((epoch(""), epoch("identifiers = \"open\"")), (None, None));
+        assert_eq!(epoch("identifiers = \"keyed\""), Some(Span::from_secs(600)));
+        assert_eq!(epoch("identifiers = \"keyed\"\nepoch_s = 8"), Some(Span::from_secs(8)));
     }
 
     #[test]

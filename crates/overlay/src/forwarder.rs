@@ -2,6 +2,8 @@
 //! Beside that it says hello to its neighbours, and tells the topology manager who answers.
 
 mod neighbour;
+mod policer;
+mod rule;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +12,7 @@ use std::sync::Arc;
 use algo::{Span, Time};
 use topology::fid::{HOPS_SPARE, Header, Refusal};
 use topology::graph::{LinkId, NodeId};
-use topology::tags;
+use topology::keyed::NodeSecret;
 
 use mmtp::peer::WayBack;
 
@@ -20,6 +22,8 @@ use crate::domain::Domain;
 use crate::frame::{self, Frame, HEADER_BYTES, Routed};
 use crate::message::{self, Body, LinkReport, LinkState, Message};
 use neighbour::Neighbour;
+use policer::Policer;
+use rule::Rule;
 
 /// Ports of hosts below this are not sent to: services of the system listen there.
 pub const HOST_PORT_MIN: u16 = 1_024;
@@ -45,7 +49,7 @@ pub enum Drop {
     Malformed,
     /// It has crossed all the links that it may.
     HopLimit,
-    /// Its FID is none of a path: of another kind or epoch, too full, with bits of no link or of several
+    /// Its FID is none of a path: of another kind, too full, with bits of no link or of several
     /// links of this node; or it has more hops left than any way has links.
     Forged,
     /// No link of this node is in its FID, and it is not for this node.
@@ -54,11 +58,17 @@ pub enum Drop {
     WayBack,
     /// It is for a port of a host that nothing is sent to.
     Port,
+    /// Its FID is of an epoch that is over, or of one that has not begun.
+    Epoch,
+    /// Its FID has no key, in a domain where only what is for a service may have none.
+    Unkeyed,
+    /// The line has a rate limit.
+    RateLimit,
 }
 
 impl Drop {
     /// All reasons.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Stranger,
         Self::Malformed,
         Self::HopLimit,
@@ -66,6 +76,9 @@ impl Drop {
         Self::NoLink,
         Self::WayBack,
         Self::Port,
+        Self::Epoch,
+        Self::Unkeyed,
+        Self::RateLimit,
     ];
 
     /// A stable name for counters.
@@ -79,13 +92,20 @@ impl Drop {
             Self::NoLink => "no-link",
             Self::WayBack => "bad-way-back",
             Self::Port => "bad-port",
+            Self::Epoch => "other-epoch",
+            Self::Unkeyed => "unkeyed-fid",
+            Self::RateLimit => "rate-limit",
         }
     }
 }
 
 impl From<Refusal> for Drop {
     fn from(refusal: Refusal) -> Self {
-        if refusal == Refusal::HopLimit { Self::HopLimit } else { Self::Forged }
+        match refusal {
+            Refusal::HopLimit => Self::HopLimit,
+            Refusal::Epoch => Self::Epoch,
+            _ => Self::Forged,
+        }
     }
 }
 
@@ -122,9 +142,23 @@ struct Train<'a> {
 }
 
 impl<'a> Train<'a> {
+    /// Of one frame.
+    const fn one(bytes: &'a [u8]) -> Self {
+        Self { bytes, stride: if bytes.is_empty() { 1 } else { bytes.len() } }
+    }
+
     fn frames(self) -> std::slice::Chunks<'a, u8> {
         self.bytes.chunks(self.stride)
     }
+}
+
+/// Where a train goes on to.
+#[derive(Clone, Copy)]
+struct Onward {
+    hop: Hop,
+    hop_limit: u8,
+    /// So much of it: the rest is above a rate limit.
+    bytes: usize,
 }
 
 /// What is left of a request for the source.
@@ -166,9 +200,31 @@ struct Line {
     there: NodeId,
     neighbour: Option<Neighbour>,
     sent: (u64, u64),
+    /// Of what is sent over it.
+    out: Option<Policer>,
+    /// Of what comes over it, if a host is at its other end: a forwarder there has looked at it.
+    into: Option<Policer>,
+}
+
+/// How much of these passes a limit, if there is one; the rest is counted.
+fn police(policer: &mut Option<Policer>, now: Time, train: Train<'_>, counters: &mut Counters) -> usize {
+    let Some(policer) = policer else { return train.bytes.len() };
+    let passed = policer.take(now, train.bytes.len(), train.stride);
+    let dropped = (train.bytes.len() - passed).div_ceil(train.stride);
+    if dropped > 0 {
+        *counters.dropped.entry(Drop::RateLimit).or_default() += dropped as u64;
+    }
+    passed
 }
 
 impl Line {
+    /// Frames are to be sent over it: how many bytes of them are.
+    fn send(&mut self, now: Time, train: Train<'_>, counters: &mut Counters) -> usize {
+        let bytes = police(&mut self.out, now, train, counters);
+        self.count(bytes.div_ceil(train.stride), bytes, counters);
+        bytes
+    }
+
     /// Frames are sent over it.
     const fn count(&mut self, frames: usize, bytes: usize, counters: &mut Counters) {
         self.sent = (self.sent.0 + frames as u64, self.sent.1 + bytes as u64);
@@ -192,7 +248,7 @@ impl Line {
 pub struct Forwarder {
     node: NodeId,
     domain: Arc<Domain>,
-    rule: tags::Forwarder,
+    rule: Rule,
     /// More links than that no way has.
     hops_max: u8,
     lines: Vec<Line>,
@@ -232,11 +288,13 @@ impl Forwarder {
                 neighbour: port
                     .map(|_| Neighbour::new(now, Span::from_nanos(domain.graph.link(*link).delay_ns))),
                 sent: (0, 0),
+                out: domain.limit(*link).map(Policer::new),
+                into: domain.limit(*link).filter(|_| port.is_none()).map(Policer::new),
             }
         };
         Self {
             node,
-            rule: domain.forwarder(node).clone(),
+            rule: Rule::new(domain, node),
             hops_max: u8::try_from(domain.forwarders().count() + 1)
                 .unwrap_or(u8::MAX)
                 .saturating_add(HOPS_SPARE),
@@ -260,6 +318,19 @@ impl Forwarder {
     pub fn with_cache(mut self, cache: PacketCache) -> Self {
         self.cache = Some(cache);
         self
+    }
+
+    /// The same with the node's secret, in a domain with keyed identifiers. It has to be told
+    /// [the time](Self::set_zero_since_1970).
+    #[must_use]
+    pub fn with_secret(mut self, secret: NodeSecret, since_1970: Time) -> Self {
+        self.rule.set_secret(secret, since_1970);
+        self
+    }
+
+    /// Tells it how long after 1970 its time was zero: the epoch of keyed identifiers follows from that.
+    pub fn set_zero_since_1970(&mut self, now: Time, zero_since_1970: Span) {
+        self.rule.set_time(now + zero_since_1970);
     }
 
     /// Its packet cache.
@@ -307,9 +378,10 @@ impl Forwarder {
             rest = others;
             match self.try_handle(now, from, Train { bytes, stride }, &mut step) {
                 Ok(None) => {}
-                Ok(Some((hop, hop_limit))) => {
-                    bytes.chunks_mut(stride).for_each(|frame| frame::set_hop_limit(frame, hop_limit));
-                    step(Step::Forward(hop, bytes));
+                Ok(Some(onward)) => {
+                    let bytes = &mut bytes[..onward.bytes];
+                    bytes.chunks_mut(stride).for_each(|frame| frame::set_hop_limit(frame, onward.hop_limit));
+                    step(Step::Forward(onward.hop, bytes));
                 }
                 Err(why) => {
                     *self.counters.dropped.entry(why).or_default() += bytes.len().div_ceil(stride) as u64;
@@ -318,19 +390,21 @@ impl Forwarder {
         }
     }
 
-    /// Where a train goes on to, and with which hop limit, if it does.
+    /// Where a train goes on to, if it does.
     fn try_handle(
         &mut self,
         now: Time,
         from: SocketAddr,
-        train: Train<'_>,
+        mut train: Train<'_>,
         step: &mut impl FnMut(Step<'_>),
-    ) -> Result<Option<(Hop, u8)>, Drop> {
+    ) -> Result<Option<Onward>, Drop> {
         let from_ip = from.ip().to_canonical();
         let is_it =
             |line: &Line| line.hop_ip.1 == from_ip && line.port.is_none_or(|port| port == from.port());
         let place = self.lines.iter().position(is_it).ok_or(Drop::Stranger)?;
-        let first = train.frames().next().ok_or(Drop::Malformed)?;
+        let passed = police(&mut self.lines[place].into, now, train, &mut self.counters);
+        train.bytes = &train.bytes[..passed];
+        let Some(first) = train.frames().next() else { return Ok(None) };
         match frame::parse(first).map_err(|_| Drop::Malformed)? {
             Frame::Routed(routed) => self.route(now, place, &routed, train, step),
             Frame::Hello { stamp } => {
@@ -357,8 +431,9 @@ impl Forwarder {
         routed: &Routed<'_>,
         train: Train<'_>,
         step: &mut impl FnMut(Step<'_>),
-    ) -> Result<Option<(Hop, u8)>, Drop> {
-        let next = self.rule.forward(&routed.header, Some(self.lines[place].ingress), &mut self.matching)?;
+    ) -> Result<Option<Onward>, Drop> {
+        let ingress = self.lines[place].ingress;
+        let next = self.rule.forward(routed, ingress, &mut self.matching)?;
         let egress = match self.matching[..] {
             [] => None,
             [egress] if routed.header.hop_limit <= self.hops_max => Some(egress),
@@ -368,7 +443,7 @@ impl Forwarder {
         };
         let egress = self.lines.iter().position(|line| Some(line.link) == egress);
         if let Some((back, _)) = routed.way_back.as_ref().and_then(frame::fields) {
-            self.check_way_back(&back, place, egress)?;
+            self.check_way_back(routed, &back, place, egress)?;
         }
         let Some(egress) = egress else { return self.for_me(routed.payload) };
         let asked = self.ask_cache(now, place, routed, train, step)?;
@@ -377,13 +452,14 @@ impl Forwarder {
             Asked::All => Ok(None),
             Asked::Nothing => {
                 let hop = line.hop(routed.port).ok_or(Drop::Port)?;
-                line.count(train.frames().len(), train.bytes.len(), &mut self.counters);
-                Ok(Some((hop, next.hop_limit)))
+                let bytes = line.send(now, train, &mut self.counters);
+                Ok((bytes > 0).then_some(Onward { hop, hop_limit: next.hop_limit, bytes }))
             }
             Asked::Rest(rest) => {
                 let hop = line.hop(routed.port).ok_or(Drop::Port)?;
-                line.count(1, rest.len(), &mut self.counters);
-                step(Step::Send(hop, with_hop_limit(rest, next.hop_limit)));
+                if line.send(now, Train::one(&rest), &mut self.counters) > 0 {
+                    step(Step::Send(hop, with_hop_limit(rest, next.hop_limit)));
+                }
                 Ok(None)
             }
         }
@@ -398,7 +474,9 @@ impl Forwarder {
         train: Train<'_>,
         step: &mut impl FnMut(Step<'_>),
     ) -> Result<Asked, Drop> {
-        let Some(cache) = &mut self.cache else { return Ok(Asked::Nothing) };
+        let Some(cache) = &mut self.cache.as_mut().filter(|_| self.rule.is_usual(&routed.header)) else {
+            return Ok(Asked::Nothing);
+        };
         let Some(way_back) = &routed.way_back else {
             for (header, payload) in train.frames().filter_map(<[u8]>::split_first_chunk) {
                 cache.reply(now, &WayBack(*header), payload);
@@ -412,9 +490,10 @@ impl Forwarder {
         let line = &mut self.lines[place];
         let hop = line.hop(port).ok_or(Drop::Port)?;
         for reply in replies {
-            line.count(1, reply.len(), &mut self.counters);
-            // One hop less than what comes from farther away has at this node: that does not matter.
-            step(Step::Send(hop, with_hop_limit(reply, back.hop_limit.saturating_sub(1))));
+            if line.send(now, Train::one(&reply), &mut self.counters) > 0 {
+                // One hop less than what comes from farther away has at this node: that does not matter.
+                step(Step::Send(hop, with_hop_limit(reply, back.hop_limit.saturating_sub(1))));
+            }
         }
         Ok(rest.map_or(Asked::All, |rest| {
             let header = train.bytes.get(..2 * HEADER_BYTES).unwrap_or_default();
@@ -424,14 +503,20 @@ impl Forwarder {
 
     /// A reply has to leave by the line over which its request came, and by no other: so it goes to whoever
     /// asked, whatever that one made up. It comes over the line by which the request leaves, if it does.
-    fn check_way_back(&mut self, back: &Header, place: usize, egress: Option<usize>) -> Result<(), Drop> {
+    fn check_way_back(
+        &mut self,
+        routed: &Routed<'_>,
+        back: &Header,
+        place: usize,
+        egress: Option<usize>,
+    ) -> Result<(), Drop> {
         let ingress = egress.map(|egress| self.lines[egress].ingress);
-        self.rule.forward(back, ingress, &mut self.matching)?;
+        self.rule.forward_back(&routed.header, back, ingress, &mut self.matching)?;
         if self.matching == [self.lines[place].link] { Ok(()) } else { Err(Drop::WayBack) }
     }
 
     /// What is for the forwarder itself: the topology manager's answers.
-    fn for_me(&mut self, payload: &[u8]) -> Result<Option<(Hop, u8)>, Drop> {
+    fn for_me(&mut self, payload: &[u8]) -> Result<Option<Onward>, Drop> {
         let message = Message::parse(payload).map_err(|_| Drop::NoLink)?;
         if self.report.as_ref().is_some_and(|report| report.id == message.call) {
             self.report = None;

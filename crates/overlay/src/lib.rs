@@ -9,6 +9,7 @@
 //!
 //! **Map.**
 //! * [`domain`]: what every member of a network knows of it; [`domain_file`]: how that is written.
+//! * [`seal`]: forwarding identifiers that nobody else can make, with a [`member_key`].
 //! * [`frame`]: what travels between nodes; [`message`]: what services are told and say.
 //! * [`cache`]: packets that a forwarder keeps, and answers from.
 //! * [`publication`]: names, keys, and signed statements of who offers what.
@@ -25,8 +26,10 @@ pub mod domain;
 pub mod domain_file;
 pub mod forwarder;
 pub mod frame;
+pub mod member_key;
 pub mod message;
 pub mod publication;
 pub mod question;
 pub mod rendezvous;
+pub mod seal;
 pub mod topology_manager;

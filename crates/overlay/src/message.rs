@@ -143,19 +143,20 @@ pub struct PathsRequest {
 pub struct Routes {
     /// Grows with each change.
     pub revision: u32,
-    /// The paths, at most [`PATHS_MAX`].
+    /// The paths, at most [`PATHS_MAX`], and as many of these as a message has room for.
     pub routes: Vec<Route>,
 }
 
 /// A path to one of the targets.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Route {
     /// Which.
     pub target: u8,
     /// Paths of the same number share a link, or are joined by paths that do.
     pub group: u32,
-    /// The link by which it leaves the host that asked.
-    pub first: LinkId,
+    /// Its links, each by its place among those of the node where it begins
+    /// ([`Domain::links_at`](crate::domain::Domain::links_at)).
+    pub places: Vec<u8>,
     /// The delay there as far as it is known.
     pub delay: Span,
     /// What packets there carry.
@@ -254,17 +255,7 @@ impl Message {
             }
             Body::Match { known, publications } => {
                 out.extend_from_slice(&known.to_be_bytes());
-                let count_at = out.len();
-                out.push(0);
-                for signed in publications {
-                    let before = out.len();
-                    signed.put(&mut out);
-                    if out.len() > MESSAGE_MAX {
-                        out.truncate(before);
-                        break;
-                    }
-                    out[count_at] += 1;
-                }
+                put_as_fit(&mut out, publications, |out, signed| signed.put(out));
             }
             Body::Paths(request) => {
                 out.extend_from_slice(&request.from.0.to_be_bytes());
@@ -280,15 +271,15 @@ impl Message {
             }
             Body::Routes(Routes { revision, routes }) => {
                 out.extend_from_slice(&revision.to_be_bytes());
-                out.push(routes.len() as u8);
-                for route in routes {
+                put_as_fit(&mut out, routes, |out, route| {
                     out.push(route.target);
                     out.extend_from_slice(&route.group.to_be_bytes());
-                    out.extend_from_slice(&route.first.0.to_be_bytes());
                     out.extend_from_slice(&micros(route.delay).to_be_bytes());
                     out.extend_from_slice(&route.there.to_bytes());
                     out.extend_from_slice(&route.back.to_bytes());
-                }
+                    out.push(route.places.len() as u8);
+                    out.extend_from_slice(&route.places);
+                });
             }
             Body::RoutesAck { revision } => out.extend_from_slice(&revision.to_be_bytes()),
             Body::LinkState(state) => {
@@ -342,6 +333,21 @@ impl Message {
             return Err(MessageError::Oversized);
         }
         Ok(Self { call: u64::from_be_bytes(call), body })
+    }
+}
+
+/// How many follow, and as many of these as a message has room for.
+fn put_as_fit<T>(out: &mut Vec<u8>, all: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
+    let count_at = out.len();
+    out.push(0);
+    for one in all {
+        let before = out.len();
+        put(out, one);
+        if out.len() > MESSAGE_MAX {
+            out.truncate(before);
+            break;
+        }
+        out[count_at] += 1;
     }
 }
 
@@ -422,13 +428,15 @@ fn read_body(kind: u8, reader: &mut Reader<'_>) -> Result<Body, MessageError> {
 }
 
 fn read_route(reader: &mut Reader<'_>) -> Result<Route, FieldError> {
-    let (target, group, first, delay_us) = (reader.byte()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    let (target, group, delay_us) = (reader.byte()?, reader.u32()?, reader.u32()?);
     if delay_us == UNKNOWN_US {
         return Err(FieldError::Value);
     }
-    let (first, delay) = (LinkId(first), Span::from_micros(u64::from(delay_us)));
+    let delay = Span::from_micros(u64::from(delay_us));
     let (there, back) = (read_header(reader)?, read_header(reader)?);
-    Ok(Route { target, group, first, delay, there, back })
+    let places = reader.byte()?;
+    let places = (0..places).map(|_| reader.byte()).collect::<Result<_, _>>()?;
+    Ok(Route { target, group, places, delay, there, back })
 }
 
 fn read_header(reader: &mut Reader<'_>) -> Result<Header, FieldError> {

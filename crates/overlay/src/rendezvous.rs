@@ -15,11 +15,13 @@ use algo::{Machine, Output, Time};
 use mmtp::ContentId;
 use mmtp::peer::Peer;
 use topology::graph::NodeId;
+use topology::keyed::DomainKey;
 
 use crate::domain::Domain;
 use crate::frame;
 use crate::message::{Body, Message, Wanted, refusal};
 use crate::publication::{Name, Publication, Rejection, SignedPublication};
+use crate::seal::Sealer;
 
 pub use record::{Key, Record, RecordError};
 
@@ -90,6 +92,8 @@ pub struct Rendezvous {
     answers: VecDeque<Answer>,
     changes: VecDeque<Change>,
     counters: Counters,
+    /// Of a domain with keyed identifiers.
+    sealer: Option<Sealer>,
 }
 
 impl Rendezvous {
@@ -98,6 +102,7 @@ impl Rendezvous {
     pub const fn new(domain: Arc<Domain>) -> Self {
         Self {
             domain,
+            sealer: None,
             kept: BTreeMap::new(),
             by_content: BTreeSet::new(),
             ends: BTreeSet::new(),
@@ -105,6 +110,13 @@ impl Rendezvous {
             changes: VecDeque::new(),
             counters: Counters { published: 0, refused: BTreeMap::new(), lookups: 0, unknown: 0, dropped: 0 },
         }
+    }
+
+    /// The same, of a domain with keyed identifiers, which has this key.
+    #[must_use]
+    pub fn with_key(mut self, key: DomainKey) -> Self {
+        self.sealer = Some(Sealer::new(Arc::clone(&self.domain), key));
+        self
     }
 
     /// What has gone through so far.
@@ -310,7 +322,10 @@ impl Machine for Rendezvous {
         };
         match body {
             Some((call, body)) => {
-                self.answers.push_back(Answer { to: from, message: Message { call, body }.to_bytes() });
+                let sealed = |sealer: &Sealer| sealer.reply(self.domain.rendezvous.node, &from, now);
+                if let Some(to) = self.sealer.as_ref().map_or(Some(from), sealed) {
+                    self.answers.push_back(Answer { to, message: Message { call, body }.to_bytes() });
+                }
             }
             None => self.counters.dropped += 1,
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use algo::{Machine, Output, Span, Time};
 use mmtp::peer::Peer;
 use topology::graph::{LinkId, NodeId};
+use topology::keyed::DomainKey;
 use topology::plan::Policy;
 
 use crate::domain::{Domain, PATHS_MAX, PlannedWay};
@@ -14,6 +15,7 @@ use crate::frame;
 use crate::message::{
     Body, DOWN_MAX, Down, LinkReport, LinkState, Message, PathsRequest, Route, Routes, refusal,
 };
+use crate::seal::Sealer;
 
 /// Receivers that are told of changes at most.
 const WATCHERS_MAX: usize = 100_000;
@@ -125,6 +127,9 @@ pub struct TopologyManager {
     counters: Counters,
     /// When watchers are to be looked at.
     due: Time,
+    /// Of a domain with keyed identifiers.
+    sealer: Option<Sealer>,
+    zero_since_1970: Span,
 }
 
 impl TopologyManager {
@@ -145,7 +150,22 @@ impl TopologyManager {
             changes: VecDeque::new(),
             counters: Counters { requests: 0, link_states: 0, pushes: 0, dropped: 0 },
             due: Time::NEVER,
+            sealer: None,
+            zero_since_1970: Span::ZERO,
         }
+    }
+
+    /// The same, of a domain with keyed identifiers, which has this key. It has to be told
+    /// [the time](Self::set_zero_since_1970).
+    #[must_use]
+    pub fn with_key(mut self, key: DomainKey) -> Self {
+        self.sealer = Some(Sealer::new(Arc::clone(&self.domain), key));
+        self
+    }
+
+    /// Tells it how long after 1970 its time was zero.
+    pub const fn set_zero_since_1970(&mut self, zero_since_1970: Span) {
+        self.zero_since_1970 = zero_since_1970;
     }
 
     /// What has gone through so far.
@@ -239,20 +259,27 @@ impl TopologyManager {
     }
 
     /// Ways from a node on the lines that are up.
-    fn plan(&self, from: NodeId, targets: &[NodeId], k: usize, policy: Policy) -> Vec<PlannedWay> {
-        self.domain.plan(from, targets, k, policy, |link| self.is_up(link))
+    fn plan(&self, now: Time, from: NodeId, targets: &[NodeId], k: usize, policy: Policy) -> Vec<PlannedWay> {
+        let mut planned = self.domain.plan(from, targets, k, policy, |link| self.is_up(link));
+        if let Some(sealer) = &self.sealer {
+            planned.retain_mut(|planned| {
+                let sealed = sealer.way(&planned.way.links, now + self.zero_since_1970);
+                sealed.map(|way| planned.way = way).is_some()
+            });
+        }
+        planned
     }
 
-    fn routes(&self, request: &PathsRequest) -> (Vec<Route>, BTreeSet<LinkId>) {
-        let planned =
-            self.plan(request.from, &request.targets, usize::from(request.k).min(PATHS_MAX), request.policy);
+    fn routes(&self, now: Time, request: &PathsRequest) -> (Vec<Route>, BTreeSet<LinkId>) {
+        let k = usize::from(request.k).min(PATHS_MAX);
+        let planned = self.plan(now, request.from, &request.targets, k, request.policy);
         let links = planned.iter().flat_map(|planned| planned.way.links.iter().copied()).collect();
         let route = |planned: PlannedWay| {
             let delay = planned.way.links.iter().map(|link| self.delay(*link).as_nanos()).sum();
             Some(Route {
                 target: u8::try_from(planned.target).ok()?,
                 group: planned.group,
-                first: *planned.way.links.first()?,
+                places: self.domain.places_of(&planned.way.links)?,
                 delay: Span::from_nanos(delay),
                 there: planned.way.there,
                 back: planned.way.back,
@@ -267,7 +294,10 @@ impl TopologyManager {
         self.domain.origin(self.domain.topology.node, &back)
     }
 
-    fn answer(&mut self, to: Peer, call: u64, body: Body) {
+    fn answer(&mut self, now: Time, to: Peer, call: u64, body: Body) {
+        let sealed =
+            |sealer: &Sealer| sealer.reply(self.domain.topology.node, &to, now + self.zero_since_1970);
+        let Some(to) = self.sealer.as_ref().map_or(Some(to), sealed) else { return };
         self.out.push_back(Outgoing::Answer { to, message: Message { call, body }.to_bytes() });
     }
 
@@ -280,7 +310,7 @@ impl TopologyManager {
             return Body::Refused { reason: refusal::OTHER_NODE };
         }
         self.counters.requests += 1;
-        let (routes, links) = self.routes(&request);
+        let (routes, links) = self.routes(now, &request);
         let key = (request.from, call);
         let known = self.unwatch(key);
         let revision =
@@ -369,7 +399,7 @@ impl TopologyManager {
         // It may have asked anew meanwhile, or not want to be told any more.
         let Some(mut watcher) = self.unwatch(key) else { return };
         if std::mem::take(&mut watcher.is_stale) {
-            let (routes, links) = self.routes(&watcher.request);
+            let (routes, links) = self.routes(now, &watcher.request);
             if routes != watcher.routes.routes {
                 watcher.routes = Routes { revision: watcher.routes.revision + 1, routes };
                 watcher.links = links;
@@ -386,7 +416,7 @@ impl TopologyManager {
         };
         if let Some((tries, _)) = watcher.push {
             watcher.push = (tries + 1 < PUSHES_MAX).then_some((tries + 1, now + PUSH_WAIT));
-            let ways = self.plan(self.domain.topology.node, &[node], 3, Policy::Shortest);
+            let ways = self.plan(now, self.domain.topology.node, &[node], 3, Policy::Shortest);
             let way = ways.get(tries as usize % ways.len().max(1)).map(|found| &found.way);
             if let Some((way, first)) = way.and_then(|way| Some((way, *way.links.first()?))) {
                 let message = Message { call, body: Body::Routes(watcher.routes.clone()) }.to_bytes();
@@ -411,15 +441,15 @@ impl Machine for TopologyManager {
             Ok(_) if from.way_back.is_none() => self.counters.dropped += 1,
             Ok(Message { call, body: Body::Paths(request) }) => {
                 let body = self.paths(now, &from, call, request);
-                self.answer(from, call, body);
+                self.answer(now, from, call, body);
             }
             Ok(Message { call, body: Body::Lines { from: first } }) => {
                 let body = self.tell_down(first);
-                self.answer(from, call, body);
+                self.answer(now, from, call, body);
             }
             Ok(Message { call, body: Body::LinkState(state) }) => {
                 let body = self.link_state(now, &from, &state);
-                self.answer(from, call, body);
+                self.answer(now, from, call, body);
             }
             Ok(Message { call, body: Body::RoutesAck { revision } }) => {
                 let key = self.origin(&from).map(|node| (node, call));
@@ -433,7 +463,7 @@ impl Machine for TopologyManager {
             }
             Ok(Message { call, body: Body::Publish(_) | Body::Lookup(_) }) => {
                 self.counters.dropped += 1;
-                self.answer(from, call, Body::Refused { reason: refusal::NOT_HERE });
+                self.answer(now, from, call, Body::Refused { reason: refusal::NOT_HERE });
             }
             Ok(_) | Err(_) => self.counters.dropped += 1,
         }

@@ -8,66 +8,17 @@ use mmtp::peer::Peer;
 use mmtp::wire::{self, Range, RangeKind};
 use overlay::cache::{PacketCache, Policy as CachePolicy};
 use overlay::call::{Call, Reach};
-use overlay::client::{Event, Registered, Registration, ServiceKind, Subscription};
-use overlay::domain::{PathChoice, Service};
+use overlay::client::{Event, Registered, ServiceKind};
+use overlay::domain::Service;
 use overlay::forwarder::{Drop, Step};
 use overlay::frame;
-use overlay::message::{Body, LinkReport, LinkState, Message, PathsRequest, Route, Routes, Wanted, refusal};
-use overlay::publication::{Publication, Rejection, ScopeKey};
+use overlay::message::{Body, LinkReport, LinkState, Message, PathsRequest, Wanted, refusal};
+use overlay::publication::{Rejection, ScopeKey};
 use overlay::rendezvous::Rendezvous;
 use overlay::topology_manager::{Outgoing, TopologyManager};
-use simulated_domain::{Network, key};
+use simulated_domain::{NAME, Network, key, last_routes, publication, publish, subscribe, visits};
 use topology::graph::{LinkId, NodeId};
 use topology::plan::Policy;
-
-const NAME: &str = "films/trailer.mkv";
-
-fn publication(byte: u8, version_ms: u64) -> Publication {
-    Publication {
-        name: NAME.parse().expect("a name"),
-        content: ContentId { root: [byte; 32], length: 1_000_000 },
-        collection: false,
-        node: NodeId(0),
-        port: 26_227,
-        version_ms,
-        issued_ms: 0,
-        lease_s: 0,
-    }
-}
-
-fn publish(network: &mut Network, host: &str, publication: Publication, key: ScopeKey) {
-    let member = network.member(host, 40_000);
-    let node = member.node;
-    let registration = Registration::new(member, key.into(), vec![publication], network.now);
-    network.publishers.insert(node, (registration, Vec::new()));
-}
-
-fn subscribe(network: &mut Network, host: &str, policy: Policy) {
-    let member = network.member(host, 40_000);
-    let node = member.node;
-    let wanted = Wanted::Name(NAME.parse().expect("a name"));
-    let paths = PathChoice { policy, per_host: 3 };
-    let subscription = Subscription::new(member, wanted, paths, network.now);
-    network.receivers.insert(node, (subscription, Vec::new()));
-}
-
-fn last_routes(network: &Network) -> Routes {
-    let routes = network.events("a").into_iter().rev().find_map(|event| match event {
-        Event::Routes(routes) => Some(routes.clone()),
-        _ => None,
-    });
-    routes.expect("routes have come")
-}
-
-/// Names of the nodes that a route visits.
-fn visits(network: &Network, route: &Route) -> String {
-    let a = network.node("a");
-    let targets = ["p1", "p2"].map(|name| network.node(name));
-    let ways = network.domain.plan(a, &targets, 12, Policy::Shortest, |_| true);
-    let way = ways.into_iter().find(|found| found.way.there == route.there).expect("a way");
-    let nodes = network.domain.graph.visits(&way.way.links);
-    nodes.iter().map(|node| &*network.domain.graph.node(*node).name).collect::<Vec<_>>().join(" ")
-}
 
 #[test]
 fn a_name_leads_to_all_its_publishers_over_all_ways() {
@@ -576,4 +527,32 @@ fn a_loop_ends_by_the_hop_limit() {
     let dropped = network.forwarders.values().filter_map(|it| it.counters().dropped.get(&Drop::HopLimit));
     assert_eq!(dropped.sum::<u64>(), 1);
     assert_eq!(network.node("a"), a);
+}
+
+/// Twenty times what a line may carry, from its host and to it: what passes is the limit, and the rest is
+/// counted by the forwarder that the line belongs to.
+#[test]
+fn a_line_with_a_limit_carries_no_more() {
+    let file = simulated_domain::DOMAIN.replace("KEY", &key().public().to_string());
+    let limited =
+        file.replacen("between = [\"a\", \"r1\"]\n", "between = [\"a\", \"r1\"]\nlimit_mbit = 8\n", 1);
+    assert_ne!(limited, file);
+    for (from, to, counts) in [("a", "p1", "r1"), ("p1", "a", "r1")] {
+        let mut network = Network::of(&limited);
+        let (from, to, counts) = (network.node(from), network.node(to), network.node(counts));
+        let way = network.domain.plan(from, &[to], 1, Policy::Shortest, |_| true).remove(0).way;
+        let frame = [&frame::header(&way.there, 9_000).0[..], &[7; 1_000]].concat();
+        for _ in 0..2_000 {
+            (0..20).for_each(|_| network.send_over(way.links[0], 9_000, frame.clone()));
+            network.run(Span::from_millis(1));
+        }
+        // What is under way arrives, too.
+        network.run(Span::from_millis(100));
+        let came = network.delivered.len() * frame.len();
+        assert!((1_990_000..=2_000_000).contains(&came), "{came} bytes in two seconds");
+        let dropped = network.forwarders[&counts].counters().dropped[&Drop::RateLimit];
+        assert_eq!(network.delivered.len() as u64 + dropped, 40_000);
+        let mut others = network.forwarders.iter().filter(|(node, _)| **node != counts);
+        assert!(others.all(|(_, other)| other.counters().dropped.is_empty()));
+    }
 }

@@ -6,7 +6,7 @@
 //! | --- | --- | --- |
 //! | exact (0) | one bit of 256 a link | none; domains of at most [`EXACT_LINKS_MAX`] links |
 //! | LIPSIN (1) | 5 bits of 248 a link, from one of 8 tables (the last byte) | rare, known beforehand |
-//! | keyed (2) | the same, from a key, the way in and the flow; the epoch is in the last byte | as LIPSIN |
+//! | keyed (2) | the same, from a key and the way in; the epoch is in the last byte | as LIPSIN |
 //!
 //! What bounds a wrong or forged FID: one with too many bits goes nowhere, a packet never goes back over the
 //! line it came by, and the hop limit ends every loop. There is no tag for "deliver here": an endpoint is a

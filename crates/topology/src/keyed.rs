@@ -1,10 +1,12 @@
 //! Tags that only the holder of a key can make (after z-Formation: Esteve Rothenberg et al., "Self-routing
 //! Denial-of-Service Resistant Capabilities using In-packet Bloom Filters", EC2ND 2009). A tag is a keyed
-//! hash of the link that the packet came by, the link it goes by, the flow and the table, under a key that
-//! each node has for each epoch. So a FID that was seen is of no use on another way in, for another flow or
-//! in a later epoch, and two of them OR-ed lead nowhere that one of them did not lead the flow already.
+//! hash of the link that the packet came by, the link it goes by and the table, under a key that each node
+//! has for each epoch. So a FID that was seen is of no use on another way in or in a later epoch, and two of
+//! them OR-ed lead nowhere that one of them did not lead a packet which came the same way.
 //!
-//! The topology manager has the domain's key; a node gets its own keys only.
+//! The topology manager has the domain's key; a node gets its own secret only, from which its keys of all
+//! epochs follow. The paper binds tags to a flow too; here they are not, so a forwarder can make all its tags
+//! of an epoch beforehand, and a packet costs what it costs with fixed tags.
 
 use crate::fid::{Bits, EPOCHS, Egress, Header, Kind, Limits, Refusal, TABLES};
 use crate::graph::{Graph, LinkId, NodeId};
@@ -17,12 +19,12 @@ const NO_LINK: u32 = u32::MAX;
 #[derive(Clone)]
 pub struct DomainKey([u8; 32]);
 
-/// What one node can make tags with, in one epoch.
+/// The secret of a node.
 #[derive(Clone)]
-pub struct NodeKey {
-    epoch: u32,
-    key: [u8; 32],
-}
+pub struct NodeSecret([u8; 32]);
+
+/// What a node makes tags with in one epoch.
+struct EpochKey([u8; 32]);
 
 impl std::fmt::Debug for DomainKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,9 +32,9 @@ impl std::fmt::Debug for DomainKey {
     }
 }
 
-impl std::fmt::Debug for NodeKey {
+impl std::fmt::Debug for NodeSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "NodeKey(epoch {}, ..)", self.epoch)
+        f.write_str("NodeSecret(..)")
     }
 }
 
@@ -43,94 +45,162 @@ impl DomainKey {
         Self(secret)
     }
 
-    /// The key of a node in an epoch.
+    /// Its bytes, to keep.
     #[must_use]
-    pub fn node_key(&self, node: NodeId, epoch: u32) -> NodeKey {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(b"node key").update(&node.0.to_le_bytes()).update(&epoch.to_le_bytes());
-        NodeKey { epoch, key: *hasher.finalize().as_bytes() }
+    pub const fn to_bytes(&self) -> [u8; 32] {
+        self.0
     }
 
-    /// The FID of a path for one flow in one epoch.
+    /// The secret of a node.
+    #[must_use]
+    pub fn node_secret(&self, node: NodeId) -> NodeSecret {
+        NodeSecret(keyed(&self.0, b"node secret", node.0))
+    }
+
+    /// The FID of a path in one epoch.
     ///
     /// # Errors
     /// If the path is too long for one.
-    pub fn encode(
-        &self,
-        graph: &Graph,
-        path: &[LinkId],
-        flow: u64,
-        epoch: u32,
-    ) -> Result<Encoded, EncodeError> {
-        let keys: Vec<_> =
-            graph.visits(path).into_iter().map(|node| (node, self.node_key(node, epoch))).collect();
+    pub fn encode(&self, graph: &Graph, path: &[LinkId], epoch: u32) -> Result<Encoded, EncodeError> {
+        let key = |node: NodeId| (node, self.node_secret(node).epoch_key(epoch));
+        let keys: Vec<_> = graph.visits(path).into_iter().map(key).collect();
         let selector = (epoch % EPOCHS) as u8 * TABLES as u8;
         choose(graph, path, Limits::filter(Kind::Keyed), selector, |table, ingress, egress| {
             let node = graph.link(egress).from;
             let key = keys.iter().find(|(visited, _)| *visited == node).map(|(_, key)| key);
-            key.map_or(Bits::NONE, |key| key.tag(table, ingress, egress, flow))
+            key.map_or(Bits::NONE, |key| key.tag(table, ingress, egress))
         })
     }
 }
 
-impl NodeKey {
-    /// The tag for packets of a flow that come by `ingress` and go by `egress`.
+fn keyed(key: &[u8; 32], what: &[u8], number: u32) -> [u8; 32] {
+    *blake3::Hasher::new_keyed(key).update(what).update(&number.to_le_bytes()).finalize().as_bytes()
+}
+
+impl NodeSecret {
+    /// From the bytes of one that a domain's key has given.
     #[must_use]
-    pub fn tag(&self, table: usize, ingress: Option<LinkId>, egress: LinkId, flow: u64) -> Bits {
-        let mut text = [0; 17];
+    pub const fn new(secret: [u8; 32]) -> Self {
+        Self(secret)
+    }
+
+    /// Its bytes, to keep.
+    #[must_use]
+    pub const fn to_bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
+    fn epoch_key(&self, epoch: u32) -> EpochKey {
+        EpochKey(keyed(&self.0, b"epoch key", epoch))
+    }
+}
+
+impl EpochKey {
+    /// The tag for packets that come by `ingress` and go by `egress`.
+    fn tag(&self, table: usize, ingress: Option<LinkId>, egress: LinkId) -> Bits {
+        let mut text = [0; 9];
         text[..4].copy_from_slice(&ingress.map_or(NO_LINK, |id| id.0).to_le_bytes());
         text[4..8].copy_from_slice(&egress.0.to_le_bytes());
-        text[8..16].copy_from_slice(&flow.to_le_bytes());
-        text[16] = table as u8;
-        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        text[8] = table as u8;
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(&text);
         tag(stream(&hasher))
     }
 }
 
-/// The forwarding rule at one node of a domain with keyed tags. It knows the key of the present epoch and
-/// that of the one before, so that packets under way survive the change.
-#[derive(Clone, Debug)]
+/// All tags of a node in one epoch: of each way in (first of what begins there, then of each line) those of
+/// each link out.
+#[derive(Clone)]
+struct EpochTags {
+    epoch: u32,
+    tags: Vec<Vec<[Bits; TABLES]>>,
+}
+
+impl EpochTags {
+    fn new(secret: &NodeSecret, links: &[Egress], epoch: u32) -> Self {
+        let key = secret.epoch_key(epoch);
+        let ways_in = std::iter::once(None).chain(links.iter().map(|line| Some(line.reverse)));
+        let tags = |ingress: Option<Option<LinkId>>| {
+            let all = |egress: &Egress| {
+                std::array::from_fn(|table| match ingress {
+                    // Nothing comes by a link without another direction.
+                    Some(None) => Bits::NONE,
+                    ingress => key.tag(table, ingress.flatten(), egress.link),
+                })
+            };
+            links.iter().map(all).collect()
+        };
+        Self { epoch, tags: ways_in.map(tags).collect() }
+    }
+}
+
+/// The forwarding rule at one node of a domain with keyed tags. It knows the tags of the present epoch, of
+/// the one before, so that packets under way survive the change, and of the next, for clocks that are ahead.
+#[derive(Clone)]
 pub struct KeyedForwarder {
+    secret: NodeSecret,
     links: Vec<Egress>,
-    current: NodeKey,
-    previous: Option<NodeKey>,
+    epochs: [EpochTags; 3],
+}
+
+impl std::fmt::Debug for KeyedForwarder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KeyedForwarder(epoch {}, ..)", self.epochs[1].epoch)
+    }
 }
 
 impl KeyedForwarder {
-    /// At a node, with its first key.
+    /// At a node, in an epoch.
     #[must_use]
-    pub fn new(graph: &Graph, node: NodeId, key: NodeKey) -> Self {
+    pub fn new(graph: &Graph, node: NodeId, secret: NodeSecret, epoch: u32) -> Self {
         let egress = |id: &LinkId| Egress { link: *id, reverse: graph.link(*id).reverse };
-        Self { links: graph.outgoing(node).iter().map(egress).collect(), current: key, previous: None }
+        let links: Vec<Egress> = graph.outgoing(node).iter().map(egress).collect();
+        let epochs = around(epoch).map(|epoch| EpochTags::new(&secret, &links, epoch));
+        Self { secret, links, epochs }
     }
 
-    /// The next epoch's key takes the place of the present one, which counts as the previous one from now on.
-    pub fn rotate(&mut self, key: NodeKey) {
-        self.previous = Some(std::mem::replace(&mut self.current, key));
+    /// The present epoch is this one.
+    pub fn set_epoch(&mut self, epoch: u32) {
+        if self.epochs[1].epoch == epoch {
+            return;
+        }
+        let Self { secret, links, epochs } = self;
+        let known = |epoch: u32| epochs.iter().find(|tags| tags.epoch == epoch).cloned();
+        *epochs =
+            around(epoch).map(|epoch| known(epoch).unwrap_or_else(|| EpochTags::new(secret, links, epoch)));
     }
 
-    /// As [`Forwarder::forward`](crate::tags::Forwarder::forward), for a packet of a flow.
+    /// As [`Forwarder::forward`](crate::tags::Forwarder::forward).
     ///
     /// # Errors
     /// If it goes nowhere, whatever its links; `out` is empty then.
     pub fn forward(
         &self,
         header: &Header,
-        flow: u64,
         ingress: Option<LinkId>,
         out: &mut Vec<LinkId>,
     ) -> Result<Header, Refusal> {
         out.clear();
         let next = Limits::filter(Kind::Keyed).pass(header)?;
-        let keys = std::iter::once(&self.current).chain(&self.previous);
-        let mut keys = keys.filter(|key| key.epoch % EPOCHS == header.fid.epoch());
-        let key = keys.next().ok_or(Refusal::Epoch)?;
-        let (bits, table) = (header.fid.bits(), header.fid.table());
-        let matching = |egress: &&Egress| {
-            !egress.leads_back(ingress) && bits.has(&key.tag(table, ingress, egress.link, flow))
+        let known = self.epochs.iter().find(|tags| tags.epoch % EPOCHS == header.fid.epoch());
+        let known = known.ok_or(Refusal::Epoch)?;
+        let way_in = match ingress {
+            None => 0,
+            Some(_) => {
+                1 + self.links.iter().position(|line| line.reverse == ingress).unwrap_or(usize::MAX - 1)
+            }
         };
-        out.extend(self.links.iter().filter(matching).map(|egress| egress.link));
+        let (bits, table) = (header.fid.bits(), header.fid.table());
+        let matching = |(egress, tags): &(&Egress, &[Bits; TABLES])| {
+            !egress.leads_back(ingress) && bits.has(&tags[table])
+        };
+        let tags = known.tags.get(way_in).map(Vec::as_slice).unwrap_or_default();
+        out.extend(self.links.iter().zip(tags).filter(matching).map(|(egress, _)| egress.link));
         Ok(next)
     }
+}
+
+/// The epochs of which tags are known in one.
+const fn around(epoch: u32) -> [u32; 3] {
+    [epoch.wrapping_sub(1), epoch, epoch.wrapping_add(1)]
 }

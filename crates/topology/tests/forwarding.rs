@@ -11,6 +11,9 @@ use topology::paths::{Costs, Router};
 use topology::tags::{Encoded, Forwarder, Tags};
 use topology::zoo::{BUILTIN, Builtin};
 
+/// What a node does with a packet that came by a link.
+type Rule<'a> = &'a dyn Fn(NodeId, &Header, Option<LinkId>, &mut Vec<LinkId>) -> Result<Header, Refusal>;
+
 /// Every link that copies of a packet cross, in order, and how many were refused for their hop limit.
 fn flood(
     graph: &Graph,
@@ -112,51 +115,88 @@ fn a_forged_identifier_is_bounded() {
 }
 
 #[test]
-fn keyed_identifiers_are_of_one_flow_way_and_epoch() {
+fn keyed_identifiers_are_of_one_way_and_epoch() {
     let graph = Builtin::named("Geant2012").expect("built in").network(&Defaults::default()).graph;
     let key = DomainKey::new([7; 32]);
     let epoch = 41;
-    let mut forwarders: Vec<KeyedForwarder> =
-        graph.node_ids().map(|node| KeyedForwarder::new(&graph, node, key.node_key(node, epoch))).collect();
-    let (from, to) = (graph.by_name("IE").expect("Ireland"), graph.by_name("TR").expect("Turkey"));
+    let at = |node| KeyedForwarder::new(&graph, node, key.node_secret(node), epoch);
+    let mut forwarders: Vec<KeyedForwarder> = graph.node_ids().map(at).collect();
+    let node = |name: &str| graph.by_name(name).expect("a country");
+    let (from, to) = (node("IE"), node("TR"));
     let paths = Router::new(&graph, Costs::delay(&graph)).shortest(from, to, 2);
-    let encode = |path: usize, flow| key.encode(&graph, &paths[path].links, flow, epoch).expect("it fits");
-    let run = |forwarders: &[KeyedForwarder], header: Header, flow: u64| {
+    let encode = |path: &[LinkId]| key.encode(&graph, path, epoch).expect("it fits");
+    let run = |forwarders: &[KeyedForwarder], header: Header| {
         flood(&graph, from, header, |node, header, ingress, out| {
-            forwarders[node.index()].forward(header, flow, ingress, out)
+            forwarders[node.index()].forward(header, ingress, out)
         })
         .0
     };
-    let header = encode(0, 1).header(&paths[0].links);
+    let header = encode(&paths[0].links).header(&paths[0].links);
     assert_eq!(header.fid.epoch(), epoch % EPOCHS);
-    assert_eq!(run(&forwarders, header, 1), paths[0].links);
-    assert_eq!(run(&forwarders, header, 2), [], "of another flow");
-    // Those of two flows, OR-ed: the first flow gets no further than by its own.
-    let other = encode(1, 2).header(&paths[1].links);
-    let (mut both, second) = (header.to_bytes(), other.to_bytes());
-    both.iter_mut().zip(second).skip(2).take(31).for_each(|(a, b)| *a |= b);
-    if header.fid.table() == other.fid.table() {
-        let both = Header::parse(&both).expect("a header").0;
-        assert!(run(&forwarders, both, 1).iter().all(|link| paths[0].links.contains(link)));
-    }
+    assert_eq!(run(&forwarders, header), paths[0].links);
+    // Of another domain with the same graph, or of another secret.
+    let other = DomainKey::new([8; 32]).encode(&graph, &paths[0].links, epoch).expect("it fits");
+    assert_eq!(run(&forwarders, other.header(&paths[0].links)), []);
     // Taken up in the middle of the path, as if it came from elsewhere.
     let middle = graph.link(paths[0].links[1]).from;
     let mut out = Vec::new();
     let forwarder = &forwarders[middle.index()];
-    assert!(forwarder.forward(&header, 1, Some(paths[0].links[0]), &mut out).is_ok());
+    assert!(forwarder.forward(&header, Some(paths[0].links[0]), &mut out).is_ok());
     assert_eq!(out, [paths[0].links[1]]);
-    assert!(forwarder.forward(&header, 1, None, &mut out).is_ok());
+    assert!(forwarder.forward(&header, None, &mut out).is_ok());
     assert_eq!(out, [], "by another way in");
-    for (changes, works) in [(1, true), (2, false)] {
-        for (node, forwarder) in graph.node_ids().zip(&mut forwarders) {
-            forwarder.rotate(key.node_key(node, epoch + changes));
+    assert!(forwarder.forward(&header, Some(paths[0].links[1]), &mut out).is_ok());
+    assert_eq!(out, [], "by a link of another node");
+    for (changes, works) in [(0, true), (1, true), (2, false), (0, true)] {
+        for forwarder in &mut forwarders {
+            forwarder.set_epoch(epoch + changes);
         }
-        assert_eq!(run(&forwarders, header, 1) == paths[0].links, works, "{changes} epochs later");
+        assert_eq!(run(&forwarders, header) == paths[0].links, works, "{changes} epochs later");
+        if !works {
+            let refused = forwarders[from.index()].forward(&header, None, &mut out);
+            assert_eq!((refused, out.len()), (Err(Refusal::Epoch), 0));
+        }
     }
-    assert_eq!(
-        forwarders[from.index()].forward(&header, 1, None, &mut out),
-        Err(Refusal::Epoch),
-        "of another epoch"
-    );
-    assert_eq!(format!("{key:?} {:?}", key.node_key(from, 2)), "DomainKey(..) NodeKey(epoch 2, ..)");
+    let shown = format!("{key:?} {:?} {:?}", key.node_secret(from), forwarders[0]);
+    assert_eq!(shown, "DomainKey(..) NodeSecret(..) KeyedForwarder(epoch 41, ..)");
+}
+
+/// What a host could do that collects the identifiers of others: OR them, so that a packet of its own reaches
+/// a node to which no path was given to it.
+#[test]
+fn keyed_identifiers_are_of_no_use_to_another() {
+    let graph = Builtin::named("Geant2012").expect("built in").network(&Defaults::default()).graph;
+    let (key, tags) = (DomainKey::new([7; 32]), Tags::exact(&graph).expect("it is small"));
+    let keyed: Vec<KeyedForwarder> =
+        graph.node_ids().map(|node| KeyedForwarder::new(&graph, node, key.node_secret(node), 3)).collect();
+    let open = forwarders(&graph, &tags);
+    let node = |name: &str| graph.by_name(name).expect("a country");
+    let (mine, victim) = (node("IE"), node("TR"));
+    let mut router = Router::new(&graph, Costs::delay(&graph));
+    let mut path = |from, to| router.shortest(from, to, 1)[0].links.clone();
+    // All that leads from its neighbours to the victim, and its own way to a neighbour.
+    let near = graph.link(graph.outgoing(mine)[0]).to;
+    let collected = [path(mine, near), path(near, victim)];
+    let or = |bits: [Header; 2]| {
+        let [mut both, other] = bits.map(|header| header.to_bytes());
+        both.iter_mut().zip(other).skip(2).take(31).for_each(|(a, b)| *a |= b);
+        both[1] = 40;
+        Header::parse(&both).expect("a header").0
+    };
+    let reached = |forward: Rule<'_>, header| {
+        let crossed =
+            flood(&graph, mine, header, |node, header, ingress, out| forward(node, header, ingress, out)).0;
+        crossed.iter().any(|link| graph.link(*link).to == victim)
+    };
+    let with_tags = collected.clone().map(|path| tags.encode(&graph, &path).expect("it fits").header(&path));
+    let with_key = collected.map(|path| key.encode(&graph, &path, 3).expect("it fits").header(&path));
+    let open = |node: NodeId, header: &Header, ingress, out: &mut Vec<LinkId>| {
+        open[node.index()].forward(header, ingress, out)
+    };
+    assert!(reached(&open, or(with_tags)), "with fixed tags it gets there");
+    let keyed = |node: NodeId, header: &Header, ingress, out: &mut Vec<LinkId>| {
+        keyed[node.index()].forward(header, ingress, out)
+    };
+    let [own, others] = with_key;
+    assert!(!reached(&keyed, or([own, others])) && !reached(&keyed, or([others, own])), "in either's table");
 }

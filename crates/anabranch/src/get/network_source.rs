@@ -80,13 +80,15 @@ impl Network {
         let way = |route: &overlay::message::Route| {
             let (_, port) = self.found.hosts.get(usize::from(route.target))?;
             // It is of no use if it does not begin here.
-            let (from, forwarder) = self.place.hop(route.first)?;
+            let links = self.place.links_of(route)?;
+            let (from, forwarder) = self.place.hop(*links.first()?)?;
             Some(Way {
                 source: usize::from(route.target),
                 from,
                 forwarder,
                 group: route.group,
-                forwarders: self.place.forwarders_on(route),
+                forwarders: self.place.forwarders_on(&links),
+                links,
                 there: frame::header(&route.there, *port),
                 back: route.back,
             })
@@ -100,9 +102,12 @@ impl Network {
         for event in self.watch.take() {
             match event {
                 Event::Routes(routes) => {
-                    let (before, now) = (self.routes.routes.len(), routes.routes.len());
-                    let paths = if now == 1 { "path" } else { "paths" };
-                    observer.notice(&format!("the network has changed: {now} {paths}, {before} before"));
+                    // New identifiers of the same paths are no news.
+                    if paths_of(&routes) != paths_of(&self.routes) {
+                        let (before, now) = (self.routes.routes.len(), routes.routes.len());
+                        let paths = if now == 1 { "path" } else { "paths" };
+                        observer.notice(&format!("the network has changed: {now} {paths}, {before} before"));
+                    }
                     self.routes = routes;
                     changed = true;
                 }
@@ -111,6 +116,11 @@ impl Network {
         }
         changed
     }
+}
+
+/// Which paths these are, and which of them share links.
+fn paths_of(routes: &Routes) -> Vec<(u8, u32, &[u8])> {
+    routes.routes.iter().map(|route| (route.target, route.group, &*route.places)).collect()
 }
 
 fn say(event: &Event, observer: &mut Observer<'_>) {

@@ -9,6 +9,7 @@ use mmtp::subscriber::{PathConfig, PathId, SourceId, Subscriber};
 use net::{Egress, Limits};
 use overlay::frame::{self, HEADER_BYTES};
 use topology::fid::Header;
+use topology::graph::LinkId;
 
 use crate::{Error, PathState, Result};
 
@@ -29,6 +30,8 @@ pub(super) struct UdpPath {
     way: Option<Way>,
     /// The network does not lead that way now.
     withdrawn: bool,
+    /// The UDP port of its socket, while it has one, or of the last.
+    port: u16,
     /// What each packet has in front there; empty elsewhere.
     header: Vec<u8>,
 }
@@ -42,6 +45,8 @@ pub(super) struct Way {
     pub(super) from: IpAddr,
     /// The forwarder there.
     pub(super) forwarder: SocketAddr,
+    /// Its links: the same way has other identifiers from time to time.
+    pub(super) links: Vec<LinkId>,
     /// The names of the forwarders on it.
     pub(super) forwarders: String,
     /// Ways of one number share a link.
@@ -55,7 +60,7 @@ pub(super) struct Way {
 impl Way {
     /// Whether it takes the same links to the same source.
     fn is_same(&self, other: &Self) -> bool {
-        Self { group: self.group, ..other.clone() } == *self
+        (self.source, &self.links, self.forwarder) == (other.source, &other.links, other.forwarder)
     }
 
     /// What packets have in front whose answers come to this port.
@@ -73,10 +78,16 @@ impl UdpPath {
 
     /// It has a socket again.
     fn opened(&mut self, socket: &OpenSocket) {
-        self.socket = Some(socket.id);
-        if let Some(way) = &self.way {
-            self.header = way.header(socket.port);
+        (self.socket, self.port) = (Some(socket.id), socket.port);
+        if let Some(way) = self.way.clone() {
+            self.lead(way);
         }
+    }
+
+    /// It takes this way through the network.
+    fn lead(&mut self, way: Way) {
+        self.header = way.header(self.port);
+        self.way = Some(way);
     }
 
     /// What is to be said of it besides what it does: the network leads elsewhere now.
@@ -230,7 +241,8 @@ impl UdpPaths {
         };
         subscriber.limit(path, self.limits.of(&via));
         let (way, withdrawn) = (through.map(|(way, _)| way.clone()), false);
-        self.links.push(UdpPath { path, source, via, peer, socket: Some(socket.id), way, withdrawn, header });
+        let (socket, port) = (Some(socket.id), socket.port);
+        self.links.push(UdpPath { path, source, via, peer, socket, way, withdrawn, port, header });
         true
     }
 
@@ -281,6 +293,10 @@ impl UdpPaths {
         for link in &mut self.links {
             let Some(known) = &link.way else { continue };
             let way = ways.iter().find(|way| way.is_same(known));
+            if let Some(way) = way {
+                // The same links, perhaps with identifiers of another epoch.
+                link.lead(way.clone());
+            }
             match (way, link.socket) {
                 (None, Some(socket)) => {
                     world.close_udp(socket);
@@ -360,10 +376,23 @@ mod tests {
             source: 0,
             from: "127.0.0.1".parse().expect("an address"),
             forwarder: "127.0.0.1:7700".parse().expect("an address"),
+            links: vec![LinkId(number)],
             forwarders: format!("r{number}"),
             group: number,
             there: frame::header(&header(5), 26_227),
             back: header(6),
+        }
+    }
+
+    fn paths_to_one_source(subscriber: &mut Subscriber) -> UdpPaths {
+        let source = subscriber.add_source().expect("room");
+        UdpPaths {
+            links: Vec::new(),
+            sources: vec![(source, "p1".into(), Vec::new())],
+            via: Vec::new(),
+            algorithm: Algorithm::by_name("nmcc").expect("a controller"),
+            groups: GroupPolicy::All,
+            limits: Limits::default(),
         }
     }
 
@@ -374,15 +403,7 @@ mod tests {
         let mut observer = Observer::new(&mut listener, stop, Span::from_secs(1));
         let mut world = Sockets::new(&Default::default(), &mut observer).expect("sockets");
         let mut subscriber = Subscriber::new(&[7; 32]);
-        let source = subscriber.add_source().expect("room");
-        let mut paths = UdpPaths {
-            links: Vec::new(),
-            sources: vec![(source, "p1".into(), Vec::new())],
-            via: Vec::new(),
-            algorithm: Algorithm::by_name("nmcc").expect("a controller"),
-            groups: GroupPolicy::All,
-            limits: Limits::default(),
-        };
+        let mut paths = paths_to_one_source(&mut subscriber);
         let mut now = world.now();
         for number in 0..2 * PATHS_MAX as u32 {
             let ways = [way(number), way(number + 1)];
@@ -404,5 +425,24 @@ mod tests {
         // One that comes back has its own again, as long as nobody has taken that.
         paths.follow(&[way(3)], true, &mut subscriber, &mut world);
         assert_eq!(paths.links.len(), OWN_PATHS_MAX);
+    }
+
+    #[test]
+    fn a_way_with_new_identifiers_is_the_same_path() {
+        let mut listener = |_| Control::Continue;
+        let stop = Stop::new().expect("a stop");
+        let mut observer = Observer::new(&mut listener, stop, Span::from_secs(1));
+        let mut world = Sockets::new(&Default::default(), &mut observer).expect("sockets");
+        let mut subscriber = Subscriber::new(&[7; 32]);
+        let mut paths = paths_to_one_source(&mut subscriber);
+        let old = way(1);
+        paths.follow(std::slice::from_ref(&old), true, &mut subscriber, &mut world);
+        let before = paths.links[0].header.clone();
+        let new = Way { there: way(9).there, back: way(9).back, ..old };
+        let (down, up) = paths.follow(std::slice::from_ref(&new), true, &mut subscriber, &mut world);
+        assert!(down.is_empty() && up.is_empty() && paths.links.len() == 1);
+        let [link] = &paths.links[..] else { panic!("one path") };
+        assert_eq!(link.header, new.header(link.port));
+        assert!(link.header != before && link.port != 0 && link.socket.is_some());
     }
 }

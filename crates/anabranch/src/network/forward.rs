@@ -85,19 +85,25 @@ pub fn forward(
             domain.name
         )));
     }
+    let own_secret = place.forwarder_secret()?;
     let service = |clock: Clock| {
-        let started_ms = (clock.now() + since_1970(clock)).as_nanos() / 1_000_000;
+        let date = clock.now() + since_1970(clock);
+        let started_ms = date.as_nanos() / 1_000_000;
         let mut forwarder = Forwarder::new(domain, place.node(), started_ms, secret()?, clock.now());
+        if let Some(own_secret) = own_secret {
+            forwarder = forwarder.with_secret(own_secret, date);
+        }
         if let Some((policy, bytes)) = cache {
             forwarder = forwarder.with_cache(PacketCache::new(policy, bytes, place.node()));
         }
-        Ok(Forwarding { forwarder, batches: FrameBatches::default() })
+        Ok(Forwarding { forwarder, clock, batches: FrameBatches::default() })
     };
     run(place, domain.forwarder_port, service, stop, listener)
 }
 
 struct Forwarding {
     forwarder: Forwarder,
+    clock: Clock,
     batches: FrameBatches,
 }
 
@@ -106,7 +112,7 @@ impl Service for Forwarding {
 
     fn receive(&mut self, now: Time, _: &Place, out: &Outlets, arrived: Arrived<'_>) {
         let (bytes, stride) = (arrived.received.bytes, arrived.received.stride);
-        let Self { forwarder, batches } = self;
+        let Self { forwarder, batches, .. } = self;
         forwarder.handle(now, arrived.from, bytes, stride, |step| match step {
             Step::Forward(hop, train) => batches.push(hop, train, stride, out),
             Step::Send(hop, frame) => batches.push(hop, &frame, frame.len(), out),
@@ -118,13 +124,14 @@ impl Service for Forwarding {
     }
 
     fn poll(&mut self, now: Time, _: &Place, out: &Outlets, _: &mut Vec<String>) -> Result<Time> {
+        self.forwarder.set_zero_since_1970(now, since_1970(self.clock));
         Ok(self.forwarder.poll(now, |hop, bytes| {
             out.send(hop.from, hop.to, bytes, None);
         }))
     }
 
     fn stats(&self, now: Time, place: &Place) -> ForwardStats {
-        let Self { forwarder, batches } = self;
+        let Self { forwarder, batches, .. } = self;
         let counters = forwarder.counters();
         ForwardStats {
             elapsed_s: seconds(now.since(Time::ZERO)),

@@ -92,7 +92,7 @@ pub fn look(place: &Place, to: Option<&Destination>, within: Span, stop: &Stop) 
             to: *hosts.get(usize::from(route.target))?,
             group: route.group,
             delay: route.delay,
-            links: domain.trace_links(here, &route.there)?,
+            links: place.links_of(route)?,
         })
     };
     look.paths = routes.routes.iter().filter_map(path).collect();

@@ -11,6 +11,7 @@ use overlay::client::Member;
 use overlay::domain::Domain;
 use overlay::domain_file;
 use overlay::frame::{self, Frame, Routed};
+use overlay::member_key::{KeyError, MemberKey};
 use overlay::message::Route;
 use overlay::publication::Scope;
 use topology::graph::{LinkId, NodeId};
@@ -28,6 +29,7 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 pub struct Place {
     domain: Arc<Domain>,
     node: NodeId,
+    key: Option<MemberKey>,
 }
 
 impl Place {
@@ -48,7 +50,28 @@ impl Place {
             })?,
             None => here(&domain).map_err(wrong)?,
         };
-        Ok(Self { domain: Arc::new(domain), node })
+        Ok(Self { domain: Arc::new(domain), node, key: None })
+    }
+
+    /// The same with the key in a file, which forwarders and services of a domain with keyed identifiers need.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the file cannot be read or is no key of this domain.
+    pub fn with_key(mut self, file: &Path) -> Result<Self> {
+        let wrong = |why: String| Error::usage(format!("key {}: {why}", show(file)));
+        let text = match read(file) {
+            Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
+                return Err(wrong(KeyError::NoKey.to_string()));
+            }
+            text => text.map_err(|e| wrong(e.to_string()))?,
+        };
+        self.key = Some(MemberKey::parse(&self.domain, &text).map_err(|e| wrong(e.to_string()))?);
+        Ok(self)
+    }
+
+    /// Its key, if it has one.
+    pub(super) const fn key(&self) -> Option<&MemberKey> {
+        self.key.as_ref()
     }
 
     /// The domain.
@@ -104,11 +127,16 @@ impl Place {
         })
     }
 
-    /// The forwarders on a route, as they are shown: `r1 r2 r5`.
-    pub(crate) fn forwarders_on(&self, route: &Route) -> String {
-        let visited = self.domain.trace(self.node, &route.there).unwrap_or_default();
-        let forwarders = visited.iter().filter(|node| self.domain.is_forwarder(**node));
-        forwarders.map(|node| self.name_of(*node)).collect::<Vec<_>>().join(" ")
+    /// The links of a route from here; `None` if they are none.
+    pub(crate) fn links_of(&self, route: &Route) -> Option<Vec<LinkId>> {
+        self.domain.links_at(self.node, &route.places)
+    }
+
+    /// The forwarders on a way, as they are shown: `r1 r2 r5`.
+    pub(crate) fn forwarders_on(&self, links: &[LinkId]) -> String {
+        let visited = links.iter().map(|link| self.domain.graph.link(*link).to);
+        let forwarders = visited.filter(|node| self.domain.is_forwarder(*node));
+        forwarders.map(|node| self.name_of(node)).collect::<Vec<_>>().join(" ")
     }
 
     /// What a member's machine needs, whose answers come to `port`.

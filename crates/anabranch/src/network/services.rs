@@ -75,8 +75,12 @@ pub fn rendezvous(
 ) -> Result<RendezvousStats> {
     let service = place.domain().rendezvous;
     check(place, "rendezvous", service)?;
+    let key = place.services_key()?;
     let start = |clock: net::Clock| {
         let mut machine = Rendezvous::new(place.domain().clone());
+        if let Some(key) = key {
+            machine = machine.with_key(key);
+        }
         let now = clock.now() + since_1970(clock);
         let state = state.map(|path| State::open(path, place.domain(), now, &mut machine)).transpose()?;
         let (state, told) = state.unzip();
@@ -97,7 +101,16 @@ pub fn manage_topology(
 ) -> Result<TopologyStats> {
     let service = place.domain().topology;
     check(place, "topology", service)?;
-    run(place, service.port, |_| Ok(TopologyManager::new(place.domain().clone())), stop, listener)
+    let key = place.services_key()?;
+    let start = |clock: net::Clock| {
+        let machine = TopologyManager::new(place.domain().clone());
+        let machine = match key {
+            Some(key) => machine.with_key(key),
+            None => machine,
+        };
+        Ok(TopologyService { machine, clock })
+    };
+    run(place, service.port, start, stop, listener)
 }
 
 /// # Errors
@@ -192,16 +205,23 @@ impl Service for RendezvousService {
     }
 }
 
-impl Service for TopologyManager {
+struct TopologyService {
+    machine: TopologyManager,
+    clock: net::Clock,
+}
+
+impl Service for TopologyService {
     type Stats = TopologyStats;
 
     fn receive(&mut self, now: Time, place: &Place, _: &Outlets, arrived: Arrived<'_>) {
-        messages(place, &arrived).for_each(|message| self.handle(now, message));
+        self.machine.set_zero_since_1970(since_1970(self.clock));
+        messages(place, &arrived).for_each(|message| self.machine.handle(now, message));
     }
 
     fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Result<Time> {
+        self.machine.set_zero_since_1970(since_1970(self.clock));
         loop {
-            match Machine::poll(self, now) {
+            match self.machine.poll(now) {
                 Output::Send(Outgoing::Answer { to, message }) => answer(place, out, &to, &message),
                 Output::Send(Outgoing::Push { first, frame }) => {
                     if let Some((from, forwarder)) = place.hop(first) {
@@ -219,15 +239,15 @@ impl Service for TopologyManager {
     }
 
     fn stats(&self, now: Time, place: &Place) -> TopologyStats {
-        let counters = self.counters();
+        let counters = self.machine.counters();
         let graph = &place.domain().graph;
         let name = |node: NodeId| place.name_of(node).to_owned();
         let ends = |link| [name(graph.link(link).from), name(graph.link(link).to)];
         TopologyStats {
             elapsed_s: seconds(now.since(Time::ZERO)),
-            forwarders: self.reporters(),
-            down: self.down().map(ends).collect(),
-            watchers: self.watchers(),
+            forwarders: self.machine.reporters(),
+            down: self.machine.down().map(ends).collect(),
+            watchers: self.machine.watchers(),
             requests: counters.requests,
             link_states: counters.link_states,
             pushes: counters.pushes,

@@ -100,6 +100,10 @@ pub struct Member {
     #[expect(missing_docs, reason = "clap would show it as the help of all")]
     pub network: Network,
 
+    /// The key of this member, in a domain with identifiers = "keyed": anabranch net keys makes those of all
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub key: Option<PathBuf>,
+
     /// Report on standard output as JSON, one object a line: counters every second
     #[arg(long)]
     pub json: bool,

@@ -6,7 +6,7 @@ use topology::plan::Policy;
 
 #[cfg(target_os = "linux")]
 use super::domain_args::{Down, Exec, Hold, Kill, Log, Start, Status, Up};
-use super::domain_args::{Key, New};
+use super::domain_args::{Key, Keys, New};
 use crate::network_options::Network;
 
 /// Networks as graphs, and whole domains on this machine
@@ -43,6 +43,7 @@ pub enum NetCommand {
     Paths(Paths),
     New(New),
     Key(Key),
+    Keys(Keys),
     #[cfg(target_os = "linux")]
     Up(Up),
     #[cfg(target_os = "linux")]

@@ -42,6 +42,30 @@ pub struct Key {
     pub show: bool,
 }
 
+/// Make the keys of the members of a domain with keyed identifiers
+#[derive(Args, Clone, Debug)]
+#[command(
+    long_about = "Make the keys of the members of a domain with keyed identifiers.\n\n\
+        In a domain whose file says identifiers = \"keyed\", only rendezvous and topology manager can make \
+        the identifiers by which packets find their way, and only for a while: so a host reaches others over \
+        paths that it was given, and no others. services.key is for these two. NODE.key is for the forwarder \
+        NODE, which can check identifiers with it, and make none of other forwarders. What is there already \
+        stays, so a forwarder that is new gets its key in the same way. `net up` needs none of these files.",
+    after_help = "Examples:\n  \
+        anabranch net keys net.toml\n  \
+        anabranch net keys net.toml --dir /etc/anabranch/keys\n  \
+        anabranch forward --domain net.toml --key net.keys/r1.key"
+)]
+pub struct Keys {
+    /// The domain's file; NAME alone means NAME.toml
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// Where they go. Without this option: NAME.keys beside the file
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+}
+
 /// Bring up a whole domain on this machine, with its programs; as root
 #[cfg(target_os = "linux")]
 #[derive(Args, Clone, Debug)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use topology::graph::NodeId;
 
 use super::domain_args::{OfNode, Up};
-use super::key;
+use super::{key, keys};
 use crate::exit::{Failure, Outcome};
 use crate::names::show;
 
@@ -24,6 +24,8 @@ pub(super) struct Task {
     pub(super) args: Vec<String>,
     /// The option that names a file for what it is to know when it is started again, if it has one.
     pub(super) state: Option<String>,
+    /// The text of its key, in a domain with keyed identifiers.
+    pub(super) key: Option<String>,
 }
 
 /// The programs of all nodes of a domain; `file` is found from everywhere.
@@ -35,12 +37,16 @@ pub(super) fn tasks(domain: &Domain, file: &str, args: &Up) -> Outcome<Vec<Task>
     let task = |command: &str, before: Option<String>, node: NodeId, more: Vec<String>| {
         let place = ["--domain".into(), file.into(), "--node".into(), name(node)];
         let args = [command.into()].into_iter().chain(before).chain(place).chain(more).collect();
-        Task { node: node.index(), args, state: None }
+        Task { node: node.index(), args, state: None, key: None }
     };
-    let rendezvous = task("rendezvous", None, domain.rendezvous.node, Vec::new());
+    let (services_key, forwarder_keys) = match domain.is_keyed() {
+        true => keys::for_trial(domain).map(|(services, forwarders)| (Some(services), forwarders))?,
+        false => (None, Vec::new()),
+    };
+    let service = |command, node| Task { key: services_key.clone(), ..task(command, None, node, Vec::new()) };
     let mut tasks = vec![
-        Task { state: Some("--state".into()), ..rendezvous },
-        task("topology", None, domain.topology.node, Vec::new()),
+        Task { state: Some("--state".into()), ..service("rendezvous", domain.rendezvous.node) },
+        service("topology", domain.topology.node),
     ];
     let mut caches: Vec<(NodeId, &str)> = Vec::new();
     for OfNode { node, value } in &args.caches {
@@ -55,10 +61,11 @@ pub(super) fn tasks(domain: &Domain, file: &str, args: &Up) -> Outcome<Vec<Task>
         }
         caches.push((id, value));
     }
+    let mut forwarder_keys = forwarder_keys.into_iter();
     for node in domain.forwarders() {
         let cache = caches.iter().find(|(id, _)| *id == node);
         let more = cache.map_or_else(Vec::new, |(_, size)| vec!["--cache".into(), (*size).into()]);
-        tasks.push(task("forward", None, node, more));
+        tasks.push(Task { key: forwarder_keys.next(), ..task("forward", None, node, more) });
     }
     let Some(key_file) = args.key.as_deref().filter(|_| !args.serves.is_empty()) else { return Ok(tasks) };
     let scope = scope(domain, key_file)?;

@@ -83,7 +83,7 @@ pub(super) struct Programs {
     /// Of each node what its programs said. It is in memory, so that nothing is left of it however this
     /// process ends; who wants it longer copies it.
     logs: Vec<File>,
-    /// What programs keep for their next start; in memory, too.
+    /// What programs keep for their next start, and their keys; in memory, too.
     _states: Vec<File>,
 }
 
@@ -107,6 +107,12 @@ impl Programs {
         let logs = (0..nodes).map(|_| in_memory(c"anabranch-log")).collect::<io::Result<_>>()?;
         let (mut slots, mut states) = (Vec::new(), Vec::new());
         for mut task in tasks {
+            if let Some(text) = task.key.take() {
+                let mut key = in_memory(c"anabranch-key")?;
+                key.write_all(text.as_bytes())?;
+                task.args.extend(["--key".into(), path(&key)]);
+                states.push(key);
+            }
             if let Some(option) = task.state.take() {
                 let state = in_memory(c"anabranch-state")?;
                 task.args.extend([option, path(&state)]);

@@ -1,24 +1,24 @@
 //! `anabranch net up`, `exec`, `status`, `log`, `kill`, `start`, `down`: a whole domain on this machine.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
 use topology::zoo::Builtin;
 
 use super::domain_args::{Down, Exec, Kill, Log, Start, Status, Up};
+use super::file::{find, read};
 use super::held::{Node, Spec, State};
 use super::plan::{absolute, tasks};
 use crate::exit::{Failure, Outcome};
 use crate::holder::commands;
 use crate::holder::daemon::{Request, send_request};
 use crate::holder::plain_name::plain_name;
-use crate::names::show;
 use crate::network_options::{DOMAIN, NODE};
 use crate::stdout::print;
-use crate::toml_name::{stem, with_toml};
+use crate::toml_name::stem;
 use crate::view::note;
 
 /// How often `log --follow` looks for more.
@@ -31,10 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub(super) fn up(args: &Up) -> Outcome {
     commands::refuse_inside()?;
     let path = find(&args.file)?;
-    let text =
-        fs::read_to_string(&path).map_err(|e| Failure::usage(format!("cannot read {}: {e}", show(&path))))?;
-    let domain =
-        overlay::domain_file::read(&text).map_err(|e| Failure::usage(format!("{}: {e}", show(&path))))?;
+    let (text, domain) = read(&path)?;
     let file = absolute(&path)?;
     let tasks = tasks(&domain, &file, args)?;
     let program = match &args.program {
@@ -55,19 +52,6 @@ fn warn(node: &Node) {
     for program in node.programs.iter().filter(|program| program.pid.is_none()) {
         let last = node.last.last().map_or_else(String::new, |last| format!(": {last}"));
         note(&format!("{}: {}{last}", node.name, program.text()));
-    }
-}
-
-/// The file of a domain.
-fn find(file: &Path) -> Outcome<PathBuf> {
-    let full = with_toml(file);
-    match [file.to_owned(), full.clone()].into_iter().find(|path| path.is_file()) {
-        Some(path) => Ok(path),
-        None => Err(Failure::usage(format!(
-            "there is no file {}: `anabranch net new {}` writes one",
-            show(&full),
-            show(full.with_extension(""))
-        ))),
     }
 }
 

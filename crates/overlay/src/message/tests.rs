@@ -14,7 +14,7 @@ fn all() -> Vec<Body> {
     let route = Route {
         target: 1,
         group: 2,
-        first: LinkId(3),
+        places: vec![3, 0, 2, 1, 63],
         delay: Span::from_millis(4),
         there: header(5),
         back: header(6),
@@ -75,8 +75,8 @@ fn what_is_written_is_read() {
 fn a_route_has_a_delay() {
     let route = all().into_iter().find(|body| matches!(body, Body::Routes(_))).expect("it");
     let mut bytes = Message { call: 1, body: route }.to_bytes();
-    // Prefix, revision, count, target, group, first.
-    bytes[12 + 4 + 1 + 1 + 4 + 4..][..4].fill(0xff);
+    // Prefix, revision, count, target, group.
+    bytes[12 + 4 + 1 + 1 + 4..][..4].fill(0xff);
     assert_eq!(Message::parse(&bytes), Err(MessageError::Field));
 }
 

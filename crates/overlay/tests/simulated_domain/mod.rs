@@ -6,17 +6,21 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use algo::{Machine as _, Output, Span, Time};
+use mmtp::ContentId;
 use mmtp::peer::Peer;
 use overlay::call::Sent;
 use overlay::client::{Event, Member, Registered, Registration, Subscription};
-use overlay::domain::Domain;
+use overlay::domain::{Domain, PathChoice};
 use overlay::domain_file;
 use overlay::forwarder::{Forwarder, Hop, Step};
 use overlay::frame::{self, Frame};
-use overlay::publication::ScopeKey;
+use overlay::message::{Route, Routes, Wanted};
+use overlay::publication::{Publication, ScopeKey};
 use overlay::rendezvous::Rendezvous;
 use overlay::topology_manager::{Outgoing, TopologyManager};
 use topology::graph::{LinkId, NodeId};
+use topology::keyed::DomainKey;
+use topology::plan::Policy;
 
 /// How long after 1970 it begins.
 pub(crate) const SINCE_1970: Span = Span::from_secs(1_800_000_000);
@@ -73,6 +77,23 @@ pub(crate) fn key() -> ScopeKey {
     ScopeKey::new([7; 32]).expect("a key")
 }
 
+/// Where publishers and receivers are told answers.
+pub(crate) const MEMBER_PORT: u16 = 40_000;
+
+/// Of domains with keyed identifiers.
+pub(crate) const DOMAIN_KEY: DomainKey = DomainKey::new([9; 32]);
+
+pub(crate) fn rendezvous(domain: &Arc<Domain>) -> Rendezvous {
+    let new = Rendezvous::new(Arc::clone(domain));
+    if domain.is_keyed() { new.with_key(DOMAIN_KEY) } else { new }
+}
+
+pub(crate) fn manager(domain: &Arc<Domain>) -> TopologyManager {
+    let mut new = TopologyManager::new(Arc::clone(domain));
+    new.set_zero_since_1970(SINCE_1970);
+    if domain.is_keyed() { new.with_key(DOMAIN_KEY) } else { new }
+}
+
 /// A frame under way.
 struct Packet {
     link: LinkId,
@@ -109,8 +130,8 @@ impl Network {
         let mut new = Self {
             now: Time::ZERO,
             forwarders: BTreeMap::new(),
-            rendezvous: Some(Rendezvous::new(Arc::clone(&domain))),
-            manager: Some(TopologyManager::new(Arc::clone(&domain))),
+            rendezvous: Some(rendezvous(&domain)),
+            manager: Some(manager(&domain)),
             receivers: BTreeMap::new(),
             publishers: BTreeMap::new(),
             delivered: Vec::new(),
@@ -127,7 +148,10 @@ impl Network {
 
     pub(crate) fn start(&mut self, node: NodeId) {
         let started_ms = (self.now + SINCE_1970).as_nanos() / 1_000_000;
-        let forwarder = Forwarder::new(&self.domain, node, started_ms, [node.0 as u8; 32], self.now);
+        let mut forwarder = Forwarder::new(&self.domain, node, started_ms, [node.0 as u8; 32], self.now);
+        if self.domain.is_keyed() {
+            forwarder = forwarder.with_secret(DOMAIN_KEY.node_secret(node), self.now + SINCE_1970);
+        }
         self.forwarders.insert(node, forwarder);
     }
 
@@ -203,9 +227,9 @@ impl Network {
         } else if at == self.domain.topology.node && port == self.domain.topology.port {
             let Some(manager) = &mut self.manager else { return };
             manager.handle(now, (peer, routed.payload));
-        } else if let Some((receiver, _)) = self.receivers.get_mut(&at) {
+        } else if let Some((receiver, _)) = self.receivers.get_mut(&at).filter(|_| port == MEMBER_PORT) {
             receiver.handle(now, routed.payload);
-        } else if let Some((publisher, _)) = self.publishers.get_mut(&at) {
+        } else if let Some((publisher, _)) = self.publishers.get_mut(&at).filter(|_| port == MEMBER_PORT) {
             publisher.handle(now, routed.payload);
         } else {
             self.delivered.push((at, port, packet.bytes));
@@ -217,6 +241,7 @@ impl Network {
         let (now, mut due, mut out) = (self.now, Time::NEVER, Vec::new());
         let port = self.domain.forwarder_port;
         for forwarder in self.forwarders.values_mut() {
+            forwarder.set_zero_since_1970(now, SINCE_1970);
             let wait = forwarder.poll(now, |hop, bytes| {
                 out.push((SocketAddr::new(hop.from, port), hop.to, bytes.to_vec()));
             });
@@ -286,7 +311,7 @@ impl Network {
             }
         }
         out.into_iter().for_each(|(from, to, bytes)| self.put(from, to, bytes));
-        sent.into_iter().for_each(|sent| self.send(sent, 40_000));
+        sent.into_iter().for_each(|sent| self.send(sent, MEMBER_PORT));
         pushes.into_iter().for_each(|(first, frame)| self.send_over(first, self.domain.topology.port, frame));
         due
     }
@@ -325,4 +350,50 @@ impl Network {
     pub(crate) fn events(&self, name: &str) -> Vec<&Event> {
         self.receivers[&self.node(name)].1.iter().map(|(_, event)| event).collect()
     }
+}
+
+pub(crate) const NAME: &str = "films/trailer.mkv";
+
+pub(crate) fn publication(byte: u8, version_ms: u64) -> Publication {
+    Publication {
+        name: NAME.parse().expect("a name"),
+        content: ContentId { root: [byte; 32], length: 1_000_000 },
+        collection: false,
+        node: NodeId(0),
+        port: 26_227,
+        version_ms,
+        issued_ms: 0,
+        lease_s: 0,
+    }
+}
+
+pub(crate) fn publish(network: &mut Network, host: &str, publication: Publication, key: ScopeKey) {
+    let member = network.member(host, MEMBER_PORT);
+    let node = member.node;
+    let registration = Registration::new(member, key.into(), vec![publication], network.now);
+    network.publishers.insert(node, (registration, Vec::new()));
+}
+
+pub(crate) fn subscribe(network: &mut Network, host: &str, policy: Policy) {
+    let member = network.member(host, MEMBER_PORT);
+    let node = member.node;
+    let wanted = Wanted::Name(NAME.parse().expect("a name"));
+    let paths = PathChoice { policy, per_host: 3 };
+    let subscription = Subscription::new(member, wanted, paths, network.now);
+    network.receivers.insert(node, (subscription, Vec::new()));
+}
+
+pub(crate) fn last_routes(network: &Network) -> Routes {
+    let routes = network.events("a").into_iter().rev().find_map(|event| match event {
+        Event::Routes(routes) => Some(routes.clone()),
+        _ => None,
+    });
+    routes.expect("routes have come")
+}
+
+/// Names of the nodes that a route visits.
+pub(crate) fn visits(network: &Network, route: &Route) -> String {
+    let links = network.domain.links_at(network.node("a"), &route.places).expect("a way");
+    let nodes = network.domain.graph.visits(&links);
+    nodes.iter().map(|node| &*network.domain.graph.node(*node).name).collect::<Vec<_>>().join(" ")
 }
