@@ -252,7 +252,6 @@ impl Target {
         } else {
             part.virgin = false;
         }
-        let mark = if self.demands.proof.is_something() { 0 } else { mark };
         part.held.push(PendingWrite { block, slot: Slot { cv, mark }, bytes });
         Ok(())
     }
@@ -475,7 +474,8 @@ impl Target {
             Some(kept) if is_in_doubt => Error::corrupt(format!("{text}: it is kept as {kept}; {ADVICE}")),
             Some(kept) if if_wrong == IfWrong::KeepOnce => Error::corrupt(format!(
                 "{text}: so it is not the file that is wanted; it is kept as {kept}, in case the hash is \
-                 mistyped or of another version"
+                 mistyped or of another version: renamed to {}, it is recognised by the right one",
+                show(self.place.path())
             )),
             Some(kept) => Error::corrupt(format!(
                 "{text}: but only the server itself says what it should be, so it is kept as {kept}"

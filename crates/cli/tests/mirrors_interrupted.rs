@@ -200,7 +200,7 @@ fn what_a_liar_left_comes_again_where_a_hash_tells() {
     let honest = begin_with(&ground, Signal::SIGKILL, &more);
     let done = run(ground.get_named(&[honest.url()], &[&["--json"], &more[..]].concat())).expect(0);
     ground.assert_arrived();
-    assert!(done.notes().contains("is tried alone"), "{}", done.notes());
+    assert!(done.notes().contains("what an earlier run left of it is fetched again"), "{}", done.notes());
     assert!(resumed(&done) > 4_000_000);
     assert_eq!(names(&ground.to()), ["f"]);
 }
@@ -233,8 +233,87 @@ fn what_one_server_left_comes_again_where_a_hash_tells() {
     assert_eq!(names(&ground.to()), ["f"]);
 }
 
-/// Begins with these until so many bytes have come; then all that a mirror that lies, and was not asked
-/// before, is named beside them.
+/// One mirror of two lies, a hash tells, and whoever fetches is interrupted again and again: what the honest
+/// one has brought stays its own, so there is an end of it.
+#[test]
+fn with_a_hash_what_each_mirror_brought_stays_its_own() {
+    let ground = Ground::new(24_000_000);
+    let (honest, bad) = (Site::slow(&ground.content, 10_000_000), liar(&ground, 10_000_000));
+    let hash = format!("--checksum=sha256:{}", HEXLOWER.encode(&Sha256::digest(&ground.content)));
+    let urls = [bad.url(), honest.url()];
+    let came = || honest.body_bytes() + bad.body_bytes();
+    let mut runs = 0;
+    loop {
+        runs += 1;
+        assert!(runs < 20, "there is no end of it: {} and {}", honest.body_bytes(), bad.body_bytes());
+        let mut running = spawn(ground.get_named(&urls, &["--json", &hash]));
+        let before = came();
+        wait_until(20, || came() > before + 6_000_000 || running.has_ended());
+        if !running.has_ended() {
+            running.signal(if runs % 2 == 0 { Signal::SIGINT } else { Signal::SIGKILL });
+        }
+        if running.end().code == Some(0) {
+            break;
+        }
+    }
+    ground.assert_arrived();
+    assert!(runs > 3, "it was interrupted");
+    // Of what it brought before they were seen to differ some is lost if the liar is tried first.
+    assert!(honest.body_bytes() < 24_000_000 + 12_000_000, "{}", honest.body_bytes());
+}
+
+/// All of it is of one mirror and one version: that it is wrong is told at once, without a second fetch.
+#[test]
+fn of_a_mistyped_hash_the_verdict_comes_after_an_interruption_too() {
+    let ground = Ground::new(24_000_000);
+    let site = Site::slow(&ground.content, 8_000_000);
+    let hash = |content: &[u8]| format!("--checksum=sha256:{}", HEXLOWER.encode(&Sha256::digest(content)));
+    let wrong = hash(b"another");
+    let running = spawn(ground.get_named(&[site.url()], &["--json", &wrong]));
+    wait_until(20, || site.body_bytes() > 12_000_000);
+    running.signal(Signal::SIGKILL);
+    running.end();
+    let done = run(ground.get_named(&[site.url()], &["--json", &wrong])).expect(5);
+    assert!(done.err.contains("in case the hash is mistyped"), "{}", done.err);
+    assert!(site.body_bytes() < 24_000_000 + 2_000_000, "{}", site.body_bytes());
+    assert_eq!(names(&ground.to()), ["f.unverified"]);
+    // As it says.
+    assert!(
+        done.err.contains("renamed to") && done.err.contains("recognised by the right one"),
+        "{}",
+        done.err
+    );
+    fs::rename(ground.to().join("f.unverified"), ground.target()).expect("renamed");
+    let before = site.body_bytes();
+    run(ground.get_named(&[site.url()], &["--json", &hash(&ground.content)])).expect(0);
+    ground.assert_arrived();
+    assert!(site.body_bytes() < before + 100_000);
+}
+
+/// A mirror with an older file of another length comes first: interrupted, its file is found to be wrong all
+/// the same, and the other one's turn comes.
+#[test]
+fn of_two_lengths_the_second_has_its_turn_after_an_interruption_too() {
+    let ground = Ground::new(24_000_000);
+    let older: Vec<u8> = ground.content[..20_000_000].iter().map(|byte| byte ^ 0x55).collect();
+    let served = older.clone();
+    let old = Site::new(&older, move |request, _| honest(request, &served, "\"v1\"").at(8_000_000));
+    let site = Site::slow(&ground.content, 8_000_000);
+    let hash = format!("--checksum=sha256:{}", HEXLOWER.encode(&Sha256::digest(&ground.content)));
+    let (urls, args) = ([old.url(), site.url()], ["--json", hash.as_str()]);
+    for (of, bytes) in [(&old, 9_000_000), (&site, 9_000_000)] {
+        let running = spawn(ground.get_named(&urls, &args));
+        wait_until(20, || of.body_bytes() > bytes);
+        running.signal(Signal::SIGINT);
+        running.end().expect(130);
+    }
+    run(ground.get_named(&urls, &args)).expect(0);
+    ground.assert_arrived();
+    assert!(old.body_bytes() < 20_000_000 + 2_000_000, "{}", old.body_bytes());
+    assert!(site.body_bytes() < 24_000_000 + 2_000_000, "{}", site.body_bytes());
+}
+
+/// Begins with these; then one that lies, and was not asked before, is named beside them.
 fn then_a_liar_is_named_too(ground: &Ground, honest: &[Site]) -> Done {
     interrupted_at(ground, &honest.iter().collect::<Vec<_>>(), 12_000_000);
     let bad = liar(ground, 6_000_000);

@@ -549,7 +549,8 @@ fn a_line_with_a_limit_carries_no_more() {
         // What is under way arrives, too.
         network.run(Span::from_millis(100));
         let came = network.delivered.len() * frame.len();
-        assert!((1_990_000..=2_000_000).contains(&came), "{came} bytes in two seconds");
+        // They come for two seconds, 1 or 11 ms after they were sent: that pause gives as much.
+        assert!((1_990_000..=2_011_000).contains(&came), "{came} bytes in two seconds");
         let dropped = network.forwarders[&counts].counters().dropped[&Drop::RateLimit];
         assert_eq!(network.delivered.len() as u64 + dropped, 40_000);
         let mut others = network.forwarders.iter().filter(|(node, _)| **node != counts);

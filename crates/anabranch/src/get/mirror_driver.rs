@@ -33,6 +33,7 @@ use super::routes::Route;
 use super::server_status::{ServerStatus, none_left};
 use super::sink::Here;
 use crate::event::Observer;
+use crate::target::journal::passing_number;
 use crate::{Error, Result};
 use comparison::{ComparisonState, dropped, place_of};
 
@@ -108,6 +109,8 @@ pub(super) struct MirrorDriver {
     pool: PoolState,
     /// What decides which parts are compared.
     seed: [u8; 32],
+    /// What the journal calls each mirror in marks.
+    numbers: Vec<u8>,
     comparison: ComparisonState,
     /// Mirrors that are not asked because of an earlier transfer, until they are given up.
     unwanted: Vec<(MirrorId, Unwanted)>,
@@ -196,6 +199,11 @@ impl MirrorDriver {
 
     /// The content is wanted of mirrors alone, but for what is here.
     pub(super) fn want(&mut self, here: &Here<'_>) -> Result<()> {
+        let number = |(mirror, state): (u8, &MirrorState)| {
+            let number = (here.number_of)(state.mirror.url.as_str());
+            number.unwrap_or_else(|| passing_number(self.seed[0].wrapping_add(mirror)))
+        };
+        self.numbers = (0..).zip(&self.mirrors).map(number).collect();
         if let PoolState::Check(check) = &mut self.pool {
             let check = std::mem::replace(check, Check::Nothing);
             let mut plain = self.pool_of(check, here.has)?;
@@ -386,12 +394,16 @@ impl MirrorDriver {
                     again |= self.judged;
                 }
                 verified_pool::Event::Complete => {
-                    cx.observer.notice(match self.mirrors.len() {
-                        1 => "the whole is wrong: what an earlier run left of it is fetched again",
-                        _ => "the whole of what came is wrong: each mirror is tried alone",
-                    });
+                    if self.mirrors.len() > 1 {
+                        cx.observer.notice("the whole of what came is wrong: each mirror is tried alone");
+                    }
                     if self.try_next(now, cx.observer) {
                         again = true;
+                        if self.mirrors.len() == 1 && self.is_wanting() {
+                            let why = "the whole is wrong: what an earlier run left of it is fetched again, for \
+                                       it may be of another file";
+                            cx.observer.notice(why);
+                        }
                     } else {
                         each(PoolEvent::Wrong { differ: self.differ() }, cx)?;
                     }

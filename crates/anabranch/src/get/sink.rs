@@ -29,8 +29,10 @@ pub(super) type Want<'a> = dyn FnMut(ContentId, &Here<'_>) -> Result<DownloadId>
 pub(super) struct Here<'a> {
     /// Whether a block is.
     pub(super) has: &'a dyn Fn(u64) -> bool,
-    /// What is known of these where no hash is.
+    /// What is known of these.
     pub(super) left: Option<LeftIn<'a>>,
+    /// See [`Target::number_of`].
+    pub(super) number_of: &'a dyn Fn(&str) -> Option<u8>,
 }
 
 /// One content and the place where it is to go; the place is looked up when its turn comes.
@@ -129,7 +131,10 @@ impl Sink {
                     let there = buffer.open(id, wanted.demands);
                     self.done_bytes += there;
                     self.resumed_bytes += there;
-                    let download = want(id, &Here { has: &|block| buffer.holds(block), left: None })?;
+                    let download = want(
+                        id,
+                        &Here { has: &|block| buffer.holds(block), left: None, number_of: &|_| None },
+                    )?;
                     self.open.insert(download, SinkEntry::Reader(buffer));
                     continue;
                 }
@@ -143,7 +148,8 @@ impl Sink {
             self.resumed_bytes += target.bytes_done();
             let left = target.take_left();
             let left = left.as_ref().map(|left| target.with_left(left));
-            let download = want(wanted.id, &Here { has: &|block| there.contains(block), left })?;
+            let (has, number_of) = (|block| there.contains(block), |url: &str| target.number_of(url));
+            let download = want(wanted.id, &Here { has: &has, left, number_of: &number_of })?;
             self.open.insert(
                 download,
                 SinkEntry::File { target: Box::new(target), executable: wanted.executable },

@@ -47,6 +47,9 @@ pub const BANNED_MAX: usize = 16;
 /// In a [mark](Slot::mark): what the mirrors brought of this region has been compared.
 pub const COMPARED: u8 = 1 << 7;
 
+/// The first number in a [mark](Slot::mark) of a mirror that the journal has no name of.
+const PASSING: u8 = ALIASES_MAX as u8 + 2;
+
 /// Clues of URLs that one transfer adds at most.
 pub const URL_CLUES_MAX: usize = 4;
 
@@ -61,8 +64,8 @@ pub const NOTHING_CLUE: [u8; 32] = *b"why:nothing\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
 pub struct Slot {
     /// Its chaining value.
     pub cv: ChainingValue,
-    /// 0 if a hash vouches for the block, or if nothing is known. Else which mirror brought it, from 1 on,
-    /// and whether that is [`COMPARED`].
+    /// 0 if a hash vouches for the block itself, or if nothing is known. Else the [number](number_of) of the
+    /// mirror that brought it, and whether that is [`COMPARED`].
     pub mark: u8,
 }
 
@@ -205,9 +208,25 @@ pub fn is_clue(alias: &[u8; 32]) -> bool {
     alias.starts_with(CLUE)
 }
 
-/// The aliases of `id` that these slots, those behind its last block, record.
-pub fn parse_aliases<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
-    behind(id, slots).take(ALIASES_MAX).flatten()
+/// The aliases of `id` that these slots, those behind its last block, record, each at its place.
+pub fn parse_aliases<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = Option<[u8; 32]>> + 'a {
+    behind(id, slots).take(ALIASES_MAX)
+}
+
+/// The number of a mirror in [marks](Slot::mark), by what the journal calls the version that it has: the
+/// `root` of the header, or an alias at its place. `None` if it is none of these.
+#[must_use]
+pub fn number_of(name: &[u8; 32], root: &[u8; 32], aliases: &[Option<[u8; 32]>]) -> Option<u8> {
+    let place = aliases.iter().position(|alias| alias.as_ref() == Some(name));
+    let place = if name == root { Some(0) } else { place.map(|place| 1 + place) };
+    place.and_then(|place| u8::try_from(1 + place).ok())
+}
+
+/// The number of one that the journal does not know by a name: another in each transfer, from a number that
+/// nobody can foresee, so that two transfers hardly ever mean one number by two mirrors.
+#[must_use]
+pub fn passing_number(random: u8) -> u8 {
+    PASSING + random % (COMPARED - PASSING)
 }
 
 /// The mirrors of `id` that have lied, as the same slots record them.
@@ -324,13 +343,13 @@ mod tests {
         assert_eq!(parse(&bytes).expect("a header").1.len(), 2, "they are no blocks");
         let slots = &bytes[slot_offset(ID.blocks()) as usize..];
         let aliases: Vec<_> = parse_aliases(&ID, slots).collect();
-        assert_eq!(aliases, [[4; 32], [5; 32]], "what is damaged is left out");
+        assert_eq!(aliases[..3], [Some([4; 32]), None, Some([5; 32])], "what is damaged is left out");
         let many = [0; 2 * ALIASES_MAX].map(|_| alias_slot(&ID, 0, &[4; 32])).concat();
-        assert_eq!(parse_aliases(&ID, &many).count(), 1, "each has its place");
+        assert_eq!(parse_aliases(&ID, &many).flatten().count(), 1, "each has its place");
         let mut both = [alias_slot(&ID, 0, &[4; 32]), [0; SLOT_BYTES]].concat();
         both.resize(ALIASES_MAX * SLOT_BYTES, 0);
         both.extend(alias_slot(&ID, ALIASES_MAX, &[6; 32]));
-        assert_eq!(parse_aliases(&ID, &both).collect::<Vec<_>>(), [[4; 32]]);
+        assert_eq!(parse_aliases(&ID, &both).flatten().collect::<Vec<_>>(), [[4; 32]]);
         assert_eq!(parse_banned(&ID, &both).collect::<Vec<_>>(), [[6; 32]]);
     }
 }

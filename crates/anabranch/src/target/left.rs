@@ -1,15 +1,14 @@
-//! What an earlier transfer left without any hash, beside the bytes: who brought them, what has been compared
-//! with another mirror, and who was found to lie.
+//! What an earlier transfer left beside the bytes: who brought them; and if there was no hash, what has been
+//! compared with another mirror, and who was found to lie.
 
 use mmtp::tree::ChainingValue;
 
 use super::journal::{COMPARED, unversioned_clue, url_clue};
 
-/// What is known of blocks that were there before, where no hash of the content is.
+/// What is known of blocks that were there before.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    /// The [mark](super::journal::Slot::mark) of each block, whether it is there or not; empty if some hash
-    /// is known.
+    /// The [mark](super::journal::Slot::mark) of each block, whether it is there or not.
     pub(super) marks: Vec<u8>,
     /// The earlier transfer asked mirrors that are not asked now: some of it may be theirs.
     pub(crate) lacks_mirrors: bool,

@@ -1,5 +1,6 @@
 //! The file under way and its journal: opened together, checked, written, merged.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -13,7 +14,7 @@ use mmtp::tree::{self, ChainingValue};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
-use super::aliases::{Aliases, has_hash, why_another};
+use super::aliases::{Aliases, Version, has_hash, why_another};
 use super::dest_path::DestPath;
 use super::journal::{self, COMPARED, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
 use super::left::Left;
@@ -35,8 +36,10 @@ pub(super) struct Part {
     journal: Flock<File>,
     /// What is known of what earlier transfers left, if they did.
     pub(super) left: Option<Left>,
-    /// The aliases that this transfer has recorded.
-    own_aliases: Range<usize>,
+    /// The places of the aliases that this transfer has recorded.
+    own_aliases: Vec<usize>,
+    /// The numbers of mirrors in marks, by the clues of their URLs, of those whose version has a name.
+    pub(super) numbers: BTreeMap<[u8; 32], u8>,
     /// How many mirrors are recorded that have lied.
     banned: usize,
     /// Each block is written once at most, and nothing was before: zeros need not be.
@@ -71,13 +74,14 @@ impl Part {
         }
         let header = journal::parse_header(&head[..read]);
         let mut names: Vec<[u8; 32]> = [&[id.root], &aliases.recorded[..]].concat();
-        let (mut recorded, mut banned) = (Vec::new(), Vec::new());
+        let (mut places, mut banned) = (vec![None; journal::ALIASES_MAX], Vec::new());
         if let Ok(found) = &header
             && found.length == id.length
         {
-            (recorded, banned) =
+            (places, banned) =
                 read_aliases(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
         }
+        let recorded: Vec<[u8; 32]> = places.iter().copied().flatten().collect();
         let is_ours = |found: &ContentId| {
             found.length == id.length && aliases.continue_part(&names, &found.root, &recorded)
         };
@@ -128,11 +132,13 @@ impl Part {
                 .set_len(0)
                 .and_then(|()| place.write_all(&journal, &mut [IoSlice::new(&journal::header(&id))], 0))
                 .map_err(|e| place.failure("write", &journal_name, &e))?;
-            (recorded, banned) = (Vec::new(), Vec::new());
+            (places, banned) = (vec![None; journal::ALIASES_MAX], Vec::new());
         }
-        names.retain(|name| *name != id.root && !recorded.contains(name));
-        let own_aliases = recorded.len()..journal::ALIASES_MAX.min(recorded.len() + names.len());
-        for (n, name) in own_aliases.clone().zip(&names) {
+        names.retain(|name| *name != id.root && !places.contains(&Some(*name)));
+        let free = (0..places.len()).filter(|n| places[*n].is_none());
+        let own_aliases: Vec<usize> = free.take(names.len()).collect();
+        for (n, name) in own_aliases.iter().copied().zip(&names) {
+            places[n] = Some(*name);
             let slot = journal::alias_slot(&id, n, name);
             let offset = journal::slot_offset(id.blocks() + n as u64);
             place
@@ -143,16 +149,32 @@ impl Part {
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
         let (virgin, held, lied) = (!known, Vec::new(), banned.len());
-        let left = known.then(|| match is_hashless {
-            true => {
-                let marks = vec![0; usize::try_from(id.blocks()).unwrap_or(usize::MAX)];
-                Left { marks, lacks_mirrors, asked, banned, changed }
+        let left = known.then(|| {
+            let marks = vec![0; usize::try_from(id.blocks()).unwrap_or(usize::MAX)];
+            match is_hashless {
+                true => Left { marks, lacks_mirrors, asked, banned, changed },
+                // A hash decides all but who brought what.
+                false => Left { marks, ..Left::default() },
             }
-            // A hash decides.
-            false => Left::default(),
         });
+        let number =
+            |version: &Version| Some((version.url, journal::number_of(&version.name, &id.root, &places)?));
+        let numbers = aliases.versions.iter().filter_map(number).collect();
         let (banned, unsynced) = (lied, false);
-        Ok(Self { id, name, file, journal_name, journal, left, own_aliases, banned, virgin, unsynced, held })
+        Ok(Self {
+            id,
+            name,
+            file,
+            journal_name,
+            journal,
+            left,
+            own_aliases,
+            numbers,
+            banned,
+            virgin,
+            unsynced,
+            held,
+        })
     }
 
     /// Looks whether there is room for what is missing. If there is not, a part that holds nothing leaves no
@@ -333,12 +355,13 @@ impl Part {
 
     /// Removes the names that this transfer has recorded: nothing that it brought is here any more.
     pub(super) fn disown(&mut self, place: &DestPath) -> Result<()> {
-        let blank = vec![0; self.own_aliases.len() * SLOT_BYTES];
-        let at = journal::slot_offset(self.id.blocks() + self.own_aliases.start as u64);
-        self.own_aliases = 0..0;
-        place
-            .write_all(&self.journal, &mut [IoSlice::new(&blank)], at)
-            .map_err(|e| place.failure("write", &self.journal_name, &e))
+        for n in std::mem::take(&mut self.own_aliases) {
+            let at = journal::slot_offset(self.id.blocks() + n as u64);
+            place
+                .write_all(&self.journal, &mut [IoSlice::new(&[0; SLOT_BYTES])], at)
+                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+        }
+        Ok(())
     }
 
     /// Records a mirror that has lied.
@@ -407,15 +430,17 @@ pub(crate) fn length_there(place: &DestPath) -> Result<Option<u64>> {
     Ok(journal::parse_header(&head[..read]).ok().map(|id| id.length))
 }
 
-/// Clues, as hashes.
-type Clues = Vec<[u8; 32]>;
+/// The aliases of a journal, each at its place.
+type Places = Vec<Option<[u8; 32]>>;
 
 /// The aliases that a journal about `id` records, and the mirrors that have lied.
-fn read_aliases(journal: &File, id: &ContentId) -> io::Result<(Clues, Clues)> {
+fn read_aliases(journal: &File, id: &ContentId) -> io::Result<(Places, Vec<[u8; 32]>)> {
     let mut slots = [0; (journal::ALIASES_MAX + journal::BANNED_MAX) * SLOT_BYTES];
     let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
     let slots = &slots[..read];
-    Ok((journal::parse_aliases(id, slots).collect(), journal::parse_banned(id, slots).collect()))
+    let mut places: Vec<_> = journal::parse_aliases(id, slots).collect();
+    places.resize(journal::ALIASES_MAX, None);
+    Ok((places, journal::parse_banned(id, slots).collect()))
 }
 
 /// Opens and locks the journal; also says whether it was there before.

@@ -8,7 +8,7 @@ use super::{State, Target, journal};
 use crate::Result;
 
 impl Target {
-    /// What is known of what earlier transfers left, if they did: nothing more than that if a hash of the
+    /// What is known of what earlier transfers left, if they did: who brought it, and more if no hash of the
     /// content is known. It can be asked for once.
     pub(crate) fn take_left(&mut self) -> Option<Left> {
         match &mut self.state {
@@ -24,6 +24,15 @@ impl Target {
             State::Whole(_) => None,
         };
         LeftIn { left, cv: Box::new(cv) }
+    }
+
+    /// The number of a mirror in [marks](super::journal::Slot::mark), by its URL, if the version that it has
+    /// now has a name in the journal.
+    pub(crate) fn number_of(&self, url: &str) -> Option<u8> {
+        match &self.state {
+            State::Part(part) => part.numbers.get(&journal::url_clue(url)).copied(),
+            State::Whole(_) => None,
+        }
     }
 
     /// What mirrors brought of these blocks has been compared: the next transfer need not do it.

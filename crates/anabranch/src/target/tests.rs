@@ -385,17 +385,18 @@ fn what_mirrors_left_without_a_hash_is_marked() {
         assert_eq!(found, [(0, false), (3, false), (4, true), (0, false)]);
         assert_eq!((left.cv(1), left.cv(3)), (Some(cv), None));
     }
-    // Where a hash is known that decides, and what is written then has no mark.
+    // Where a hash is known that decides; who brought what is known all the same.
     let mut target = open(FinalCheck::ROOT, &[clue, journal::HASH_CLUE]);
     let left = target.take_left().expect("a part");
     assert!(left.banned.is_empty() && target.bytes_done() == 3 * BLOCK_BYTES as u64);
+    assert_eq!(target.with_left(&left).bringer(1), 3);
     target.write(3, bytes, cv_of(&id, 3, &bytes), 9).expect("written");
     target.flush().expect("written");
     target.compared(0..4).expect("nothing to do");
     let journal =
         journal::parse(&fs::read(dir.path().join("f.part.journal")).expect("it")).expect("a header");
     let marks: Vec<u8> = journal.1.iter().map(|(_, slot)| slot.mark).collect();
-    assert_eq!(marks, [0, 3, 4 | journal::COMPARED, 0]);
+    assert_eq!(marks, [0, 3, 4 | journal::COMPARED, 9]);
 }
 
 /// Who was asked is known as long as there was room to record all of them.

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use mmtp::tree::ChainingValue;
+
 use super::api::Event;
 use super::candidates::Candidates;
 use super::{Mode, VerifiedPool};
@@ -15,6 +17,15 @@ impl VerifiedPool {
     pub fn judged_as_a_whole(&mut self) {
         if self.only_compares() {
             self.candidates = Some(Candidates::new(self.id.blocks()));
+        }
+    }
+
+    /// An earlier transfer had a block that is here from this mirror, which has the same version now: so it
+    /// counts as brought by it. It must be said before the first block comes, after
+    /// [`judged_as_a_whole`](Self::judged_as_a_whole).
+    pub fn brought_before(&mut self, mirror: MirrorId, block: u64, cv: &ChainingValue) {
+        if let Some(candidates) = self.candidates.as_mut().filter(|_| self.done.contains(block)) {
+            candidates.brought(mirror, block, cv, false);
         }
     }
 

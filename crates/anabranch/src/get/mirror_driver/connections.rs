@@ -78,6 +78,7 @@ impl MirrorDriver {
             check_alone: Check::Nothing,
             horizon: u64::MAX,
             kept,
+            numbers: Vec::new(),
             is_whole_known,
             judged,
             candidates,

@@ -1,12 +1,12 @@
 //! What earlier transfers left where no hash is known: it is compared; who lied then is not asked, nor who
 //! had another version then.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use algo::Time;
 use anabranch_http::client::FetchError;
 use mirror::range_scheduler::{Input, MirrorId};
-use mirror::verified_pool::{Event, MirrorsOfNow, VerifiedPool};
+use mirror::verified_pool::{Earlier as _, Event, MirrorsOfNow, VerifiedPool};
 use mmtp::id::BLOCK_BYTES;
 use mmtp::subscriber::Subscriber;
 
@@ -15,7 +15,7 @@ use crate::Result;
 use crate::event::Observer;
 use crate::get::pool::with_pool;
 use crate::get::sink::Here;
-use crate::target::journal::{COMPARED, banned_clue, url_clue};
+use crate::target::journal::{banned_clue, url_clue};
 
 /// Why a mirror is struck off that is asked for nothing.
 const LIED_EARLIER: &str = "struck off earlier: wrong bytes (remove the part to have it asked again)";
@@ -25,15 +25,25 @@ const CHANGED_EARLIER: &str = "it had another ETag or date when the part was beg
 
 impl MirrorDriver {
     /// A pool takes up what earlier transfers left. Where a hash of the whole is known that decides, also
-    /// about who lied.
+    /// about who lied; what a mirror brought of the version that it has now is its own still.
     pub(super) fn take_up(&mut self, plain: &mut VerifiedPool, here: &Here<'_>) {
-        let Some(left) = here.left.as_ref().filter(|_| plain.only_compares() && !self.judged) else { return };
+        let Some(left) = here.left.as_ref().filter(|_| plain.only_compares()) else { return };
         if self.is_whole_known {
+            let blocks = self.length.div_ceil(BLOCK_BYTES as u64);
             // If the whole is wrong, a single mirror is tried alone, too: what was left may be of another, or of
             // another file that it had then.
-            if plain.blocks_left() < self.length.div_ceil(BLOCK_BYTES as u64) {
+            if plain.blocks_left() < blocks && !self.judged {
                 self.judged = true;
                 plain.judged_as_a_whole();
+            }
+            let numbers: BTreeMap<u8, MirrorId> =
+                (0..).zip(&self.numbers).map(|(mirror, number)| (*number, mirror)).collect();
+            for block in (0..blocks).filter(|block| (here.has)(*block)) {
+                if let Some(mirror) = numbers.get(&left.bringer(block))
+                    && let Some(cv) = left.cv(block)
+                {
+                    plain.brought_before(*mirror, block, &cv);
+                }
             }
             return;
         }
@@ -113,12 +123,10 @@ impl MirrorDriver {
         }
     }
 
-    /// What the journal is told of who brought a block. The number of a mirror is another in each transfer,
-    /// and nobody can foresee it: two transfers that ask others hardly ever mean one number.
+    /// What the journal is told of who brought a block.
     pub(super) fn mark_of(&self, block: u64) -> u8 {
         let PoolState::Plain(plain) = &self.pool else { return 0 };
-        let number =
-            |mirror: MirrorId| 1 + (u16::from(self.seed[0]) + u16::from(mirror)) % u16::from(COMPARED - 1);
-        plain.bringer(block).map_or(0, |mirror| number(mirror) as u8)
+        let mirror = plain.bringer(block).map(usize::from);
+        mirror.and_then(|mirror| self.numbers.get(mirror)).copied().unwrap_or(0)
     }
 }

@@ -72,7 +72,7 @@ impl MirrorDriver {
         let next = plain.try_next(untried.into_iter());
         self.comparison.alone =
             next.map(|mirror| Alone { since: now, bytes: self.brought_from(mirror), at: now });
-        if let Some(next) = next {
+        if let Some(next) = next.filter(|_| self.mirrors.len() > 1) {
             observer.notice(&format!("{} is tried alone", self.name(next)));
         }
         next.is_some()
