@@ -20,8 +20,10 @@ const SHOWS_HELP: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcomman
 fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
         Ok(cli) => run(&cli),
-        // What was asked for, or all that can be said.
-        Err(help) if !help.use_stderr() || help.kind() == SHOWS_HELP => help.exit(),
+        // All that can be said.
+        Err(help) if help.kind() == SHOWS_HELP => help.exit(),
+        // What was asked for.
+        Err(help) if !help.use_stderr() => stdout::written(help.print()),
         Err(error) => json::end(usage::wants_json(std::env::args_os()), Err(usage::failure(&error))),
     };
     match stdout::end(outcome) {

@@ -1,7 +1,7 @@
 //! Standard output. A reader that has gone away (`| head`) is no error: what is done goes on. A disk that is
 //! full is one.
 
-use std::io::{ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::sync::{Mutex, PoisonError};
 
 use crate::exit::{Failure, Outcome};
@@ -14,8 +14,15 @@ static FAILURE: Mutex<Option<Failure>> = Mutex::new(None);
 /// # Errors
 /// [`Code::Target`](crate::exit::Code::Target) if it takes no more.
 pub(crate) fn print(bytes: impl AsRef<[u8]>) -> Outcome {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(bytes.as_ref()).and_then(|()| out.flush()) {
+    written(io::stdout().lock().write_all(bytes.as_ref()))
+}
+
+/// How a command ends that has written to it.
+///
+/// # Errors
+/// As [`print`].
+pub fn written(result: io::Result<()>) -> Outcome {
+    match result.and_then(|()| io::stdout().flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::target(format!("cannot write to standard output: {e}")))
         }

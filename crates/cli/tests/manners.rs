@@ -239,8 +239,7 @@ fn a_reader_that_is_gone_is_no_error_and_a_full_disk_is_one() {
     let url = site.url();
     let get = ["get", "--json", "--force", &url, "-o", "f"];
     let rules = ["proxy", "rules", "--transparent", "[::1]:1081", "--server", "192.0.2.7"];
-    let commands: [(&[&str], i32); 3] = [(&get, 0), (&rules, 0), (&["kernel", "status"], 0)];
-    for (args, code) in commands {
+    for args in [&get[..], &rules, &["kernel", "status"], &["get", "--help"], &["--version"]] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let run = |out: Stdio| {
@@ -250,7 +249,7 @@ fn a_reader_that_is_gone_is_no_error_and_a_full_disk_is_one() {
         };
         let gone = run(writer.into());
         let says = String::from_utf8_lossy(&gone.stderr).into_owned();
-        assert_eq!(gone.status.code(), Some(code), "{args:?}: {says}");
+        assert_eq!(gone.status.code(), Some(0), "{args:?}: {says}");
         assert!(!says.contains("panicked") && !says.contains("standard output"), "{args:?}: {says}");
         let full = run(fs::OpenOptions::new().write(true).open("/dev/full").expect("a device").into());
         let says = String::from_utf8_lossy(&full.stderr).into_owned();

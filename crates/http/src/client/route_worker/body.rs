@@ -56,13 +56,11 @@ impl RouteWorker {
                 }
                 Ok(Err(e)) => {
                     self.on_lost(connection, false);
-                    return Err(FetchError::Broken(format!(
-                        "it broke off after {taken} of {most} bytes: {e}"
-                    )));
+                    return Err(FetchError::Broken(format!("it broke off after {}: {e}", part(taken, most))));
                 }
                 Err(_) => {
                     self.on_lost(connection, false);
-                    let why = format!("no byte for {} s, after {taken} of {most}", idle.as_secs_f32());
+                    let why = format!("no byte for {} s, after {}", idle.as_secs_f32(), part(taken, most));
                     return Err(FetchError::Broken(why));
                 }
             };
@@ -127,4 +125,9 @@ impl RouteWorker {
         }
         self.idle.push(connection);
     }
+}
+
+/// How much of a body has come, of which nobody may know the length.
+fn part(taken: u64, most: u64) -> String {
+    if most == u64::MAX { format!("{taken} bytes") } else { format!("{taken} of {most} bytes") }
 }
