@@ -1,8 +1,9 @@
 use super::*;
 use crate::call::{Call, Reach};
 use crate::domain::tests::{SQUARE, node};
-use crate::frame::Frame;
-use crate::publication::Publication;
+use crate::frame::{self, Frame};
+use crate::message::refusal;
+use crate::publication::{Publication, SignedPublication};
 use crate::publication::tests::{NOW, key, publication};
 use algo::Span;
 
