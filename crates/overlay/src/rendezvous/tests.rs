@@ -3,8 +3,8 @@ use crate::call::{Call, Reach};
 use crate::domain::tests::{SQUARE, node};
 use crate::frame::{self, Frame};
 use crate::message::refusal;
-use crate::publication::{Publication, SignedPublication};
 use crate::publication::tests::{NOW, key, publication};
+use crate::publication::{Publication, SignedPublication};
 use algo::Span;
 
 struct Bed {
