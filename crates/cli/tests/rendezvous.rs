@@ -105,7 +105,7 @@ fn two_cannot_have_one_file() {
 fn another_file_is_refused_before_anything_is_said() {
     let bed = Bed::new(4);
     fs::write(bed.path("letter"), "not to be lost").expect("written");
-    let output = bed.command("net.toml", &bed.path("letter")).output().expect("it runs");
+    let output = bed.command("net.toml", bed.path("letter")).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("name another file with --state"), "{said}");
     assert_eq!(fs::read_to_string(bed.path("letter")).expect("a file"), "not to be lost");

@@ -143,7 +143,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn three_that_share_are_as_one(steps in prop::collection::vec((rendezvous_bed::step(), 0..3_usize), 1..60)) {
+    fn three_that_share_are_as_one(
+        steps in prop::collection::vec((rendezvous_bed::step(), 0..3_usize), 1..60),
+    ) {
         let bed = Bed::new();
         let mut memory = Rendezvous::new(bed.domain.clone());
         let mut store = Store::default();
@@ -160,7 +162,8 @@ proptest! {
             }
         }
         let counters = all.map(|one| (one.machine.shared_counters(), one.machine.waiting()));
-        prop_assert_eq!(counters, [(SharedCounters::default(), 0); 3], "nothing is unanswered, unbelieved or tried twice");
+        let none = [(SharedCounters::default(), 0); 3];
+        prop_assert_eq!(counters, none, "nothing is unanswered, unbelieved or tried twice");
     }
 
     /// The store answers in any order; in the end the latest of each host counts, whoever took it.
@@ -203,7 +206,8 @@ proptest! {
             prop_assert!(kept <= latest);
             let taken = all.iter().flat_map(|one| &one.answers);
             let taken = taken.map(|answer| Message::parse(answer).expect("a message"));
-            let taken = taken.filter(|answer| answer.body == Body::Published && !ages[answer.call as usize].2);
+            let lasts = |answer: &Message| !ages[answer.call as usize].2;
+            let taken = taken.filter(|answer| answer.body == Body::Published && lasts(answer));
             let issued = taken.map(|answer| {
                 START.as_nanos() / 1_000_000 + ages[answer.call as usize].1 * 100 + answer.call
             });

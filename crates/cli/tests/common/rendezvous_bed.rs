@@ -115,8 +115,8 @@ impl Bed {
         let dir = tempfile::tempdir().expect("a directory");
         let key = ScopeKey::new([number; 32]).expect("a key");
         let text = format!(
-            "name = \"small\"\nforwarders = [\"r\"]\n[rendezvous]\nnode = \"{rendezvous}\"\n[topology]\nnode = \"rv\"\n\
-             [scopes]\nfilms = \"{}\"\n[[line]]\nbetween = [\"r\", \"a\"]\n\
+            "name = \"small\"\nforwarders = [\"r\"]\n[rendezvous]\nnode = \"{rendezvous}\"\n\
+             [topology]\nnode = \"rv\"\n[scopes]\nfilms = \"{}\"\n[[line]]\nbetween = [\"r\", \"a\"]\n\
              addresses = [\"127.92.{number}.1\", \"127.92.{number}.2\"]\n\
              [[line]]\nbetween = [\"r\", \"rv\"]\n\
              addresses = [\"127.92.{number}.3\", \"127.92.{number}.4\"]\n\
@@ -152,7 +152,6 @@ impl Bed {
     }
 
     /// Runs such a command.
-    #[expect(clippy::zombie_processes, reason = "dropping it waits for it")]
     pub(crate) fn run(mut command: Command) -> (Running, String) {
         let mut child = command.spawn().expect("it runs");
         let out = BufReader::new(child.stdout.take().expect("its output"));

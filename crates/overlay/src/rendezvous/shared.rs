@@ -1,10 +1,10 @@
 //! A rendezvous whose publications are in a store that several of them share: what one has taken, all answer.
 //!
 //! The store knows no rule and checks nothing. It has a table of *fields* for each name, a field for each
-//! place (`NODE:PORT`), whose value is a [`Record`] as bytes; and for each content a list of the fields that may
-//! say something of it. It can be asked for these, and to [keep](Keep) a value if what is there is still what
-//! has been read ("compare and set"). So the rules are those of [one process](super::Rendezvous), and of two
-//! publications at one moment the later one counts, whichever process was first.
+//! place (`NODE:PORT`), whose value is a [`Record`] as bytes; and for each content a list of the fields that
+//! may say something of it. It can be asked for these, and to [keep](Keep) a value if what is there is still
+//! what has been read ("compare and set"). So the rules are those of [one process](super::Rendezvous), and
+//! of two publications at one moment the later one counts, whichever process was first.
 //!
 //! What is read is believed only if it makes sense where it is and the owner of the scope has signed it.
 //!

@@ -24,16 +24,16 @@ pub enum StateAt {
 /// A Redis or Valkey. It is shown without user and password.
 #[derive(Clone)]
 pub struct StateServer {
-    pub(super) info: ConnectionInfo,
+    pub(super) info: Box<ConnectionInfo>,
     shown: String,
 }
 
 impl StateAt {
-    /// From `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` (also `valkey://`; `rediss://`, `valkeys://` with TLS;
-    /// `redis+unix:///PATH[?db=DB]`), or the path of a file.
+    /// From `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` (also `valkey://`; with TLS `rediss://`,
+    /// `valkeys://`; `redis+unix:///PATH[?db=DB]`), or the path of a file.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is an address of another kind, or none. What is wrong is not repeated, for there
+    /// [`Error::Usage`] if it is an address of another kind, or none. What is wrong is not repeated: there
     /// may be a password in it.
     pub fn parse(text: &OsStr) -> Result<Self> {
         match text.to_str().filter(|text| text.contains("://")) {
@@ -50,8 +50,8 @@ impl FromStr for StateServer {
         let wrong = || {
             Error::usage(
                 "`state` is no address of a server: expected redis://HOST:PORT/DB, rediss://HOST:PORT/DB or \
-                 redis+unix:///PATH, with USER:PASSWORD@ before HOST (in them % and what follows it is a byte); \
-                 or the path of a file",
+                 redis+unix:///PATH, perhaps with USER:PASSWORD@ before HOST (percent-encoded); or the path \
+                 of a file",
             )
         };
         let url =
@@ -71,7 +71,7 @@ impl FromStr for StateServer {
             }
             _ => return Err(wrong()),
         };
-        Ok(Self { info, shown: crate::terminal::printable(&shown).into_owned() })
+        Ok(Self { info: Box::new(info), shown: crate::terminal::printable(&shown).into_owned() })
     }
 }
 

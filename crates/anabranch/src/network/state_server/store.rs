@@ -121,7 +121,7 @@ pub(super) struct Store {
 impl Store {
     /// Connects, and looks whether all that is needed is there.
     pub(super) fn connect(server: &StateServer, domain: &str) -> Result<Self, Failure> {
-        let client = redis::Client::open(server.info.clone())?;
+        let client = redis::Client::open((*server.info).clone())?;
         let connection = client.get_connection_with_timeout(TIMEOUT)?;
         connection.set_read_timeout(Some(TIMEOUT))?;
         connection.set_write_timeout(Some(TIMEOUT))?;
@@ -140,8 +140,8 @@ impl Store {
             // Where there is no room there may be some later, and much to be found.
             Some(Reply::Value(Value::Int(1)) | Reply::NoRoom) => Ok(store),
             _ => Err(Failure::lasting(format!(
-                "was written by another anabranch, or something else ({about} is another): use that one, or name \
-                 another database with `state`"
+                "was written by another anabranch, or something else ({about} is another): use that one, or \
+                 name another database with `state`"
             ))),
         }
     }
@@ -287,8 +287,8 @@ impl Store {
         Ok(told)
     }
 
-    /// Keeps once more what could not be kept, or listed, for the script is not there any more, or something of
-    /// another kind is in our place: that would be in the way for ever.
+    /// Keeps once more what could not be kept, or listed, for the script is not there any more, or something
+    /// of another kind is in our place: that would be in the way for ever.
     fn mend(&mut self, keeps: &[(usize, &Keep)], told: &mut [Told]) -> Result<(), Failure> {
         if keeps.is_empty() {
             return Ok(());
