@@ -16,11 +16,14 @@ use overlay::rendezvous::shared::{
 use proptest::prelude::*;
 use rendezvous_bed::{Bed, START, key, publication};
 
+/// The fields of a content, and until when.
+type Listed = BTreeMap<(Name, Vec<u8>), u64>;
+
 /// What a store does, as a table. Lives are not kept: whoever reads must see for himself what is over.
 #[derive(Default)]
 struct Store {
     names: BTreeMap<Name, BTreeMap<Vec<u8>, Vec<u8>>>,
-    contents: BTreeMap<[u8; 32], BTreeMap<(Name, Vec<u8>), u64>>,
+    contents: BTreeMap<[u8; 32], Listed>,
     /// Fields of a name that there were at most.
     fields_max: usize,
 }
@@ -185,8 +188,7 @@ proptest! {
             let (peer, bytes) = bed.message(0, START, number as u64, Body::Publish(key().sign("small", it)));
             all[*which].handle(START, Input::Message(peer, &bytes));
         }
-        let mut order = order.into_iter();
-        while let Some((which, index)) = order.next() {
+        for (which, index) in order {
             let one = &mut all[which];
             if !one.queries.is_empty() {
                 let query = one.queries.remove(index.index(one.queries.len()));
