@@ -14,6 +14,7 @@ use overlay::domain_file;
 use overlay::frame::{self, Frame};
 use overlay::message::{Body, MESSAGE_MAX, Message, Wanted};
 use overlay::publication::ScopeKey;
+use overlay::rendezvous::shared::{Ask, Field, Input, SharedRendezvous, Told};
 use overlay::rendezvous::{Record, Rendezvous};
 use overlay::topology_manager::TopologyManager;
 use topology::plan::Policy;
@@ -68,6 +69,34 @@ fn drain<M: Machine>(machine: &mut M, now: Time) -> usize {
     panic!("it never waits");
 }
 
+/// Lets a rendezvous ask a store, in which each name has one field with this value; returns how often it
+/// sends.
+fn drain_shared(shared: &mut SharedRendezvous, now: Time, value: &[u8]) -> usize {
+    let mut sent = 0;
+    for _ in 0..100 {
+        match shared.poll(now) {
+            Output::Send(_) => sent += 1,
+            Output::Event(query) => {
+                let found = |name| Told::Found {
+                    fields: vec![Field { name, field: b"a:26227".to_vec(), value: value.to_vec() }],
+                    nonsense: 0,
+                };
+                let told = match query.ask {
+                    Ask::Name(name) => found(name),
+                    Ask::Content { .. } => found("films/x".parse().expect("a name")),
+                    Ask::Keep(_) => Told::Kept,
+                };
+                shared.handle(now, Input::Told(query.id, told));
+            }
+            Output::Wait(until) => {
+                assert!(until > now && shared.waiting() == 0, "it waits for nothing");
+                return sent;
+            }
+        }
+    }
+    panic!("it never waits");
+}
+
 fuzz_target!(|bytes: &[u8]| {
     let domain = domain();
     let a = domain.graph.by_name("a").expect("a node");
@@ -80,6 +109,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let mut now = Time::ZERO;
     let mut rendezvous = Rendezvous::new(Arc::clone(domain));
+    let mut shared = SharedRendezvous::new(Arc::clone(domain));
     let mut manager = TopologyManager::new(Arc::clone(domain));
     let wanted = Wanted::Name("films/x".parse().expect("a name"));
     let paths = PathChoice { policy: Policy::Shortest, per_host: 3 };
@@ -87,7 +117,7 @@ fuzz_target!(|bytes: &[u8]| {
     let key = Arc::new(ScopeKey::new([7; 32]).expect("a key"));
     let mut registration = Registration::new(member, key, Vec::new(), now);
     // Of each message: its length in two bytes, then itself.
-    let mut rest = bytes;
+    let (mut rest, mut before) = (bytes, &[][..]);
     while let [high, low, tail @ ..] = rest {
         let len = usize::from(u16::from_be_bytes([*high, *low]));
         let (message, tail) = tail.split_at(len.min(tail.len()));
@@ -103,6 +133,10 @@ fuzz_target!(|bytes: &[u8]| {
         now = now + Span::from_millis(50);
         rendezvous.handle(now, (peer(domain.rendezvous), message));
         assert!(drain(&mut rendezvous, now) <= 1);
+        shared.handle(now, Input::Message(peer(domain.rendezvous), message));
+        // What is in the store is what came before.
+        assert!(drain_shared(&mut shared, now, before) <= 1);
+        before = message;
         manager.handle(now, (peer(domain.topology), message));
         drain(&mut manager, now);
         subscription.handle(now, message);

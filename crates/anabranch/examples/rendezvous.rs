@@ -1,13 +1,15 @@
 //! What a rendezvous does and takes: publications and lookups a second, memory, disk, and its next start.
 //!
 //! ```text
-//! cargo run --release -p anabranch --example rendezvous -- [PUBLICATIONS [DIRECTORY]]
+//! cargo run --release -p anabranch --example rendezvous -- [PUBLICATIONS [DIRECTORY [SERVER]]]
 //! ```
 //!
 //! A million signed publications, each of its own name and content, go through the machine alone, and then as
 //! UDP over loopback through the service with a state in DIRECTORY (the one for temporary files), which is
 //! ended, started again, and asked for each of them. The rates are those of a core: they are divided by the
-//! CPU time of the thread that does the work.
+//! CPU time of the thread that does the work. With SERVER (`redis+unix:///tmp/s`), an empty Redis or Valkey,
+//! the same with a state that may be shared; there the CPU time is that of all threads of this process, less
+//! that of the thread that asks, and that of the server beside it.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -19,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use algo::{Machine as _, Output, Span, Time};
-use anabranch::network::{self, Place, RendezvousStats, ServiceEvent, StateStats};
+use anabranch::network::{self, Place, RendezvousStats, ServiceEvent, StateAt};
 use anabranch::{Control, Stop};
 use mmtp::ContentId;
 use mmtp::peer::Peer;
@@ -241,7 +243,7 @@ struct Running {
 
 impl Running {
     /// Starts it, and waits until it answers; how long that took.
-    fn start(bench: &Bench, state: Option<PathBuf>) -> (Self, Span) {
+    fn start(bench: &Bench, state: Option<StateAt>) -> (Self, Span) {
         let stop = Stop::new().expect("a stop");
         let (its, place) = (stop.clone(), bench.place.clone());
         let (told, spent) = channel();
@@ -254,7 +256,7 @@ impl Running {
                 let _ = told.send(cpu());
                 Control::Continue
             };
-            network::rendezvous(&place, state.as_deref(), &its, &mut tell).expect("it works")
+            network::rendezvous(&place, state.as_ref(), &its, &mut tell).expect("it works")
         });
         spent.recv().expect("it listens");
         let took = clock.now().since(Time::ZERO);
@@ -267,9 +269,9 @@ impl Running {
         self.spent.recv().expect("it tells every second")
     }
 
-    fn end(self) -> StateStats {
+    fn end(self) -> RendezvousStats {
         self.stop.stop();
-        self.thread.join().expect("it ends").state.unwrap_or_default()
+        self.thread.join().expect("it ends")
     }
 }
 
@@ -336,11 +338,62 @@ fn timed(
     rate("  by the clock", count, Duration::from_nanos(took.as_nanos()));
 }
 
+/// The CPU time of a server so far.
+fn cpu_of(server: &str) -> Duration {
+    let client = redis::Client::open(server).expect("an address");
+    let mut connection = client.get_connection().expect("connected");
+    let info: String = redis::cmd("INFO").arg("cpu").query(&mut connection).expect("an answer");
+    let seconds = |name: &str| {
+        let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.and_then(|value| value.trim().parse::<f64>().ok()).expect("seconds")
+    };
+    Duration::from_secs_f64(seconds("used_cpu_user") + seconds("used_cpu_sys"))
+}
+
+/// The CPU time of all threads.
+fn cpu_of_process() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("a clock").into()
+}
+
+/// All of it with what is known in a server.
+fn shared(bench: &Bench, server: &str, publications: &Messages, names: &Messages, contents: &Messages) {
+    let count = publications.ends.len();
+    let state = || Some(StateAt::parse(server.as_ref()).expect("an address"));
+    let (running, _) = Running::start(bench, state());
+    type Good = fn(&Body) -> bool;
+    let all: [(&str, &Messages, Good); 3] = [
+        ("publications", publications, is_published),
+        ("lookups by name", names, is_found),
+        ("lookups by content", contents, is_found),
+    ];
+    for (what, messages, good) in all {
+        let clock = Clock::start();
+        let (own, process, its) = (cpu(), cpu_of_process(), cpu_of(server));
+        assert_eq!(ask(bench, messages, count, good), count, "{what}");
+        let took = clock.now().since(Time::ZERO);
+        let spent = (cpu_of_process() - process).saturating_sub(cpu() - own);
+        rate(&format!("UDP, state in a server: {what}, a second of CPU"), count, spent);
+        rate("  a second of the server's CPU", count, cpu_of(server) - its);
+        rate("  by the clock", count, Duration::from_nanos(took.as_nanos()));
+    }
+    let stats = running.end().shared_state.expect("a server");
+    row("  queries a round trip", 4.0 * count as f64 / stats.round_trips as f64, "");
+    // A new start has nothing in mind: each signature is checked once more.
+    let (running, took) = Running::start(bench, state());
+    row("started again, until it answers", took.as_nanos() as f64 / 1e6, "ms");
+    let (process, own) = (cpu_of_process(), cpu());
+    assert_eq!(ask(bench, names, count, is_found), count);
+    let spent = (cpu_of_process() - process).saturating_sub(cpu() - own);
+    rate("  lookups by name for the first time, a second of CPU", count, spent);
+    running.end();
+}
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let count: u32 = args.next().map_or(1_000_000, |text| text.parse().expect("a number"));
     let at = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
     let bench = Bench::new(&at);
+    let server = args.next();
     let begun = cpu();
     let publications = Messages::make(count, |number| {
         Message { call: u64::from(number), body: Body::Publish(bench.signed(number)) }.to_bytes()
@@ -355,18 +408,21 @@ fn main() {
     timed(&bench, &running, "UDP, no state: publications", &publications, is_published, all / 10);
     running.end();
     let state = bench.dir.path().join("state");
-    let (running, _) = Running::start(&bench, Some(state.clone()));
+    let (running, _) = Running::start(&bench, Some(StateAt::File(state.clone())));
     timed(&bench, &running, "UDP, state on disk: publications", &publications, is_published, all);
-    let stats = running.end();
+    let stats = running.end().state.expect("a file");
     row("  publications a commit", all as f64 / stats.commits as f64, "");
     let bytes = std::fs::metadata(&state).expect("a file").len();
     row("  bytes on disk of a publication", bytes as f64 / all as f64, "");
-    let (running, took) = Running::start(&bench, Some(state));
+    let (running, took) = Running::start(&bench, Some(StateAt::File(state)));
     row("started again, until it answers", took.as_nanos() as f64 / 1e6, "ms");
     row("  of that: CPU time", running.cpu().as_secs_f64() * 1e3, "ms");
     timed(&bench, &running, "UDP: lookups by name", &names, is_found, all);
     timed(&bench, &running, "UDP: lookups by content", &contents, is_found, all);
-    let stats = running.end();
+    let stats = running.end().state.expect("a file");
     assert_eq!(stats.taken_back, u64::from(count));
+    if let Some(server) = server {
+        shared(&bench, &server, &publications, &names, &contents);
+    }
     println!("nothing was lost: each of {count} is found by its name and its content");
 }

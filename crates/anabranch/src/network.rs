@@ -15,9 +15,11 @@ mod line_sockets;
 mod look;
 mod place;
 mod prometheus;
+mod rendezvous_service;
 mod service_loop;
-mod services;
 mod state;
+mod state_server;
+mod topology_service;
 
 pub use event::ServiceEvent;
 pub use forward::{CacheStats, ForwardStats, LineStats, forward};
@@ -28,8 +30,10 @@ pub use overlay::member_key::MemberKey;
 pub use overlay::publication::{Name, PublicKey, ScopeKey};
 pub use place::Place;
 pub use prometheus::Metrics;
-pub use services::{RendezvousStats, TopologyStats, manage_topology, rendezvous};
+pub use rendezvous_service::{RendezvousStats, rendezvous};
 pub use state::StateStats;
+pub use state_server::{SharedStateStats, StateAt, StateServer};
+pub use topology_service::{TopologyStats, manage_topology};
 
 pub(crate) use agent::{Publishing, Watch};
 pub(crate) use place::unknown_scope;

@@ -66,8 +66,8 @@ impl Bed {
         let key = Arc::new(ScopeKey::new([number; 32]).expect("a key"));
         let names: Vec<String> = FORWARDERS.iter().map(|name| format!("{name:?}")).collect();
         let mut text = format!(
-            "name = \"test\"\n{more}\nforwarders = [{}]\n[rendezvous]\nnode = \"rv\"\n[topology]\nnode = \"tm\"\n\
-             [scopes]\nfilms = \"{}\"\n",
+            "name = \"test\"\n{more}\nforwarders = [{}]\n[rendezvous]\nnode = \"rv\"\n[topology]\n\
+             node = \"tm\"\n[scopes]\nfilms = \"{}\"\n",
             names.join(", "),
             key.public()
         );

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anabranch::network::{
-    ForwardStats, Metrics, Place, RendezvousStats, ServiceEvent, TopologyStats, forward as run_forwarder,
-    manage_topology, rendezvous as run_rendezvous,
+    ForwardStats, Metrics, Place, RendezvousStats, ServiceEvent, StateAt, TopologyStats,
+    forward as run_forwarder, manage_topology, rendezvous as run_rendezvous,
 };
 use anabranch::{Control, Result, Stop, format};
 use serde::Serialize;
@@ -19,6 +19,9 @@ use crate::metrics;
 use crate::signals::stop_on_signals;
 use crate::view::{can_redraw, say};
 use args::{Forward, Member, Rendezvous, Topology};
+
+/// The variable that says the same as `--state`.
+const STATE: &str = "ANABRANCH_STATE";
 
 /// Forwards at a node.
 ///
@@ -54,17 +57,24 @@ pub fn forward(args: &Forward) -> Outcome {
 /// Keeps publications.
 ///
 /// # Errors
-/// 2 if this machine is not the network's rendezvous or --state names another file, 6 if that cannot be used,
-/// 1 if it cannot listen.
+/// 2 if this machine is not the network's rendezvous or --state names another thing, 6 if a file cannot be
+/// used, 4 if a server does not answer, 1 if it cannot listen.
 pub fn rendezvous(args: &Rendezvous) -> Outcome {
+    let state = args.state.clone().or_else(|| std::env::var_os(STATE));
     let rendezvous = |place: &Place, stop: &Stop, listener: Listener<'_, RendezvousStats>| {
-        run_rendezvous(place, args.state.as_deref(), stop, listener)
+        let state = state.as_deref().map(StateAt::parse).transpose()?;
+        run_rendezvous(place, state.as_ref(), stop, listener)
     };
     run(&args.member, rendezvous, |stats: &RendezvousStats| {
         let refused: u64 = stats.refused.values().sum();
         let RendezvousStats { kept, published, lookups, unknown, .. } = stats;
+        let kept = kept.map_or_else(String::new, |kept| format!("{kept} publications; "));
+        let unanswered = stats.shared_state.as_ref().map_or_else(String::new, |state| {
+            let down = if state.answers { "" } else { ", and the state does not answer" };
+            format!("; {} messages got no answer{down}", state.unanswered)
+        });
         format!(
-            "{kept} publications; {published} taken, {refused} refused; {lookups} lookups, {unknown} in vain"
+            "{kept}{published} taken, {refused} refused; {lookups} lookups, {unknown} in vain{unanswered}"
         )
     })
 }

@@ -1,185 +1,17 @@
 //! `anabranch rendezvous --state` as a process: killed, started again, beside another one, on a full disk.
-//! The test is the forwarder beside it, so that nothing is renewed but what the test says.
 #![cfg(target_os = "linux")]
 
 mod common;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::Read as _;
 use std::time::Duration;
 
-use algo::{Span, Time};
-use common::anabranch;
+use algo::Span;
 use common::disk::Tmpfs;
-use mmtp::ContentId;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use overlay::call::{Call, Reach};
-use overlay::domain::Domain;
-use overlay::frame::{self, Frame};
-use overlay::message::{Body, Message, Wanted, refusal};
-use overlay::publication::{Publication, Rejection, ScopeKey, SignedPublication};
-use serde_json::Value;
-
-/// The UDP port of a domain's forwarders.
-const FORWARDERS: u16 = 7_700;
-
-struct Bed {
-    dir: tempfile::TempDir,
-    key: ScopeKey,
-    domain: Domain,
-    reach: Reach,
-    /// Of the forwarder.
-    socket: UdpSocket,
-    calls: u64,
-}
-
-/// A rendezvous that runs.
-struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
-}
-
-impl Running {
-    fn next(&mut self) -> Value {
-        let mut line = String::new();
-        self.out.read_line(&mut line).expect("a line");
-        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"))
-    }
-
-    fn killed(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
-    }
-
-    /// Ends it by SIGTERM; its last words.
-    fn ended(mut self) -> Value {
-        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).expect("it runs");
-        self.summary()
-    }
-
-    fn summary(&mut self) -> Value {
-        loop {
-            let line = self.next();
-            if line["event"] == "summary" {
-                self.child.wait().expect("it ends");
-                return line;
-            }
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Bed {
-    /// A domain whose addresses are 127.92.`number`.*.
-    fn new(number: u8) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let key = ScopeKey::new([number; 32]).expect("a key");
-        let text = format!(
-            "name = \"small\"\nforwarders = [\"r\"]\n[rendezvous]\nnode = \"rv\"\n[topology]\nnode = \"rv\"\n\
-             [scopes]\nfilms = \"{}\"\n[[line]]\nbetween = [\"r\", \"a\"]\n\
-             addresses = [\"127.92.{number}.1\", \"127.92.{number}.2\"]\n\
-             [[line]]\nbetween = [\"r\", \"rv\"]\n\
-             addresses = [\"127.92.{number}.3\", \"127.92.{number}.4\"]\n",
-            key.public()
-        );
-        fs::write(dir.path().join("net.toml"), &text).expect("written");
-        let domain = overlay::domain_file::read(&text).expect("a domain");
-        let socket = UdpSocket::bind(format!("127.92.{number}.3:{FORWARDERS}")).expect("a socket");
-        socket.connect(format!("127.92.{number}.4:{}", domain.rendezvous.port)).expect("connected");
-        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
-        let reach = Reach::new(&domain, domain.graph.by_name("a").expect("a host"), domain.rendezvous);
-        Self { dir, key, domain, reach, socket, calls: 0 }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn command(&self, domain: &str, state: &Path) -> Command {
-        let mut command = anabranch();
-        command.args(["rendezvous", "--json", "--node", "rv", "--domain"]).arg(self.path(domain));
-        command.arg("--state").arg(state).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    /// Starts one, and gives what it says of its state.
-    fn start(&self, state: &Path) -> (Running, String) {
-        let mut child = self.command("net.toml", state).spawn().expect("it runs");
-        let out = BufReader::new(child.stdout.take().expect("its output"));
-        let mut running = Running { child, out };
-        assert_eq!(running.next()["event"], "listening");
-        let notice = running.next();
-        assert_eq!(notice["event"], "notice");
-        (running, notice["text"].as_str().expect("text").to_owned())
-    }
-
-    fn signed(&self, name: u32, issued: Time, lease_s: u32) -> SignedPublication {
-        let publication = Publication {
-            name: format!("films/{name}").parse().expect("a name"),
-            content: ContentId { root: [name as u8; 32], length: 20_000 },
-            collection: false,
-            node: self.domain.graph.by_name("a").expect("a host"),
-            port: 26_227,
-            version_ms: 1,
-            issued_ms: issued.as_nanos() / 1_000_000,
-            lease_s,
-        };
-        self.key.sign("small", publication)
-    }
-
-    fn send(&mut self, body: Body) -> u64 {
-        self.calls += 1;
-        let message = Message { call: self.calls, body };
-        let sent = Call::new(&message, 5_000, Time::ZERO).poll(Time::ZERO, &self.reach).expect("a way");
-        self.socket.send(&sent.frame).expect("sent");
-        self.calls
-    }
-
-    fn receive(&self) -> Option<Message> {
-        let mut buffer = [0; 2_000];
-        let bytes = self.socket.recv(&mut buffer).ok()?;
-        let Ok(Frame::Routed(routed)) = frame::parse(&buffer[..bytes]) else { panic!("a frame") };
-        Some(Message::parse(routed.payload).expect("a message"))
-    }
-
-    fn ask(&mut self, body: Body) -> Body {
-        let call = self.send(body);
-        loop {
-            let answer = self.receive().expect("an answer");
-            if answer.call == call {
-                return answer.body;
-            }
-        }
-    }
-
-    fn publish(&mut self, signed: SignedPublication) -> Body {
-        self.ask(Body::Publish(signed))
-    }
-
-    fn is_found(&mut self, name: u32) -> bool {
-        let name = format!("films/{name}").parse().expect("a name");
-        match self.ask(Body::Lookup(Wanted::Name(name))) {
-            Body::Match { publications, .. } => publications.len() == 1,
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "publications have dates")]
-fn now() -> Time {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-    Time::from_nanos(since.as_nanos() as u64)
-}
+use common::rendezvous_bed::{Bed, now};
+use overlay::message::{Body, refusal};
+use overlay::publication::Rejection;
 
 #[test]
 fn what_was_published_and_withdrawn_survives_a_kill() {
@@ -273,7 +105,7 @@ fn two_cannot_have_one_file() {
 fn another_file_is_refused_before_anything_is_said() {
     let bed = Bed::new(4);
     fs::write(bed.path("letter"), "not to be lost").expect("written");
-    let output = bed.command("net.toml", &bed.path("letter")).output().expect("it runs");
+    let output = bed.command("net.toml", bed.path("letter")).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("name another file with --state"), "{said}");
     assert_eq!(fs::read_to_string(bed.path("letter")).expect("a file"), "not to be lost");

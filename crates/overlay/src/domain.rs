@@ -50,8 +50,8 @@ pub struct Domain {
     pub name: String,
     /// Its nodes and links. Each link has another direction.
     pub graph: Graph,
-    /// For how long keyed forwarding identifiers of one epoch are made ([`seal`](crate::seal)); `None` if those
-    /// of the domain are open.
+    /// For how long keyed forwarding identifiers of one epoch are made ([`seal`](crate::seal)); `None` if
+    /// those of the domain are open.
     pub epoch: Option<Span>,
     /// The UDP port of all forwarders.
     pub forwarder_port: u16,

@@ -1,16 +1,17 @@
 //! A forwarder: sends frames on by the links in their forwarding identifiers, and keeps nothing of any flow.
 //! Beside that it says hello to its neighbours, and tells the topology manager who answers.
 
+mod counters;
+mod line;
 mod neighbour;
 mod policer;
 mod rule;
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use algo::{Span, Time};
-use topology::fid::{HOPS_SPARE, Header, Refusal};
+use topology::fid::{HOPS_SPARE, Header};
 use topology::graph::{LinkId, NodeId};
 use topology::keyed::NodeSecret;
 
@@ -21,104 +22,17 @@ use crate::call::{Call, Reach, draw};
 use crate::domain::Domain;
 use crate::frame::{self, Frame, HEADER_BYTES, Routed};
 use crate::message::{self, Body, LinkReport, LinkState, Message};
+use line::{Line, Train, police};
 use neighbour::Neighbour;
 use policer::Policer;
 use rule::Rule;
 
-/// Ports of hosts below this are not sent to: services of the system listen there.
-pub const HOST_PORT_MIN: u16 = 1_024;
+pub use counters::{Counters, Drop};
+pub use line::{HOST_PORT_MIN, Hop};
+
 /// Links are reported so often even if nothing has changed: a topology manager that was started anew learns
 /// of them, and delays change.
 const REPORT_EVERY: Span = Span::from_secs(5);
-
-/// Where a frame is sent: from which of the forwarder's addresses, and to whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hop {
-    /// The forwarder's address on the line.
-    pub from: IpAddr,
-    /// The other end.
-    pub to: SocketAddr,
-}
-
-/// Why a frame goes nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Drop {
-    /// It came from an address at which no neighbour is.
-    Stranger,
-    /// It is no frame.
-    Malformed,
-    /// It has crossed all the links that it may.
-    HopLimit,
-    /// Its FID is none of a path: of another kind, too full, with bits of no link or of several
-    /// links of this node; or it has more hops left than any way has links.
-    Forged,
-    /// No link of this node is in its FID, and it is not for this node.
-    NoLink,
-    /// Its way back does not lead over the line that it came by, and over no other.
-    WayBack,
-    /// It is for a port of a host that nothing is sent to.
-    Port,
-    /// Its FID is of an epoch that is over, or of one that has not begun.
-    Epoch,
-    /// Its FID has no key, in a domain where only what is for a service may have none.
-    Unkeyed,
-    /// The line has a rate limit.
-    RateLimit,
-}
-
-impl Drop {
-    /// All reasons.
-    pub const ALL: [Self; 10] = [
-        Self::Stranger,
-        Self::Malformed,
-        Self::HopLimit,
-        Self::Forged,
-        Self::NoLink,
-        Self::WayBack,
-        Self::Port,
-        Self::Epoch,
-        Self::Unkeyed,
-        Self::RateLimit,
-    ];
-
-    /// A stable name for counters.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Stranger => "stranger",
-            Self::Malformed => "malformed",
-            Self::HopLimit => "hop-limit",
-            Self::Forged => "forged-fid",
-            Self::NoLink => "no-link",
-            Self::WayBack => "bad-way-back",
-            Self::Port => "bad-port",
-            Self::Epoch => "other-epoch",
-            Self::Unkeyed => "unkeyed-fid",
-            Self::RateLimit => "rate-limit",
-        }
-    }
-}
-
-impl From<Refusal> for Drop {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::HopLimit => Self::HopLimit,
-            Refusal::Epoch => Self::Epoch,
-            _ => Self::Forged,
-        }
-    }
-}
-
-/// What went through.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Frames sent on, once for each line that they went over.
-    pub forwarded: u64,
-    /// Their bytes.
-    pub forwarded_bytes: u64,
-    /// Frames that went nowhere, by reason.
-    pub dropped: BTreeMap<Drop, u64>,
-}
 
 /// How a line does, to show.
 #[derive(Clone, Debug, PartialEq)]
@@ -131,25 +45,6 @@ pub struct LineStatus {
     pub delay: Option<Span>,
     /// Frames and bytes sent over it.
     pub sent: (u64, u64),
-}
-
-/// Frames one after the other, which go the same way.
-#[derive(Clone, Copy)]
-struct Train<'a> {
-    bytes: &'a [u8],
-    /// Bytes of each, of which only the last may have fewer.
-    stride: usize,
-}
-
-impl<'a> Train<'a> {
-    /// Of one frame.
-    const fn one(bytes: &'a [u8]) -> Self {
-        Self { bytes, stride: if bytes.is_empty() { 1 } else { bytes.len() } }
-    }
-
-    fn frames(self) -> std::slice::Chunks<'a, u8> {
-        self.bytes.chunks(self.stride)
-    }
 }
 
 /// Where a train goes on to.
@@ -187,60 +82,6 @@ fn train_bytes(frames: &[u8], stride: usize) -> usize {
 fn with_hop_limit(mut frame: Vec<u8>, hop_limit: u8) -> Vec<u8> {
     frame::set_hop_limit(&mut frame, hop_limit);
     frame
-}
-
-#[derive(Debug)]
-struct Line {
-    link: LinkId,
-    /// The link that frames come by.
-    ingress: LinkId,
-    hop_ip: (IpAddr, IpAddr),
-    /// Of a forwarder at the other end; a host has none: frames say which.
-    port: Option<u16>,
-    there: NodeId,
-    neighbour: Option<Neighbour>,
-    sent: (u64, u64),
-    /// Of what is sent over it.
-    out: Option<Policer>,
-    /// Of what comes over it, if a host is at its other end: a forwarder there has looked at it.
-    into: Option<Policer>,
-}
-
-/// How much of these passes a limit, if there is one; the rest is counted.
-fn police(policer: &mut Option<Policer>, now: Time, train: Train<'_>, counters: &mut Counters) -> usize {
-    let Some(policer) = policer else { return train.bytes.len() };
-    let passed = policer.take(now, train.bytes.len(), train.stride);
-    let dropped = (train.bytes.len() - passed).div_ceil(train.stride);
-    if dropped > 0 {
-        *counters.dropped.entry(Drop::RateLimit).or_default() += dropped as u64;
-    }
-    passed
-}
-
-impl Line {
-    /// Frames are to be sent over it: how many bytes of them are.
-    fn send(&mut self, now: Time, train: Train<'_>, counters: &mut Counters) -> usize {
-        let bytes = police(&mut self.out, now, train, counters);
-        self.count(bytes.div_ceil(train.stride), bytes, counters);
-        bytes
-    }
-
-    /// Frames are sent over it.
-    const fn count(&mut self, frames: usize, bytes: usize, counters: &mut Counters) {
-        self.sent = (self.sent.0 + frames as u64, self.sent.1 + bytes as u64);
-        counters.forwarded += frames as u64;
-        counters.forwarded_bytes += bytes as u64;
-    }
-
-    /// Where a frame for a port of the node at its end is sent.
-    fn hop(&self, port: u16) -> Option<Hop> {
-        let port = match self.port {
-            Some(port) => port,
-            None if port >= HOST_PORT_MIN => port,
-            None => return None,
-        };
-        Some(Hop { from: self.hop_ip.0, to: SocketAddr::new(self.hop_ip.1, port) })
-    }
 }
 
 /// The machine of a forwarder.

@@ -22,7 +22,7 @@ pub const SIGNATURE_BYTES: usize = 64;
 /// How long a publication can be good for.
 pub const LEASE_MAX: Span = Span::from_secs(24 * 3_600);
 /// How far the clocks of publishers may be ahead.
-const AHEAD_MAX: Span = Span::from_secs(300);
+pub(crate) const AHEAD_MAX: Span = Span::from_secs(300);
 /// What is signed begins with this, so that a signature is good for nothing else.
 const CONTEXT: &[u8] = b"anabranch publication 1\n";
 
@@ -283,13 +283,18 @@ impl SignedPublication {
     /// # Errors
     /// What is wrong.
     pub fn check(&self, domain: &str, key: &PublicKey, now: Time) -> Result<(), Rejection> {
-        let bytes = self.publication.signed_bytes(domain);
-        let key = UnparsedPublicKey::new(&ED25519, key.0);
-        key.verify(&bytes, &self.signature).map_err(|_| Rejection::Signature)?;
+        self.check_signature(domain, key)?;
         let issued = Time::from_nanos(self.publication.issued_ms.saturating_mul(1_000_000));
         // One that withdraws is good for as long as one that it withdraws may be.
         let ends = if self.publication.lease_s == 0 { issued + LEASE_MAX } else { self.publication.ends() };
         if now + AHEAD_MAX < issued || now >= ends { Err(Rejection::Expired) } else { Ok(()) }
+    }
+
+    /// Whether it was signed by this key for this domain, be it good still or not.
+    pub(crate) fn check_signature(&self, domain: &str, key: &PublicKey) -> Result<(), Rejection> {
+        let bytes = self.publication.signed_bytes(domain);
+        let key = UnparsedPublicKey::new(&ED25519, key.0);
+        key.verify(&bytes, &self.signature).map_err(|_| Rejection::Signature)
     }
 }
 

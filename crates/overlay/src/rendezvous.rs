@@ -3,8 +3,12 @@
 //! Its time is that since 1970, for publications have dates. What it keeps it reports as [`Change`]s, so that
 //! a world can write them down; [`Rendezvous::restore`] takes them back. A change is polled before the answer
 //! that rests on it: a world that writes before it sends has written what an answer says.
+//!
+//! Where one process is not enough, several share what they know: [`shared`]. The rules are the same.
 
 mod record;
+mod rules;
+pub mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -18,22 +22,18 @@ use topology::graph::NodeId;
 use topology::keyed::DomainKey;
 
 use crate::domain::Domain;
-use crate::frame;
-use crate::message::{Body, Message, Wanted, refusal};
-use crate::publication::{Name, Publication, Rejection, SignedPublication};
+use crate::message::{Body, Message, Wanted};
+use crate::publication::{Name, Rejection, SignedPublication};
 use crate::seal::Sealer;
+use rules::{Asked, CANDIDATES_MAX};
 
 pub use record::{Key, Record, RecordError};
+pub use rules::Counters;
 
 /// Publications that are kept at most.
 pub const PUBLICATIONS_MAX: usize = 4_000_000;
 /// Hosts that one name can have at most.
 pub const HOSTS_OF_A_NAME_MAX: usize = 256;
-/// Publications that an answer is chosen from, at most.
-const CANDIDATES_MAX: usize = 1_024;
-/// Publications of an answer at most: more of them fit into no message.
-const ANSWERS_MAX: usize = 8;
-
 /// A message, complete but for what the network adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -43,6 +43,12 @@ pub struct Answer {
     pub message: Vec<u8>,
 }
 
+impl Answer {
+    fn new(to: Peer, call: u64, body: Body) -> Self {
+        Self { to, message: Message { call, body }.to_bytes() }
+    }
+}
+
 /// What has changed in what is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -50,21 +56,6 @@ pub enum Change {
     Kept(Record),
     /// Nothing is remembered of this any more.
     Forgotten(Key),
-}
-
-/// What went through.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Publications kept, and leases renewed.
-    pub published: u64,
-    /// Publications refused, by reason.
-    pub refused: BTreeMap<&'static str, u64>,
-    /// Lookups answered, and how many of them with nothing.
-    pub lookups: u64,
-    /// See `lookups`.
-    pub unknown: u64,
-    /// Messages dropped: malformed, or not for a rendezvous.
-    pub dropped: u64,
 }
 
 #[derive(Debug)]
@@ -108,7 +99,7 @@ impl Rendezvous {
             ends: BTreeSet::new(),
             answers: VecDeque::new(),
             changes: VecDeque::new(),
-            counters: Counters { published: 0, refused: BTreeMap::new(), lookups: 0, unknown: 0, dropped: 0 },
+            counters: Counters::new(),
         }
     }
 
@@ -144,10 +135,7 @@ impl Rendezvous {
     /// Why there is not: it is of the past, or no more of this domain.
     pub fn restore(&mut self, now: Time, record: Record) -> Result<(), Rejection> {
         let publication = &record.signed.publication;
-        if self.domain.scope_key(publication.name.scope()).is_none() {
-            return Err(Rejection::UnknownScope);
-        }
-        self.check_host(publication.node)?;
+        rules::check_place(&self.domain, publication)?;
         if record.guards_until <= now {
             return Err(Rejection::Expired);
         }
@@ -155,33 +143,16 @@ impl Rendezvous {
         if self.kept.contains_key(&key) {
             return Err(Rejection::Replayed);
         }
-        self.check_room(&key)?;
+        if !self.has_room(&key) {
+            return Err(Rejection::Full);
+        }
         let over = record.is_over(now);
         self.keep(key, Entry { record, over });
         Ok(())
     }
 
-    fn check(&self, now: Time, signed: &SignedPublication) -> Result<(), Rejection> {
-        let publication = &signed.publication;
-        let key = self.domain.scope_key(publication.name.scope()).ok_or(Rejection::UnknownScope)?;
-        self.check_host(publication.node)?;
-        signed.check(&self.domain.name, key, now)?;
-        let key = Key::of(publication);
-        let Some(known) = self.kept.get(&key) else { return self.check_room(&key) };
-        let known = &known.record.signed;
-        let is_later = known.publication.issued_ms < publication.issued_ms;
-        if is_later || known == signed { Ok(()) } else { Err(Rejection::Replayed) }
-    }
-
-    fn check_host(&self, node: NodeId) -> Result<(), Rejection> {
-        let is_node = node.index() < self.domain.graph.nodes().len();
-        if is_node && !self.domain.is_forwarder(node) { Ok(()) } else { Err(Rejection::NoHost) }
-    }
-
-    fn check_room(&self, key: &Key) -> Result<(), Rejection> {
-        let is_full =
-            self.kept.len() >= PUBLICATIONS_MAX || self.of_name(&key.name).count() >= HOSTS_OF_A_NAME_MAX;
-        if is_full { Err(Rejection::Full) } else { Ok(()) }
+    fn has_room(&self, key: &Key) -> bool {
+        self.kept.len() < PUBLICATIONS_MAX && self.of_name(&key.name).count() < HOSTS_OF_A_NAME_MAX
     }
 
     /// What is known under a name, withdrawn or not.
@@ -200,22 +171,6 @@ impl Rendezvous {
         let known = known.take_while(|(root, _)| *root == content.root);
         let known = known.filter_map(|(_, key)| self.kept.get(key)).map(|entry| &entry.record.signed);
         known.filter(|signed| signed.publication.content == *content)
-    }
-
-    /// What is to be remembered when this has come; `None` if that is so already, or if it withdraws nothing,
-    /// which leaves nothing.
-    fn record(&self, signed: SignedPublication) -> Option<Record> {
-        let withdraws = signed.publication.lease_s == 0;
-        let own = signed.publication.ends();
-        let before = self.kept.get(&Key::of(&signed.publication)).map(|entry| &entry.record);
-        let guards_until = match before {
-            None if withdraws => return None,
-            None => own,
-            Some(before) if before.signed == signed => return None,
-            Some(before) if withdraws => before.guards_until,
-            Some(before) => own.max(before.guards_until),
-        };
-        Some(Record { signed, guards_until })
     }
 
     fn keep(&mut self, key: Key, entry: Entry) {
@@ -246,57 +201,40 @@ impl Rendezvous {
         }
     }
 
-    /// Whether somebody offers a newer content of the same name.
-    fn is_outdated(&self, publication: &Publication) -> bool {
-        let good = self.of_name(&publication.name).filter(|entry| !entry.over);
-        good.map(|entry| &entry.record.signed.publication)
-            .any(|other| other.content != publication.content && other.version_ms > publication.version_ms)
+    /// What can be told of a name.
+    fn good<'a>(&'a self, name: &Name) -> impl Iterator<Item = &'a SignedPublication> + use<'a> {
+        self.of_name(name).filter(|entry| !entry.over).map(|entry| &entry.record.signed)
     }
 
     fn publish(&mut self, now: Time, from: &Peer, signed: SignedPublication) -> Body {
-        let origin = from.way_back.as_ref().and_then(frame::fields);
-        let origin = origin.and_then(|(back, _)| self.domain.origin(self.domain.rendezvous.node, &back));
-        let checked = if origin == Some(signed.publication.node) {
-            self.check(now, &signed)
-        } else {
-            Err(Rejection::OtherHost)
-        };
-        match checked {
-            Ok(()) => {
-                self.counters.published += 1;
-                let is_outdated = self.is_outdated(&signed.publication);
-                if let Some(record) = self.record(signed) {
+        let key = Key::of(&signed.publication);
+        let known = self.kept.get(&key).map(|entry| &entry.record);
+        let judged = rules::check(&self.domain, now, from, &signed).and_then(|()| {
+            let is_outdated = rules::is_outdated(&signed.publication, self.good(&key.name));
+            Ok((is_outdated, rules::judge(known, signed, || self.has_room(&key))?))
+        });
+        match judged {
+            Ok((is_outdated, record)) => {
+                if let Some(record) = record {
                     self.changes.push_back(Change::Kept(record.clone()));
                     let over = record.is_over(now);
-                    self.keep(Key::of(&record.signed.publication), Entry { record, over });
+                    self.keep(key, Entry { record, over });
                 }
-                if is_outdated { Body::Outdated } else { Body::Published }
+                self.counters.taken(is_outdated)
             }
-            Err(why) => {
-                *self.counters.refused.entry(refusal::name(why)).or_default() += 1;
-                Body::Refused { reason: refusal::of(why) }
-            }
+            Err(why) => self.counters.refuse(why),
         }
     }
 
-    /// The newest content first; of one content the host that has published it last.
     fn look_up(&mut self, wanted: &Wanted) -> Body {
-        let mut found: Vec<&SignedPublication> = match wanted {
-            Wanted::Name(name) => {
-                let good = self.of_name(name).filter(|entry| !entry.over).map(|entry| &entry.record.signed);
-                good.take(CANDIDATES_MAX).collect()
-            }
+        let found: Vec<&SignedPublication> = match wanted {
+            Wanted::Name(name) => self.good(name).take(CANDIDATES_MAX).collect(),
             Wanted::Content(content) => self.of_content(content).take(CANDIDATES_MAX).collect(),
         };
-        found.sort_by_key(|signed| {
-            let publication = &signed.publication;
-            std::cmp::Reverse((publication.version_ms, publication.issued_ms))
-        });
-        let known = found.len() as u16;
-        let publications = found.into_iter().take(ANSWERS_MAX).cloned().collect();
-        self.counters.lookups += 1;
-        self.counters.unknown += u64::from(known == 0);
-        Body::Match { known, publications }
+        let known = found.len();
+        let body = rules::best(found);
+        self.counters.looked_up(known);
+        body
     }
 }
 
@@ -308,27 +246,17 @@ impl Machine for Rendezvous {
 
     fn handle(&mut self, now: Time, (from, bytes): Self::Input<'_>) {
         self.expire(now);
-        let body = match Message::parse(bytes) {
-            // Who gives no way back cannot be answered.
-            _ if from.way_back.is_none() => None,
-            Ok(Message { call, body: Body::Publish(signed) }) => {
-                Some((call, self.publish(now, &from, signed)))
-            }
-            Ok(Message { call, body: Body::Lookup(wanted) }) => Some((call, self.look_up(&wanted))),
-            Ok(Message { call, body: Body::Paths(_) | Body::LinkState(_) | Body::Lines { .. } }) => {
-                Some((call, Body::Refused { reason: refusal::NOT_HERE }))
-            }
-            Ok(_) | Err(_) => None,
+        let Some((call, asked)) = rules::read(&from, bytes) else {
+            self.counters.dropped += 1;
+            return;
         };
-        match body {
-            Some((call, body)) => {
-                let sealed = |sealer: &Sealer| sealer.reply(self.domain.rendezvous.node, &from, now);
-                if let Some(to) = self.sealer.as_ref().map_or(Some(from), sealed) {
-                    self.answers.push_back(Answer { to, message: Message { call, body }.to_bytes() });
-                }
-            }
-            None => self.counters.dropped += 1,
-        }
+        let body = match asked {
+            Asked::Publish(signed) => self.publish(now, &from, signed),
+            Asked::LookUp(wanted) => self.look_up(&wanted),
+            Asked::Elsewhere(body) => body,
+        };
+        let to = Sealer::answers(self.sealer.as_ref(), self.domain.rendezvous.node, from, now);
+        self.answers.extend(to.map(|to| Answer::new(to, call, body)));
     }
 
     fn poll(&mut self, now: Time) -> Output<Answer, Change> {

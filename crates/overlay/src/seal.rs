@@ -2,8 +2,8 @@
 //!
 //! In a domain with keyed identifiers nobody but its services can make one. A host gets those of its paths
 //! from the topology manager, and asks the services with open ones, which forwarders take to nobody else.
-//! Identifiers are of an [epoch](Domain::epoch_at); forwarders take those of the epochs before and after, too.
-//! So receivers that ask for their paths again in time have good ones always.
+//! Identifiers are of an [epoch](Domain::epoch_at); forwarders take those of the epochs before and after,
+//! too. So receivers that ask for their paths again in time have good ones always.
 
 use std::sync::Arc;
 
@@ -43,10 +43,14 @@ impl Sealer {
         (encoded.false_positives == 0).then(|| encoded.header(links))
     }
 
-    /// Who asked the service at a node with an open way back, as an answer to it is sent; `None` if that
-    /// leads nowhere.
-    #[must_use]
-    pub fn reply(&self, at: NodeId, to: &Peer, since_1970: Time) -> Option<Peer> {
+    /// Who asked the service at a node, as an answer is sent: with an identifier of now, where there is a
+    /// `sealer`. `None` if that leads nowhere.
+    pub(crate) fn answers(sealer: Option<&Self>, at: NodeId, to: Peer, since_1970: Time) -> Option<Peer> {
+        sealer.map_or(Some(to), |sealer| sealer.reply(at, &to, since_1970))
+    }
+
+    /// Who asked the service at a node with an open way back, as an answer is sent.
+    fn reply(&self, at: NodeId, to: &Peer, since_1970: Time) -> Option<Peer> {
         let (back, port) = frame::fields(to.way_back.as_ref()?)?;
         let links = self.domain.trace_links(at, &back)?;
         let way_back = Some(frame::header(&self.header(&links, since_1970)?, port));

@@ -295,9 +295,9 @@ impl TopologyManager {
     }
 
     fn answer(&mut self, now: Time, to: Peer, call: u64, body: Body) {
-        let sealed =
-            |sealer: &Sealer| sealer.reply(self.domain.topology.node, &to, now + self.zero_since_1970);
-        let Some(to) = self.sealer.as_ref().map_or(Some(to), sealed) else { return };
+        let since_1970 = now + self.zero_since_1970;
+        let to = Sealer::answers(self.sealer.as_ref(), self.domain.topology.node, to, since_1970);
+        let Some(to) = to else { return };
         self.out.push_back(Outgoing::Answer { to, message: Message { call, body }.to_bytes() });
     }
 

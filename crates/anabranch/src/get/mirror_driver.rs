@@ -30,7 +30,7 @@ use super::groups::GroupPolicy;
 use super::origin::origin_text;
 use super::pool::{PoolState, with_pool};
 use super::routes::Route;
-use super::server_status::{ServerStatus, none_left};
+use super::server_status::ServerStatus;
 use super::sink::Here;
 use crate::event::Observer;
 use crate::target::journal::passing_number;
@@ -84,8 +84,8 @@ pub(super) enum PoolEvent {
     /// The mirror of this origin and URL lied, as comparisons with others show: nothing else tells what is
     /// right.
     Liar { origin: String, url: String },
-    /// Mirrors differ, and nothing tells what is right. What they brought is revoked if what earlier transfers
-    /// left stays; else nothing does.
+    /// Mirrors differ, and nothing tells what is right. What they brought is revoked if what earlier
+    /// transfers left stays; else nothing does.
     Disagree { earlier_stays: bool },
     /// All of it is here. The answer is whether it is right; where it is not, another mirror is tried.
     Complete,
@@ -400,8 +400,8 @@ impl MirrorDriver {
                     if self.try_next(now, cx.observer) {
                         again = true;
                         if self.mirrors.len() == 1 && self.is_wanting() {
-                            let why = "the whole is wrong: what an earlier run left of it is fetched again, for \
-                                       it may be of another file";
+                            let why = "the whole is wrong: what an earlier run left of it is fetched again, \
+                                       for it may be of another file";
                             cx.observer.notice(why);
                         }
                     } else {
@@ -477,32 +477,6 @@ impl MirrorDriver {
 
     fn name(&self, mirror: MirrorId) -> &str {
         self.mirrors.get(usize::from(mirror)).map_or("", |state| &state.status.name)
-    }
-
-    /// The error when no mirror is left.
-    fn given_up(&self) -> Error {
-        let (code, why) = none_left(self.mirrors.iter().map(|state| &state.status));
-        let has_brought = self.kept && self.brought().next().is_some();
-        let advice = match has_brought && self.is_hashless() {
-            false if has_brought => "what arrived is kept: name another",
-            false => "name another",
-            // What another URL has would not be taken for the same.
-            true if self.mirrors.iter().all(|state| state.status.has_changed) => {
-                "what arrived is of the version that it had, and no other URL goes on with that without a \
-                 hash: remove the part to begin anew"
-            }
-            true => "what arrived is kept: name another beside",
-        };
-        code.error(format!("{why}; {advice}"))
-    }
-
-    /// The mirrors that brought something, given up or not.
-    fn brought(&self) -> impl Iterator<Item = &MirrorState> {
-        let reports = || self.machine.connections().zip(&self.routes);
-        let brought = move |number: usize| {
-            reports().any(|(report, route)| usize::from(route.mirror) == number && report.counters.bytes > 0)
-        };
-        self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, state)| state)
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) fn listen<M: for<'a> Machine<Input<'a> = &'a [u8]>>(
     until: Time,
     stop: &Stop,
 ) -> Result<()> {
-    sockets.wait(until, stop)?;
+    sockets.wait(until, stop, None)?;
     let now = sockets.clock.now();
     sockets.receive(|_, arrived| {
         place.routed(&arrived).for_each(|routed| machine.handle(now, routed.payload));

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use algo::Time;
 use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp};
@@ -76,10 +76,10 @@ impl LineSockets {
         self.out.0.first().map_or(0, |udp| udp.local_addr().port())
     }
 
-    /// Waits until something came, or it is `until`, or `stop` is stopped.
-    pub(super) fn wait(&mut self, until: Time, stop: &Stop) -> Result<()> {
+    /// Waits until something came, or it is `until`, or `stop` is stopped, or `other` is readable.
+    pub(super) fn wait(&mut self, until: Time, stop: &Stop, other: Option<BorrowedFd<'_>>) -> Result<()> {
         let fixed = [stop.wake().as_fd()];
-        let all = self.out.0.iter().map(|udp| udp.as_fd()).chain(fixed);
+        let all = self.out.0.iter().map(|udp| udp.as_fd()).chain(fixed).chain(other);
         self.poller
             .wait(all.map(|fd| (fd, Interest::Read)), until)
             .map_err(|e| Error::system(format!("waiting for packets: {e}")))?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use algo::Span;
 use net::Clock;
 use overlay::client::Member;
-use overlay::domain::Domain;
+use overlay::domain::{Domain, Service};
 use overlay::domain_file;
 use overlay::frame::{self, Frame, Routed};
 use overlay::member_key::{KeyError, MemberKey};
@@ -53,7 +53,8 @@ impl Place {
         Ok(Self { domain: Arc::new(domain), node, key: None })
     }
 
-    /// The same with the key in a file, which forwarders and services of a domain with keyed identifiers need.
+    /// The same with the key in a file, which forwarders and services of a domain with keyed identifiers
+    /// need.
     ///
     /// # Errors
     /// [`Error::Usage`] if the file cannot be read or is no key of this domain.
@@ -137,6 +138,22 @@ impl Place {
         let visited = links.iter().map(|link| self.domain.graph.link(*link).to);
         let forwarders = visited.filter(|node| self.domain.is_forwarder(*node));
         forwarders.map(|node| self.name_of(node)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Whether a service of the domain is here.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it is elsewhere.
+    pub(super) fn must_be_at(&self, what: &str, service: Service) -> Result<()> {
+        if service.node == self.node {
+            return Ok(());
+        }
+        Err(Error::usage(format!(
+            "in the domain {} {what} is on {}, not on {}",
+            self.domain.name,
+            self.name_of(service.node),
+            self.node_name()
+        )))
     }
 
     /// What a member's machine needs, whose answers come to `port`.

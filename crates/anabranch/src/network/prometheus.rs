@@ -9,7 +9,9 @@ use overlay::message::refusal;
 
 use super::forward::{CacheStats, ForwardStats, LineStats};
 use super::place::Place;
-use super::services::{RendezvousStats, TopologyStats};
+use super::rendezvous_service::RendezvousStats;
+use super::state_server::SharedStateStats;
+use super::topology_service::TopologyStats;
 
 /// What a member counts, for Prometheus.
 pub trait Metrics {
@@ -49,7 +51,9 @@ const CACHE: &[Metric<CacheStats>] = &[
 ];
 
 const RENDEZVOUS: &[Metric<RendezvousStats>] = &[
-    ("rendezvous_publications", Kind::Gauge, "Publications that are kept.", |s| Some(s.kept as f64)),
+    ("rendezvous_publications", Kind::Gauge, "Publications that are kept, if that is known.", |s| {
+        s.kept.map(|kept| kept as f64)
+    }),
     ("rendezvous_published_total", Kind::Counter, "Publications taken, renewed leases among them.", |s| {
         Some(s.published as f64)
     }),
@@ -59,6 +63,27 @@ const RENDEZVOUS: &[Metric<RendezvousStats>] = &[
     }),
     ("rendezvous_dropped_messages_total", Kind::Counter, "Messages that made no sense.", |s| {
         Some(s.dropped as f64)
+    }),
+];
+
+const SHARED_STATE: &[Metric<SharedStateStats>] = &[
+    ("rendezvous_state_up", Kind::Gauge, "Whether the server of the state answers.", |s| {
+        Some(f64::from(u8::from(s.answers)))
+    }),
+    ("rendezvous_state_outages_total", Kind::Counter, "How often that server was lost.", |s| {
+        Some(s.outages as f64)
+    }),
+    ("rendezvous_unanswered_messages_total", Kind::Counter, "Messages it gave no answer to in time.", |s| {
+        Some(s.unanswered as f64)
+    }),
+    ("rendezvous_state_unbelieved_total", Kind::Counter, "What was found there and not believed.", |s| {
+        Some(s.unbelieved as f64)
+    }),
+    ("rendezvous_state_conflicts_total", Kind::Counter, "Publications tried again beside others.", |s| {
+        Some(s.conflicts as f64)
+    }),
+    ("rendezvous_state_round_trips_total", Kind::Counter, "Exchanges with that server.", |s| {
+        Some(s.round_trips as f64)
     }),
 ];
 
@@ -147,6 +172,9 @@ impl Metrics for RendezvousStats {
         let reasons = refusal::REJECTIONS.into_iter().map(refusal::name);
         let help = "Publications that were refused.";
         by_reason(&mut all, "rendezvous_refused_total", help, reasons, &self.refused);
+        if let Some(state) = &self.shared_state {
+            put(&mut all, SHARED_STATE, state);
+        }
         all.into_text()
     }
 }

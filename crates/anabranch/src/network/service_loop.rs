@@ -1,6 +1,9 @@
 //! The loop of a member that serves others: it waits for frames, hands them over, and tells what was done.
 
+use std::os::fd::BorrowedFd;
+
 use algo::{Span, Time};
+use mmtp::peer::Peer;
 use net::Clock;
 
 use super::event::ServiceEvent;
@@ -22,6 +25,11 @@ pub(super) trait Service {
     /// All that had come has been handed over.
     fn flush(&mut self, out: &Outlets) {
         let _ = out;
+    }
+
+    /// What ends its wait, beside packets.
+    fn wake(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// Sends what is to be sent, and says what a person should know; returns until when it waits.
@@ -62,10 +70,26 @@ pub(super) fn run<S: Service>(
             let stats = Box::new(service.stats(now, place));
             stopped |= listener(ServiceEvent::Stats(stats)) == Control::Stop;
         }
-        sockets.wait(due.min(report_at), stop)?;
+        sockets.wait(due.min(report_at), stop, service.wake())?;
         let now = clock.now();
         sockets.receive(|out, arrived| service.receive(now, place, out, arrived))?;
         service.flush(&sockets.out);
     }
     Ok(service.stats(clock.now(), place))
+}
+
+/// The messages that came from forwarders, and who sent them.
+pub(super) fn messages<'a>(
+    place: &Place,
+    arrived: &'a Arrived<'_>,
+) -> impl Iterator<Item = (Peer, &'a [u8])> + use<'a> {
+    let address = arrived.from;
+    place.routed(arrived).map(move |routed| (Peer { address, way_back: routed.way_back }, routed.payload))
+}
+
+/// Sends an answer over the line whose other end handed the question over.
+pub(super) fn answer(place: &Place, out: &Outlets, to: &Peer, message: &[u8]) {
+    if let Some(from) = place.address_towards(to.address) {
+        out.send(from, to.address, &[to.prefix(), message].concat(), None);
+    }
 }

@@ -1,5 +1,6 @@
 //! The options of `anabranch forward`, `rendezvous` and `topology`.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -44,16 +45,20 @@ pub struct Forward {
         A publication counts if the owner of its scope has signed it, and until its lease ends: publishers \
         renew it every 20 seconds. With --state a new start loses nothing. Without it all is known again \
         when publishers have renewed, and until then what was withdrawn may be published once more by \
-        whoever has kept it. Runs until Ctrl-C.",
+        whoever has kept it. With --state redis://… several of them know the same. Runs until Ctrl-C.",
     after_help = "Examples:\n  \
         anabranch rendezvous --domain net.toml\n  \
-        anabranch rendezvous --domain net.toml --state /var/lib/anabranch/net.redb"
+        anabranch rendezvous --domain net.toml --state /var/lib/anabranch/net.redb\n  \
+        anabranch rendezvous --domain net.toml --state redis://db.example:6379/0"
 )]
 pub struct Rendezvous {
     /// Keep what is known in this file too, which is made if it is not there: each publication is on the disk
-    /// before its publisher is answered, and a new start takes all back. One process uses it at a time
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub state: Option<PathBuf>,
+    /// before its publisher is answered, and a new start takes all back. One process uses it at a time. Or
+    /// redis://[USER:PASSWORD@]HOST:PORT/DB, keep it there alone, in a Redis (7.0 or later) or a Valkey that
+    /// other rendezvous of the domain may share; also valkey://, rediss:// with TLS, redis+unix:///PATH.
+    /// Others on this machine see a command line: ANABRANCH_STATE may say the same
+    #[arg(long, value_name = "FILE|URL", value_hint = ValueHint::FilePath)]
+    pub state: Option<OsString>,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as the help of all")]

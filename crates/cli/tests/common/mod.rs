@@ -11,7 +11,9 @@ pub(crate) mod netns;
 pub(crate) mod nginx;
 pub(crate) mod proxy_bed;
 pub(crate) mod proxy_roles;
+pub(crate) mod redis;
 pub(crate) mod relay;
+pub(crate) mod rendezvous_bed;
 pub(crate) mod site;
 pub(crate) mod terminal;
 

@@ -28,8 +28,8 @@ pub trait Earlier {
 pub struct MirrorsOfNow {
     /// Those that what is here is compared with.
     pub asked: BTreeSet<MirrorId>,
-    /// So many of them have to have the same: two, for one may have brought it itself; one, where there is one
-    /// and others may have brought it; or none.
+    /// So many of them have to have the same: two, for one may have brought it itself; one, where there is
+    /// one and others may have brought it; or none.
     pub voices: usize,
     /// Those of them that no earlier transfer asked: nothing of what is here is theirs.
     pub newcomers: BTreeSet<MirrorId>,

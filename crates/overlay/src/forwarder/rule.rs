@@ -8,7 +8,7 @@ use topology::graph::{LinkId, NodeId};
 use topology::keyed::{KeyedForwarder, NodeSecret};
 use topology::tags;
 
-use super::Drop;
+use super::counters::Drop;
 use crate::domain::Domain;
 use crate::frame::Routed;
 
@@ -65,7 +65,7 @@ impl Rule {
         ingress: Option<LinkId>,
         out: &mut Vec<LinkId>,
     ) -> Result<Header, Drop> {
-        // What is for a service comes back with a key; what is for others has one both ways.
+        // An open way back only shows a service where a request came from: its answer has a key.
         if is_keyed(request) != is_keyed(back) {
             return Err(Drop::WayBack);
         }

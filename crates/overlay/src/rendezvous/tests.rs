@@ -1,9 +1,10 @@
 use super::*;
 use crate::call::{Call, Reach};
 use crate::domain::tests::{SQUARE, node};
-use crate::frame::Frame;
-use crate::publication::Publication;
+use crate::frame::{self, Frame};
+use crate::message::refusal;
 use crate::publication::tests::{NOW, key, publication};
+use crate::publication::{Publication, SignedPublication};
 use algo::Span;
 
 struct Bed {

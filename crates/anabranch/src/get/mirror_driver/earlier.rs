@@ -30,8 +30,8 @@ impl MirrorDriver {
         let Some(left) = here.left.as_ref().filter(|_| plain.only_compares()) else { return };
         if self.is_whole_known {
             let blocks = self.length.div_ceil(BLOCK_BYTES as u64);
-            // If the whole is wrong, a single mirror is tried alone, too: what was left may be of another, or of
-            // another file that it had then.
+            // If the whole is wrong, a single mirror is tried alone, too: what was left may be of another, or
+            // of another file that it had then.
             if plain.blocks_left() < blocks && !self.judged {
                 self.judged = true;
                 plain.judged_as_a_whole();

@@ -7,8 +7,9 @@ use algo::{Span, Time};
 use mirror::range_scheduler::{ConnectionReport, MirrorId, State, TRICKLE};
 
 use super::comparison::{Alone, COMPARE_FOR, place_of};
-use super::{MirrorDriver, PoolState};
+use super::{MirrorDriver, MirrorState, PoolState};
 use crate::event::Observer;
+use crate::get::server_status::none_left;
 use crate::{Error, Result};
 
 /// After so long no comparison is waited for any more.
@@ -183,5 +184,31 @@ impl MirrorDriver {
     pub(super) fn names(&self, mirrors: &[MirrorId]) -> String {
         let names: Vec<&str> = mirrors.iter().map(|mirror| self.name(*mirror)).collect();
         names.join(" and ")
+    }
+
+    /// The error when no mirror is left.
+    pub(super) fn given_up(&self) -> Error {
+        let (code, why) = none_left(self.mirrors.iter().map(|state| &state.status));
+        let has_brought = self.kept && self.brought().next().is_some();
+        let advice = match has_brought && self.is_hashless() {
+            false if has_brought => "what arrived is kept: name another",
+            false => "name another",
+            // What another URL has would not be taken for the same.
+            true if self.mirrors.iter().all(|state| state.status.has_changed) => {
+                "what arrived is of the version that it had, and no other URL goes on with that without a \
+                 hash: remove the part to begin anew"
+            }
+            true => "what arrived is kept: name another beside",
+        };
+        code.error(format!("{why}; {advice}"))
+    }
+
+    /// The mirrors that brought something, given up or not.
+    pub(super) fn brought(&self) -> impl Iterator<Item = &MirrorState> {
+        let reports = || self.machine.connections().zip(&self.routes);
+        let brought = move |number: usize| {
+            reports().any(|(report, route)| usize::from(route.mirror) == number && report.counters.bytes > 0)
+        };
+        self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, state)| state)
     }
 }
