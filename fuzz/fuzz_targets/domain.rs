@@ -1,14 +1,30 @@
-//! Any text as the file of a domain: what is read has lines only, whose ends have addresses of their own, and
-//! ways through forwarders.
+//! Any text as the key of a member of a domain, and as the file of one: a key, written again, is the same; a
+//! domain has lines only, whose ends have addresses of their own, and ways through forwarders.
 #![no_main]
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
+use overlay::domain::Domain;
 use overlay::domain_file;
+use overlay::member_key::MemberKey;
 use topology::plan::Policy;
 
+fn small() -> &'static Domain {
+    static READ: OnceLock<Domain> = OnceLock::new();
+    READ.get_or_init(|| {
+        let text = "name = \"small\"\nforwarders = [\"r1\"]\nrendezvous.node = \"a\"\ntopology.node = \"b\"\n\
+                    [[line]]\nbetween = [\"a\", \"r1\"]\n[[line]]\nbetween = [\"r1\", \"b\"]\n";
+        domain_file::read(text).expect("a domain")
+    })
+}
+
 fuzz_target!(|text: &str| {
+    if let Ok(key) = MemberKey::parse(small(), text) {
+        let again = key.secret_text(small());
+        assert_eq!(MemberKey::parse(small(), &again).map(|key| key.secret_text(small())), Ok(again));
+    }
     let Ok(domain) = domain_file::read(text) else { return };
     let links: Vec<_> = domain.graph.link_ids().collect();
     let ends: BTreeSet<_> = links.iter().map(|link| domain.address_here(*link)).collect();

@@ -25,8 +25,8 @@ fn domain() -> &'static Domain {
         let exact = Tags::exact(&graph).expect("a small domain");
         let lipsin = Tags::lipsin(graph.links().len(), 1);
         let forwarders = [exact, lipsin].map(|tags| tags.forwarder(&graph, NodeId(0))).to_vec();
-        let key = DomainKey::new([1; 32]).node_key(NodeId(0), 3);
-        let keyed = KeyedForwarder::new(&graph, NodeId(0), key);
+        let secret = DomainKey::new([1; 32]).node_secret(NodeId(0));
+        let keyed = KeyedForwarder::new(&graph, NodeId(0), secret, 3);
         Domain { graph, forwarders, keyed }
     })
 }
@@ -48,6 +48,6 @@ fuzz_target!(|bytes: &[u8]| {
         for forwarder in forwarders {
             check(forwarder.forward(&header, ingress, &mut out).ok(), &out);
         }
-        check(keyed.forward(&header, 7, ingress, &mut out).ok(), &out);
+        check(keyed.forward(&header, ingress, &mut out).ok(), &out);
     }
 });

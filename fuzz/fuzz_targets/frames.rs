@@ -12,6 +12,7 @@ use overlay::domain_file;
 use overlay::forwarder::{Forwarder, Step};
 use overlay::frame::{self, Frame, Routed};
 use topology::fid::Header;
+use topology::keyed::DomainKey;
 
 const DOMAIN: &str = r#"
 name = "fuzz"
@@ -34,15 +35,21 @@ between = ["r2", "rv"]
 between = ["r3", "tm"]
 "#;
 
-fn domain() -> &'static Arc<Domain> {
-    static READ: OnceLock<Arc<Domain>> = OnceLock::new();
-    READ.get_or_init(|| Arc::new(domain_file::read(DOMAIN).expect("a domain")))
+/// With open identifiers, and with keyed ones.
+fn domains() -> &'static [Arc<Domain>; 2] {
+    static READ: OnceLock<[Arc<Domain>; 2]> = OnceLock::new();
+    let read = |keys: &str| Arc::new(domain_file::read(&[keys, DOMAIN].concat()).expect("a domain"));
+    READ.get_or_init(|| ["", "identifiers = \"keyed\""].map(read))
 }
 
-fuzz_target!(|bytes: &[u8]| {
-    let domain = domain();
+fuzz_target!(|bytes: &[u8]| domains().iter().for_each(|domain| run(domain, bytes)));
+
+fn run(domain: &Arc<Domain>, bytes: &[u8]) {
     let r1 = domain.graph.by_name("r1").expect("a node");
     let mut forwarder = Forwarder::new(domain, r1, 1, [7; 32], Time::ZERO);
+    if domain.is_keyed() {
+        forwarder = forwarder.with_secret(DomainKey::new([8; 32]).node_secret(r1), Time::ZERO);
+    }
     let mut now = Time::ZERO;
     // Of each frame: who sends it, then its length, then itself.
     let mut rest = bytes;
@@ -76,4 +83,4 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(steps == 0 || forwarder.counters().dropped.values().sum::<u64>() == before);
         forwarder.poll(now, |_, sent| assert!(frame::parse(sent).is_ok()));
     }
-});
+}

@@ -3,13 +3,16 @@
 
 mod simulated_domain;
 
-use algo::Span;
-use mmtp::peer::WayBack;
+use algo::{Machine as _, Output, Span};
+use mmtp::peer::{Peer, WayBack};
 use overlay::client::Event;
 use overlay::forwarder::Drop;
 use overlay::frame::{self, HEADER_BYTES};
-use overlay::message::Route;
-use simulated_domain::{DOMAIN, Network, key, last_routes, publication, publish, subscribe, visits};
+use overlay::message::{Body, Message, Route};
+use overlay::rendezvous::shared::{Input, SharedRendezvous};
+use simulated_domain::{
+    DOMAIN, DOMAIN_KEY, Network, SINCE_1970, key, last_routes, publication, publish, subscribe, visits,
+};
 use topology::fid::{Header, Kind};
 use topology::graph::LinkId;
 use topology::plan::Policy;
@@ -183,4 +186,25 @@ fn identifiers_of_others_lead_nowhere() {
             assert!(network.delivered.iter().all(|(node, ..)| *node == p1), "no further than its own way");
         }
     }
+}
+
+/// Also one whose state others share.
+#[test]
+fn a_rendezvous_answers_with_keyed_identifiers() {
+    let network = network();
+    let domain = &network.domain;
+    let to_rendezvous =
+        domain.plan(network.node("a"), &[domain.rendezvous.node], 1, Policy::Shortest, |_| true);
+    let way_back = Some(frame::header(&to_rendezvous[0].way.back, OWN_PORT));
+    let from = Peer { address: ([127, 0, 0, 1], 7_700).into(), way_back };
+    let mut machine = SharedRendezvous::new(domain.clone()).with_key(DOMAIN_KEY);
+    let (now, asked) = (network.now + SINCE_1970, Message { call: 7, body: Body::Lines { from: 0 } });
+    machine.handle(now, Input::Message(from, &asked.to_bytes()));
+    let Output::Send(answer) = machine.poll(now) else { panic!("an answer") };
+    let (back, port) = answer.to.way_back.as_ref().and_then(frame::fields).expect("a way back");
+    assert_eq!((back.fid.kind(), port), (Kind::Keyed, OWN_PORT));
+    // Whose way back leads nowhere gets none.
+    let lost = Peer { way_back: Some(frame::header(&to_rendezvous[0].way.there, OWN_PORT)), ..from };
+    machine.handle(now, Input::Message(lost, &asked.to_bytes()));
+    assert!(matches!(machine.poll(now), Output::Wait(_)));
 }
