@@ -42,7 +42,7 @@ pub(crate) fn line(text: impl AsRef<str>) {
     tell(text.as_ref().to_owned() + "\n");
 }
 
-/// How a command ends that has ended with `outcome`: not well if something could not be [told](tell).
+/// How a command ends that has ended with `outcome`: not well if something could not be told.
 ///
 /// # Errors
 /// What it ended with, else why standard output took no more.

@@ -54,7 +54,7 @@ pub struct Forward {
 pub struct Rendezvous {
     /// Keep what is known in this file too, which is made if it is not there: each publication is on the disk
     /// before its publisher is answered, and a new start takes all back. One process uses it at a time. Or
-    /// redis://[USER:PASSWORD@]HOST:PORT/DB, keep it there alone, in a Redis (7.0 or later) or a Valkey that
+    /// redis://USER:PASSWORD@HOST:PORT/DB, keep it there alone, in a Redis (7.0 or later) or a Valkey that
     /// other rendezvous of the domain may share; also valkey://, rediss:// with TLS, redis+unix:///PATH.
     /// Others on this machine see a command line: ANABRANCH_STATE may say the same
     #[arg(long, value_name = "FILE|URL", value_hint = ValueHint::FilePath)]
