@@ -7,12 +7,10 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::fetch::{Done, Ground, names, run, spawn};
+use common::fetch::{Done, Ground, checksum, names, run, spawn};
 use common::site::{Reply, Request, Site, honest};
 use common::wait_until;
-use data_encoding::HEXLOWER;
 use nix::sys::signal::Signal;
-use sha2::{Digest as _, Sha256};
 
 /// Wrong throughout, with the same `ETag` as the others have, at this rate.
 fn liar(ground: &Ground, rate: u64) -> Site {
@@ -195,8 +193,8 @@ fn where_the_last_mirror_has_changed_no_other_is_advised() {
 #[test]
 fn what_a_liar_left_comes_again_where_a_hash_tells() {
     let ground = Ground::new(24_000_000);
-    let hash = format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(&ground.content)));
-    let more = ["--checksum", &hash];
+    let hash = checksum(&ground.content);
+    let more = [hash.as_str()];
     let honest = begin_with(&ground, Signal::SIGKILL, &more);
     let done = run(ground.get_named(&[honest.url()], &[&["--json"], &more[..]].concat())).expect(0);
     ground.assert_arrived();
@@ -211,7 +209,7 @@ fn what_a_liar_left_comes_again_where_a_hash_tells() {
 fn what_one_server_left_comes_again_where_a_hash_tells() {
     let ground = Ground::new(12_000_000);
     let old: Vec<u8> = ground.content.iter().map(|byte| byte ^ 0x55).collect();
-    let hash = format!("--checksum=sha256:{}", HEXLOWER.encode(&Sha256::digest(&ground.content)));
+    let hash = checksum(&ground.content);
     let is_new = Arc::new(AtomicBool::new(false));
     let is_replaced = Arc::clone(&is_new);
     let site = Site::new(&ground.content, move |request: &Request, reply: Reply| {
@@ -239,7 +237,7 @@ fn what_one_server_left_comes_again_where_a_hash_tells() {
 fn with_a_hash_what_each_mirror_brought_stays_its_own() {
     let ground = Ground::new(24_000_000);
     let (honest, bad) = (Site::slow(&ground.content, 10_000_000), liar(&ground, 10_000_000));
-    let hash = format!("--checksum=sha256:{}", HEXLOWER.encode(&Sha256::digest(&ground.content)));
+    let hash = checksum(&ground.content);
     let urls = [bad.url(), honest.url()];
     let came = || honest.body_bytes() + bad.body_bytes();
     let mut runs = 0;
@@ -267,8 +265,7 @@ fn with_a_hash_what_each_mirror_brought_stays_its_own() {
 fn of_a_mistyped_hash_the_verdict_comes_after_an_interruption_too() {
     let ground = Ground::new(24_000_000);
     let site = Site::slow(&ground.content, 8_000_000);
-    let hash = |content: &[u8]| format!("--checksum=sha256:{}", HEXLOWER.encode(&Sha256::digest(content)));
-    let wrong = hash(b"another");
+    let wrong = checksum(b"another");
     let running = spawn(ground.get_named(&[site.url()], &["--json", &wrong]));
     wait_until(20, || site.body_bytes() > 12_000_000);
     running.signal(Signal::SIGKILL);
@@ -285,7 +282,7 @@ fn of_a_mistyped_hash_the_verdict_comes_after_an_interruption_too() {
     );
     fs::rename(ground.to().join("f.unverified"), ground.target()).expect("renamed");
     let before = site.body_bytes();
-    run(ground.get_named(&[site.url()], &["--json", &hash(&ground.content)])).expect(0);
+    run(ground.get_named(&[site.url()], &["--json", &checksum(&ground.content)])).expect(0);
     ground.assert_arrived();
     assert!(site.body_bytes() < before + 100_000);
 }
@@ -299,7 +296,7 @@ fn of_two_lengths_the_second_has_its_turn_after_an_interruption_too() {
     let served = older.clone();
     let old = Site::new(&older, move |request, _| honest(request, &served, "\"v1\"").at(8_000_000));
     let site = Site::slow(&ground.content, 8_000_000);
-    let hash = format!("--checksum=sha256:{}", HEXLOWER.encode(&Sha256::digest(&ground.content)));
+    let hash = checksum(&ground.content);
     let (urls, args) = ([old.url(), site.url()], ["--json", hash.as_str()]);
     for (of, bytes) in [(&old, 9_000_000), (&site, 9_000_000)] {
         let running = spawn(ground.get_named(&urls, &args));
@@ -345,7 +342,7 @@ fn what_was_left_stays_where_one_and_a_new_one_differ() {
         assert!(done.err.contains("different bytes") && done.err.contains(&says), "{}", done.err);
         ground.assert_part();
         let bad = liar(&ground, 6_000_000);
-        let hash = format!("--checksum=sha256:{}", HEXLOWER.encode(&Sha256::digest(&ground.content)));
+        let hash = checksum(&ground.content);
         let done = match by_hash {
             false => {
                 let refused = run(ground.get_named(&[bad.url()], &[])).expect(6);

@@ -133,7 +133,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         return wrong(format!("{} lines, expected at most {LINES_MAX}", file.line.len()));
     }
     let (mut builder, mut nodes, mut ends) = (Builder::new(), BTreeMap::new(), Vec::new());
-    let mut taken = BTreeSet::new();
+    let (mut taken, mut limits) = (BTreeSet::new(), Vec::new());
     for (number, line) in file.line.iter().enumerate() {
         let [a, b] = &line.between;
         let here = format!("line {a} – {b}");
@@ -155,11 +155,10 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         if !(0.0..=DELAY_MAX_MS).contains(&line.delay_ms) {
             return wrong(format!("{here}: delay_ms = {}, expected 0 to {DELAY_MAX_MS}", line.delay_ms));
         }
-        if let Some(rate) = line.rate_mbit.filter(|rate| !RATE_MBIT.contains(rate)) {
-            return wrong(format!("{here}: rate_mbit = {rate}, expected 0.001 to 1000000"));
-        }
-        if let Some(limit) = line.limit_mbit.filter(|limit| !RATE_MBIT.contains(limit)) {
-            return wrong(format!("{here}: limit_mbit = {limit}, expected 0.001 to 1000000"));
+        for (key, rate) in [("rate_mbit", line.rate_mbit), ("limit_mbit", line.limit_mbit)] {
+            if let Some(rate) = rate.filter(|rate| !RATE_MBIT.contains(rate)) {
+                return wrong(format!("{here}: {key} = {rate}, expected 0.001 to 1000000"));
+            }
         }
         let addresses = line.addresses.unwrap_or_else(|| own_addresses(number)).map(|ip| ip.to_canonical());
         for address in addresses {
@@ -175,7 +174,8 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         if addresses[0].is_ipv4() != addresses[1].is_ipv4() {
             return wrong(format!("{here}: one address is of IPv4 and one of IPv6"));
         }
-        let capacity = line.rate_mbit.map(|rate| (rate * 125_000.0) as u64);
+        let capacity = line.rate_mbit.map(bytes_a_second);
+        limits.push(line.limit_mbit.map(|limit| Rate::from_bytes(bytes_a_second(limit))));
         let delay_ns = (line.delay_ms * 1e6) as u64;
         builder.line(from, to, capacity, delay_ns).map_err(|e| DomainError::Meaning(e.to_string()))?;
         ends.extend(addresses);
@@ -231,8 +231,6 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         }
         (Identifiers::Keyed, s) => Some(Span::from_secs(s.unwrap_or(EPOCH_USUAL_S))),
     };
-    let limit = |line: &LineTable| line.limit_mbit.map(|limit| Rate::from_bytes((limit * 125_000.0) as u64));
-    let limits = file.line.iter().map(limit).collect();
     let graph = builder.build();
     let seed = blake3::derive_key("anabranch 2026 tags of a domain", file.name.as_bytes());
     let seed = u64::from_le_bytes(seed.first_chunk().copied().unwrap_or_default());
@@ -253,6 +251,10 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         tags,
         rules,
     })
+}
+
+fn bytes_a_second(mbit: f64) -> u64 {
+    (mbit * 125_000.0) as u64
 }
 
 /// One line of what is wrong, and where.

@@ -34,6 +34,7 @@ pub use rules::Counters;
 pub const PUBLICATIONS_MAX: usize = 4_000_000;
 /// Hosts that one name can have at most.
 pub const HOSTS_OF_A_NAME_MAX: usize = 256;
+
 /// A message, complete but for what the network adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -43,9 +44,29 @@ pub struct Answer {
     pub message: Vec<u8>,
 }
 
-impl Answer {
-    fn new(to: Peer, call: u64, body: Body) -> Self {
-        Self { to, message: Message { call, body }.to_bytes() }
+/// Answers that wait to be sent.
+#[derive(Debug)]
+struct Answers {
+    /// The rendezvous.
+    at: NodeId,
+    /// Of a domain with keyed identifiers.
+    sealer: Option<Sealer>,
+    waiting: VecDeque<Answer>,
+}
+
+impl Answers {
+    fn new(domain: &Domain) -> Self {
+        Self { at: domain.rendezvous.node, sealer: None, waiting: VecDeque::new() }
+    }
+
+    fn push(&mut self, now: Time, to: Peer, call: u64, body: Body) {
+        let to = Sealer::answers(self.sealer.as_ref(), self.at, to, now);
+        let answer = |to| Answer { to, message: Message { call, body }.to_bytes() };
+        self.waiting.extend(to.map(answer));
+    }
+
+    fn pop(&mut self) -> Option<Answer> {
+        self.waiting.pop_front()
     }
 }
 
@@ -80,24 +101,21 @@ pub struct Rendezvous {
     /// One set for all contents: a set for each would have room for eleven hosts where there is mostly one.
     by_content: BTreeSet<([u8; 32], Key)>,
     ends: BTreeSet<(Time, Key)>,
-    answers: VecDeque<Answer>,
+    answers: Answers,
     changes: VecDeque<Change>,
     counters: Counters,
-    /// Of a domain with keyed identifiers.
-    sealer: Option<Sealer>,
 }
 
 impl Rendezvous {
     /// Of a domain; it knows nothing yet.
     #[must_use]
-    pub const fn new(domain: Arc<Domain>) -> Self {
+    pub fn new(domain: Arc<Domain>) -> Self {
         Self {
+            answers: Answers::new(&domain),
             domain,
-            sealer: None,
             kept: BTreeMap::new(),
             by_content: BTreeSet::new(),
             ends: BTreeSet::new(),
-            answers: VecDeque::new(),
             changes: VecDeque::new(),
             counters: Counters::new(),
         }
@@ -106,7 +124,7 @@ impl Rendezvous {
     /// The same, of a domain with keyed identifiers, which has this key.
     #[must_use]
     pub fn with_key(mut self, key: DomainKey) -> Self {
-        self.sealer = Some(Sealer::new(Arc::clone(&self.domain), key));
+        self.answers.sealer = Some(Sealer::new(Arc::clone(&self.domain), key));
         self
     }
 
@@ -255,8 +273,7 @@ impl Machine for Rendezvous {
             Asked::LookUp(wanted) => self.look_up(&wanted),
             Asked::Elsewhere(body) => body,
         };
-        let to = Sealer::answers(self.sealer.as_ref(), self.domain.rendezvous.node, from, now);
-        self.answers.extend(to.map(|to| Answer::new(to, call, body)));
+        self.answers.push(now, from, call, body);
     }
 
     fn poll(&mut self, now: Time) -> Output<Answer, Change> {
@@ -264,7 +281,7 @@ impl Machine for Rendezvous {
         if let Some(change) = self.changes.pop_front() {
             return Output::Event(change);
         }
-        if let Some(answer) = self.answers.pop_front() {
+        if let Some(answer) = self.answers.pop() {
             return Output::Send(answer);
         }
         Output::Wait(self.ends.first().map_or(Time::NEVER, |(ends, _)| *ends))

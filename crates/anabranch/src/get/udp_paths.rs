@@ -384,6 +384,13 @@ mod tests {
         }
     }
 
+    fn sockets() -> Sockets {
+        let mut listener = |_| Control::Continue;
+        let stop = Stop::new().expect("a stop");
+        let mut observer = Observer::new(&mut listener, stop, Span::from_secs(1));
+        Sockets::new(&Default::default(), &mut observer).expect("sockets")
+    }
+
     fn paths_to_one_source(subscriber: &mut Subscriber) -> UdpPaths {
         let source = subscriber.add_source().expect("room");
         UdpPaths {
@@ -398,10 +405,7 @@ mod tests {
 
     #[test]
     fn a_network_that_changes_for_ever_does_not_run_out_of_paths() {
-        let mut listener = |_| Control::Continue;
-        let stop = Stop::new().expect("a stop");
-        let mut observer = Observer::new(&mut listener, stop, Span::from_secs(1));
-        let mut world = Sockets::new(&Default::default(), &mut observer).expect("sockets");
+        let mut world = sockets();
         let mut subscriber = Subscriber::new(&[7; 32]);
         let mut paths = paths_to_one_source(&mut subscriber);
         let mut now = world.now();
@@ -429,10 +433,7 @@ mod tests {
 
     #[test]
     fn a_way_with_new_identifiers_is_the_same_path() {
-        let mut listener = |_| Control::Continue;
-        let stop = Stop::new().expect("a stop");
-        let mut observer = Observer::new(&mut listener, stop, Span::from_secs(1));
-        let mut world = Sockets::new(&Default::default(), &mut observer).expect("sockets");
+        let mut world = sockets();
         let mut subscriber = Subscriber::new(&[7; 32]);
         let mut paths = paths_to_one_source(&mut subscriber);
         let old = way(1);

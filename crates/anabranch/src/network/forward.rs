@@ -123,8 +123,11 @@ impl Service for Forwarding {
         self.batches.flush(out);
     }
 
-    fn poll(&mut self, now: Time, _: &Place, out: &Outlets, _: &mut Vec<String>) -> Result<Time> {
-        self.forwarder.set_zero_since_1970(now, since_1970(self.clock));
+    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, _: &mut Vec<String>) -> Result<Time> {
+        // Only keyed identifiers have dates.
+        if place.domain().is_keyed() {
+            self.forwarder.set_zero_since_1970(now, since_1970(self.clock));
+        }
         Ok(self.forwarder.poll(now, |hop, bytes| {
             out.send(hop.from, hop.to, bytes, None);
         }))

@@ -2,7 +2,6 @@
 
 use overlay::domain::Domain;
 use overlay::member_key::MemberKey;
-use topology::graph::NodeId;
 use topology::keyed::{DomainKey, NodeSecret};
 
 use super::place::Place;
@@ -38,7 +37,6 @@ impl Place {
 
     fn without_key<T>(&self, key: Option<&MemberKey>, whose: &str) -> Result<Option<T>> {
         let Domain { name, .. } = &**self.domain();
-        let of = |node: NodeId| self.name_of(node).to_owned();
         match (self.domain().is_keyed(), key) {
             (false, None) => Ok(None),
             (false, Some(_)) => Err(Error::usage(format!(
@@ -53,7 +51,7 @@ impl Place {
                 "the key is that of the services of {name}, which no forwarder needs: give that of {whose}"
             ))),
             (true, Some(MemberKey::Forwarder(node, _))) => {
-                Err(Error::usage(format!("the key is that of {}: give that of {whose}", of(*node))))
+                Err(Error::usage(format!("the key is that of {}: give that of {whose}", self.name_of(*node))))
             }
         }
     }

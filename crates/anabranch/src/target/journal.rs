@@ -334,6 +334,20 @@ mod tests {
     }
 
     #[test]
+    fn numbers_with_a_name_and_passing_ones_are_others() {
+        let root = [9; 32];
+        let aliases: Vec<_> = (0..ALIASES_MAX as u8).map(|n| Some([n + 1; 32])).chain([None]).collect();
+        let names = (0..ALIASES_MAX as u8).map(|n| [n + 1; 32]).chain([root]);
+        let named: Vec<u8> =
+            names.map(|name| number_of(&name, &[77; 32], &aliases).expect("a number")).collect();
+        assert_eq!(number_of(&[77; 32], &[77; 32], &aliases), Some(1), "that of the header");
+        assert_eq!(number_of(&[78; 32], &[77; 32], &aliases), None);
+        for number in (0..=u8::MAX).map(passing_number) {
+            assert!(number != 0 && number < COMPARED && number != 1 && !named.contains(&number), "{number}");
+        }
+    }
+
+    #[test]
     fn slots_behind_the_last_block_are_aliases() {
         let mut bytes = journal();
         bytes.extend([0; SLOT_BYTES]);

@@ -7,7 +7,6 @@ use std::path::Path;
 use algo::Span;
 use anabranch::network::{Destination, LookedPath, NetworkLook, Place, look};
 use overlay::domain::{Domain, PathChoice};
-use overlay::domain_file;
 use serde::Serialize;
 use topology::graph::{LinkId, NodeId};
 use topology::import;
@@ -62,9 +61,7 @@ struct View<'a> {
 /// # Errors
 /// 2 if the file makes no sense or has no such hosts, 3 if no path leads from the one to the other.
 pub(super) fn of_file(args: &Show, file: &Path) -> Outcome {
-    let wrong = |why: String| Failure::usage(format!("{}: {why}", show(file)));
-    let text = std::fs::read_to_string(file).map_err(|e| wrong(e.to_string()))?;
-    let domain = domain_file::read(&text).map_err(|e| wrong(e.to_string()))?;
+    let (_, domain) = super::file::read(file)?;
     let mut view = View::new(&domain, show(file));
     if let Some(to) = &args.to {
         let from = args.from.as_deref().ok_or_else(|| Failure::usage("--to without --from: a host"))?;

@@ -11,6 +11,7 @@ use super::policer::Policer;
 
 /// Ports of hosts below this are not sent to: services of the system listen there.
 pub const HOST_PORT_MIN: u16 = 1_024;
+
 /// Where a frame is sent: from which of the forwarder's addresses, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {

@@ -6,7 +6,6 @@ use algo::Time;
 use topology::fid::{Header, Kind};
 use topology::graph::{LinkId, NodeId};
 use topology::keyed::{KeyedForwarder, NodeSecret};
-use topology::tags;
 
 use super::counters::Drop;
 use crate::domain::Domain;
@@ -17,14 +16,13 @@ use crate::frame::Routed;
 pub(super) struct Rule {
     domain: Arc<Domain>,
     node: NodeId,
-    open: tags::Forwarder,
     /// In a domain with keyed identifiers, once the node's secret is known.
     keyed: Option<KeyedForwarder>,
 }
 
 impl Rule {
     pub(super) fn new(domain: &Arc<Domain>, node: NodeId) -> Self {
-        Self { domain: Arc::clone(domain), node, open: domain.forwarder(node).clone(), keyed: None }
+        Self { domain: Arc::clone(domain), node, keyed: None }
     }
 
     pub(super) fn set_secret(&mut self, secret: NodeSecret, since_1970: Time) {
@@ -80,7 +78,7 @@ impl Rule {
     ) -> Result<Header, Drop> {
         match &self.keyed {
             Some(keyed) if is_keyed(header) => Ok(keyed.forward(header, ingress, out)?),
-            _ => Ok(self.open.forward(header, ingress, out)?),
+            _ => Ok(self.domain.forwarder(self.node).forward(header, ingress, out)?),
         }
     }
 }

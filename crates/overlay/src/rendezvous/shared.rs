@@ -20,7 +20,7 @@ use mmtp::peer::Peer;
 use topology::keyed::DomainKey;
 
 use super::rules::{self, Asked, CANDIDATES_MAX};
-use super::{Answer, Counters, HOSTS_OF_A_NAME_MAX, Record};
+use super::{Answer, Answers, Counters, HOSTS_OF_A_NAME_MAX, Record};
 use crate::domain::Domain;
 use crate::message::{Body, Wanted};
 use crate::publication::{AHEAD_MAX, LEASE_MAX, Name, Publication, Rejection, SignedPublication};
@@ -181,12 +181,10 @@ pub struct SharedRendezvous {
     deadlines: VecDeque<(Time, u64)>,
     next: u64,
     queries: VecDeque<Query>,
-    answers: VecDeque<Answer>,
+    answers: Answers,
     verified: Verified,
     counters: Counters,
     shared: SharedCounters,
-    /// Of a domain with keyed identifiers.
-    sealer: Option<Sealer>,
 }
 
 impl SharedRendezvous {
@@ -194,23 +192,22 @@ impl SharedRendezvous {
     #[must_use]
     pub fn new(domain: Arc<Domain>) -> Self {
         Self {
+            answers: Answers::new(&domain),
             domain,
             waiting: BTreeMap::new(),
             deadlines: VecDeque::new(),
             next: 0,
             queries: VecDeque::new(),
-            answers: VecDeque::new(),
             verified: Verified::default(),
             counters: Counters::new(),
             shared: SharedCounters::default(),
-            sealer: None,
         }
     }
 
     /// The same, of a domain with keyed identifiers, which has this key.
     #[must_use]
     pub fn with_key(mut self, key: DomainKey) -> Self {
-        self.sealer = Some(Sealer::new(Arc::clone(&self.domain), key));
+        self.answers.sealer = Some(Sealer::new(Arc::clone(&self.domain), key));
         self
     }
 
@@ -241,11 +238,6 @@ impl SharedRendezvous {
         self.queries.push_back(Query { id, ask });
     }
 
-    fn answer(&mut self, now: Time, to: Peer, call: u64, body: Body) {
-        let to = Sealer::answers(self.sealer.as_ref(), self.domain.rendezvous.node, to, now);
-        self.answers.extend(to.map(|to| Answer::new(to, call, body)));
-    }
-
     fn message(&mut self, now: Time, from: Peer, bytes: &[u8]) {
         let Some((call, asked)) = rules::read(&from, bytes) else {
             self.counters.dropped += 1;
@@ -257,7 +249,7 @@ impl SharedRendezvous {
             return;
         }
         let (ask, asks) = match asked {
-            Asked::Elsewhere(body) => return self.answer(now, from, call, body),
+            Asked::Elsewhere(body) => return self.answers.push(now, from, call, body),
             Asked::LookUp(Wanted::Name(name)) => (Ask::Name(name), Asks::LookUp(None)),
             Asked::LookUp(Wanted::Content(content)) => {
                 let (root, after_ms) = (content.root, millis(now));
@@ -266,7 +258,7 @@ impl SharedRendezvous {
             Asked::Publish(signed) => {
                 if let Err(why) = rules::check(&self.domain, now, &from, &signed) {
                     let body = self.counters.refuse(why);
-                    return self.answer(now, from, call, body);
+                    return self.answers.push(now, from, call, body);
                 }
                 // Each that asks will read it.
                 self.verified.insert(fingerprint(&signed));
@@ -309,7 +301,7 @@ impl SharedRendezvous {
                 return;
             }
         };
-        self.answer(now, from, call, body);
+        self.answers.push(now, from, call, body);
     }
 
     fn look_up(&mut self, now: Time, content: Option<ContentId>, fields: &[Field]) -> Body {
@@ -429,7 +421,7 @@ impl Machine for SharedRendezvous {
         if let Some(query) = self.queries.pop_front() {
             return Output::Event(query);
         }
-        if let Some(answer) = self.answers.pop_front() {
+        if let Some(answer) = self.answers.pop() {
             return Output::Send(answer);
         }
         Output::Wait(self.deadlines.front().map_or(Time::NEVER, |(until, _)| *until))

@@ -10,7 +10,7 @@ use mirror::verified_pool::{Earlier as _, Event, MirrorsOfNow, VerifiedPool};
 use mmtp::id::BLOCK_BYTES;
 use mmtp::subscriber::Subscriber;
 
-use super::{MirrorDriver, PoolEvent, PoolState, Unwanted, sources};
+use super::{MirrorDriver, MirrorState, PoolEvent, PoolState, Unwanted, sources};
 use crate::Result;
 use crate::event::Observer;
 use crate::get::pool::with_pool;
@@ -36,8 +36,11 @@ impl MirrorDriver {
                 self.judged = true;
                 plain.judged_as_a_whole();
             }
-            let numbers: BTreeMap<u8, MirrorId> =
-                (0..).zip(&self.numbers).map(|(mirror, number)| (*number, mirror)).collect();
+            // Others than those of versions with a name may be of another mirror in another transfer.
+            let number = |(mirror, state): (MirrorId, &MirrorState)| {
+                Some(((here.number_of)(state.mirror.url.as_str())?, mirror))
+            };
+            let numbers: BTreeMap<u8, MirrorId> = (0..).zip(&self.mirrors).filter_map(number).collect();
             for block in (0..blocks).filter(|block| (here.has)(*block)) {
                 if let Some(mirror) = numbers.get(&left.bringer(block))
                     && let Some(cv) = left.cv(block)
@@ -76,16 +79,14 @@ impl MirrorDriver {
         differ: &[MirrorId],
         mut each: impl FnMut(PoolEvent) -> Result<bool>,
     ) -> Result<String> {
-        let mut kept = match &mut self.pool {
-            PoolState::Plain(plain) => Some(plain),
-            _ => None,
-        };
-        let Some(kept) = kept.take_if(|plain| plain.keep_earlier(differ)) else {
+        // No other pool says that mirrors differ.
+        let PoolState::Plain(plain) = &mut self.pool else { return Ok(String::new()) };
+        if !plain.keep_earlier(differ) {
             each(PoolEvent::Disagree { earlier_stays: false })?;
             return Ok("what had arrived is removed, for nobody can tell which of it is right".to_owned());
-        };
-        let with = differ.iter().copied().find(|mirror| !kept.is_newcomer(*mirror));
-        for event in kept.events().collect::<Vec<_>>() {
+        }
+        let with = differ.iter().copied().find(|mirror| !plain.is_newcomer(*mirror));
+        for event in plain.events().collect::<Vec<_>>() {
             if let Event::Revoked { blocks } = event {
                 each(PoolEvent::Revoked(blocks))?;
             }
