@@ -21,11 +21,14 @@ impl VerifiedPool {
     }
 
     /// An earlier transfer had a block that is here from this mirror, which has the same version now: so it
-    /// counts as brought by it. It must be said before the first block comes, after
-    /// [`judged_as_a_whole`](Self::judged_as_a_whole).
+    /// counts as brought by it, and the first such block of it is the first that others are compared with: so
+    /// mirrors that differ are found out before they have brought much that is of no use. It must be said
+    /// before the first block comes, after [`judged_as_a_whole`](Self::judged_as_a_whole).
     pub fn brought_before(&mut self, mirror: MirrorId, block: u64, cv: &ChainingValue) {
-        if let Some(candidates) = self.candidates.as_mut().filter(|_| self.done.contains(block)) {
-            candidates.brought(mirror, block, cv, false);
+        let Some(candidates) = self.candidates.as_mut().filter(|_| self.done.contains(block)) else { return };
+        candidates.brought(mirror, block, cv, false);
+        if let Mode::Nothing(cross) = &mut self.mode {
+            cross.compare_first(mirror, block, *cv);
         }
     }
 

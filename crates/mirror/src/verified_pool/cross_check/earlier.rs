@@ -64,6 +64,14 @@ impl CrossCheck {
         }
     }
 
+    /// An earlier transfer had this from a mirror of now: others are asked for it, if it is the first of that
+    /// mirror.
+    pub(in super::super) fn compare_first(&mut self, mirror: MirrorId, block: u64, cv: ChainingValue) {
+        if self.known.insert(mirror) {
+            self.checks.insert(block, Check { cvs: vec![(mirror, cv)], needed: true, asked: false });
+        }
+    }
+
     /// A mirror of now says nothing any more.
     pub(in super::super) fn gone(&mut self, mirror: MirrorId) {
         self.earlier.awaited.remove(&mirror);

@@ -249,3 +249,24 @@ fn where_two_differ_what_one_of_them_may_have_left_stays() {
     run(&mut pool, 0..2, &[1]);
     assert!(!pool.keep_earlier(&[1]));
 }
+
+/// A hash of the whole tells who is right. What each of two had brought before is known: they are compared in
+/// that first, and seen to differ after one block.
+#[test]
+fn with_a_hash_of_the_whole_earlier_blocks_of_now_are_compared_first() {
+    for bringer in [0, 1] {
+        let mut pool =
+            VerifiedPool::new(3 * REGION * BLOCK, Check::Nothing, |block| block < 500).expect("it fits");
+        pool.judged_as_a_whole();
+        let bytes = |number| if bringer == 1 { wrong(number) } else { block(number) };
+        (0..500).for_each(|number| pool.brought_before(bringer, number, &block_cv(number, &bytes(number))));
+        let other = 1 - bringer;
+        assert_eq!(pool.take(other, 100), Some(0..1), "a block that the other one had brought");
+        bring(&mut pool, &[1], other, 0..1);
+        let said: Vec<Event> = pool.events().collect();
+        assert!(matches!(&said[..], [Event::Conflict { mirrors, .. }] if mirrors.len() == 2), "{said:?}");
+        // Who has brought most is tried first, and what it had brought stays.
+        let next = pool.try_next([(0, false), (1, false)].into_iter());
+        assert_eq!((next, pool.events().count(), pool.blocks_left()), (Some(bringer), 0, 3 * REGION - 500));
+    }
+}
