@@ -25,9 +25,9 @@ pub(crate) use aliases::{Aliases, Version};
 pub(crate) use claims::{Claim, Dissent, hold};
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
-pub(crate) use existing::is_there;
+pub(crate) use existing::{is_there, remove_leftovers};
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
-pub(crate) use left::LeftIn;
+pub(crate) use left::{LeftIn, Refuted};
 pub(crate) use output::Output;
 pub(crate) use part::{cv_of, length_there};
 #[cfg(any(test, feature = "soak"))]
@@ -48,7 +48,7 @@ use nix::fcntl::OFlag;
 use crate::filenames::show;
 use crate::openpgp::Verdict;
 use crate::{Error, Result};
-use existing::{exists, is_there_already, remove_leftovers};
+use existing::{exists, is_there_already};
 use final_check::digests;
 use journal::Slot;
 use part::{Part, PendingWrite};
@@ -307,6 +307,7 @@ impl Target {
     pub(crate) fn discard_if_empty(self) {
         if let State::Part(part) = &self.state
             && self.done_bytes == 0
+            && !part.has_shelved
         {
             // Should one of them stay, it is as good as new for the next transfer.
             let _ = self.place.unlink(&part.name);
@@ -323,13 +324,6 @@ impl Target {
         match &self.state {
             State::Part(part) => part.discard(&self.place),
             State::Whole(_) => Ok(()),
-        }
-    }
-
-    /// Mirrors have different bytes: what is here may be a liar's, and is removed if it is wrong.
-    pub(crate) fn mirrors_differ(&mut self) {
-        if self.demands.if_wrong == IfWrong::KeepOnce {
-            self.demands.if_wrong = IfWrong::Remove;
         }
     }
 

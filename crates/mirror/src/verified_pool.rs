@@ -233,6 +233,9 @@ impl VerifiedPool {
     fn accept(&mut self, block: u64, bytes: Vec<u8>, cv: ChainingValue) {
         self.mark(block);
         self.idle.remove(block);
+        if let Some(candidates) = &mut self.candidates {
+            candidates.shelve(block, false);
+        }
         self.events.push_back(Event::Verified { block, bytes, cv });
     }
 
@@ -274,14 +277,6 @@ impl VerifiedPool {
                 self.drop_all_earlier(mirror, block);
             }
         }
-    }
-
-    fn revoke(&mut self, blocks: Range<u64>) {
-        for block in blocks.clone() {
-            self.left += u64::from(self.done.remove(block));
-        }
-        self.idle.insert(blocks.clone());
-        self.events.push_back(Event::Revoked { blocks });
     }
 
     fn recheck(&mut self) {

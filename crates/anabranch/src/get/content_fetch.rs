@@ -292,7 +292,7 @@ impl ContentFetch {
         let Some(mirrors) = &mut self.mirrors else { return Ok(Time::NEVER) };
         let mut written = Ok(());
         let judged = mirrors.is_judged();
-        let advice = [false, true].map(|differ| mirrors.advice(differ));
+        let unjudged = mirrors.advice(false);
         let until = mirrors.drain(&mut self.subscriber, cx, |brought, cx| {
             match brought {
                 PoolEvent::Block { .. } | PoolEvent::Compared(_) | PoolEvent::Complete
@@ -301,6 +301,9 @@ impl ContentFetch {
                     written = arrivals.block(0, block, bytes, cv, mark);
                 }
                 PoolEvent::Revoked(blocks) => arrivals.revoked(0, blocks)?,
+                PoolEvent::Shelved(blocks) => arrivals.shelve(0, blocks),
+                PoolEvent::Restored(blocks) => arrivals.restore(0, blocks),
+                PoolEvent::Refuted { url } => arrivals.refute(0, &url)?,
                 PoolEvent::Compared(blocks) => written = arrivals.compared(0, blocks),
                 PoolEvent::Liar { origin, url } => arrivals.distrust(0, &origin, &url)?,
                 PoolEvent::Disagree { earlier_stays: false } => arrivals.discard(0)?,
@@ -313,14 +316,15 @@ impl ContentFetch {
                     if needs_others && judged && matches!(brought, PoolEvent::Complete) {
                         return Ok(false);
                     }
-                    let differ = matches!(brought, PoolEvent::Wrong { differ: true });
+                    let (differ, advice) = match brought {
+                        PoolEvent::Wrong { differ, advice } => (differ, advice),
+                        _ => (false, unjudged.clone()),
+                    };
                     if differ {
                         arrivals.mirrors_differ(0);
                     }
                     arrivals.complete(0, &mut checking).map_err(|error| match error.kind() {
-                        ErrorKind::Corrupt if needs_others => {
-                            Error::corrupt(format!("{error}{}", advice[usize::from(differ)]))
-                        }
+                        ErrorKind::Corrupt if needs_others => Error::corrupt(format!("{error}{advice}")),
                         _ => error,
                     })?;
                 }

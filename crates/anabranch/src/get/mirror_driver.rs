@@ -56,6 +56,8 @@ enum Unwanted {
     Liar,
     /// It has another version than in an earlier transfer.
     Changed,
+    /// All of it was there in an earlier transfer, and was wrong.
+    Refuted,
 }
 
 /// What is known of a mirror.
@@ -81,6 +83,12 @@ pub(super) enum PoolEvent {
     Compared(Range<u64>),
     /// Blocks that turned out to be wrong.
     Revoked(Range<u64>),
+    /// Blocks that do not count while another mirror is tried alone, and are kept.
+    Shelved(Range<u64>),
+    /// Of these, what counts again.
+    Restored(Range<u64>),
+    /// All of what the mirror of this URL has was here, and is wrong.
+    Refuted { url: String },
     /// The mirror of this origin and URL lied, as comparisons with others show: nothing else tells what is
     /// right.
     Liar { origin: String, url: String },
@@ -90,7 +98,7 @@ pub(super) enum PoolEvent {
     /// All of it is here. The answer is whether it is right; where it is not, another mirror is tried.
     Complete,
     /// All of it is here, it is wrong, and there is no other mirror to try: they all have it, or `differ`.
-    Wrong { differ: bool },
+    Wrong { differ: bool, advice: String },
 }
 
 /// Everything about HTTP in a transfer.
@@ -387,27 +395,21 @@ impl MirrorDriver {
                     again = true;
                     each(PoolEvent::Revoked(blocks), cx)?;
                 }
+                verified_pool::Event::Shelved { blocks } => {
+                    again = true;
+                    each(PoolEvent::Shelved(blocks), cx)?;
+                }
+                verified_pool::Event::Restored { blocks } => {
+                    again = true;
+                    each(PoolEvent::Restored(blocks), cx)?;
+                }
                 verified_pool::Event::Complete if each(PoolEvent::Complete, cx)? => {
                     if let PoolState::Plain(plain) = &mut self.pool {
                         plain.whole_is_right();
                     }
                     again |= self.judged;
                 }
-                verified_pool::Event::Complete => {
-                    if self.mirrors.len() > 1 {
-                        cx.observer.notice("the whole of what came is wrong: each mirror is tried alone");
-                    }
-                    if self.try_next(now, cx.observer) {
-                        again = true;
-                        if self.mirrors.len() == 1 && self.is_wanting() {
-                            let why = "the whole is wrong: what an earlier run left of it is fetched again, \
-                                       for it may be of another file";
-                            cx.observer.notice(why);
-                        }
-                    } else {
-                        each(PoolEvent::Wrong { differ: self.differ() }, cx)?;
-                    }
-                }
+                verified_pool::Event::Complete => again |= self.on_wrong(cx, each)?,
                 verified_pool::Event::SetAside { mirror, block } => {
                     again = true;
                     cx.observer.notice(&format!(

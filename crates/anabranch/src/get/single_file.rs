@@ -17,7 +17,7 @@ use super::outcome::FileOutcome;
 use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
-use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, length_there};
+use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, length_there, remove_leftovers};
 use crate::{Error, Report, Result, Verified, VouchedBy};
 
 /// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Of several that may be
@@ -49,7 +49,11 @@ pub(super) fn fetch(
         }
         let mut outcome = fetch_one(request, &found, sources, destination, is_last, events)?;
         match &outcome.result {
-            Err(error) if error.kind() == ErrorKind::Corrupt && !is_last => wrong.push(length.to_string()),
+            Err(error) if error.kind() == ErrorKind::Corrupt && !is_last => {
+                wrong.push(length.to_string());
+                // What a mirror left that could not be tried to its end is in the way of the others.
+                remove_leftovers(&destination()?, &found.id);
+            }
             Err(error) if error.kind() == ErrorKind::Corrupt && !wrong.is_empty() => {
                 let also = format!("{error}; no file of {others} bytes is what the hash is of, either");
                 outcome.result = Err(Error::corrupt(also));

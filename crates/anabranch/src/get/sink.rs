@@ -206,6 +206,33 @@ impl Sink {
         Ok(())
     }
 
+    /// Blocks that had arrived do not count while another mirror is tried alone. They are kept, until others
+    /// arrive in their place.
+    pub(super) fn shelve(&mut self, download: DownloadId, blocks: Range<u64>) {
+        if let Some(SinkEntry::File { target, .. }) = self.open.get_mut(&download) {
+            let before = target.bytes_done();
+            target.shelve(blocks);
+            self.done_bytes -= before - target.bytes_done();
+        }
+    }
+
+    /// Of what was [shelved](Self::shelve) these count again.
+    pub(super) fn restore(&mut self, download: DownloadId, blocks: Range<u64>) {
+        if let Some(SinkEntry::File { target, .. }) = self.open.get_mut(&download) {
+            let before = target.bytes_done();
+            target.restore(blocks);
+            self.done_bytes += target.bytes_done() - before;
+        }
+    }
+
+    /// All of what the mirror of this URL has was here, and is not what is wanted.
+    pub(super) fn refute(&mut self, download: DownloadId, url: &str) -> Result<()> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => target.refute(url),
+            _ => Ok(()),
+        }
+    }
+
     /// What mirrors brought of these blocks has been compared.
     pub(super) fn compared(&mut self, download: DownloadId, blocks: Range<u64>) -> Result<()> {
         match self.open.get_mut(&download) {

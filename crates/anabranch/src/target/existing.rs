@@ -89,7 +89,7 @@ pub(super) fn is_there_already(
 
 /// Removes what a crash after the last step of an earlier transfer left beside the whole file: a journal of
 /// this content, and the part that goes with it. Without such a journal a part is somebody's file.
-pub(super) fn remove_leftovers(place: &DestPath, id: &ContentId) {
+pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
     let (name, journal_name) = place.part_names();
     let Ok(file) = place.open(&journal_name, OFlag::O_RDONLY) else { return };
     // Another transfer that holds the lock cleans up itself.

@@ -97,6 +97,14 @@ impl FinalCheck {
         *self != Self::NOTHING
     }
 
+    /// A name of what a file that is to be `id` is held against; `None` if that is nothing.
+    pub(crate) fn name(&self, id: &ContentId) -> Option<[u8; 32]> {
+        let root = (self.root != RootCheck::Unknown).then(|| HEXLOWER.encode(&id.root));
+        let text = format!("{}, {}", root.unwrap_or_default(), self.digests);
+        let name = || blake3::derive_key("anabranch 2026-11 hashes of a whole", text.as_bytes());
+        self.is_something().then(name)
+    }
+
     /// What is wrong with a file that is to be `id` and has this root and these digests, of the kinds that
     /// are wanted.
     pub(crate) fn mismatch(&self, id: &ContentId, root: [u8; 32], digests: &Digests) -> Option<Mismatch> {

@@ -9,7 +9,8 @@
 //! came. What the next transfer knows of them may be less or more than what this one knew. So up to
 //! [`ALIASES_MAX`] of them stand in the slots behind those of the last block. Some of these are no names, but
 //! [clues](url_clue): they tell a later transfer that has none of the names why it cannot go on. Behind them
-//! stand up to [`BANNED_MAX`] mirrors that have [lied](banned_clue).
+//! stand up to [`BANNED_MAX`] mirrors that have [lied](banned_clue), or of which all was
+//! [wrong](refuted_clue).
 //!
 //! Where no hash is known, a slot has a [mark](Slot::mark) besides: which mirror brought the block, and
 //! whether that has been compared with another. Older programs take such a slot for an empty one.
@@ -41,7 +42,7 @@ pub const VERSION: u32 = 1;
 /// Other names of a content that a journal remembers.
 pub const ALIASES_MAX: usize = 16;
 
-/// Mirrors that have lied that a journal remembers.
+/// Records of mirrors that have lied, or of which all was wrong, that a journal has room for.
 pub const BANNED_MAX: usize = 16;
 
 /// In a [mark](Slot::mark): what the mirrors brought of this region has been compared.
@@ -162,7 +163,7 @@ pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<Slot> {
 }
 
 /// The slot that records the alias number `n`, from 0 on, of `id`; from [`ALIASES_MAX`] on they are those of
-/// mirrors that have lied.
+/// mirrors that have lied, or of which all was wrong.
 #[must_use]
 pub fn alias_slot(id: &ContentId, n: usize, alias: &[u8; 32]) -> [u8; SLOT_BYTES] {
     slot(id, id.blocks() + n as u64, &Slot { cv: *alias, mark: 0 })
@@ -188,6 +189,14 @@ pub fn unversioned_clue(url: &str) -> [u8; 32] {
 #[must_use]
 pub fn banned_clue(url: &str) -> [u8; 32] {
     blake3::derive_key("anabranch 2026-11 URL of a mirror that has lied", url.as_bytes())
+}
+
+/// What a journal records of a mirror of which all was there and was not what is `wanted`, so that it is not
+/// asked for that again: `of` is the name of its version, or the clue of its URL.
+#[must_use]
+pub fn refuted_clue(of: &[u8; 32], wanted: &[u8; 32]) -> [u8; 32] {
+    let context = "anabranch 2026-11 version that is not what a hash is of";
+    blake3::derive_key(context, &[*of, *wanted].concat())
 }
 
 /// Whether an alias is the clue of a URL, of whatever version.
@@ -229,7 +238,7 @@ pub fn passing_number(random: u8) -> u8 {
     PASSING + random % (COMPARED - PASSING)
 }
 
-/// The mirrors of `id` that have lied, as the same slots record them.
+/// What the same slots record of mirrors that have lied, or of which all was wrong.
 pub fn parse_banned<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
     behind(id, slots).skip(ALIASES_MAX).take(BANNED_MAX).flatten()
 }

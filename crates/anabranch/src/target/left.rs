@@ -1,5 +1,5 @@
-//! What an earlier transfer left beside the bytes: who brought them; and if there was no hash, what has been
-//! compared with another mirror, and who was found to lie.
+//! What an earlier transfer left beside the bytes: who brought them; if there was no hash, what has been
+//! compared with another mirror, and who was found to lie; and if there was, of whom all was wrong.
 
 use mmtp::tree::ChainingValue;
 
@@ -14,7 +14,8 @@ pub(crate) struct Left {
     pub(crate) lacks_mirrors: bool,
     /// The clues of the URLs that earlier transfers asked; `None` if they may have asked others too.
     pub(super) asked: Option<Vec<[u8; 32]>>,
-    /// The [clues](super::journal::banned_clue) of mirrors that have lied.
+    /// The clues of mirrors that have [lied](super::journal::banned_clue), or of which all was
+    /// [wrong](super::journal::refuted_clue).
     pub(crate) banned: Vec<[u8; 32]>,
     /// The [clues](super::journal::url_clue) of URLs that had another version then.
     pub(crate) changed: Vec<[u8; 32]>,
@@ -25,6 +26,27 @@ pub(crate) struct LeftIn<'a> {
     pub(crate) left: &'a Left,
     /// What it records of a block.
     pub(super) cv: Box<dyn Fn(u64) -> Option<ChainingValue> + 'a>,
+    /// See [`refuted`](Self::refuted).
+    pub(super) refuted: RefutedOf<'a>,
+}
+
+/// What was wrong of the mirror that has a URL, if anything was.
+pub(super) type RefutedOf<'a> = Box<dyn Fn(&str) -> Option<Refuted> + 'a>;
+
+/// What was wrong of a mirror, where the hash of the whole is the one of now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refuted {
+    /// All of the version that it has now.
+    Now,
+    /// All of the version that it had then. It has another now, or gives none.
+    Then,
+}
+
+impl LeftIn<'_> {
+    /// What an earlier transfer found out of the mirror that has this URL.
+    pub(crate) fn refuted(&self, url: &str) -> Option<Refuted> {
+        (self.refuted)(url)
+    }
 }
 
 impl mirror::verified_pool::Earlier for LeftIn<'_> {

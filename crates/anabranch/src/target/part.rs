@@ -1,5 +1,7 @@
 //! The file under way and its journal: opened together, checked, written, merged.
 
+mod records;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,12 +16,13 @@ use mmtp::tree::{self, ChainingValue};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
-use super::aliases::{Aliases, Version, has_hash, why_another};
+use super::aliases::{Aliases, has_hash, why_another};
 use super::dest_path::DestPath;
-use super::journal::{self, COMPARED, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
+use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
 use super::left::Left;
 use crate::filenames::show;
 use crate::{Error, Result};
+use records::{Places, read_aliases};
 
 /// Blocks that are looked at in one go when a part is checked.
 const CHECK_BLOCKS: u64 = 4 * SEGMENT_BLOCKS;
@@ -38,12 +41,16 @@ pub(super) struct Part {
     pub(super) left: Option<Left>,
     /// The places of the aliases that this transfer has recorded.
     own_aliases: Vec<usize>,
-    /// The numbers of mirrors in marks, by the clues of their URLs, of those whose version has a name.
-    pub(super) numbers: BTreeMap<[u8; 32], u8>,
-    /// How many mirrors are recorded that have lied.
-    banned: usize,
+    /// The names of the versions that URLs have now, by the clues of these.
+    pub(super) versions: BTreeMap<[u8; 32], [u8; 32]>,
+    /// The aliases of the journal, each at its place.
+    places: Places,
+    /// What is recorded of mirrors that have lied, or of which all was wrong.
+    banned: Vec<[u8; 32]>,
     /// Each block is written once at most, and nothing was before: zeros need not be.
     pub(super) virgin: bool,
+    /// It has blocks that do not count now.
+    pub(super) has_shelved: bool,
     /// Records were blanked, and may come back if the power fails.
     unsynced: bool,
     pub(super) held: Vec<PendingWrite>,
@@ -148,19 +155,17 @@ impl Part {
         let file = place
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
-        let (virgin, held, lied) = (!known, Vec::new(), banned.len());
+        let (virgin, held, unsynced) = (!known, Vec::new(), false);
         let left = known.then(|| {
             let marks = vec![0; usize::try_from(id.blocks()).unwrap_or(usize::MAX)];
+            let banned = banned.clone();
             match is_hashless {
                 true => Left { marks, lacks_mirrors, asked, banned, changed },
-                // A hash decides all but who brought what.
-                false => Left { marks, ..Left::default() },
+                // A hash decides all but who brought what, and of whom all was wrong.
+                false => Left { marks, banned, ..Left::default() },
             }
         });
-        let number =
-            |version: &Version| Some((version.url, journal::number_of(&version.name, &id.root, &places)?));
-        let numbers = aliases.versions.iter().filter_map(number).collect();
-        let (banned, unsynced) = (lied, false);
+        let versions = aliases.versions.iter().map(|version| (version.url, version.name)).collect();
         Ok(Self {
             id,
             name,
@@ -169,9 +174,11 @@ impl Part {
             journal,
             left,
             own_aliases,
-            numbers,
+            versions,
+            places,
             banned,
             virgin,
+            has_shelved: false,
             unsynced,
             held,
         })
@@ -335,52 +342,6 @@ impl Part {
         journal::parse_slot(&self.id, block, &slot[..read])
     }
 
-    /// What mirrors brought of these blocks has been compared.
-    pub(super) fn compared(&mut self, place: &DestPath, blocks: Range<u64>) -> Result<()> {
-        // What is held back is recorded first.
-        self.flush(place)?;
-        let mut slots = vec![0; (blocks.end - blocks.start) as usize * SLOT_BYTES];
-        let at = journal::slot_offset(blocks.start);
-        let read = read_up_to(&self.journal, &mut slots, at)
-            .map_err(|e| place.failure("read", &self.journal_name, &e))?;
-        for (block, slot) in blocks.zip(slots[..read].chunks_exact_mut(SLOT_BYTES)) {
-            if let Some(Slot { cv, mark }) = journal::parse_slot(&self.id, block, slot) {
-                slot.copy_from_slice(&journal::slot(&self.id, block, &Slot { cv, mark: mark | COMPARED }));
-            }
-        }
-        place
-            .write_all(&self.journal, &mut [IoSlice::new(&slots[..read])], at)
-            .map_err(|e| place.failure("write", &self.journal_name, &e))
-    }
-
-    /// Removes the names that this transfer has recorded: nothing that it brought is here any more.
-    pub(super) fn disown(&mut self, place: &DestPath) -> Result<()> {
-        for n in std::mem::take(&mut self.own_aliases) {
-            let at = journal::slot_offset(self.id.blocks() + n as u64);
-            place
-                .write_all(&self.journal, &mut [IoSlice::new(&[0; SLOT_BYTES])], at)
-                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
-        }
-        Ok(())
-    }
-
-    /// Records a mirror that has lied.
-    pub(super) fn ban(&mut self, place: &DestPath, clue: [u8; 32]) -> Result<()> {
-        if self.banned >= journal::BANNED_MAX {
-            return Ok(());
-        }
-        let n = journal::ALIASES_MAX + self.banned;
-        let slot = journal::alias_slot(&self.id, n, &clue);
-        self.banned += 1;
-        place
-            .write_all(
-                &self.journal,
-                &mut [IoSlice::new(&slot)],
-                journal::slot_offset(self.id.blocks() + n as u64),
-            )
-            .map_err(|e| place.failure("write", &self.journal_name, &e))
-    }
-
     /// The root that the recorded hashes give together; `None` if some are missing.
     pub(super) fn root(&self, place: &DestPath) -> Result<Option<[u8; 32]>> {
         let id = &self.id;
@@ -428,19 +389,6 @@ pub(crate) fn length_there(place: &DestPath) -> Result<Option<u64>> {
     let mut head = [0; HEADER_BYTES];
     let read = open(&journal).and_then(|file| read_up_to(&file, &mut head, 0).ok()).unwrap_or(0);
     Ok(journal::parse_header(&head[..read]).ok().map(|id| id.length))
-}
-
-/// The aliases of a journal, each at its place.
-type Places = Vec<Option<[u8; 32]>>;
-
-/// The aliases that a journal about `id` records, and the mirrors that have lied.
-fn read_aliases(journal: &File, id: &ContentId) -> io::Result<(Places, Vec<[u8; 32]>)> {
-    let mut slots = [0; (journal::ALIASES_MAX + journal::BANNED_MAX) * SLOT_BYTES];
-    let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
-    let slots = &slots[..read];
-    let mut places: Vec<_> = journal::parse_aliases(id, slots).collect();
-    places.resize(journal::ALIASES_MAX, None);
-    Ok((places, journal::parse_banned(id, slots).collect()))
 }
 
 /// Opens and locks the journal; also says whether it was there before.

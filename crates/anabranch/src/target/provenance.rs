@@ -1,10 +1,10 @@
-//! Who brought what, what has been compared and who lied, where no hash is known: from the journal and into
-//! it.
+//! Who brought what, what has been compared, who lied and of whom all was wrong: from the journal and into it.
 
 use std::ops::Range;
 
-use super::left::{Left, LeftIn};
-use super::{State, Target, journal};
+use super::journal::{refuted_clue, url_clue};
+use super::left::{Left, LeftIn, Refuted};
+use super::{IfWrong, State, Target, journal};
 use crate::Result;
 
 impl Target {
@@ -23,15 +23,82 @@ impl Target {
             State::Part(part) => part.record(block).map(|slot| slot.cv),
             State::Whole(_) => None,
         };
-        LeftIn { left, cv: Box::new(cv) }
+        let refuted = |url: &str| {
+            let is = |of| self.refuted_clue(of).is_some_and(|clue| left.banned.contains(&clue));
+            match self.version_of(url) {
+                Some(version) if is(version) => Some(Refuted::Now),
+                _ => is(url_clue(url)).then_some(Refuted::Then),
+            }
+        };
+        LeftIn { left, cv: Box::new(cv), refuted: Box::new(refuted) }
+    }
+
+    /// The name of the version that a URL has now.
+    fn version_of(&self, url: &str) -> Option<[u8; 32]> {
+        match &self.state {
+            State::Part(part) => part.versions.get(&url_clue(url)).copied(),
+            State::Whole(_) => None,
+        }
+    }
+
+    /// The clue that all of this was not what is wanted; `None` if no hash tells.
+    fn refuted_clue(&self, of: [u8; 32]) -> Option<[u8; 32]> {
+        self.demands.proof.name(&self.id).map(|wanted| refuted_clue(&of, &wanted))
+    }
+
+    /// All of this mirror is here, and is not what is wanted: the next transfer that wants the same does not
+    /// ask it.
+    ///
+    /// # Errors
+    /// [`Error::Target`](crate::Error::Target) if that cannot be recorded.
+    pub(crate) fn refute(&mut self, url: &str) -> Result<()> {
+        for of in [Some(url_clue(url)), self.version_of(url)].into_iter().flatten() {
+            if let Some(clue) = self.refuted_clue(of)
+                && let State::Part(part) = &mut self.state
+            {
+                part.ban(&self.place, clue)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// These blocks do not count any more, and are kept: they are [taken](Self::write) once more, or
+    /// [restored](Self::restore).
+    pub(crate) fn shelve(&mut self, blocks: Range<u64>) {
+        self.checked = None;
+        let State::Part(part) = &mut self.state else { return };
+        // Their bytes stay where they are: zeros that come instead have to be written.
+        (part.virgin, part.has_shelved) = (false, true);
+        for block in blocks.start..blocks.end.min(self.id.blocks()) {
+            if self.there.remove(block) {
+                self.done_bytes -= self.id.block_len(block) as u64;
+            }
+        }
+    }
+
+    /// These blocks, which were [shelved](Self::shelve), count again.
+    pub(crate) fn restore(&mut self, blocks: Range<u64>) {
+        self.checked = None;
+        for block in blocks.start..blocks.end.min(self.id.blocks()) {
+            if self.there.insert(block) {
+                self.done_bytes += self.id.block_len(block) as u64;
+            }
+        }
     }
 
     /// The number of a mirror in [marks](super::journal::Slot::mark), by its URL, if the version that it has
     /// now has a name in the journal.
     pub(crate) fn number_of(&self, url: &str) -> Option<u8> {
         match &self.state {
-            State::Part(part) => part.numbers.get(&journal::url_clue(url)).copied(),
+            State::Part(part) => part.number_of(&self.version_of(url)?),
             State::Whole(_) => None,
+        }
+    }
+
+    /// Mirrors have different bytes: what is here may be a liar's, and is removed if it is wrong.
+    pub(crate) fn mirrors_differ(&mut self) {
+        if self.demands.if_wrong == IfWrong::KeepOnce {
+            self.demands.if_wrong = IfWrong::Remove;
         }
     }
 

@@ -371,14 +371,15 @@ fn what_mirrors_left_without_a_hash_is_marked() {
         target.write(block, bytes, cv_of(&id, block, &bytes), mark).expect("written");
     }
     target.compared(2..1_024).expect("recorded");
-    for _ in 0..2 * journal::BANNED_MAX {
-        target.ban("http://liar/f").expect("recorded");
-    }
+    let liars: Vec<String> = (0..2 * journal::BANNED_MAX).map(|n| format!("http://liar/{n}")).collect();
+    // Twice, and more than there is room for.
+    liars.iter().chain(&liars).for_each(|liar| target.ban(liar).expect("recorded"));
     drop(target);
     for (aliases, lacks_mirrors) in [(&[clue][..], false), (&[journal::url_clue("http://b/f")], true)] {
         let mut target = open(FinalCheck::NOTHING, aliases);
         let left = target.take_left().expect("no hash is known");
-        assert_eq!(left.banned, [journal::banned_clue("http://liar/f"); journal::BANNED_MAX]);
+        let banned = liars[..journal::BANNED_MAX].iter().map(|liar| journal::banned_clue(liar));
+        assert_eq!(left.banned, banned.collect::<Vec<_>>());
         assert_eq!(left.lacks_mirrors, lacks_mirrors);
         let left = target.with_left(&left);
         let found = [0, 1, 2, 3].map(|block| (left.bringer(block), left.is_compared(block)));
@@ -388,8 +389,8 @@ fn what_mirrors_left_without_a_hash_is_marked() {
     // Where a hash is known that decides; who brought what is known all the same.
     let mut target = open(FinalCheck::ROOT, &[clue, journal::HASH_CLUE]);
     let left = target.take_left().expect("a part");
-    assert!(left.banned.is_empty() && target.bytes_done() == 3 * BLOCK_BYTES as u64);
-    assert_eq!(target.with_left(&left).bringer(1), 3);
+    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64);
+    assert_eq!((target.with_left(&left).bringer(1), target.with_left(&left).refuted(&liars[0])), (3, None));
     target.write(3, bytes, cv_of(&id, 3, &bytes), 9).expect("written");
     target.flush().expect("written");
     target.compared(0..4).expect("nothing to do");
@@ -576,6 +577,69 @@ fn zeros_replace_what_was_revoked() {
         target.finish(&mut |_| true).expect("a file");
         assert!(fs::read(&path).expect("a file") == bytes, "flushed: {flushed}");
     }
+}
+
+/// What does not count while another mirror is tried is on the disk until other bytes come, zeros too.
+#[test]
+fn what_was_shelved_is_there_after_a_crash() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (bytes, id) = (content(), ContentId::of(&content()));
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..6).for_each(|g| put_bytes(&mut target, g, &[0xaa; BLOCK_BYTES]));
+    target.flush().expect("written");
+    put_bytes(&mut target, 6, &[0xaa; BLOCK_BYTES]);
+    target.shelve(0..u64::MAX);
+    assert_eq!(target.bytes_done(), 0);
+    [2, 4].into_iter().for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.restore(5..7);
+    assert_eq!(target.bytes_done(), 4 * BLOCK_BYTES as u64);
+    target.shelve(0..7);
+    target.flush().expect("written");
+    // It holds something, though nothing counts.
+    target.discard_if_empty();
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there), [7]);
+    drop(target);
+    let part = fs::read(dir.path().join("f.part")).expect("a part");
+    for block in 0..7 {
+        let of = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
+        let right = if [2, 4].contains(&block) { &bytes[of.clone()] } else { &[0xaa; BLOCK_BYTES][..] };
+        assert!(part[of] == *right, "{block}");
+    }
+}
+
+/// All of a mirror was wrong: that is known of its version for the same hash, and of its URL.
+#[test]
+fn who_was_refuted_is_known_for_that_hash() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let id = ContentId { root: [7; 32], length: 3 * BLOCK_BYTES as u64 };
+    let url = "http://a/f";
+    let open = |version: Option<[u8; 32]>, hash: u8| {
+        let place = DestPath::of(&dir.path().join("f")).expect("a place");
+        let version = version.map(|name| Version { url: journal::url_clue(url), name });
+        let recorded = [journal::HASH_CLUE, [9; 32]].into_iter().chain(version.map(|v| v.name)).collect();
+        let aliases = Aliases { recorded, versions: version.into_iter().collect(), ..Aliases::default() };
+        let digests = Digests { sha256: Some([hash; 32]), ..Digests::default() };
+        let proof = FinalCheck::of(RootCheck::Unknown, digests);
+        Target::open(place, id, &aliases, proof, false, &mut |_| true).expect("a target").0
+    };
+    let mut target = open(Some([1; 32]), 0xab);
+    put_bytes(&mut target, 0, &[1; BLOCK_BYTES]);
+    target.refute(url).expect("recorded");
+    target.refute(url).expect("recorded already");
+    target.flush().expect("written");
+    drop(target);
+    let refuted = |version, hash| {
+        let mut target = open(version, hash);
+        let left = target.take_left().expect("what was left");
+        assert_eq!(target.with_left(&left).refuted("http://b/f"), None);
+        target.with_left(&left).refuted(url)
+    };
+    assert_eq!(refuted(Some([1; 32]), 0xab), Some(Refuted::Now));
+    assert_eq!(refuted(Some([2; 32]), 0xab), Some(Refuted::Then));
+    assert_eq!(refuted(None, 0xab), Some(Refuted::Then));
+    assert_eq!(refuted(Some([1; 32]), 0xcd), None, "another hash");
 }
 
 #[test]

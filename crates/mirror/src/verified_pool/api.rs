@@ -60,10 +60,22 @@ pub enum Event {
         /// Its chaining value; of a content of one block its hash.
         cv: ChainingValue,
     },
-    /// These blocks were reported, and came from a mirror that is banned or set aside now, or are not of the
-    /// one that is tried alone. They are missing again, and each will be reported once more. Only where no
-    /// hash of the parts is known.
+    /// These blocks were reported, and came from a mirror that is banned now. They are missing again, and
+    /// each will be reported once more. Only where no hash is known.
     Revoked {
+        /// Their numbers.
+        blocks: Range<u64>,
+    },
+    /// These blocks were reported, and are of a mirror that is set aside now, or not of the one that is tried
+    /// alone. They are missing again, but whoever has them keeps them: each will be reported once more, or
+    /// [restored](Event::Restored). Only where a hash of the whole alone is known.
+    Shelved {
+        /// Their numbers.
+        blocks: Range<u64>,
+    },
+    /// These blocks were [shelved](Event::Shelved), and nothing else was reported in their place: they are
+    /// here again.
+    Restored {
         /// Their numbers.
         blocks: Range<u64>,
     },

@@ -3,11 +3,18 @@
 //! Nobody is banned before that hash has told who is right: mirrors that agree with each other may all lie.
 //! While no difference is found, all bring the file. A mirror that differs from two others is *set aside*:
 //! the others bring its blocks. If the whole is wrong all the same, or two differ and no third is left, each
-//! is tried *alone*: what is here of it stays, the rest is fetched from it, and the hash tells. Who brought
-//! other bytes than the right ones is banned at the end, so that it is named.
+//! is tried *alone*: what is here of it counts, the rest is fetched from it, and the hash tells. If that is
+//! wrong, it is *refuted*. Who brought other bytes than the right ones is banned at the end, so that it is
+//! named.
+//!
+//! What does not count while another is tried is *shelved*: whoever keeps it goes on keeping it, until other
+//! bytes come in its place. So one that is tried and brings nothing costs nothing: what it has not replaced
+//! counts again when the turn of its bringer comes.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use mmtp::bitmap::Bitmap;
 use mmtp::tree::ChainingValue;
 
 use crate::range_scheduler::MirrorId;
@@ -25,46 +32,78 @@ pub(super) struct Candidates {
     others: BTreeMap<u64, Vec<(MirrorId, Mark)>>,
     /// Mirrors that are set aside.
     aside: BTreeSet<MirrorId>,
-    tried: BTreeSet<MirrorId>,
-    /// Those that were too slow when they were tried: they come last.
-    postponed: BTreeSet<MirrorId>,
+    /// Mirrors whose whole is wrong.
+    refuted: BTreeSet<MirrorId>,
+    /// How often each has stood back for others, which come before it then.
+    postponed: BTreeMap<MirrorId, u32>,
+    /// Blocks that are kept and do not count now.
+    shelved: Bitmap,
 }
 
 impl Candidates {
     pub(super) fn new(blocks: u64) -> Self {
+        let shelved = Bitmap::new(blocks);
         let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
         Self {
             marks: vec![[0; 16]; blocks],
             bringers: vec![0; blocks],
             others: BTreeMap::new(),
             aside: BTreeSet::new(),
-            tried: BTreeSet::new(),
-            postponed: BTreeSet::new(),
+            refuted: BTreeSet::new(),
+            postponed: BTreeMap::new(),
+            shelved,
         }
     }
 
-    /// Of `usable`, the next that has not been tried: rather one that is not slow, then one of those that
-    /// agree, then one that has brought much. It counts as tried from now on.
-    pub(super) fn next(&mut self, usable: impl Iterator<Item = (MirrorId, bool)>) -> Option<MirrorId> {
+    /// Of `usable`, of which each is slow (true) or not, the next to be tried: none that is refuted; rather
+    /// one that has not stood back, then one that is not slow, then one of those that agree, then one that
+    /// has brought much.
+    pub(super) fn next(&self, usable: impl Iterator<Item = (MirrorId, bool)>) -> Option<MirrorId> {
         let count = |mirror| self.bringers.iter().filter(|bringers| **bringers & bit(mirror) != 0).count();
         let rank = |(mirror, is_slow): &(MirrorId, bool)| {
-            let is_late = *is_slow || self.postponed.contains(mirror);
-            (!is_late, !self.aside.contains(mirror), count(*mirror))
+            (Reverse(self.stood_back(*mirror)), !is_slow, !self.aside.contains(mirror), count(*mirror))
         };
-        let (next, _) = usable.filter(|(mirror, _)| !self.tried.contains(mirror)).max_by_key(rank)?;
-        self.tried.insert(next);
-        Some(next)
+        usable.filter(|(mirror, _)| !self.is_refuted(*mirror)).max_by_key(rank).map(|(next, _)| next)
     }
 
-    /// It is too slow to be waited for while others have not been tried, and counts as not tried itself.
-    /// False if that has been so once before: then it is the last.
-    pub(super) fn postpone(&mut self, mirror: MirrorId) -> bool {
-        self.postponed.insert(mirror) && self.tried.remove(&mirror)
+    /// It stands back for others.
+    pub(super) fn postpone(&mut self, mirror: MirrorId) {
+        *self.postponed.entry(mirror).or_default() += 1;
     }
 
-    /// Whether it has been tried alone, or is now.
-    pub(super) fn is_tried(&self, mirror: MirrorId) -> bool {
-        self.tried.contains(&mirror)
+    /// How often it has stood back.
+    pub(super) fn stood_back(&self, mirror: MirrorId) -> u32 {
+        self.postponed.get(&mirror).copied().unwrap_or(0)
+    }
+
+    /// Its whole is wrong; false if that was known.
+    pub(super) fn refute(&mut self, mirror: MirrorId) -> bool {
+        self.refuted.insert(mirror)
+    }
+
+    /// Whether its whole is known to be wrong.
+    pub(super) fn is_refuted(&self, mirror: MirrorId) -> bool {
+        self.refuted.contains(&mirror)
+    }
+
+    /// Those that have brought each block of `blocks`, just as it is here.
+    pub(super) fn that_have_all(&self, blocks: u64) -> impl Iterator<Item = MirrorId> {
+        let all = (0..blocks).filter_map(|block| self.bringers.get(usize::try_from(block).ok()?));
+        let common = all.fold(u64::MAX, |common, bringers| common & bringers);
+        (0..u64::BITS as MirrorId).filter(move |mirror| blocks > 0 && common & bit(*mirror) != 0)
+    }
+
+    /// A block that is kept does not count any more, or counts again.
+    pub(super) fn shelve(&mut self, block: u64, is_shelved: bool) {
+        match is_shelved {
+            true => self.shelved.insert(block),
+            false => self.shelved.remove(block),
+        };
+    }
+
+    /// Whether a block is kept and does not count.
+    pub(super) fn is_shelved(&self, block: u64) -> bool {
+        self.shelved.contains(block)
     }
 
     /// Sets it aside; false if it is already.
@@ -110,6 +149,12 @@ impl Candidates {
     pub(super) fn has(&self, mirror: MirrorId, block: u64) -> bool {
         let bringers = usize::try_from(block).ok().and_then(|index| self.bringers.get(index));
         bringers.is_some_and(|bringers| bringers & bit(mirror) != 0)
+    }
+
+    /// Whether what is here of a block is known to be what `mirror` has, and of no other.
+    pub(super) fn is_of_none_but(&self, mirror: MirrorId, block: u64) -> bool {
+        let bringers = usize::try_from(block).ok().and_then(|index| self.bringers.get(index));
+        bringers.is_some_and(|bringers| *bringers != 0 && *bringers == bit(mirror))
     }
 
     /// Whether somebody brought a block otherwise than somebody else.

@@ -1,6 +1,7 @@
 //! Where a hash of the whole is known and none of its parts: which mirror is set aside, and which is tried
 //! alone. See [`candidates`](super::candidates).
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use mmtp::tree::ChainingValue;
@@ -57,39 +58,103 @@ impl VerifiedPool {
         self.disagreed || self.candidates.as_ref().is_some_and(Candidates::differ)
     }
 
-    /// Whether a mirror has been tried alone, or is now.
+    /// All that is here has another hash: the mirrors that brought all of it are refuted. Returns those of
+    /// which that was not known.
+    pub fn whole_is_wrong(&mut self) -> Vec<MirrorId> {
+        let (blocks, alone) = (self.id.blocks(), self.alone());
+        let Some(candidates) = &mut self.candidates else { return Vec::new() };
+        let wrong: BTreeSet<MirrorId> = candidates.that_have_all(blocks).chain(alone).collect();
+        wrong.into_iter().filter(|mirror| candidates.refute(*mirror)).collect()
+    }
+
+    /// A mirror's whole was found to be wrong in an earlier transfer: what it brought does not count, and it
+    /// is not asked. It must be said before the first block comes, after
+    /// [`brought_before`](Self::brought_before).
+    pub fn refuted_before(&mut self, mirror: MirrorId) {
+        let Some(candidates) = &mut self.candidates else { return };
+        candidates.refute(mirror);
+        self.banned.insert(mirror);
+        // Nobody is compared with it.
+        if let Mode::Nothing(cross) = &mut self.mode {
+            cross.ban(mirror);
+        }
+        self.shelve_what(|candidates, block| candidates.is_of_none_but(mirror, block));
+        if self.left > 0 && std::mem::replace(&mut self.complete, false) {
+            self.events.retain(|event| *event != Event::Complete);
+        }
+    }
+
+    /// Whether a mirror's whole is known to be wrong.
     #[must_use]
-    pub fn is_tried(&self, mirror: MirrorId) -> bool {
-        self.candidates.as_ref().is_some_and(|candidates| candidates.is_tried(mirror))
+    pub fn is_refuted(&self, mirror: MirrorId) -> bool {
+        self.candidates.as_ref().is_some_and(|candidates| candidates.is_refuted(mirror))
     }
 
-    /// The mirror that is tried alone is too slow to be waited for while others have not been tried: it will
-    /// be the last. False if that has been so before.
-    pub fn postpone(&mut self) -> bool {
-        let Mode::Alone(alone) = self.mode else { return false };
-        self.candidates.as_mut().is_some_and(|candidates| candidates.postpone(alone))
+    /// When mirrors are tried alone, others are tried before this one.
+    pub fn postpone(&mut self, mirror: MirrorId) {
+        if let Some(candidates) = &mut self.candidates {
+            candidates.postpone(mirror);
+        }
     }
 
-    /// All that is here is wrong, or mirrors [differ](Event::Conflict), or the one that is tried alone does
-    /// not answer: the next of `usable` is tried alone, of which each is slow (true) or not. What was not its
-    /// own is [revoked](Event::Revoked). `None` if each has been tried.
+    /// How often a mirror has been [postponed](Self::postpone).
+    #[must_use]
+    pub fn stood_back(&self, mirror: MirrorId) -> u32 {
+        self.candidates.as_ref().map_or(0, |candidates| candidates.stood_back(mirror))
+    }
+
+    /// All that is here is [wrong](Self::whole_is_wrong), or mirrors [differ](Event::Conflict), or the one
+    /// that is tried alone does not answer: the next of `usable` is tried alone, of which each is slow (true)
+    /// or not. What is not its own is [shelved](Event::Shelved), and what was and is its own is
+    /// [restored](Event::Restored). `None` if all are refuted.
     pub fn try_next(&mut self, usable: impl Iterator<Item = (MirrorId, bool)>) -> Option<MirrorId> {
-        let blocks = self.id.blocks();
-        let next = self.candidates.as_mut()?.next(usable)?;
+        let next = self.candidates.as_ref()?.next(usable)?;
         self.mode = Mode::Alone(next);
         (self.complete, self.disagreed) = (false, false);
-        let mut revoked: Vec<Range<u64>> = Vec::new();
-        for block in (0..blocks).filter(|block| self.done.contains(*block)) {
-            if !self.candidates.as_ref().is_some_and(|candidates| candidates.has(next, block)) {
-                match revoked.last_mut().filter(|range| range.end == block) {
-                    Some(range) => range.end += 1,
-                    None => revoked.push(block..block + 1),
-                }
-            }
+        self.shelve_what(|candidates, block| !candidates.has(next, block));
+        let is_back =
+            |candidates: &Candidates, block| candidates.is_shelved(block) && candidates.has(next, block);
+        let candidates = self.candidates.as_ref()?;
+        for blocks in runs((0..self.id.blocks()).filter(|block| is_back(candidates, *block))) {
+            self.restore(blocks);
         }
-        revoked.into_iter().for_each(|blocks| self.revoke(blocks));
         self.check_complete();
         Some(next)
+    }
+
+    /// Blocks are missing again. Where a hash of the whole decides they may yet be of the right mirror.
+    pub(super) fn revoke(&mut self, blocks: Range<u64>) {
+        for block in blocks.clone() {
+            let was_here = self.done.remove(block);
+            self.left += u64::from(was_here);
+            if let Some(candidates) = self.candidates.as_mut().filter(|_| was_here) {
+                candidates.shelve(block, true);
+            }
+        }
+        self.idle.insert(blocks.clone());
+        self.events.push_back(match self.candidates {
+            Some(_) => Event::Shelved { blocks },
+            None => Event::Revoked { blocks },
+        });
+    }
+
+    fn shelve_what(&mut self, is: impl Fn(&Candidates, u64) -> bool) {
+        let Some(candidates) = &self.candidates else { return };
+        let here = (0..self.id.blocks()).filter(|block| self.done.contains(*block));
+        let shelved = runs(here.filter(|block| is(candidates, *block)));
+        shelved.into_iter().for_each(|blocks| self.revoke(blocks));
+    }
+
+    /// What is kept of these blocks counts again.
+    fn restore(&mut self, blocks: Range<u64>) {
+        for block in blocks.clone() {
+            self.mark(block);
+            self.idle.remove(block);
+            if let Some(candidates) = &mut self.candidates {
+                candidates.shelve(block, false);
+            }
+        }
+        self.events.push_back(Event::Restored { blocks });
     }
 
     /// A mirror differs from two others: they bring its blocks.
@@ -112,10 +177,7 @@ impl VerifiedPool {
     pub(super) fn revoke_all_of(&mut self, mirror: MirrorId) {
         let Mode::Nothing(cross) = &mut self.mode else { return };
         let again = cross.ban(mirror);
-        for run in again.chunk_by(|a, b| a + 1 == *b) {
-            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-            self.revoke(*first..last + 1);
-        }
+        runs(again.into_iter()).into_iter().for_each(|blocks| self.revoke(blocks));
     }
 
     /// A mirror has fallen silent: where mirrors are compared, more of what it brought is compared before the
@@ -127,4 +189,16 @@ impl VerifiedPool {
             cross.doubt(mirror);
         }
     }
+}
+
+/// Numbers in ascending order, as ranges.
+fn runs(blocks: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for block in blocks {
+        match runs.last_mut().filter(|run| run.end == block) {
+            Some(run) => run.end += 1,
+            None => runs.push(block..block + 1),
+        }
+    }
+    runs
 }

@@ -486,10 +486,12 @@ fn with_a_hash_of_the_whole_the_honest_one_is_found_among_two_that_agree() {
     let mut tried = Vec::new();
     while let Some(mirror) = pool.try_next((0..3).map(|mirror| (mirror, false))) {
         tried.push(mirror);
+        assert!(!pool.is_refuted(mirror));
         assert_eq!(pool.alone(), Some(mirror));
         let said = go_on(&mut pool, &[0, 2]);
         assert_eq!(said.last(), Some(&Event::Complete), "{said:?}");
         assert!(!said.iter().any(|event| matches!(event, Event::Banned { .. })), "{said:?}");
+        assert!(pool.whole_is_wrong().contains(&mirror));
     }
     assert_eq!((tried.len(), tried[2]), (3, 1), "who was set aside comes last");
     pool.whole_is_right();
@@ -513,13 +515,70 @@ fn what_a_candidate_has_brought_already_is_kept() {
     assert!(matches!(pool.events().last(), Some(Event::Conflict { .. })));
     // One that is not usable any more is not tried.
     assert_eq!(pool.try_next([(0, false)].into_iter()), Some(0));
-    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Revoked { blocks: 3..6 }]);
+    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Shelved { blocks: 3..6 }]);
     assert_eq!((pool.idle_for(1), pool.take(1, 9), pool.is_wanted_from(1, 3)), (0, None, false));
     assert_eq!(pool.take(0, 9), Some(3..6));
     bring_all(&mut pool, 0, 3..6);
     assert_eq!(pool.events().last(), Some(Event::Complete));
     pool.whole_is_right();
     assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Banned { mirror: 1, block: 3 }]);
+}
+
+/// It costs nothing that one is tried that brings nothing: what it has not replaced counts again when the turn
+/// of its bringer comes.
+#[test]
+fn what_one_that_is_tried_does_not_replace_is_there_still() {
+    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |block| block < 5).expect("it fits");
+    pool.judged_as_a_whole();
+    (0..3).for_each(|number| pool.brought_before(0, number, &block_cv(number, &block(number))));
+    (3..5).for_each(|number| pool.brought_before(1, number, &block_cv(number, &wrong(number))));
+    assert_eq!(pool.try_next([(2, false)].into_iter()), Some(2));
+    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Shelved { blocks: 0..5 }]);
+    assert_eq!(pool.take(2, 9), Some(0..6));
+    bring_all(&mut pool, 2, 1..2);
+    pool.postpone(2);
+    // Of a block it has brought what 0 had; of the others nothing.
+    let all = || [(0, false), (1, true), (2, false)].into_iter();
+    assert_eq!(pool.try_next(all()), Some(0), "before one that is slow");
+    let back = |blocks| Event::Restored { blocks };
+    let said: Vec<Event> = pool.events().filter(|event| !matches!(event, Event::Verified { .. })).collect();
+    assert_eq!(said, [back(0..1), back(2..3)]);
+    assert_eq!(pool.blocks_left(), 3);
+    pool.release(0..6);
+    assert_eq!(pool.take(0, 9), Some(3..6));
+    bring_all(&mut pool, 0, 3..6);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+    // It is not what is wanted. What 1 had is replaced, so it has to bring all of it.
+    assert_eq!(pool.whole_is_wrong(), [0]);
+    assert!(pool.whole_is_wrong().is_empty(), "once");
+    assert_eq!(pool.try_next(all()), Some(1), "before one that has stood back");
+    assert_eq!((pool.blocks_left(), pool.is_refuted(0)), (6, true));
+    pool.postpone(1);
+    pool.postpone(1);
+    assert_eq!(pool.try_next(all()), Some(2));
+    assert_eq!(pool.blocks_left(), 5, "the block that it had brought");
+    assert_eq!((pool.stood_back(1), pool.stood_back(0)), (2, 0));
+}
+
+/// What a mirror left whose whole was found to be wrong then is kept, and does not count; it is not asked.
+#[test]
+fn who_was_refuted_before_has_no_part_in_it() {
+    let mut pool = VerifiedPool::new(4 * BLOCK, Check::Nothing, |_| true).expect("it fits");
+    pool.judged_as_a_whole();
+    pool.events().for_each(drop);
+    (0..2).for_each(|number| pool.brought_before(0, number, &block_cv(number, &wrong(number))));
+    (2..4).for_each(|number| pool.brought_before(1, number, &block_cv(number, &block(number))));
+    pool.refuted_before(0);
+    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Shelved { blocks: 0..2 }]);
+    assert_eq!(pool.take(0, 9), None);
+    while let Some(taken) = pool.take(1, 9) {
+        bring_all(&mut pool, 1, taken);
+    }
+    pool.waive(|mirror| mirror == 1);
+    let said: Vec<Event> = pool.events().filter(|event| !matches!(event, Event::Verified { .. })).collect();
+    assert_eq!(said, [Event::Complete], "it is compared with nobody");
+    assert_eq!(pool.whole_is_wrong(), [1], "all of it");
+    assert_eq!(pool.try_next([(0, false), (1, false)].into_iter()), None);
 }
 
 /// It leaves right what it can foresee, and lies elsewhere.

@@ -355,14 +355,15 @@ impl<'a> World<'a> {
                         let first = (block * BLOCK) as usize;
                         self.outcome.file[first..first + bytes.len()].copy_from_slice(&bytes);
                     }
-                    verified_pool::Event::Revoked { blocks } => {
+                    // Nobody is tried alone here, so what is shelved is not restored.
+                    verified_pool::Event::Revoked { blocks } | verified_pool::Event::Shelved { blocks } => {
                         self.outcome.revoked += blocks.end - blocks.start;
                         for block in blocks {
                             assert!(self.verified.remove(&block), "only what was reported is revoked");
                         }
                     }
-                    verified_pool::Event::EarlierDropped { .. } => {
-                        panic!("no earlier transfer left anything")
+                    verified_pool::Event::EarlierDropped { .. } | verified_pool::Event::Restored { .. } => {
+                        panic!("no earlier transfer left anything, and nobody is tried alone")
                     }
                     verified_pool::Event::Banned { mirror, .. } => {
                         self.outcome.liars.push(mirror);

@@ -110,6 +110,9 @@ impl Stage for Run<'_> {
     }
 
     fn give_up(&mut self, why: String) -> Result<()> {
+        if let Some(undecided) = self.fetch.mirrors.as_ref().and_then(MirrorDriver::undecided) {
+            return Err(undecided);
+        }
         let kept = match self.arrivals.kept_bytes() {
             0 if self.fetch.paths.links.is_empty() => "do the servers answer others?".to_owned(),
             0 => "is a source running there, and its UDP port open?".to_owned(),

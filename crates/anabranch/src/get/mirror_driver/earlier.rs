@@ -1,5 +1,5 @@
-//! What earlier transfers left where no hash is known: it is compared; who lied then is not asked, nor who
-//! had another version then.
+//! What earlier transfers left. Where no hash is known it is compared; who lied then is not asked, nor who had
+//! another version then. Where a hash of the whole is known, who was refuted then is not asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,14 @@ use crate::event::Observer;
 use crate::get::pool::with_pool;
 use crate::get::sink::Here;
 use crate::target::journal::{banned_clue, url_clue};
+use crate::target::{LeftIn, Refuted};
 
 /// Why a mirror is struck off that is asked for nothing.
 const LIED_EARLIER: &str = "struck off earlier: wrong bytes (remove the part to have it asked again)";
+
+/// Why a mirror is not asked again for what it does not have.
+const REFUTED_EARLIER: &str =
+    "an earlier run had all of it, and it is not what is wanted (remove the part to have it asked again)";
 
 /// What has changed about it.
 const CHANGED_EARLIER: &str = "it had another ETag or date when the part was begun";
@@ -48,6 +53,9 @@ impl MirrorDriver {
                     plain.brought_before(*mirror, block, &cv);
                 }
             }
+            if self.judged {
+                self.leave_out_refuted(plain, left);
+            }
             return;
         }
         let why = |url: &str| match left.left.banned.contains(&banned_clue(url)) {
@@ -70,6 +78,27 @@ impl MirrorDriver {
         };
         let newcomers = asked.iter().copied().filter(is_new).collect();
         plain.take_up(left, MirrorsOfNow { asked, voices, newcomers });
+    }
+
+    /// Mirrors of which all was wrong in an earlier transfer are not asked, or come last if they may have
+    /// another file now; unless that is all of them.
+    fn leave_out_refuted(&mut self, plain: &mut VerifiedPool, left: &LeftIn<'_>) {
+        let refuted = |(mirror, state): (MirrorId, &MirrorState)| {
+            Some((mirror, left.refuted(state.mirror.url.as_str())?))
+        };
+        let refuted: Vec<(MirrorId, Refuted)> = (0..).zip(&self.mirrors).filter_map(refuted).collect();
+        if refuted.iter().filter(|(_, what)| *what == Refuted::Now).count() == self.mirrors.len() {
+            return;
+        }
+        for (mirror, what) in refuted {
+            match what {
+                Refuted::Now => {
+                    plain.refuted_before(mirror);
+                    self.unwanted.push((mirror, Unwanted::Refuted));
+                }
+                Refuted::Then => plain.postpone(mirror),
+            }
+        }
     }
 
     /// Mirrors differ, and nothing tells who is right. What earlier transfers left stays if it is of one of
@@ -114,6 +143,10 @@ impl MirrorDriver {
                 }
                 Unwanted::Changed => {
                     let error = FetchError::Changed(CHANGED_EARLIER.to_owned());
+                    self.out(mirror, &error, subscriber, observer);
+                }
+                Unwanted::Refuted => {
+                    let error = FetchError::NotTheFile(REFUTED_EARLIER.to_owned());
                     self.out(mirror, &error, subscriber, observer);
                 }
             }

@@ -7,14 +7,15 @@ use algo::{Span, Time};
 use mirror::range_scheduler::{ConnectionReport, MirrorId, State, TRICKLE};
 
 use super::comparison::{Alone, COMPARE_FOR, place_of};
-use super::{MirrorDriver, MirrorState, PoolState};
+use super::{Context, MirrorDriver, MirrorState, PoolEvent, PoolState};
 use crate::event::Observer;
 use crate::get::server_status::none_left;
 use crate::{Error, Result};
 
 /// After so long no comparison is waited for any more.
 const COMPARE_MAX: Span = Span::from_secs(30);
-/// A mirror that is tried alone and brings nothing for so long is not waited for if there is another.
+/// A mirror that is tried alone and brings nothing for so long is not waited for if there is another; nor is one
+/// that has brought nothing since it was its turn for [`COMPARE_FOR`].
 const ALONE_FOR: Span = Span::from_secs(10);
 /// Those that have not been tried come before one that is so many times slower.
 const SLOWER: u64 = 8;
@@ -65,15 +66,52 @@ impl MirrorDriver {
         self.machine.connections().filter(is).map(|connection| connection.mirror).collect()
     }
 
+    /// All that is here is wrong: the next mirror is tried alone, or if there is none, that is said. Returns
+    /// whether one is.
+    pub(super) fn on_wrong(
+        &mut self,
+        cx: &mut Context<'_, '_>,
+        each: &mut impl FnMut(PoolEvent, &mut Context<'_, '_>) -> Result<bool>,
+    ) -> Result<bool> {
+        let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
+        let alone = plain.alone();
+        for mirror in plain.whole_is_wrong() {
+            let url = self.mirrors.get(usize::from(mirror)).map(|state| state.mirror.url.as_str().to_owned());
+            if let Some(url) = url {
+                each(PoolEvent::Refuted { url }, cx)?;
+            }
+        }
+        match alone {
+            _ if self.mirrors.len() < 2 => {}
+            None => cx.observer.notice("the whole of what came is wrong: each mirror is tried alone"),
+            Some(mirror) => {
+                cx.observer.notice(&format!("{}: tried alone, and it does not have it", self.name(mirror)));
+            }
+        }
+        if !self.try_next(cx.now(), cx.observer) {
+            let differ = self.differ();
+            each(PoolEvent::Wrong { differ, advice: self.advice(differ) }, cx)?;
+            return Ok(false);
+        }
+        if self.mirrors.len() == 1 && self.is_wanting() {
+            cx.observer.notice(
+                "the whole is wrong: what an earlier run left of it is fetched again, for it may be of \
+                 another file",
+            );
+        }
+        Ok(true)
+    }
+
     /// Tries the next mirror alone, where the hash of the whole tells who is right; whether there is one.
     pub(super) fn try_next(&mut self, now: Time, observer: &mut Observer<'_>) -> bool {
         let untried: Vec<(MirrorId, bool)> =
             self.untried().map(|mirror| (mirror, self.is_outrun(mirror))).collect();
         let PoolState::Plain(plain) = &mut self.pool else { return false };
         let next = plain.try_next(untried.into_iter());
+        let is_first = next.is_some_and(|mirror| plain.stood_back(mirror) == 0);
         self.comparison.alone =
             next.map(|mirror| Alone { since: now, bytes: self.brought_from(mirror), at: now });
-        if let Some(next) = next.filter(|_| self.mirrors.len() > 1) {
+        if let Some(next) = next.filter(|_| is_first && self.mirrors.len() > 1) {
             observer.notice(&format!("{} is tried alone", self.name(next)));
         }
         next.is_some()
@@ -92,49 +130,71 @@ impl MirrorDriver {
             self.comparison.alone = None;
             return Ok(false);
         }
+        let has_stood_back = plain.stood_back(mirror) > 0;
         let is_out = self.mirrors.get(usize::from(mirror)).is_none_or(|state| state.status.out.is_some());
+        let has_others = self.untried().any(|other| other != mirror);
         let brought = self.brought_from(mirror);
-        if brought != bytes && !is_out {
+        let comes = brought != bytes && !is_out;
+        let patience = if at == since { COMPARE_FOR } else { ALONE_FOR };
+        let is_slow = comes && now.since(since) >= ALONE_FOR && self.is_outrun(mirror) && !has_stood_back;
+        let is_silent = !comes && !is_out && now.since(at) >= patience;
+        if comes {
             self.comparison.alone = Some(Alone { since, bytes: brought, at: now });
-            let is_slow = now.since(since) >= ALONE_FOR && self.is_outrun(mirror);
-            let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
-            if !is_slow || !plain.postpone() {
-                return Ok(false);
-            }
-            observer.notice(&format!("{} is slow: the others are tried before it", self.name(mirror)));
-            return Ok(self.try_next(now, observer));
         }
-        if !is_out && now.since(at) < ALONE_FOR {
+        if is_out && !has_others {
+            return Err(self.undecided().unwrap_or_else(|| {
+                Error::corrupt(
+                    "mirrors have different bytes, each was tried alone, and none has what the hash of the \
+                     whole is of: name another",
+                )
+            }));
+        }
+        // One that is alone is waited for as long as any other.
+        if !(is_out || has_others && (is_slow || is_silent)) {
             return Ok(false);
         }
-        if self.try_next(now, observer) {
-            return Ok(true);
+        if is_slow {
+            observer.notice(&format!("{} is slow: the others are tried before it", self.name(mirror)));
         }
-        if is_out {
-            return Err(Error::corrupt(
-                "mirrors have different bytes, each was tried alone, and none has what the hash of the \
-                 whole is of: name another",
-            ));
+        if let PoolState::Plain(plain) = &mut self.pool {
+            plain.postpone(mirror);
         }
-        // It is waited for as long as for any other.
-        self.comparison.alone = Some(Alone { since, bytes: brought, at: now });
-        Ok(false)
+        Ok(self.try_next(now, observer))
     }
 
-    /// The mirrors that may yet be tried alone.
+    /// What there is to say where some mirrors were tried alone in vain, and the others cannot be tried. What
+    /// came stays: another transfer may try them.
+    pub(in crate::get) fn undecided(&self) -> Option<Error> {
+        let PoolState::Plain(plain) = &self.pool else { return None };
+        let all = 0..MirrorId::try_from(self.mirrors.len()).unwrap_or(MirrorId::MAX);
+        let (tried, others): (Vec<_>, Vec<_>) = all.partition(|mirror| plain.is_refuted(*mirror));
+        if tried.is_empty() || others.is_empty() {
+            return None;
+        }
+        let (have, do_not) = (verb(&tried, "has", "have"), verb(&others, "does", "do"));
+        Some(Error::corrupt(format!(
+            "{} {have} not the file that is wanted, each tried alone, and {} {do_not} not answer, so nobody \
+             can tell whether it is there; what came is kept: the same request tries the rest, and if the \
+             hash is mistyped, the right one recognises it",
+            self.names(&tried),
+            self.names(&others)
+        )))
+    }
+
+    /// The mirrors that may yet be tried alone, or are.
     fn untried(&self) -> impl Iterator<Item = MirrorId> {
-        let is_tried = |mirror| matches!(&self.pool, PoolState::Plain(plain) if plain.is_tried(mirror));
+        let is_wrong = |mirror| matches!(&self.pool, PoolState::Plain(plain) if plain.is_refuted(mirror));
         let usable = (0..).zip(&self.mirrors).filter(|(_, state)| state.status.out.is_none());
         // Who does not say that it has what the hash is of is not asked for it.
         let may_have = |name: &String| self.candidates.is_empty() || self.candidates.contains(name);
         let usable = usable.filter(move |(_, state)| may_have(&state.status.name));
-        usable.map(|(mirror, _)| mirror).filter(move |mirror| !is_tried(*mirror))
+        usable.map(|(mirror, _)| mirror).filter(move |mirror| !is_wrong(*mirror))
     }
 
-    /// Whether a mirror that may yet be tried is much faster than this one.
+    /// Whether a mirror that may yet be tried is much faster than this one, of which nothing may have come.
     fn is_outrun(&self, mirror: MirrorId) -> bool {
         let fastest = self.untried().filter_map(|other| self.rate_of(other)).max();
-        self.rate_of(mirror).zip(fastest).is_some_and(|(rate, fastest)| rate < fastest / SLOWER)
+        fastest.is_some_and(|fastest| self.rate_of(mirror).unwrap_or(0) < fastest / SLOWER)
     }
 
     /// Bytes a second of a mirror over all its routes; none if nothing has come over any.
@@ -155,16 +215,24 @@ impl MirrorDriver {
     }
 
     /// What to do about a whole that is wrong, where mirrors `differ` or all have the same.
-    pub(in crate::get) fn advice(&self, differ: bool) -> &'static str {
-        match (self.judged, self.mirrors.len()) {
+    pub(in crate::get) fn advice(&self, differ: bool) -> String {
+        let mut untried = (0..).zip(&self.mirrors).filter(|(mirror, state)| {
+            let is_wrong = matches!(&self.pool, PoolState::Plain(plain) if plain.is_refuted(*mirror));
+            state.status.out.is_some() && !is_wrong
+        });
+        let text = match (self.judged, self.mirrors.len()) {
             (_, ..=1) => "",
+            (true, _) if untried.next().is_some() => {
+                "; each mirror that is of use was tried alone, and none has the right file"
+            }
             (true, _) if !differ => "; each mirror was tried alone, and all have the same bytes",
             (true, _) => "; each mirror was tried alone, and none has the right file",
             (false, _) => {
                 "; without hashes of its parts nobody can tell who sent the wrong bytes: try each mirror \
                  alone, or ask for a Metalink"
             }
-        }
+        };
+        text.to_owned()
     }
 
     /// The error if mirrors differ and nothing tells who is right.
@@ -188,6 +256,9 @@ impl MirrorDriver {
 
     /// The error when no mirror is left.
     pub(super) fn given_up(&self) -> Error {
+        if let Some(undecided) = self.undecided() {
+            return undecided;
+        }
         let (code, why) = none_left(self.mirrors.iter().map(|state| &state.status));
         let has_brought = self.kept && self.brought().next().is_some();
         let advice = match has_brought && self.is_hashless() {
@@ -211,4 +282,8 @@ impl MirrorDriver {
         };
         self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, state)| state)
     }
+}
+
+fn verb<'a>(of: &[MirrorId], one: &'a str, several: &'a str) -> &'a str {
+    if of.len() == 1 { one } else { several }
 }

@@ -1,0 +1,79 @@
+//! What a journal records besides blocks: what the content is called, who brought it, what was found out of
+//! mirrors.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+
+use mmtp::ContentId;
+
+use super::{Part, read_up_to};
+use crate::Result;
+use crate::target::dest_path::DestPath;
+use crate::target::journal::{self, COMPARED, SLOT_BYTES, Slot};
+
+impl Part {
+    /// What mirrors brought of these blocks has been compared.
+    pub(in crate::target) fn compared(&mut self, place: &DestPath, blocks: Range<u64>) -> Result<()> {
+        // What is held back is recorded first.
+        self.flush(place)?;
+        let mut slots = vec![0; (blocks.end - blocks.start) as usize * SLOT_BYTES];
+        let at = journal::slot_offset(blocks.start);
+        let read = read_up_to(&self.journal, &mut slots, at)
+            .map_err(|e| place.failure("read", &self.journal_name, &e))?;
+        for (block, slot) in blocks.zip(slots[..read].chunks_exact_mut(SLOT_BYTES)) {
+            if let Some(Slot { cv, mark }) = journal::parse_slot(&self.id, block, slot) {
+                slot.copy_from_slice(&journal::slot(&self.id, block, &Slot { cv, mark: mark | COMPARED }));
+            }
+        }
+        place
+            .write_all(&self.journal, &mut [IoSlice::new(&slots[..read])], at)
+            .map_err(|e| place.failure("write", &self.journal_name, &e))
+    }
+
+    /// Removes the names that this transfer has recorded: nothing that it brought is here any more.
+    pub(in crate::target) fn disown(&mut self, place: &DestPath) -> Result<()> {
+        for n in std::mem::take(&mut self.own_aliases) {
+            let at = journal::slot_offset(self.id.blocks() + n as u64);
+            place
+                .write_all(&self.journal, &mut [IoSlice::new(&[0; SLOT_BYTES])], at)
+                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+        }
+        Ok(())
+    }
+
+    /// The number in marks of the mirror whose version has this name.
+    pub(in crate::target) fn number_of(&self, version: &[u8; 32]) -> Option<u8> {
+        journal::number_of(version, &self.id.root, &self.places)
+    }
+
+    /// Records that a mirror has lied, or that all of it was wrong.
+    pub(in crate::target) fn ban(&mut self, place: &DestPath, clue: [u8; 32]) -> Result<()> {
+        if self.banned.contains(&clue) || self.banned.len() >= journal::BANNED_MAX {
+            return Ok(());
+        }
+        let n = journal::ALIASES_MAX + self.banned.len();
+        let slot = journal::alias_slot(&self.id, n, &clue);
+        self.banned.push(clue);
+        place
+            .write_all(
+                &self.journal,
+                &mut [IoSlice::new(&slot)],
+                journal::slot_offset(self.id.blocks() + n as u64),
+            )
+            .map_err(|e| place.failure("write", &self.journal_name, &e))
+    }
+}
+
+/// The aliases of a journal, each at its place.
+pub(super) type Places = Vec<Option<[u8; 32]>>;
+
+/// The aliases that a journal about `id` records, and what it records of mirrors.
+pub(super) fn read_aliases(journal: &File, id: &ContentId) -> io::Result<(Places, Vec<[u8; 32]>)> {
+    let mut slots = [0; (journal::ALIASES_MAX + journal::BANNED_MAX) * SLOT_BYTES];
+    let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
+    let slots = &slots[..read];
+    let mut places: Vec<_> = journal::parse_aliases(id, slots).collect();
+    places.resize(journal::ALIASES_MAX, None);
+    Ok((places, journal::parse_banned(id, slots).collect()))
+}
