@@ -14,8 +14,8 @@ use crate::{Error, Result};
 
 /// After so long no comparison is waited for any more.
 const COMPARE_MAX: Span = Span::from_secs(30);
-/// A mirror that is tried alone and brings nothing for so long is not waited for if there is another; nor is one
-/// that has brought nothing since it was its turn for [`COMPARE_FOR`].
+/// A mirror that is tried alone and brings nothing for so long is not waited for if there is another. One that
+/// has brought nothing yet is waited for [`COMPARE_FOR`], and each time that it is its turn again twice as long.
 const ALONE_FOR: Span = Span::from_secs(10);
 /// Those that have not been tried come before one that is so many times slower.
 const SLOWER: u64 = 8;
@@ -135,7 +135,8 @@ impl MirrorDriver {
         let has_others = self.untried().any(|other| other != mirror);
         let brought = self.brought_from(mirror);
         let comes = brought != bytes && !is_out;
-        let patience = if at == since { COMPARE_FOR } else { ALONE_FOR };
+        let first = Span::from_nanos(COMPARE_FOR.as_nanos() << plain.stood_back(mirror).min(4));
+        let patience = if at == since { first } else { ALONE_FOR };
         let is_slow = comes && now.since(since) >= ALONE_FOR && self.is_outrun(mirror) && !has_stood_back;
         let is_silent = !comes && !is_out && now.since(at) >= patience;
         if comes {
@@ -171,12 +172,12 @@ impl MirrorDriver {
         if tried.is_empty() || others.is_empty() {
             return None;
         }
-        let (have, do_not) = (verb(&tried, "has", "have"), verb(&others, "does", "do"));
         Some(Error::corrupt(format!(
-            "{} {have} not the file that is wanted, each tried alone, and {} {do_not} not answer, so nobody \
+            "{}, tried alone, {} not the file that is wanted, and {} could not be tried to the end, so nobody \
              can tell whether it is there; what came is kept: the same request tries the rest, and if the \
              hash is mistyped, the right one recognises it",
             self.names(&tried),
+            if tried.len() == 1 { "has" } else { "have" },
             self.names(&others)
         )))
     }
@@ -282,8 +283,4 @@ impl MirrorDriver {
         };
         self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, state)| state)
     }
-}
-
-fn verb<'a>(of: &[MirrorId], one: &'a str, several: &'a str) -> &'a str {
-    if of.len() == 1 { one } else { several }
 }
