@@ -400,6 +400,8 @@ fn lengths_that_no_file_has() {
         let (ground, done) = alone(3_000_000, twist, &["--timeout", "3"]);
         assert!(matches!(done.code, Some(1 | 3 | 4 | 6)), "{length}: {:?} {}", done.code, done.err);
         assert!(done.err.starts_with("anabranch: "), "{length}: {}", done.err);
+        let is_too_long = length.len() > 1 && length != "-1";
+        assert_eq!(done.err.contains("says it is, is too long"), is_too_long, "{length}: {}", done.err);
         assert!(names(&ground.to()).is_empty(), "{length}: {:?}", names(&ground.to()));
     }
 }

@@ -1,7 +1,7 @@
 //! `anabranch proxy pair`.
 
 use proxy::config;
-use proxy::keys::{Clients, Pairing};
+use proxy::keys::{Clients, ClientsError, Pairing};
 
 use super::args::Pair;
 use super::places::state_dir;
@@ -15,6 +15,12 @@ pub(super) fn pair(args: &Pair) -> Outcome {
     let (pair, list) = config::state(&dir).map_err(|e| Failure::other(e.to_string()))?;
     let pairing = Pairing::new(pair.public()).map_err(|e| Failure::other(e.to_string()))?;
     let appended = Clients::append(&list, &args.name, pairing.client.public());
-    appended.map_err(|e| Failure::other(e.to_string()))?;
+    appended.map_err(|e| match e {
+        ClientsError::NameTaken(name) => Failure::usage(format!(
+            "there is a client `{name}` already: choose another --name, or delete its lines in {} first",
+            list.display()
+        )),
+        e => Failure::other(e.to_string()),
+    })?;
     stdout::print(format!("{}\n", pairing.to_line()))
 }

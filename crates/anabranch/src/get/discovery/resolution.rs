@@ -16,6 +16,7 @@ use super::names::Evidence;
 use super::{Discovery, Expected};
 use crate::error::ErrorKind;
 use crate::filenames::{first_few, show};
+use crate::format::bytes;
 use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
 use crate::get::history::{HistoryEntry, Provenance};
 use crate::get::offered_names::OfferedNames;
@@ -284,7 +285,12 @@ impl Discovery<'_> {
         }
         match most.map(|(length, _)| length).or_else(|| self.told_length()) {
             Some(length) if length <= LENGTH_MAX => Ok(vec![length]),
-            Some(length) => Err(Error::system(format!("a file of {length} bytes is too long"))),
+            Some(length) => {
+                let by = said.iter().find(|(_, says)| *says == length).map(|(url, _)| host(url));
+                let by = by.map_or_else(String::new, |host| format!(", as {host} says it is"));
+                let longest = bytes(LENGTH_MAX);
+                Err(Error::system(format!("a file of {length} bytes{by}, is too long: at most {longest}")))
+            }
             None if self.has_answer() => Err(Error::not_found(
                 "no server says how long the file is, which reading it in order needs: name a file for it",
             )),
