@@ -404,7 +404,10 @@ impl MirrorDriver {
                     each(PoolEvent::Restored(blocks), cx)?;
                 }
                 verified_pool::Event::Complete if each(PoolEvent::Complete, cx)? => {
-                    if let PoolState::Plain(plain) = &mut self.pool {
+                    // Of what is stopped nobody has looked whether it is.
+                    if let PoolState::Plain(plain) = &mut self.pool
+                        && !cx.observer.is_stopped()
+                    {
                         plain.whole_is_right();
                     }
                     again |= self.judged;
