@@ -299,10 +299,7 @@ fn failure(path: &str, error: &redb::Error) -> Error {
             "was written by another version of anabranch: use that one, or name another file with `state`"
                 .into()
         }
-        E::Corrupted(what) => format!(
-            "is damaged ({what}): remove it, or put a copy back. Without it publishers tell everything again \
-             within 20 seconds"
-        ),
+        E::Corrupted(what) => damaged(what),
         E::Io(error) => return io_failure(path, error),
         // The tables are there, but are others.
         E::TableTypeMismatch { .. }
@@ -314,10 +311,20 @@ fn failure(path: &str, error: &redb::Error) -> Error {
     Error::target(format!("{path} {advice}"))
 }
 
+fn damaged(how: &str) -> String {
+    format!(
+        "is damaged ({how}): remove it, or put a copy back. Without it publishers tell everything again within \
+         20 seconds"
+    )
+}
+
 fn io_failure(path: &str, error: &io::Error) -> Error {
     use io::ErrorKind as Kind;
     let advice = match error.kind() {
         Kind::InvalidData => return Error::usage(format!("{path} {IS_NONE}")),
+        Kind::UnexpectedEof => {
+            return Error::target(format!("{path} {}", damaged("it was cut short")));
+        }
         Kind::StorageFull | Kind::QuotaExceeded => {
             "the disk is full: make room and start again; what was answered is in the file".into()
         }

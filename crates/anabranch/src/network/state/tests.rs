@@ -218,4 +218,9 @@ fn a_damaged_file_is_told_and_never_a_panic() {
         check(&good[..cut]);
     }
     assert!(told > 20, "{told}");
+    for cut in [200, 5_000] {
+        fs::write(bed.path(), &good[..cut]).expect("written");
+        let why = bed.open().map(drop).expect_err("it was cut short").to_string();
+        assert!(why.contains("remove it"), "{cut}: {why}");
+    }
 }
