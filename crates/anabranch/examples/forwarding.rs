@@ -64,7 +64,8 @@ fn flood(frame: &[u8], train: usize, to: SocketAddr) {
     let segment = (train > 1).then_some(frame.len());
     let end = cpu_end();
     while !end.load(Ordering::Relaxed) {
-        let _ = udp.send(&Datagrams { to: Some(to), from_ip: None, bytes: &bytes, segment, ecn: false });
+        let _ =
+            udp.send(&Datagrams { to: Some(to), from_ip: None, bytes: &bytes, segment, ecn: false, dscp: 0 });
     }
 }
 
@@ -135,7 +136,7 @@ fn relay(frame: &[u8], train: usize) -> f64 {
                 let packets = received.datagrams().len();
                 let bytes = &*received.bytes;
                 let segment = (packets > 1).then_some(received.stride);
-                let _ = out.send(&Datagrams { to, from_ip: None, bytes, segment, ecn: false });
+                let _ = out.send(&Datagrams { to, from_ip: None, bytes, segment, ecn: false, dscp: 0 });
                 sent.fetch_add(packets as u64, Ordering::Relaxed);
             });
             if !matches!(outcome, Ok(net::RecvOutcome::Received { .. })) {

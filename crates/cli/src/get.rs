@@ -99,11 +99,22 @@ fn named(args: &args::Get) -> Outcome<Get> {
     };
     let by_environment = || args.network.is_named() && matches!(&args.what[..], [what] if is_name(what));
     if args.network.domain.is_none() && !by_environment() {
-        return Ok(Get::new(names(&args.what)?)?);
+        return Ok(with_class(Get::new(names(&args.what)?)?, args)?);
     }
     match &args.what[..] {
-        [name] => Ok(Get::name(&args.network.place()?, name)?),
+        [name] => {
+            let get = Get::name(&args.network.place()?, name)?;
+            Ok(with_class(get, args)?)
+        }
         _ => Err(Failure::usage("with --domain one name is fetched, SCOPE/LABEL or a URI")),
+    }
+}
+
+/// The same of the class that is named, if one is.
+fn with_class(get: Get, args: &args::Get) -> anabranch::Result<Get> {
+    match &args.class.class {
+        Some(class) => get.class(class),
+        None => Ok(get),
     }
 }
 
