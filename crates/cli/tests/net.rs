@@ -193,3 +193,25 @@ fn a_class_has_its_own_paths_and_one_that_is_unknown_is_refused() {
         assert!(err.contains(says), "{args:?}: {err}");
     }
 }
+
+/// The environment says that names are looked up in a network: then it is said what is wrong with one.
+#[test]
+fn a_name_that_is_wrong_is_called_a_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = |args: &[&str]| {
+        let mut command = anabranch();
+        command.current_dir(dir.path()).args(args);
+        command.env("ANABRANCH_DOMAIN", "demo.toml").env("ANABRANCH_NODE", "a");
+        let output = command.output().expect("it runs");
+        (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+    };
+    assert_eq!(run(&["net", "new"]).0, Some(0));
+    for bad in ["films//x", "films/", "films/x/"] {
+        let (code, said) = run(&["get", bad]);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("label") && !said.contains("URL"), "{bad}: {said}");
+    }
+    // What is no name at all is still something else.
+    let (code, said) = run(&["get", "Films//x"]);
+    assert!(code == Some(2) && said.contains("nor a URL"), "{said}");
+}

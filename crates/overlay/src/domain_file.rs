@@ -51,7 +51,7 @@ fn wrong<T>(why: impl Into<String>) -> Result<T, DomainError> {
 #[serde(deny_unknown_fields)]
 struct File {
     name: String,
-    forwarders: BTreeSet<String>,
+    forwarders: Vec<String>,
     forwarder_port: Option<u16>,
     #[serde(default)]
     identifiers: Identifiers,
@@ -177,9 +177,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         }
         let addresses = line.addresses.unwrap_or_else(|| own_addresses(number)).map(|ip| ip.to_canonical());
         for address in addresses {
-            if address.is_unspecified() || address.is_multicast() {
-                return wrong(format!("{here}: {address} is the address of no host"));
-            }
+            check_address(address).or_else(|why| wrong(format!("{here}: {address} {why}")))?;
             if !taken.insert(address) {
                 return wrong(format!(
                     "{here}: {address} is the end of another line too: each end has its own"
@@ -205,8 +203,12 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         Some(id) => Ok(*id),
         None => wrong(format!("{what}: there is no line to {name:?}")),
     };
-    let forwarders: BTreeSet<NodeId> =
-        file.forwarders.iter().map(|name| known("forwarders", name)).collect::<Result<_, _>>()?;
+    let mut forwarders = BTreeSet::new();
+    for name in &file.forwarders {
+        if !forwarders.insert(known("forwarders", name)?) {
+            return wrong(format!("forwarders: {name} is named twice"));
+        }
+    }
     let service = |what: &str, name: &String, port: Option<u16>, usual: u16| {
         let node = known(what, name)?;
         match (forwarders.contains(&node), port.unwrap_or(usual)) {
@@ -328,6 +330,21 @@ fn is_plain(name: &str) -> bool {
     (1..=40).contains(&name.len()) && name.chars().all(plain)
 }
 
+/// Whether a host has an address for itself, by which others reach it whatever their interfaces are called.
+///
+/// # Errors
+/// What it is instead.
+fn check_address(address: IpAddr) -> Result<(), &'static str> {
+    match address {
+        IpAddr::V4(ip) if ip.is_broadcast() => Err("is that of all hosts, expected that of one"),
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            Err("is link-local: it means nothing without an interface, expected another")
+        }
+        _ if address.is_unspecified() || address.is_multicast() => Err("is the address of no host"),
+        _ => Ok(()),
+    }
+}
+
 /// Those of the ends of a line whose addresses the file does not say: 10.91.0.1 and 10.91.0.2, then
 /// 10.91.0.5 and 10.91.0.6, …
 fn own_addresses(line: usize) -> [IpAddr; 2] {
@@ -369,6 +386,18 @@ mod tests {
         refused("films = \"GEOCV", "films = \"GEO1V", "scope films");
         let twice = "delay_ms = 1\naddresses = [\"10.0.0.1\", \"10.0.0.1\"]\n";
         refused("delay_ms = 1\n", twice, "10.0.0.1 is the end of another line too");
+        let address = |one: &str| format!("delay_ms = 1\naddresses = [\"{one}\", \"10.0.0.1\"]\n");
+        for (one, why) in [
+            ("255.255.255.255", "line a – r1: 255.255.255.255 is that of all hosts"),
+            ("::ffff:255.255.255.255", "255.255.255.255 is that of all hosts"),
+            ("224.0.0.1", "224.0.0.1 is the address of no host"),
+            ("ff02::1", "ff02::1 is the address of no host"),
+            ("::", ":: is the address of no host"),
+            ("fe80::1", "fe80::1 is link-local"),
+        ] {
+            refused("delay_ms = 1\n", &address(one), why);
+        }
+        refused("\"r3\"]", "\"r3\", \"r1\"]", "forwarders: r1 is named twice");
         let mixed = "delay_ms = 1\naddresses = [\"10.0.0.1\", \"::1\"]\n";
         refused("delay_ms = 1\n", mixed, "one address is of IPv4");
         let named = |keys: &str| format!("name = \"square\"\n{keys}");
