@@ -1,5 +1,6 @@
 //! Any frames at a forwarder, from neighbours, hosts and strangers: none goes back to where it came from, or
-//! on without a hop less; a request goes on only if its answer comes back the same way.
+//! on without a hop less or with a mark that no class has; a request goes on only if its answer comes back
+//! the same way.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -9,6 +10,7 @@ use algo::{Span, Time};
 use libfuzzer_sys::fuzz_target;
 use overlay::domain::Domain;
 use overlay::domain_file;
+use overlay::dscp::Dscp;
 use overlay::forwarder::{Forwarder, Step};
 use overlay::frame::{self, Frame, Routed};
 use topology::fid::Header;
@@ -16,6 +18,7 @@ use topology::keyed::DomainKey;
 
 const DOMAIN: &str = r#"
 name = "fuzz"
+class.c.dscp = 10
 forwarders = ["r1", "r2", "r3"]
 [rendezvous]
 node = "rv"
@@ -75,7 +78,13 @@ fn run(domain: &Arc<Domain>, bytes: &[u8]) {
                     let Ok(Frame::Routed(came)) = frame::parse(frame) else { panic!("no frame goes on") };
                     let Ok(Frame::Routed(next)) = frame::parse(sent) else { panic!("no frame goes on") };
                     let header = Header { hop_limit: came.header.hop_limit - 1, ..came.header };
-                    assert_eq!(next, Routed { header, ..came });
+                    let mark = |header: &[u8]| match frame::mark(header) {
+                        dscp if dscp.number() == 10 => dscp,
+                        _ => Dscp::NONE,
+                    };
+                    let way_back = came.way_back.map(|back| frame::marked(back, mark(&back.0)));
+                    assert_eq!(next, Routed { header, way_back, ..came });
+                    assert_eq!(frame::mark(sent), mark(frame));
                 }
                 Step::Send(hop, _) => assert_eq!(hop.to, from),
             }

@@ -112,7 +112,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut shared = SharedRendezvous::new(Arc::clone(domain));
     let mut manager = TopologyManager::new(Arc::clone(domain));
     let wanted = Wanted::Name("films/x".parse().expect("a name"));
-    let paths = PathChoice { policy: Policy::Shortest, per_host: 3 };
+    let paths = PathChoice { policy: Policy::Shortest, per_host: 3, class: None };
     let mut subscription = Subscription::new(member.clone(), wanted, paths, now);
     let key = Arc::new(ScopeKey::new([7; 32]).expect("a key"));
     let mut registration = Registration::new(member, key, Vec::new(), now);

@@ -71,7 +71,7 @@ fn forward(file: &str) -> Result<()> {
 fn send(udp: &Udp, to: SocketAddr, bytes: &[u8], stride: usize) {
     for some in bytes.chunks(udp.max_segments(stride) * stride.max(1)) {
         let segment = (some.len() > stride).then_some(stride);
-        udp.send(&Datagrams { to: Some(to), from_ip: None, bytes: some, segment, ecn: false });
+        udp.send(&Datagrams { to: Some(to), from_ip: None, bytes: some, segment, ecn: false, dscp: 0 });
     }
 }
 

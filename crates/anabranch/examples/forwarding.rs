@@ -1,5 +1,5 @@
-//! What a forwarder costs, with open and with keyed identifiers: packets a second of one core, beside a bare
-//! relay that looks at nothing.
+//! What a forwarder costs, with open and with keyed identifiers, and where packets have a class's mark:
+//! packets a second of one core, beside a bare relay that looks at nothing.
 //!
 //! ```text
 //! cargo run --release -p anabranch --example forwarding
@@ -21,12 +21,14 @@ use anabranch::network::{self, MemberKey, Place, ServiceEvent};
 use anabranch::{Control, Stop};
 use net::{Datagrams, RecvBuffers, Udp};
 use nix::time::{ClockId, clock_gettime};
+use overlay::dscp::Dscp;
 use overlay::frame;
 use overlay::seal::Sealer;
 use topology::plan::Policy;
 
 const DOMAIN: &str = r#"
 name = "bench"
+class.c.dscp = 10
 forwarders = ["r"]
 [rendezvous]
 node = "b"
@@ -64,7 +66,8 @@ fn flood(frame: &[u8], train: usize, to: SocketAddr) {
     let segment = (train > 1).then_some(frame.len());
     let end = cpu_end();
     while !end.load(Ordering::Relaxed) {
-        let _ = udp.send(&Datagrams { to: Some(to), from_ip: None, bytes: &bytes, segment, ecn: false });
+        let _ =
+            udp.send(&Datagrams { to: Some(to), from_ip: None, bytes: &bytes, segment, ecn: false, dscp: 0 });
     }
 }
 
@@ -135,7 +138,7 @@ fn relay(frame: &[u8], train: usize) -> f64 {
                 let packets = received.datagrams().len();
                 let bytes = &*received.bytes;
                 let segment = (packets > 1).then_some(received.stride);
-                let _ = out.send(&Datagrams { to, from_ip: None, bytes, segment, ecn: false });
+                let _ = out.send(&Datagrams { to, from_ip: None, bytes, segment, ecn: false, dscp: 0 });
                 sent.fetch_add(packets as u64, Ordering::Relaxed);
             });
             if !matches!(outcome, Ok(net::RecvOutcome::Received { .. })) {
@@ -152,8 +155,9 @@ fn relay(frame: &[u8], train: usize) -> f64 {
     count.load(Ordering::Relaxed) as f64 / cpu.as_secs_f64()
 }
 
-/// The forwarder of the domain, with open identifiers or with keyed ones, and a frame that goes through it.
-fn forwarder_and_frame(dir: &Path, keyed: bool) -> (Place, Vec<u8>) {
+/// The forwarder of the domain, with open identifiers or with keyed ones, and a frame that goes through it,
+/// perhaps with a mark.
+fn forwarder_and_frame(dir: &Path, keyed: bool, mark: u8) -> (Place, Vec<u8>) {
     let (file, key_file) = (dir.join("bench.toml"), dir.join("r.key"));
     let kind = if keyed { "identifiers = \"keyed\"" } else { "" };
     std::fs::write(&file, [kind, DOMAIN].concat()).expect("written");
@@ -172,27 +176,32 @@ fn forwarder_and_frame(dir: &Path, keyed: bool) -> (Place, Vec<u8>) {
         way = sealer.way(&way.links, Time::ZERO + Span::from_secs(now)).expect("it fits");
         with_key = Some(place.clone().with_key(&key_file).expect("a key"));
     }
-    let mut frame = frame::header(&way.there, SINK_PORT).0.to_vec();
+    let mark = Dscp::new(mark).expect("one");
+    let mut frame = frame::marked(frame::header(&way.there, SINK_PORT), mark).0.to_vec();
     frame.resize(FRAME, 7);
     (with_key.unwrap_or(place), frame)
 }
 
 fn main() {
     let dir = tempfile::tempdir().expect("a directory");
-    let [open, keyed] = [false, true].map(|keyed| forwarder_and_frame(dir.path(), keyed));
+    let kinds = [(false, 0), (true, 0), (false, 10)];
+    let kinds = kinds.map(|(keyed, mark)| forwarder_and_frame(dir.path(), keyed, mark));
     println!("packets of {FRAME} bytes a second of one core");
-    println!("{:<16} {:>10} {:>10} {:>6} {:>10} {:>6}", "", "relay", "open", "ratio", "keyed", "ratio");
+    print!("{:<16} {:>10}", "", "relay");
+    ["open", "keyed", "marked"].iter().for_each(|kind| print!(" {kind:>10} {:>6}", "ratio"));
+    println!();
     let rows = [("one by one", 1), ("in trains of 4", 4), ("in trains of 16", 16), ("in trains of 44", 44)];
     for (name, train) in rows {
         // One after the other, three times: what else the machine does strikes both.
-        let (mut best_relay, mut best) = (0.0_f64, [0.0_f64; 2]);
+        let (mut best_relay, mut best) = (0.0_f64, [0.0_f64; 3]);
         for _ in 0..3 {
-            best_relay = best_relay.max(relay(&open.1, train));
-            for (best, (place, frame)) in best.iter_mut().zip([&open, &keyed]) {
+            best_relay = best_relay.max(relay(&kinds[0].1, train));
+            for (best, (place, frame)) in best.iter_mut().zip(&kinds) {
                 *best = best.max(forwarder(place, frame, train));
             }
         }
-        let [(open, a), (keyed, b)] = best.map(|rate| (rate, rate / best_relay));
-        println!("{name:<16} {best_relay:>10.0} {open:>10.0} {a:>6.2} {keyed:>10.0} {b:>6.2}");
+        print!("{name:<16} {best_relay:>10.0}");
+        best.iter().for_each(|rate| print!(" {rate:>10.0} {:>6.2}", rate / best_relay));
+        println!();
     }
 }

@@ -281,7 +281,7 @@ fn ask(bench: &Bench, messages: &Messages, count: usize, good: impl Fn(&Body) ->
     let to = SocketAddr::from(([127, 93, 1, 4], bench.place.domain().rendezvous.port));
     let send = |place: usize| {
         let bytes = &bench.frame(messages.get(place));
-        udp.send(&Datagrams { to: Some(to), from_ip: None, bytes, segment: None, ecn: false });
+        udp.send(&Datagrams { to: Some(to), from_ip: None, bytes, segment: None, ecn: false, dscp: 0 });
     };
     let mut buffers = RecvBuffers::new();
     let mut waiting = BTreeSet::new();

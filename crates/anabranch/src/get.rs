@@ -56,14 +56,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use algo::Rate;
 use algo::control::{ALGORITHMS, Algorithm};
-use algo::{Rate, Span};
 use anabranch_http::client::Options;
 use net::Resolver;
 
 use crate::checksum::KnownHash;
 use crate::event::Observer;
-use crate::host_port::HostPort;
 use crate::network::Place;
 use crate::openpgp::Keyring;
 use crate::target::Output;
@@ -73,7 +72,7 @@ use history::History;
 use locators::Locators;
 use network_source::NetworkName;
 use reassembly_buffer::ReassemblyBuffer;
-use request::Request;
+use request::{Request, span};
 
 /// How long a transfer waits without any answer before it gives up, unless it is told otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -138,6 +137,15 @@ impl Get {
     pub fn name(place: &Place, name: &str) -> Result<Self> {
         let network = Some(NetworkName::read(place, name)?);
         Ok(Self::of(Locators { network, ..Locators::default() }))
+    }
+
+    /// Has the paths and the mark (DSCP) of a class of the network. Without this: those without a class.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the domain has no such class, or no [`name`](Self::name) in a network is fetched.
+    pub fn class(mut self, class: &str) -> Result<Self> {
+        self.locators.set_class(class)?;
+        Ok(self)
     }
 
     fn of(locators: Locators) -> Self {
@@ -460,13 +468,11 @@ impl Download {
     /// The same with every option checked.
     fn request(self) -> Result<(Request, Locators)> {
         let Self { get, output, overwrite, .. } = self;
-        let source =
-            |text: &String| text.parse::<HostPort>().map_err(|e| Error::usage(format!("source {text}: {e}")));
         let (via, limits) = request::local_ends(&get.via, get.limit)?;
         let algorithm =
             Algorithm::by_name(&get.controller).ok_or_else(|| unknown_controller(&get.controller))?;
         let request = Request {
-            from: get.from.iter().map(source).collect::<Result<_>>()?,
+            from: request::sources(&get.from).map_err(Error::usage)?,
             via,
             output,
             reader: None,
@@ -489,10 +495,6 @@ impl Download {
         };
         Ok((request, get.locators))
     }
-}
-
-fn span(duration: Duration) -> Span {
-    Span::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! A publish/subscribe network inside one program, over loopback: forwarders, services, publishers, a
 //! receiver; and what happens when some of them end.
 
+#[cfg(target_os = "linux")]
+#[path = "network/tap.rs"]
+mod tap;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -338,7 +342,7 @@ fn a_host_is_told_how_the_network_is() {
     let domain = Arc::clone(place.domain());
     let node = |name: &str| domain.graph.by_name(name).expect("a node");
     let look = |place: &Place, to: Option<Destination>, within| {
-        network::look(place, to.as_ref(), Span::from_millis(within), &stop)
+        network::look(place, to.as_ref(), None, Span::from_millis(within), &stop)
     };
     // Forwarders report every 5 s, and publications take a moment.
     let look_until = |to: &Destination, is_it: &dyn Fn(&NetworkLook) -> bool| {
@@ -514,4 +518,101 @@ fn what_makes_no_sense_is_refused_at_once() {
     usage(forward.map(drop), "p1 is a host");
     let rendezvous = network::rendezvous(&bed.place("tm"), None, &stop, &mut |_| Control::Stop);
     usage(rendezvous.map(drop), "rendezvous is on rv, not on tm");
+}
+
+/// Two of the forwarders are taps, which see the whole field of the IP header, and send on without a code
+/// point, as a network in between may.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_class_marks_requests_answers_and_what_is_sent_on() {
+    use tap::{Seen, Tap};
+    let classes =
+        "class.bulk.dscp = \"le\"\nclass.urgent = { policy = \"shortest\", paths = 1, dscp = \"ef\" }";
+    let mut bed = Bed::with(14, classes);
+    let bytes = content(2_000_000);
+    let _source = bed.publish("p1", "f", &bytes);
+    bed.fetch("films/f", 1, |_| {});
+    bed.end("r1");
+    bed.end("r5");
+    let taps = [Tap::start(&bed.place("r1")), Tap::start(&bed.place("r5"))];
+    let fetch = |class: Option<&str>| {
+        taps.iter().for_each(Tap::forget);
+        let target = bed.path(class.unwrap_or("none"));
+        let get = bed.get("films/f").limit(Rate::from_bytes(2_000_000));
+        let get = class.into_iter().fold(get, |get, class| get.class(class).expect("a class"));
+        let report = get.to_file(&target).run(|_| Control::Continue).expect("it is fetched");
+        assert!(fs::read(&target).expect("a file") == bytes);
+        let paths = report.last.paths.iter().filter(|path| path.bytes > 0).count();
+        (paths, taps.each_ref().map(Tap::seen))
+    };
+    for (class, dscp, paths) in [(Some("bulk"), 1, 3), (Some("urgent"), 46, 1), (None, 0, 3)] {
+        let (used, [at_r1, at_r5]) = fetch(class);
+        assert_eq!(used, paths, "{class:?}");
+        // A request of mmTP, an answer of the source, and both as the forwarders between have sent them on.
+        let of = |seen: &[Seen], from: &[&str]| -> Vec<u8> {
+            let its = seen.iter().filter(|seen| seen.is_mmtp && from.contains(&&*seen.from));
+            its.map(|seen| seen.field).collect()
+        };
+        let between = ["r2", "r3", "r4"];
+        for (what, fields) in [
+            ("requests", of(&at_r1, &["a"])),
+            ("answers on their way", of(&at_r1, &between)),
+            ("requests on their way", of(&at_r5, &between)),
+            ("answers", of(&at_r5, &["p1"])),
+        ] {
+            assert!(!fields.is_empty(), "{class:?}: {what}");
+            assert!(fields.iter().all(|field| field >> 2 == dscp), "{class:?}: {what}: {fields:?}");
+        }
+        // The marks of ECN are as ever: the source's packets are ECN-capable where that was asked for.
+        let answers = of(&at_r5, &["p1"]);
+        let capable = answers.iter().filter(|field| *field & 3 == 2).count();
+        assert!(2 * capable > answers.len(), "{class:?}: {capable} of {}", answers.len());
+        let others = at_r1.iter().chain(&at_r5).filter(|seen| !seen.is_mmtp);
+        assert!(others.map(|seen| seen.field).all(|field| field == 0), "hellos and messages have none");
+    }
+    let says = |result: anabranch::Result<Get>, what: &str| match result {
+        Err(Error::Usage(said)) => assert_eq!(said, what),
+        _ => panic!("{what}"),
+    };
+    let known = "`class`: the domain test has no class fast; it has: bulk, urgent";
+    says(bed.get("films/f").class("fast"), known);
+    let url = Get::new(["http://a.example/f"]).expect("a URL").class("bulk");
+    says(url, "`class` is of a name in a network: what is fetched from elsewhere has none");
+    let (to_p1, place) = (bed.place("a").domain().graph.by_name("p1").expect("a node"), bed.place("a"));
+    let stop = Stop::new().expect("a stop");
+    let look = |class| {
+        let to = Destination::Host(to_p1);
+        network::look(&place, Some(&to), class, Span::from_secs(5), &stop).map(|look| look.paths.len())
+    };
+    assert_eq!((look(None).ok(), look(Some("urgent")).ok()), (Some(3), Some(1)));
+    assert!(look(Some("fast")).is_err_and(|e| e.to_string() == known));
+}
+
+/// Also where a request comes from somebody who is no forwarder.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_source_marks_with_what_its_domain_has_only() {
+    use mmtp::id::ChunksPerBlock;
+    use mmtp::wire::{self, Range, RangeKind};
+    use overlay::frame;
+    let bed = Bed::with(15, "class.bulk.dscp = \"le\"");
+    let bytes = content(100_000);
+    let source = bed.publish("p1", "f", &bytes);
+    let place = bed.place("a");
+    let (domain, cut) = (place.domain(), ChunksPerBlock::new(16).expect("in range"));
+    let p1 = domain.graph.by_name("p1").expect("a node");
+    let way = domain.plan(place.node(), &[p1], 1, topology::plan::Policy::Shortest, |_| true).remove(0).way;
+    let stranger = tap::seeing("127.0.0.1:0".parse().expect("an address"));
+    stranger.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+    for (asked, dscp) in [(1, 1), (46, 0), (63, 0), (0, 0)] {
+        let mark = overlay::dscp::Dscp::new(asked).expect("one");
+        let there = frame::marked(frame::header(&way.there, 26_227), mark);
+        let mut request = frame::request_header(&there, &frame::header(&way.back, 40_000)).to_vec();
+        let range = Range { kind: RangeKind::Data(cut), first: 0, count: 1 };
+        wire::emit_request(&mut request, 5, None, false, &mmtp::ContentId::of(&bytes), &[range]);
+        stranger.send_to(&request, source.addresses()[0]).expect("sent");
+        let (answer, _, field) = tap::receive(&stranger).expect("an answer");
+        assert_eq!(field >> 2, dscp, "{asked}");
+        assert_eq!(frame::mark(&answer), mark, "the way back is as it came");
+    }
 }

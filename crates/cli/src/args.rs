@@ -21,7 +21,7 @@ use net::Egress;
 
 use crate::exit;
 use crate::lab_command::args::Lab;
-use crate::network_options::Network;
+use crate::network_options::{Class, Network};
 use crate::usage;
 
 /// How long `get` waits without any answer before it gives up, in seconds.
@@ -253,6 +253,10 @@ pub struct Get {
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as the help of all")]
     pub network: Network,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "clap would show it as the help of all")]
+    pub class: Class,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "clap would show it as the help of all")]

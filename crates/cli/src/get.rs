@@ -9,6 +9,7 @@ use std::time::Duration;
 use anabranch::get::Groups;
 use anabranch::{Control, Event, Get, Report, Stop};
 use mmtp::uri::Uri;
+use overlay::publication::Scope;
 
 use crate::args::{self, KnownHash};
 use crate::exit::{Failure, Outcome};
@@ -95,15 +96,27 @@ fn named(args: &args::Get) -> Outcome<Get> {
     let is_name = |what: &str| match what.parse::<Uri>() {
         Ok(uri) => uri.from.is_empty() && uri.mirrors.is_empty() && args.from.is_empty(),
         Err(_) if what.contains("://") || Path::new(what).exists() => false,
-        Err(_) => what.parse::<args::Name>().is_ok(),
+        // A name that is wrong behind its scope is one too: what is wrong with it is said there.
+        Err(_) => what.split_once('/').is_some_and(|(scope, _)| scope.parse::<Scope>().is_ok()),
     };
     let by_environment = || args.network.is_named() && matches!(&args.what[..], [what] if is_name(what));
     if args.network.domain.is_none() && !by_environment() {
-        return Ok(Get::new(names(&args.what)?)?);
+        return Ok(with_class(Get::new(names(&args.what)?)?, args)?);
     }
     match &args.what[..] {
-        [name] => Ok(Get::name(&args.network.place()?, name)?),
+        [name] => {
+            let get = Get::name(&args.network.place()?, name)?;
+            Ok(with_class(get, args)?)
+        }
         _ => Err(Failure::usage("with --domain one name is fetched, SCOPE/LABEL or a URI")),
+    }
+}
+
+/// The same of the class that is named, if one is.
+fn with_class(get: Get, args: &args::Get) -> anabranch::Result<Get> {
+    match &args.class.class {
+        Some(class) => get.class(class),
+        None => Ok(get),
     }
 }
 

@@ -27,6 +27,16 @@ pub struct Network {
     pub node: Option<String>,
 }
 
+/// The class of a transfer in a network.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Network options")]
+pub struct Class {
+    /// Have the paths and the mark (DSCP) of this class of transfers, as [class.NAME] in the network's file
+    /// says. Without this option: of no class
+    #[arg(long, value_name = "NAME")]
+    pub class: Option<String>,
+}
+
 impl Network {
     /// Whether a network is named, by option or environment.
     #[must_use]

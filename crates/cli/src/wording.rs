@@ -6,6 +6,7 @@ const NAMES: &[(&str, &str)] = &[
     ("`MirrorList::make`", "anabranch mirror-list make"),
     ("`ca_file`", "--cacert"),
     ("`checksum`", "--checksum"),
+    ("`class`", "--class"),
     ("`from_source`", "--from"),
     ("`groups`", "--groups"),
     ("`header`", "--header"),

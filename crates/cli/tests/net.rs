@@ -148,3 +148,70 @@ fn a_domain_file_is_drawn_with_the_paths_of_a_transfer() {
         assert!(err.contains(says), "{args:?}: {err}");
     }
 }
+
+#[test]
+fn a_class_has_its_own_paths_and_one_that_is_unknown_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = |args: &[&str]| {
+        let output = anabranch().current_dir(dir.path()).args(args).output().expect("it runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    assert_eq!(run(&["net", "new"]).0, Some(0));
+    let transfer = ["net", "show", "demo.toml", "--from", "a", "--to", "p1"];
+    let none = run(&[&transfer[..], &["--class", "bulk"]].concat());
+    assert_eq!((none.0, &*none.1), (Some(2), ""));
+    assert!(none.2.contains("--class: the domain demo has no class bulk; it has: none"), "{}", none.2);
+    // What the file has as remarks are classes, if they are none.
+    let file = std::fs::read_to_string(dir.path().join("demo.toml")).expect("a file");
+    let (before, rest) = file.split_once("# [class.bulk]\n").expect("a class");
+    let mut lines = rest.lines();
+    let table: Vec<&str> = lines.by_ref().map_while(|line| line.strip_prefix("# ")).collect();
+    assert_eq!(table.len(), 3, "{rest}");
+    let rest: Vec<&str> = lines.collect();
+    let urgent = "[class.urgent]\npaths = 1\n";
+    let file = [before, "[class.bulk]\n", &table.join("\n"), "\n", urgent, &rest.join("\n")].concat();
+    std::fs::write(dir.path().join("demo.toml"), file).expect("written");
+    let count = |class: &[&str]| {
+        let (code, out, err) = run(&[&transfer[..], class].concat());
+        assert_eq!(code, Some(0), "{err}");
+        out.lines().filter(|line| line.starts_with("path ")).count()
+    };
+    assert_eq!((count(&[]), count(&["--class", "bulk"]), count(&["--class", "urgent"])), (3, 2, 1));
+    let member = ["--domain", "demo.toml", "--node", "a"];
+    let get = [&["get", "films/x"], &member[..], &["--class", "fast"]].concat();
+    let live = [&["net", "show"], &member[..], &["--to", "p1", "--class", "fast"]].concat();
+    let known = "--class: the domain demo has no class fast; it has: bulk, urgent";
+    for (args, says) in [
+        (&get[..], known),
+        (&live, known),
+        (&["net", "show", "demo.toml", "--class", "bulk"], "--to"),
+        (&["get", "http://127.0.0.1:9/f", "--class", "bulk"], "--class is of a name in a network"),
+    ] {
+        let (status, out, err) = run(args);
+        assert_eq!((status, out.as_str()), (Some(2), ""), "{args:?}: {err}");
+        assert!(err.contains(says), "{args:?}: {err}");
+    }
+}
+
+/// The environment says that names are looked up in a network: then it is said what is wrong with one.
+#[test]
+fn a_name_that_is_wrong_is_called_a_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = |args: &[&str]| {
+        let mut command = anabranch();
+        command.current_dir(dir.path()).args(args);
+        command.env("ANABRANCH_DOMAIN", "demo.toml").env("ANABRANCH_NODE", "a");
+        let output = command.output().expect("it runs");
+        (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+    };
+    assert_eq!(run(&["net", "new"]).0, Some(0));
+    for bad in ["films//x", "films/", "films/x/"] {
+        let (code, said) = run(&["get", bad]);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("label") && !said.contains("URL"), "{bad}: {said}");
+    }
+    // What is no name at all is still something else.
+    let (code, said) = run(&["get", "Films//x"]);
+    assert!(code == Some(2) && said.contains("nor a URL"), "{said}");
+}

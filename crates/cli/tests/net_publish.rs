@@ -74,11 +74,12 @@ impl Bed {
     }
 
     /// Fetches the film at host `a`, and gives the paths that brought some of it; each line of JSON is shown.
-    fn get(&self, target: &str, mut each: impl FnMut(&Value)) -> Vec<(String, String)> {
+    fn get(&self, target: &str, more: &[&str], mut each: impl FnMut(&Value)) -> Vec<(String, String)> {
         let me = env!("CARGO_BIN_EXE_anabranch");
         let node = self.node("a");
         let args = ["net", "exec", &node, "--", me, "get", "films/film.mkv", "-o", target, "--json"];
-        let mut child = self.command(&args).stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut child =
+            self.command(&[&args[..], more].concat()).stdout(Stdio::piped()).spawn().expect("it runs");
         let mut summary = Value::Null;
         for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
             let line: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
@@ -114,7 +115,7 @@ fn used(paths: &Value) -> Vec<(String, String)> {
 fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     let Some(bed) = Bed::up("publish", "") else { return };
     let begin = Clock::start();
-    let paths = bed.get("got.mkv", |_| {});
+    let paths = bed.get("got.mkv", &[], |_| {});
     let took = begin.now().since(Time::ZERO);
     assert!(is_same(&bed.path("film.mkv"), &bed.path("got.mkv")));
     let sources = |name: &str| paths.iter().filter(|(_, source)| source == name).count();
@@ -125,7 +126,7 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
 
     let mut killed = false;
     let mut told = Vec::new();
-    let paths = bed.get("again.mkv", |line| {
+    let paths = bed.get("again.mkv", &[], |line| {
         let done = line["done_bytes"].as_u64().unwrap_or(0);
         if line["event"] == "progress" && done > 4_000_000 && !killed {
             killed = true;
@@ -174,7 +175,7 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     bed.run(&["net", "start", &bed.node("rv")]);
     let log = || String::from_utf8_lossy(&bed.run(&["net", "log", &bed.node("rv")]).stdout).into_owned();
     wait_until(20, || log().contains("took back 2 publications from /proc/"));
-    bed.get("third.mkv", |_| {});
+    bed.get("third.mkv", &[], |_| {});
     assert!(is_same(&bed.path("film.mkv"), &bed.path("third.mkv")));
 }
 
@@ -182,17 +183,54 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
 #[test]
 fn a_domain_with_keyed_identifiers() {
     let Some(bed) = Bed::up("keyed", "identifiers = \"keyed\"\nepoch_s = 8\n") else { return };
-    let paths = bed.get("got.mkv", |_| {});
+    let paths = bed.get("got.mkv", &[], |_| {});
     assert!(is_same(&bed.path("film.mkv"), &bed.path("got.mkv")));
     let of = |name: &str| paths.iter().filter(|(_, source)| source == name).count();
     assert!(of("p1") >= 3 && of("p2") >= 3, "three paths to each: {paths:?}");
     bed.run(&["net", "kill", &bed.node("r2")]);
     bed.run(&["net", "start", &bed.node("r2")]);
-    bed.get("again.mkv", |_| {});
+    bed.get("again.mkv", &[], |_| {});
     assert!(is_same(&bed.path("film.mkv"), &bed.path("again.mkv")));
     let me = env!("CARGO_BIN_EXE_anabranch");
     let show = bed.run(&["net", "exec", &bed.node("a"), "--", me, "net", "show", "--to", "p1"]);
     let show = String::from_utf8_lossy(&show.stdout).into_owned();
     assert!(show.contains("5 of 5 forwarders report"), "{show}");
     assert_eq!(show.lines().filter(|line| line.starts_with("path ")).count(), 3, "{show}");
+}
+
+/// The kernel of receiver and source counts what comes with the class's code point, and what without.
+#[test]
+fn a_class_marks_what_comes_to_both_ends() {
+    if Command::new("nft").arg("--version").output().is_err() {
+        return net::testing::skip("there is no nft, which counts packets");
+    }
+    let class = "class.bulk = { policy = \"shortest\", paths = 1, dscp = \"le\" }\n";
+    let Some(bed) = Bed::up("classes", class) else { return };
+    let nft = |node: &str, rules: &str| {
+        let output = bed.run(&["net", "exec", &bed.node(node), "--", "nft", rules]);
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    // Only data is so long; the source's port is that of requests alone.
+    for (node, which) in [("a", "udp sport 7700 meta length > 1250"), ("p1", "udp dport 26227")] {
+        let chain = "add table ip count; add chain ip count in { type filter hook input priority 0; }";
+        let rule = |dscp: &str| format!("add rule ip count in {which} ip dscp {dscp} counter");
+        nft(node, &format!("{chain}; {}; {}", rule("1"), rule("!= 1")));
+    }
+    // Packets with the code point, and those without.
+    let counted = |node: &str| -> Vec<u64> {
+        let list = nft(node, "list table ip count");
+        let after = list.split("packets ").skip(1);
+        after.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect()
+    };
+    bed.get("marked.mkv", &["--class", "bulk"], |_| {});
+    assert!(is_same(&bed.path("film.mkv"), &bed.path("marked.mkv")));
+    for (node, least) in [("a", FILM as u64 / 1_500), ("p1", 50)] {
+        let [marked, others] = counted(node)[..] else { panic!("{node}: {:?}", counted(node)) };
+        assert!(marked >= least && others == 0, "{node}: {marked} with it, {others} without");
+    }
+    let before = ["a", "p1"].map(|node| counted(node)[0]);
+    bed.get("plain.mkv", &[], |_| {});
+    let after = ["a", "p1"].map(counted);
+    assert_eq!(after.each_ref().map(|counted| counted[0]), before, "none of what has no class");
+    assert!(after.iter().all(|counted| counted[1] > 50), "{after:?}");
 }

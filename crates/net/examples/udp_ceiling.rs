@@ -154,7 +154,14 @@ fn run(name: &'static str, segments: usize, gro: bool, options: &Options) -> Res
     while clock.now() < end {
         while sent - reported < options.window {
             let segment = (segments > 1).then_some(options.payload);
-            match udp.send(&Datagrams { to: None, from_ip: None, bytes: &batch, segment, ecn: false }) {
+            match udp.send(&Datagrams {
+                to: None,
+                from_ip: None,
+                bytes: &batch,
+                segment,
+                ecn: false,
+                dscp: 0,
+            }) {
                 SendOutcome::Sent => sent += batch.len() as u64,
                 SendOutcome::WouldBlock => break,
                 other => return Err(format!("{other:?}").into()),
@@ -182,7 +189,14 @@ fn run(name: &'static str, segments: usize, gro: bool, options: &Options) -> Res
         .map(|(before, after)| after.saturating_sub(before) as f64 / (options.seconds * 1_000_000) as f64);
     // The empty-handed end mark may meet a full buffer.
     for _ in 0..20 {
-        let _ = udp.send(&Datagrams { to: None, from_ip: None, bytes: b"end", segment: None, ecn: false });
+        let _ = udp.send(&Datagrams {
+            to: None,
+            from_ip: None,
+            bytes: b"end",
+            segment: None,
+            ecn: false,
+            dscp: 0,
+        });
         clock.sleep_until(clock.now() + Span::from_millis(5));
     }
     let line = output.next().ok_or("the receiver ended early")??;
@@ -229,7 +243,14 @@ fn receive(gro: bool) -> Result<()> {
         if total - reported >= REPORT {
             reported = total;
             let bytes = total.to_le_bytes();
-            udp.send(&Datagrams { to: from, from_ip: None, bytes: &bytes, segment: None, ecn: false });
+            udp.send(&Datagrams {
+                to: from,
+                from_ip: None,
+                bytes: &bytes,
+                segment: None,
+                ecn: false,
+                dscp: 0,
+            });
         }
     }
     let nanos = last.since(first.unwrap_or(last)).as_nanos();

@@ -17,6 +17,7 @@
 //! * [`egress`]: [`Egress`], the interface or address that a subflow must use; [`usable_egresses`], the
 //!   default set.
 //! * [`limits`]: [`Limits`], how fast a transfer may take what comes, in all and over each egress.
+//! * `marked`: how [`udp`] sends packets with a DSCP.
 //! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
 //! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](algo::Time); [`WakeReceiver`], ends the
 //!   wait from elsewhere.
@@ -43,6 +44,8 @@ pub mod egress;
 pub mod emulator;
 pub mod interface;
 pub mod limits;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod marked;
 #[cfg(target_os = "linux")]
 pub mod mptcp_socket;
 #[cfg(target_os = "linux")]

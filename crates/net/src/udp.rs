@@ -1,4 +1,4 @@
-//! One UDP socket: segmentation offload, ECN, batched system calls, ICMP errors.
+//! One UDP socket: segmentation offload, ECN and DSCP, batched system calls, ICMP errors.
 //!
 //! * **Sending** takes several datagrams of one size to one destination in a call (UDP GSO). The kernel never
 //!   fragments: the Don't Fragment bit is set and the kernel's own idea of the path MTU is ignored
@@ -77,6 +77,8 @@ pub struct Datagrams<'a> {
     pub segment: Option<usize>,
     /// Whether to mark the packets ECN-capable, ECT(0).
     pub ecn: bool,
+    /// The code point of differentiated services (RFC 2474), 0 to 63. On Linux only: elsewhere it is 0.
+    pub dscp: u8,
 }
 
 /// Why a peer seems out of reach: a hint, never proof.
@@ -310,6 +312,10 @@ impl Udp {
             src_ip: datagrams.from_ip,
         };
         let send = || {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            if datagrams.dscp != 0 {
+                return crate::marked::send(&self.socket, &transmit, datagrams.dscp);
+            }
             let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
             state.try_send((&self.socket).into(), &transmit)
         };

@@ -260,7 +260,14 @@ fn marks_what_can_carry_a_mark() {
     let near = near.unwrap().unwrap();
     for n in 0..6u8 {
         let bytes = [n; 400];
-        near.send(&Datagrams { to: None, from_ip: None, bytes: &bytes, segment: None, ecn: n % 2 == 0 });
+        near.send(&Datagrams {
+            to: None,
+            from_ip: None,
+            bytes: &bytes,
+            segment: None,
+            ecn: n % 2 == 0,
+            dscp: 0,
+        });
     }
     let clock = Clock::start();
     let (mut buffers, mut seen) = (RecvBuffers::new(), Vec::new());

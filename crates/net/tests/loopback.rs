@@ -19,7 +19,7 @@ fn receive(udp: &Udp, buffers: &mut RecvBuffers, each: impl FnMut(Received<'_>))
 }
 
 fn one(bytes: &[u8]) -> Datagrams<'_> {
-    Datagrams { to: None, from_ip: None, bytes, segment: None, ecn: false }
+    Datagrams { to: None, from_ip: None, bytes, segment: None, ecn: false, dscp: 0 }
 }
 
 #[test]
@@ -104,6 +104,7 @@ fn replies_leave_from_the_address_that_was_asked() {
         bytes: &[7; 3_000],
         segment: Some(1_000),
         ecn: true,
+        dscp: 0,
     };
     assert!(matches!(source.send(&reply), SendOutcome::Sent));
     let mut got = 0;
@@ -131,6 +132,7 @@ fn an_impossible_reply_costs_nobody_else() {
         bytes: &[1; 3_000],
         segment: Some(1_000),
         ecn: true,
+        dscp: 0,
     };
     for segment in [None, Some(1_000)] {
         let outcome = source.send(&Datagrams { segment, ..foreign });

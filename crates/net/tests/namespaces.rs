@@ -83,7 +83,7 @@ fn receive(udp: &Udp, buffers: &mut RecvBuffers, millis: u64, each: impl FnMut(R
 }
 
 fn one(bytes: &[u8]) -> Datagrams<'_> {
-    Datagrams { to: None, from_ip: None, bytes, segment: None, ecn: false }
+    Datagrams { to: None, from_ip: None, bytes, segment: None, ecn: false, dscp: 0 }
 }
 
 fn ip(text: &str) -> IpAddr {

@@ -187,6 +187,7 @@ impl Subscription {
             targets: hosts.iter().map(|(node, _)| *node).collect(),
             k: self.paths.per_host,
             policy: self.paths.policy,
+            class: self.paths.class,
             lease_s: WATCH_LEASE_S,
         };
         let message = Message { call: draw(&member.secret, 1), body: Body::Paths(request) };

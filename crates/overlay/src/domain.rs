@@ -14,6 +14,8 @@ use topology::tags::{EncodeError, Forwarder, Tags};
 
 use crate::publication::{PublicKey, Scope};
 
+pub use crate::class::{Class, ClassId, Classes, PathChoice, UnknownClass};
+
 /// Paths that are chosen among, at most, for one receiver.
 pub const PATHS_MAX: usize = 12;
 
@@ -24,22 +26,6 @@ pub struct Service {
     pub node: NodeId,
     /// Its UDP port there.
     pub port: u16,
-}
-
-/// Which paths receivers of a domain ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathChoice {
-    /// How they are chosen.
-    pub policy: Policy,
-    /// How many to each host, at most.
-    pub per_host: u8,
-}
-
-impl Default for PathChoice {
-    /// None that share a link: what they share would be one bottleneck for all of them.
-    fn default() -> Self {
-        Self { policy: Policy::LinkDisjoint, per_host: 4 }
-    }
 }
 
 /// A domain, as [`crate::domain_file::read`] reads it; see the [module](self). All members read the same
@@ -59,8 +45,10 @@ pub struct Domain {
     pub rendezvous: Service,
     /// Who knows the paths.
     pub topology: Service,
-    /// Which of them receivers ask for.
+    /// Which of them receivers ask for that have no class.
     pub paths: PathChoice,
+    /// The classes of transfers.
+    pub classes: Classes,
     pub(crate) scopes: BTreeMap<Scope, PublicKey>,
     pub(crate) forwarders: BTreeSet<NodeId>,
     /// Of each link the address of the end where it begins.
@@ -128,6 +116,14 @@ impl Domain {
     /// The scopes that there are.
     pub fn scopes(&self) -> impl Iterator<Item = &Scope> {
         self.scopes.keys()
+    }
+
+    /// Which paths transfers of a class ask for; without one, those that have none.
+    ///
+    /// # Errors
+    /// There is no class of this name.
+    pub fn path_choice(&self, class: Option<&str>) -> Result<PathChoice, UnknownClass> {
+        class.map_or(Ok(self.paths), |name| Ok(self.classes.by_name(&self.name, name)?.paths))
     }
 
     /// The address of a node on the line by which a link leaves it.

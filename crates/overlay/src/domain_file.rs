@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU8;
 
 use algo::{Rate, Span};
 use serde::Deserialize;
@@ -9,7 +10,8 @@ use topology::graph::{Builder, NodeId};
 use topology::plan::Policy;
 use topology::tags::Tags;
 
-use crate::domain::{Domain, PATHS_MAX, PathChoice, Service};
+use crate::domain::{Class, ClassId, Classes, Domain, PATHS_MAX, PathChoice, Service};
+use crate::dscp::{Dscp, NoDscp};
 use crate::message::LINKS_MAX;
 use crate::publication::{PublicKey, Scope};
 
@@ -17,6 +19,8 @@ use crate::publication::{PublicKey, Scope};
 const FILE_BYTES_MAX: usize = 16 << 20;
 /// Lines of a domain.
 const LINES_MAX: usize = 1 << 14;
+/// Classes of a domain.
+pub const CLASSES_MAX: usize = 16;
 /// The UDP ports of forwarders, rendezvous and topology manager, unless the file has others.
 const PORTS: [u16; 3] = [7_700, 7_701, 7_702];
 /// The longest delay of a line, milliseconds.
@@ -47,13 +51,15 @@ fn wrong<T>(why: impl Into<String>) -> Result<T, DomainError> {
 #[serde(deny_unknown_fields)]
 struct File {
     name: String,
-    forwarders: BTreeSet<String>,
+    forwarders: Vec<String>,
     forwarder_port: Option<u16>,
     #[serde(default)]
     identifiers: Identifiers,
     epoch_s: Option<u64>,
     rendezvous: ServiceTable,
     topology: TopologyTable,
+    #[serde(default)]
+    class: BTreeMap<String, ClassTable>,
     #[serde(default)]
     scopes: BTreeMap<String, String>,
     #[serde(default)]
@@ -85,6 +91,15 @@ struct TopologyTable {
     port: Option<u16>,
     policy: Option<PolicyName>,
     paths: Option<u8>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClassTable {
+    policy: Option<PolicyName>,
+    paths: Option<u8>,
+    /// A name or a number.
+    dscp: Option<toml::Value>,
 }
 
 /// How paths are chosen, as it is written.
@@ -162,9 +177,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         }
         let addresses = line.addresses.unwrap_or_else(|| own_addresses(number)).map(|ip| ip.to_canonical());
         for address in addresses {
-            if address.is_unspecified() || address.is_multicast() {
-                return wrong(format!("{here}: {address} is the address of no host"));
-            }
+            check_address(address).or_else(|why| wrong(format!("{here}: {address} {why}")))?;
             if !taken.insert(address) {
                 return wrong(format!(
                     "{here}: {address} is the end of another line too: each end has its own"
@@ -190,8 +203,12 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         Some(id) => Ok(*id),
         None => wrong(format!("{what}: there is no line to {name:?}")),
     };
-    let forwarders: BTreeSet<NodeId> =
-        file.forwarders.iter().map(|name| known("forwarders", name)).collect::<Result<_, _>>()?;
+    let mut forwarders = BTreeSet::new();
+    for name in &file.forwarders {
+        if !forwarders.insert(known("forwarders", name)?) {
+            return wrong(format!("forwarders: {name} is named twice"));
+        }
+    }
     let service = |what: &str, name: &String, port: Option<u16>, usual: u16| {
         let node = known(what, name)?;
         match (forwarders.contains(&node), port.unwrap_or(usual)) {
@@ -202,14 +219,9 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
     };
     let rendezvous = service("rendezvous", &file.rendezvous.node, file.rendezvous.port, PORTS[1])?;
     let topology = service("topology", &file.topology.node, file.topology.port, PORTS[2])?;
-    let usual = PathChoice::default();
-    let paths = PathChoice {
-        policy: file.topology.policy.map_or(usual.policy, Policy::from),
-        per_host: file.topology.paths.unwrap_or(usual.per_host),
-    };
-    if !(1..=PATHS_MAX).contains(&usize::from(paths.per_host)) {
-        return wrong(format!("topology: paths = {}, expected 1 to {PATHS_MAX}", paths.per_host));
-    }
+    let TopologyTable { policy, paths, .. } = file.topology;
+    let paths = path_choice("topology", policy, paths, PathChoice::default())?;
+    let classes = classes(file.class, paths)?;
     if rendezvous == topology {
         return wrong("rendezvous and topology: both have one port of one node");
     }
@@ -244,6 +256,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         rendezvous,
         topology,
         paths,
+        classes: Classes::new(classes),
         scopes,
         forwarders,
         ends,
@@ -251,6 +264,50 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         tags,
         rules,
     })
+}
+
+/// As a table says, or else as `usual`.
+fn path_choice(
+    what: &str,
+    policy: Option<PolicyName>,
+    paths: Option<u8>,
+    usual: PathChoice,
+) -> Result<PathChoice, DomainError> {
+    let policy = policy.map_or(usual.policy, Policy::from);
+    let per_host = paths.unwrap_or(usual.per_host);
+    if !(1..=PATHS_MAX).contains(&usize::from(per_host)) {
+        return wrong(format!("{what}: paths = {per_host}, expected 1 to {PATHS_MAX}"));
+    }
+    Ok(PathChoice { policy, per_host, ..usual })
+}
+
+/// The classes, in the order of their names; what they do not say is as `usual`.
+fn classes(tables: BTreeMap<String, ClassTable>, usual: PathChoice) -> Result<Vec<Class>, DomainError> {
+    if tables.len() > CLASSES_MAX {
+        return wrong(format!("{} classes, expected at most {CLASSES_MAX}", tables.len()));
+    }
+    let class = |((name, table), number): ((String, ClassTable), u8)| {
+        if !is_plain(&name) {
+            return wrong(format!("{name:?} is no name of a class: expected 1 to 40 of a-z, 0-9 and -"));
+        }
+        let here = format!("class {name}");
+        let paths = path_choice(&here, table.policy, table.paths, usual)?;
+        let dscp = table.dscp.map(|value| match read_dscp(&value) {
+            Ok(dscp) => Ok(dscp),
+            Err(e) => wrong(format!("{here}: dscp = {value}: {e}")),
+        });
+        let class = NonZeroU8::new(number).map(ClassId);
+        Ok(Class { name, paths: PathChoice { class, ..paths }, dscp: dscp.transpose()?.unwrap_or_default() })
+    };
+    tables.into_iter().zip(1..).map(class).collect()
+}
+
+fn read_dscp(value: &toml::Value) -> Result<Dscp, NoDscp> {
+    match value {
+        toml::Value::String(name) => name.parse(),
+        toml::Value::Integer(number) => u8::try_from(*number).ok().and_then(Dscp::new).ok_or(NoDscp),
+        _ => Err(NoDscp),
+    }
 }
 
 fn bytes_a_second(mbit: f64) -> u64 {
@@ -271,6 +328,21 @@ fn syntax(text: &str, error: &toml::de::Error) -> DomainError {
 fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=40).contains(&name.len()) && name.chars().all(plain)
+}
+
+/// Whether a host has an address for itself, by which others reach it whatever their interfaces are called.
+///
+/// # Errors
+/// What it is instead.
+fn check_address(address: IpAddr) -> Result<(), &'static str> {
+    match address {
+        IpAddr::V4(ip) if ip.is_broadcast() => Err("is that of all hosts, expected that of one"),
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            Err("is link-local: it means nothing without an interface, expected another")
+        }
+        _ if address.is_unspecified() || address.is_multicast() => Err("is the address of no host"),
+        _ => Ok(()),
+    }
 }
 
 /// Those of the ends of a line whose addresses the file does not say: 10.91.0.1 and 10.91.0.2, then
@@ -314,6 +386,18 @@ mod tests {
         refused("films = \"GEOCV", "films = \"GEO1V", "scope films");
         let twice = "delay_ms = 1\naddresses = [\"10.0.0.1\", \"10.0.0.1\"]\n";
         refused("delay_ms = 1\n", twice, "10.0.0.1 is the end of another line too");
+        let address = |one: &str| format!("delay_ms = 1\naddresses = [\"{one}\", \"10.0.0.1\"]\n");
+        for (one, why) in [
+            ("255.255.255.255", "line a – r1: 255.255.255.255 is that of all hosts"),
+            ("::ffff:255.255.255.255", "255.255.255.255 is that of all hosts"),
+            ("224.0.0.1", "224.0.0.1 is the address of no host"),
+            ("ff02::1", "ff02::1 is the address of no host"),
+            ("::", ":: is the address of no host"),
+            ("fe80::1", "fe80::1 is link-local"),
+        ] {
+            refused("delay_ms = 1\n", &address(one), why);
+        }
+        refused("\"r3\"]", "\"r3\", \"r1\"]", "forwarders: r1 is named twice");
         let mixed = "delay_ms = 1\naddresses = [\"10.0.0.1\", \"::1\"]\n";
         refused("delay_ms = 1\n", mixed, "one address is of IPv4");
         let named = |keys: &str| format!("name = \"square\"\n{keys}");
@@ -328,7 +412,62 @@ mod tests {
         assert_eq!(read(SQUARE).expect("a domain").paths, PathChoice::default());
         let keys = "node = \"tm\"\npolicy = \"node-disjoint\"\npaths = 2\n";
         let paths = read(&SQUARE.replace("node = \"tm\"\n", keys)).expect("a domain").paths;
-        assert_eq!(paths, PathChoice { policy: Policy::NodeDisjoint, per_host: 2 });
+        assert_eq!(paths, PathChoice { policy: Policy::NodeDisjoint, per_host: 2, class: None });
+    }
+
+    fn with_classes(text: &str) -> Result<Domain, DomainError> {
+        read(&SQUARE.replace("node = \"tm\"\n", &format!("node = \"tm\"\npaths = 3\n{text}\n")))
+    }
+
+    #[test]
+    fn classes_say_what_is_not_as_ever() {
+        let text = "[class.urgent]\npolicy = \"shortest\"\npaths = 1\ndscp = \"ef\"\n\
+                    [class.bulk]\ndscp = 1\n[class.c-3]\n";
+        let domain = with_classes(text).expect("a domain");
+        let told: Vec<_> = domain
+            .classes
+            .all()
+            .iter()
+            .map(|class| (&*class.name, class.paths.policy, class.paths.per_host, class.dscp.to_string()))
+            .collect();
+        let usual = Policy::LinkDisjoint;
+        let all = [
+            ("bulk", usual, 3, "le".into()),
+            ("c-3", usual, 3, "cs0".into()),
+            ("urgent", Policy::Shortest, 1, "ef".into()),
+        ];
+        assert_eq!(told, all);
+        for (class, number) in domain.classes.all().iter().zip(1..) {
+            let id = class.paths.class.expect("a number");
+            assert_eq!((id.0.get(), domain.classes.get(id)), (number, Some(class)));
+        }
+        assert_eq!(domain.classes.get(ClassId(NonZeroU8::MAX)), None);
+        assert_eq!((domain.paths.class, read(SQUARE).expect("a domain").classes.all()), (None, &[][..]));
+        let marks = (0..=63).filter(|number| domain.classes.marks().has(Dscp::new(*number).expect("one")));
+        assert_eq!(marks.collect::<Vec<_>>(), [0, 1, 46]);
+    }
+
+    #[test]
+    fn classes_that_make_no_sense_are_refused() {
+        let refused = |text: &str, why: &str| {
+            let said = with_classes(text).map(|_| ()).expect_err(text).to_string();
+            assert!(said.contains(why), "{text}: {said}");
+        };
+        refused("[class.bulk]\ndcsp = \"le\"", "line 10: unknown field `dcsp`");
+        refused("[class.bulk]\npolicy = \"widest\"", "unknown variant `widest`");
+        refused("[class.bulk]\npaths = 13", "class bulk: paths = 13, expected 1 to 12");
+        refused("[class.bulk]\npaths = 0", "class bulk: paths = 0");
+        refused("[class.Bulk]", "\"Bulk\" is no name of a class: expected 1 to 40 of a-z");
+        refused("[class.\"\"]", "\"\" is no name of a class");
+        refused("[class.bulk]\n[class.bulk]", "line 10: duplicate key");
+        refused("class = [\"bulk\"]", "unknown field `class`");
+        for bad in ["\"bulk\"", "\"EF\"", "64", "-1", "1.5", "[1]", "300"] {
+            let why = format!("class bulk: dscp = {bad}: expected 0 to 63, or le, cs0 to cs7, af11");
+            refused(&format!("[class.bulk]\ndscp = {bad}"), &why);
+        }
+        let many = |count: usize| (0..count).map(|n| format!("[class.c{n}]\n")).collect::<String>();
+        assert_eq!(with_classes(&many(CLASSES_MAX)).expect("a domain").classes.all().len(), CLASSES_MAX);
+        refused(&many(CLASSES_MAX + 1), "17 classes, expected at most 16");
     }
 
     #[test]

@@ -217,6 +217,11 @@ impl Forwarder {
         while !rest.is_empty() {
             let (bytes, others) = rest.split_at_mut(train_bytes(rest, stride));
             rest = others;
+            let marks = self.domain.classes.marks();
+            // All of a train have one header.
+            if frame::clear_marks(bytes, marks) {
+                bytes.chunks_mut(stride).for_each(|frame| _ = frame::clear_marks(frame, marks));
+            }
             match self.try_handle(now, from, Train { bytes, stride }, &mut step) {
                 Ok(None) => {}
                 Ok(Some(onward)) => {

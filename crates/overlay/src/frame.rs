@@ -7,6 +7,8 @@
 use mmtp::peer::{WAY_BACK_BYTES, WayBack};
 use topology::fid::{self, FidError, Header};
 
+use crate::dscp::{Dscp, DscpSet};
+
 /// The first byte of every frame; that of an mmTP packet is its version, 1.
 pub const FRAME: u8 = 0x81;
 /// Bytes in front of a packet that has no way back.
@@ -20,6 +22,10 @@ const ROUTED: u8 = 0;
 const WITH_WAY_BACK: u8 = 1;
 const HELLO: u8 = 2;
 const HELLO_REPLY: u8 = 3;
+/// Where in a frame its type and its mark are: this many bits are the type, those above the mark.
+const KIND_AT: usize = 1;
+const KIND_BITS: u32 = 2;
+const KIND_MASK: u8 = (1 << KIND_BITS) - 1;
 
 /// A frame, as a view of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +95,12 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
         return Err(FrameError::NoFrame);
     }
     let port = u16::from_be_bytes(*rest);
-    match *kind {
+    // Only what is routed has a mark.
+    let kind = if *kind & KIND_MASK <= WITH_WAY_BACK { *kind & KIND_MASK } else { *kind };
+    match kind {
         ROUTED | WITH_WAY_BACK => {
             let (header, payload) = Header::parse(&bytes[4..])?;
-            let (way_back, payload) = match (*kind, payload.split_first_chunk::<WAY_BACK_BYTES>()) {
+            let (way_back, payload) = match (kind, payload.split_first_chunk::<WAY_BACK_BYTES>()) {
                 (ROUTED, _) => (None, payload),
                 (_, Some((way_back, payload))) => (Some(read_way_back(way_back)?), payload),
                 (_, None) => return Err(FrameError::Truncated),
@@ -102,14 +110,14 @@ pub fn parse(bytes: &[u8]) -> Result<Frame<'_>, FrameError> {
         HELLO | HELLO_REPLY => {
             let stamp = bytes.get(4..HELLO_BYTES).and_then(|stamp| stamp.try_into().ok());
             let stamp = u64::from_be_bytes(stamp.ok_or(FrameError::Truncated)?);
-            Ok(if *kind == HELLO { Frame::Hello { stamp } } else { Frame::HelloReply { stamp } })
+            Ok(if kind == HELLO { Frame::Hello { stamp } } else { Frame::HelloReply { stamp } })
         }
         _ => Err(FrameError::Type),
     }
 }
 
 fn read_way_back(bytes: &[u8; WAY_BACK_BYTES]) -> Result<WayBack, FrameError> {
-    if bytes[..2] != [FRAME, ROUTED] || Header::parse(&bytes[4..]).is_err() {
+    if !is_carried_only(bytes) || Header::parse(&bytes[4..]).is_err() {
         return Err(FrameError::WayBack);
     }
     Ok(WayBack(*bytes))
@@ -125,14 +133,60 @@ pub fn header(header: &Header, port: u16) -> WayBack {
     WayBack(bytes)
 }
 
-/// What a packet has in front that is to be answered.
+/// What a packet has in front that is to be answered; the answer has the same mark.
 #[must_use]
 pub fn request_header(there: &WayBack, way_back: &WayBack) -> [u8; 2 * HEADER_BYTES] {
     let mut bytes = [0; 2 * HEADER_BYTES];
     bytes[..HEADER_BYTES].copy_from_slice(&there.0);
-    bytes[1] = WITH_WAY_BACK;
+    bytes[KIND_AT] |= WITH_WAY_BACK;
     bytes[HEADER_BYTES..].copy_from_slice(&way_back.0);
+    set_mark(&mut bytes[HEADER_BYTES..], mark(&there.0));
     bytes
+}
+
+/// A header with this mark.
+#[must_use]
+pub fn marked(header: WayBack, dscp: Dscp) -> WayBack {
+    let mut header = header;
+    set_mark(&mut header.0, dscp);
+    header
+}
+
+/// The mark of a frame; none of other bytes.
+#[must_use]
+pub fn mark(frame: &[u8]) -> Dscp {
+    match frame {
+        [FRAME, kind, ..] if kind & KIND_MASK <= WITH_WAY_BACK => {
+            Dscp::new(kind >> KIND_BITS).unwrap_or_default()
+        }
+        _ => Dscp::NONE,
+    }
+}
+
+fn set_mark(frame: &mut [u8], dscp: Dscp) {
+    if let Some(byte) = frame.get_mut(KIND_AT) {
+        *byte = dscp.number() << KIND_BITS | *byte & KIND_MASK;
+    }
+}
+
+/// Takes a mark off a frame, and off its way back, that is not among the `allowed` ones; whether there was
+/// one.
+pub(crate) fn clear_marks(frame: &mut [u8], allowed: DscpSet) -> bool {
+    let clear = |header: &mut [u8]| {
+        let is_other = !allowed.has(mark(header));
+        if is_other {
+            set_mark(header, Dscp::NONE);
+        }
+        is_other
+    };
+    let mut cleared = clear(frame);
+    if let [_, kind, ..] = frame
+        && *kind & KIND_MASK == WITH_WAY_BACK
+        && let Some(way_back) = frame.get_mut(HEADER_BYTES..)
+    {
+        cleared |= clear(way_back);
+    }
+    cleared
 }
 
 /// The forwarding header and the port of a way back that [`parse`] has given out.
@@ -144,7 +198,7 @@ pub fn fields(way_back: &WayBack) -> Option<(Header, u16)> {
 
 /// Whether a frame that begins so is one that is only carried: whoever gets it has not to answer it.
 pub(crate) fn is_carried_only(header: &[u8; HEADER_BYTES]) -> bool {
-    header[..2] == [FRAME, ROUTED]
+    header[0] == FRAME && header[KIND_AT] & KIND_MASK == ROUTED
 }
 
 /// Writes the hop limit of a frame that has been read.
@@ -213,11 +267,37 @@ mod tests {
             parse(&bytes).map(|_| ()).expect_err("no frame")
         };
         assert_eq!(with(0, 1), FrameError::NoFrame);
-        assert_eq!(with(1, 9), FrameError::Type);
+        assert_eq!(with(1, 9 << KIND_BITS | HELLO), FrameError::Type, "only what is routed has a mark");
         assert_eq!(with(4, 3), FrameError::Fid);
         assert_eq!(with(38, 1), FrameError::WayBack);
         assert_eq!(with(39, 1), FrameError::WayBack, "a way back has none itself");
         assert_eq!(with(42, 3), FrameError::WayBack);
+    }
+
+    #[test]
+    fn a_mark_is_that_of_the_answer_too() {
+        let dscp = Dscp::new(46).expect("one");
+        let there = marked(header(&some_header(5, [1; 32]), 26_227), dscp);
+        let back = header(&some_header(6, [2; 32]), 40_000);
+        let plain = request_header(&marked(there, Dscp::NONE), &back);
+        let frame = request_header(&there, &back);
+        let Ok(Frame::Routed(routed)) = parse(&frame) else { panic!("a frame") };
+        let way_back = routed.way_back.expect("it");
+        assert_eq!((mark(&frame), mark(&way_back.0)), (dscp, dscp));
+        assert_eq!(fields(&way_back), Some((some_header(6, [2; 32]), 40_000)));
+        assert_eq!((mark(&plain), mark(&hello(7)), mark(&[1, 0xff]), mark(&[])), <_>::default());
+        // Nothing but the marks is different.
+        let differ = frame.iter().zip(&plain).enumerate().filter(|(_, (a, b))| a != b);
+        assert_eq!(differ.map(|(at, _)| at).collect::<Vec<_>>(), [1, HEADER_BYTES + 1]);
+        let cleared = |allowed: &[Dscp], mut frame: [u8; 2 * HEADER_BYTES]| {
+            clear_marks(&mut frame, allowed.iter().copied().collect());
+            frame
+        };
+        assert_eq!((cleared(&[], frame), cleared(&[dscp], frame)), (plain, frame));
+        assert_eq!(cleared(&[], plain), plain);
+        let mut forged = plain;
+        set_mark(&mut forged[HEADER_BYTES..], dscp);
+        assert_eq!(cleared(&[], forged), plain, "of the answer alone");
     }
 
     #[test]

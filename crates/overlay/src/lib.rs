@@ -8,7 +8,8 @@
 //! by `topology`.
 //!
 //! **Map.**
-//! * [`domain`]: what every member of a network knows of it; [`domain_file`]: how that is written.
+//! * [`domain`]: what every member of a network knows of it, with the classes of transfers; [`dscp`]: what
+//!   marks their packets; [`domain_file`]: how all that is written.
 //! * [`seal`]: forwarding identifiers that nobody else can make, with a [`member_key`].
 //! * [`frame`]: what travels between nodes; [`message`]: what services are told and say.
 //! * [`cache`]: packets that a forwarder keeps, and answers from.
@@ -21,9 +22,11 @@
 mod bytes;
 pub mod cache;
 pub mod call;
+mod class;
 pub mod client;
 pub mod domain;
 pub mod domain_file;
+pub mod dscp;
 pub mod forwarder;
 pub mod frame;
 pub mod member_key;

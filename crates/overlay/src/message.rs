@@ -2,6 +2,8 @@
 
 pub mod refusal;
 
+use std::num::NonZeroU8;
+
 use algo::Span;
 use mmtp::ContentId;
 use topology::fid::{HEADER_BYTES, Header};
@@ -9,7 +11,7 @@ use topology::graph::{LinkId, NodeId};
 use topology::plan::Policy;
 
 use crate::bytes::{FieldError, Reader};
-use crate::domain::PATHS_MAX;
+use crate::domain::{ClassId, PATHS_MAX};
 use crate::publication::{Name, SignedPublication, put_content, read_content};
 
 /// The first byte of every message.
@@ -134,6 +136,8 @@ pub struct PathsRequest {
     pub k: u8,
     /// How they are chosen.
     pub policy: Policy,
+    /// The class that they are for: its policy counts then.
+    pub class: Option<ClassId>,
     /// For how long changes are of interest, seconds.
     pub lease_s: u16,
 }
@@ -268,6 +272,7 @@ impl Message {
                 };
                 out.extend_from_slice(&[request.k, policy, request.targets.len() as u8]);
                 request.targets.iter().for_each(|node| out.extend_from_slice(&node.0.to_be_bytes()));
+                out.push(request.class.map_or(0, |class| class.0.get()));
             }
             Body::Routes(Routes { revision, routes }) => {
                 out.extend_from_slice(&revision.to_be_bytes());
@@ -392,7 +397,8 @@ fn read_body(kind: u8, reader: &mut Reader<'_>) -> Result<Body, MessageError> {
                 return Err(MessageError::Field);
             }
             let targets = (0..count).map(|_| reader.u32().map(NodeId)).collect::<Result<_, _>>()?;
-            Body::Paths(PathsRequest { from, port, targets, k, policy, lease_s })
+            let class = NonZeroU8::new(reader.byte()?).map(ClassId);
+            Body::Paths(PathsRequest { from, port, targets, k, policy, class, lease_s })
         }
         ROUTES => {
             let (revision, count) = (reader.u32()?, reader.byte()?);

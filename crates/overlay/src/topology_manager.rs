@@ -309,6 +309,15 @@ impl TopologyManager {
             self.counters.dropped += 1;
             return Body::Refused { reason: refusal::OTHER_NODE };
         }
+        let mut request = request;
+        if let Some(class) = request.class {
+            let Some(class) = self.domain.classes.get(class) else {
+                self.counters.dropped += 1;
+                return Body::Refused { reason: refusal::UNKNOWN_CLASS };
+            };
+            // It stays so for the changes that are told later.
+            (request.policy, request.k) = (class.paths.policy, request.k.min(class.paths.per_host));
+        }
         self.counters.requests += 1;
         let (routes, links) = self.routes(now, &request);
         let key = (request.from, call);

@@ -16,7 +16,7 @@ use overlay::message::{Body, LinkReport, LinkState, Message, PathsRequest, Wante
 use overlay::publication::{Rejection, ScopeKey};
 use overlay::rendezvous::Rendezvous;
 use overlay::topology_manager::{Outgoing, TopologyManager};
-use simulated_domain::{NAME, Network, key, last_routes, publication, publish, subscribe, visits};
+use simulated_domain::{NAME, Network, ask, key, last_routes, publication, publish, subscribe, visits};
 use topology::graph::{LinkId, NodeId};
 use topology::plan::Policy;
 
@@ -232,6 +232,7 @@ fn many_receivers_are_told_in_turns() {
             targets: targets.clone(),
             k: 3,
             policy: Policy::LinkDisjoint,
+            class: None,
             lease_s: 60,
         };
         let message = Message { call, body: Body::Paths(request) };
@@ -307,22 +308,6 @@ fn what_is_withdrawn_is_gone() {
     subscribe(&mut network, "a", Policy::Shortest);
     network.run(Span::from_secs(1));
     assert_eq!(network.events("a"), [&Event::Unknown]);
-}
-
-/// Sends a message from a host as if it were another.
-fn ask(network: &mut Network, from: &str, service: ServiceKind, body: Body) -> Body {
-    let service = match service {
-        ServiceKind::Rendezvous => network.domain.rendezvous,
-        ServiceKind::Topology => network.domain.topology,
-    };
-    let reach = Reach::new(&network.domain, network.node(from), service);
-    let message = Message { call: 99, body };
-    let sent = Call::new(&message, 50_000, network.now).poll(network.now, &reach).expect("a frame");
-    network.send(sent, 50_000);
-    network.run(Span::from_secs(1));
-    let (_, _, bytes) = network.delivered.pop().expect("an answer");
-    let Ok(frame::Frame::Routed(routed)) = frame::parse(&bytes) else { panic!("a frame") };
-    Message::parse(routed.payload).expect("a message").body
 }
 
 #[test]

@@ -40,6 +40,16 @@ fn a_frame() {
 }
 
 #[test]
+fn a_marked_frame() {
+    let bytes = hex("Example marked frame");
+    let dscp = "af11".parse().expect("a name");
+    let there = frame::marked(frame::header(&header(&[0, 2, 8]), 26_227), dscp);
+    let back = frame::header(&header(&[9, 3, 1]), 40_000);
+    assert_eq!(bytes, frame::request_header(&there, &back));
+    assert_eq!(frame::mark(&bytes), dscp);
+}
+
+#[test]
 fn messages() {
     let lookup = Body::Lookup(Wanted::Name("films/x".parse().expect("a name")));
     let links = vec![
@@ -71,6 +81,7 @@ fn limits() {
         "a label 1 to 200 bytes",
         "a scope has 1 to 40",
         "the numbers of the first\n250 of them",
+        "at most 16 classes",
     ] {
         assert!(DOC.contains(text), "{text}");
     }
@@ -84,6 +95,7 @@ fn limits() {
         overlay::publication::LABEL_MAX,
         overlay::publication::SCOPE_MAX,
         overlay::message::DOWN_MAX,
+        overlay::domain_file::CLASSES_MAX,
     ];
-    assert_eq!(numbers, [1_150, 400, 12, 8, 64, 1_024, 200, 40, 250]);
+    assert_eq!(numbers, [1_150, 400, 12, 8, 64, 1_024, 200, 40, 250, 16]);
 }

@@ -78,7 +78,7 @@ impl LegSocket {
         let at_once = udp.max_segments(segment) * segment.max(1);
         for bytes in bytes.chunks(at_once) {
             let segment = Some(segment);
-            let outcome = udp.send(&Datagrams { to, from_ip: from, bytes, segment, ecn: false });
+            let outcome = udp.send(&Datagrams { to, from_ip: from, bytes, segment, ecn: false, dscp: 0 });
             if !matches!(outcome, SendOutcome::Sent) {
                 return;
             }

@@ -65,6 +65,18 @@ impl Locators {
         Ok(new)
     }
 
+    /// A class of the network has a name there.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it has no such class, or no name in a network is named.
+    pub(super) fn set_class(&mut self, class: &str) -> Result<()> {
+        let network = self.network.take().ok_or_else(|| {
+            Error::usage("`class` is of a name in a network: what is fetched from elsewhere has none")
+        })?;
+        self.network = Some(network.with_class(class)?);
+        Ok(())
+    }
+
     /// Whether HTTP has a part in it.
     pub(super) const fn is_web(&self) -> bool {
         !self.urls.is_empty() || !self.lists.is_empty() || self.metalink.is_some()

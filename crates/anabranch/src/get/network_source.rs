@@ -3,6 +3,8 @@
 use algo::{Span, Time};
 use mmtp::uri::Uri;
 use overlay::client::{Event, Found, ServiceKind};
+use overlay::domain::PathChoice;
+use overlay::dscp::Dscp;
 use overlay::frame;
 use overlay::message::{Routes, Wanted, refusal};
 
@@ -17,6 +19,8 @@ use crate::{Error, Result};
 pub(super) struct NetworkName {
     pub(super) place: Place,
     pub(super) wanted: Wanted,
+    /// Of a class, or of none.
+    paths: PathChoice,
 }
 
 impl NetworkName {
@@ -43,7 +47,15 @@ impl NetworkName {
             }
             Wanted::Name(name)
         };
-        Ok(Self { place: place.clone(), wanted })
+        Ok(Self { place: place.clone(), wanted, paths: domain.paths })
+    }
+
+    /// The same as a transfer of a class.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the domain has no such class.
+    pub(super) fn with_class(self, class: &str) -> Result<Self> {
+        Ok(Self { paths: self.place.path_choice(Some(class))?, ..self })
     }
 
     fn shown(&self) -> String {
@@ -60,6 +72,8 @@ pub(super) struct Network {
     watch: Watch,
     pub(super) found: Found,
     routes: Routes,
+    /// What marks packets.
+    mark: Dscp,
 }
 
 impl Network {
@@ -89,7 +103,7 @@ impl Network {
                 group: route.group,
                 forwarders: self.place.forwarders_on(&links),
                 links,
-                there: frame::header(&route.there, *port),
+                there: frame::marked(frame::header(&route.there, *port), self.mark),
                 back: route.back,
             })
         };
@@ -204,7 +218,7 @@ impl Stage for LookUp<'_> {
 /// `NotFound` if nobody publishes it, `Refused` if the network refuses, `Unreachable` if its services do not
 /// answer within `timeout` or no way leads there, `Interrupted` if the caller stops.
 pub(super) fn look_up(name: &NetworkName, timeout: Span, events: &mut EventLoop<'_, '_>) -> Result<Network> {
-    let watch = Watch::start(&name.place, name.wanted.clone(), events.world.waker())?;
+    let watch = Watch::start(&name.place, name.wanted.clone(), name.paths, events.world.waker())?;
     let give_up_at = events.world.now() + timeout;
     let mut stage = LookUp { name, watch: &watch, found: None, routes: None, silent: None, give_up_at };
     events.run(&mut stage)?;
@@ -216,5 +230,7 @@ pub(super) fn look_up(name: &NetworkName, timeout: Span, events: &mut EventLoop<
         let hosts = if found.outdated == 1 { "one host publishes" } else { "other hosts publish" };
         events.observer.notice(&format!("{hosts} an older content under this name: it is not used"));
     }
-    Ok(Network { place: name.place.clone(), watch, found, routes })
+    let class = name.paths.class.and_then(|class| name.place.domain().classes.get(class));
+    let mark = class.map_or(Dscp::NONE, |class| class.dscp);
+    Ok(Network { place: name.place.clone(), watch, found, routes, mark })
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use algo::control::Algorithm;
 use algo::{Rate, Span};
@@ -70,6 +71,19 @@ impl Request {
             None => Ok(()),
         }
     }
+}
+
+/// The sources that are named.
+///
+/// # Errors
+/// Which is none, and why.
+pub(super) fn sources(named: &[String]) -> Result<Vec<HostPort>, String> {
+    let source = |text: &String| text.parse().map_err(|e| format!("source {text}: {e}"));
+    named.iter().map(source).collect()
+}
+
+pub(super) fn span(duration: Duration) -> Span {
+    Span::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// No limit, but a mistake.

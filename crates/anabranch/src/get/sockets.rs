@@ -12,6 +12,7 @@ use net::{
     Clock, Datagrams, Egress, Interest, Interface, NetworkMonitor, Poller, RecvBuffers, RecvOutcome,
     SendOutcome, Udp, WakeReceiver, Waker,
 };
+use overlay::frame;
 
 use super::world::{Arrival, OpenSocket, SocketId, World};
 use crate::event::Observer;
@@ -221,7 +222,9 @@ impl World for Sockets {
 
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> bool {
         let Some(Some(udp)) = self.udp.get(socket) else { return true };
-        match udp.send(&Datagrams { to: None, from_ip: None, bytes, segment: None, ecn: false }) {
+        // Only what goes through a network has one.
+        let dscp = frame::mark(bytes).number();
+        match udp.send(&Datagrams { to: None, from_ip: None, bytes, segment: None, ecn: false, dscp }) {
             // A request that does not fit the socket's buffer is lost like any other packet.
             SendOutcome::Sent | SendOutcome::WouldBlock | SendOutcome::TooBig => true,
             SendOutcome::IcmpError(_) | SendOutcome::Other(_) => false,

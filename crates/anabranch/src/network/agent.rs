@@ -8,6 +8,7 @@ use algo::{Machine, Output, Span, Time};
 use net::Waker;
 use overlay::call::Sent;
 use overlay::client::{Event, Registered, Registration, Subscription};
+use overlay::domain::PathChoice;
 use overlay::message::Wanted;
 use overlay::publication::{Publication, ScopeKey};
 
@@ -90,15 +91,16 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins to look for `wanted`; `waker` is used when there is something to take.
+    /// Begins to look for `wanted`, and for such paths to it; `waker` is used when there is something to
+    /// take.
     ///
     /// # Errors
     /// [`Error::System`] if it cannot listen, [`Error::Unreachable`] if no line leads to the services.
-    pub(crate) fn start(place: &Place, wanted: Wanted, waker: Waker) -> Result<Self> {
+    pub(crate) fn start(place: &Place, wanted: Wanted, paths: PathChoice, waker: Waker) -> Result<Self> {
         let mut sockets = LineSockets::bind(&place.addresses(), 0)?;
         let member = place.member(sockets.port(), sockets.clock)?;
         let now = sockets.clock.now();
-        let mut subscription = Subscription::new(member, wanted, place.domain().paths, now);
+        let mut subscription = Subscription::new(member, wanted, paths, now);
         if !subscription.can_reach_services() {
             return Err(Error::unreachable(format!(
                 "in the domain {} no line leads from {} to rendezvous and topology manager",

@@ -1,7 +1,9 @@
-//! Frames on their way out: those for one next hop and of one size go in one call. A train that came in one
-//! buffer is sent from there; what came one by one is copied, and waits for more.
+//! Frames on their way out: those for one next hop, of one size and one mark go in one call. A train that
+//! came in one buffer is sent from there; what came one by one is copied, and waits for more.
 
+use overlay::dscp::Dscp;
 use overlay::forwarder::Hop;
+use overlay::frame;
 
 use super::line_sockets::Outlets;
 
@@ -13,6 +15,7 @@ const TRAIN_BYTES_MIN: usize = 4 << 10;
 
 struct Batch {
     hop: Hop,
+    mark: Dscp,
     bytes: Vec<u8>,
     segment: usize,
     /// The last frame was shorter: nothing can follow it.
@@ -29,12 +32,13 @@ pub(super) struct FrameBatches {
 }
 
 impl FrameBatches {
-    /// Sends frames of `stride` bytes each, of which only the last may have fewer; or adds them to those that
-    /// wait for the same hop.
+    /// Sends frames of one mark and of `stride` bytes each, of which only the last may have fewer; or adds
+    /// them to those that wait for the same hop.
     pub(super) fn push(&mut self, hop: Hop, frames: &[u8], stride: usize, out: &Outlets) {
+        let mark = frame::mark(frames);
         if frames.len() >= TRAIN_BYTES_MIN {
             // What came before goes before.
-            if let Some(place) = self.place(hop) {
+            if let Some(place) = self.place(hop, mark) {
                 self.send(place, out);
             }
             let most = out.max_segments(hop.from, stride);
@@ -44,7 +48,7 @@ impl FrameBatches {
         let mut rest = frames;
         while !rest.is_empty() {
             let frame = stride.clamp(1, rest.len());
-            let (batch, room) = self.batch(hop, frame, out);
+            let (batch, room) = self.batch(hop, mark, frame, out);
             let (some, others) = rest.split_at((room * frame).min(rest.len()));
             rest = others;
             let start = batch.bytes.len();
@@ -54,7 +58,7 @@ impl FrameBatches {
     }
 
     /// The batch that takes a frame of this size next, and for how many it has room.
-    fn batch(&mut self, hop: Hop, frame: usize, out: &Outlets) -> (&mut Batch, usize) {
+    fn batch(&mut self, hop: Hop, mark: Dscp, frame: usize, out: &Outlets) -> (&mut Batch, usize) {
         let room = |batch: &Batch| {
             let used = batch.bytes.len() / batch.segment.max(1);
             let most = out.max_segments(hop.from, batch.segment);
@@ -66,7 +70,7 @@ impl FrameBatches {
                 std::cmp::Ordering::Less => usize::from(most > used),
             }
         };
-        if let Some(place) = self.place(hop) {
+        if let Some(place) = self.place(hop, mark) {
             let room = room(&self.batches[place]);
             if room > 0 {
                 return (&mut self.batches[place], room);
@@ -76,14 +80,14 @@ impl FrameBatches {
             self.send(0, out);
         }
         let bytes = self.spare.pop().unwrap_or_default();
-        let batch = Batch { hop, bytes, segment: frame, closed: false };
+        let batch = Batch { hop, mark, bytes, segment: frame, closed: false };
         let room = room(&batch);
         self.batches.push(batch);
         (self.batches.last_mut().expect("just added"), room)
     }
 
-    fn place(&self, hop: Hop) -> Option<usize> {
-        self.batches.iter().position(|batch| batch.hop == hop)
+    fn place(&self, hop: Hop, mark: Dscp) -> Option<usize> {
+        self.batches.iter().position(|batch| (batch.hop, batch.mark) == (hop, mark))
     }
 
     fn transmit(&mut self, hop: Hop, frames: &[u8], segment: usize, out: &Outlets) {

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use algo::Time;
 use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp};
+use overlay::frame;
 
 use crate::{Error, Result, Stop};
 
@@ -35,11 +36,12 @@ impl Outlets {
         self.0.iter().find(|udp| udp.local_addr().ip() == from)
     }
 
-    /// Sends one datagram, or several of `segment` bytes each; whether the system took them. What it does not
-    /// take is lost, as in any network.
+    /// Sends one frame, or several of `segment` bytes each and one mark; whether the system took them. What
+    /// it does not take is lost, as in any network.
     pub(super) fn send(&self, from: IpAddr, to: SocketAddr, bytes: &[u8], segment: Option<usize>) -> bool {
         let Some(udp) = self.at(from) else { return false };
-        let datagrams = Datagrams { to: Some(to), from_ip: None, bytes, segment, ecn: false };
+        let dscp = frame::mark(bytes).number();
+        let datagrams = Datagrams { to: Some(to), from_ip: None, bytes, segment, ecn: false, dscp };
         matches!(udp.send(&datagrams), SendOutcome::Sent)
     }
 }

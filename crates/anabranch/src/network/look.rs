@@ -51,13 +51,19 @@ pub struct LookedPath {
 }
 
 /// Asks the topology manager of a domain from one of its hosts which lines are down; with `to` also which
-/// paths a transfer from there would have, as a [`Get`](crate::Get) asks. Gives up after `within`.
+/// paths a transfer of a class from there would have, as a [`Get`](crate::Get) asks. Gives up after `within`.
 ///
 /// # Errors
-/// [`Error::Usage`] if the node forwards or is the destination, [`Error::NotFound`] if nobody publishes the
-/// name, [`Error::Unreachable`] if a service does not answer, [`Error::System`] if one refuses or this node
-/// cannot listen, [`Error::Interrupted`] if `stop` is stopped.
-pub fn look(place: &Place, to: Option<&Destination>, within: Span, stop: &Stop) -> Result<NetworkLook> {
+/// [`Error::Usage`] if the node forwards or is the destination, or there is no such class,
+/// [`Error::NotFound`] if nobody publishes the name, [`Error::Unreachable`] if a service does not answer,
+/// [`Error::System`] if one refuses or this node cannot listen, [`Error::Interrupted`] if `stop` is stopped.
+pub fn look(
+    place: &Place,
+    to: Option<&Destination>,
+    class: Option<&str>,
+    within: Span,
+    stop: &Stop,
+) -> Result<NetworkLook> {
     let (domain, here) = (place.domain(), place.node());
     let name = place.node_name();
     if domain.is_forwarder(here) {
@@ -72,10 +78,11 @@ pub fn look(place: &Place, to: Option<&Destination>, within: Span, stop: &Stop) 
             place.name_of(*to)
         )));
     }
+    let paths = place.path_choice(class)?;
     let sockets = LineSockets::bind(&place.addresses(), 0)?;
     let member = place.member(sockets.port(), sockets.clock)?;
     let give_up_at = sockets.clock.now() + within;
-    let mut asker = Asker { place, sockets, member, questions: 0, give_up_at, stop };
+    let mut asker = Asker { place, paths, sockets, member, questions: 0, give_up_at, stop };
     let mut look = NetworkLook::default();
     asker.lines(&mut look)?;
     let (hosts, routes) = match to {
@@ -101,6 +108,7 @@ pub fn look(place: &Place, to: Option<&Destination>, within: Span, stop: &Stop) 
 
 struct Asker<'a> {
     place: &'a Place,
+    paths: PathChoice,
     sockets: LineSockets,
     member: Member,
     questions: u64,
@@ -128,13 +136,14 @@ impl Asker<'_> {
     }
 
     fn paths(&mut self, to: NodeId) -> Result<Routes> {
-        let PathChoice { policy, per_host } = self.place.domain().paths;
+        let PathChoice { policy, per_host, class } = self.paths;
         let request = PathsRequest {
             from: self.member.node,
             port: self.member.port,
             targets: vec![to],
             k: per_host,
             policy,
+            class,
             lease_s: 0,
         };
         match self.ask(Body::Paths(request))? {
@@ -162,7 +171,7 @@ impl Asker<'_> {
         }
         let now = self.sockets.clock.now();
         let (member, wanted) = (self.member.clone(), Wanted::Name(name.clone()));
-        let mut subscription = Subscription::new(member, wanted, domain.paths, now);
+        let mut subscription = Subscription::new(member, wanted, self.paths, now);
         if !subscription.can_reach_services() {
             return Err(self.no_line("the rendezvous", domain.rendezvous));
         }

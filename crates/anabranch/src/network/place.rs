@@ -8,7 +8,7 @@ use std::sync::Arc;
 use algo::Span;
 use net::Clock;
 use overlay::client::Member;
-use overlay::domain::{Domain, Service};
+use overlay::domain::{Domain, PathChoice, Service};
 use overlay::domain_file;
 use overlay::frame::{self, Frame, Routed};
 use overlay::member_key::{KeyError, MemberKey};
@@ -91,6 +91,14 @@ impl Place {
     #[must_use]
     pub fn node_name(&self) -> &str {
         self.name_of(self.node)
+    }
+
+    /// Which paths transfers of a class ask for; without one, those that have none.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the domain has no such class.
+    pub(crate) fn path_choice(&self, class: Option<&str>) -> Result<PathChoice> {
+        self.domain.path_choice(class).map_err(|e| Error::usage(format!("`class`: {e}")))
     }
 
     /// What a node is called.

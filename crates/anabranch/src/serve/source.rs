@@ -113,8 +113,8 @@ impl Source {
             udp: udp.iter().map(|_| Mutex::default()).collect(),
             http: Mutex::new(http),
         });
-        let in_network = publish.is_some();
-        let shared = Shared { catalog: Arc::clone(&catalog), clock, limit, stop: stop.clone(), in_network };
+        let marks = publish.as_ref().map(|publish| publish.place.domain().classes.marks());
+        let shared = Shared { catalog: Arc::clone(&catalog), clock, limit, stop: stop.clone(), marks };
         let shared = Arc::new(shared);
         let publishing = publish.map(|publish| publish.start(&catalog, &addresses, &stop));
         let publishing = publishing.transpose()?.flatten();

@@ -14,6 +14,7 @@ use mmtp::peer::Peer;
 use mmtp::publisher::{self, Publisher, Reply, ReplyBody};
 use mmtp::wire::{self, DATA_HEADER, Reason};
 use net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp};
+use overlay::dscp::DscpSet;
 use overlay::frame::{self, Frame};
 
 use super::stats::{Peers, Stats};
@@ -36,8 +37,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) limit: Arc<RateLimiter>,
     pub(crate) stop: Stop,
-    /// Whether requests come in frames of an overlay too.
-    pub(crate) in_network: bool,
+    /// If requests come in frames of an overlay too, the marks that answers may have there.
+    pub(crate) marks: Option<DscpSet>,
 }
 
 /// A reply, and the local address it leaves from.
@@ -128,7 +129,7 @@ impl<'a> UdpWorker<'a> {
     fn datagram(&mut self, now: Time, from: SocketAddr, to_ip: Option<IpAddr>, bytes: &[u8]) {
         let malformed = self.publisher.counters().malformed;
         let (from, bytes) = match bytes.first() {
-            Some(&frame::FRAME) if self.shared.in_network => match frame::parse(bytes) {
+            Some(&frame::FRAME) if self.shared.marks.is_some() => match frame::parse(bytes) {
                 Ok(Frame::Routed(routed)) if routed.way_back.is_some() => {
                     (Peer { address: from, way_back: routed.way_back }, routed.payload)
                 }
@@ -180,12 +181,15 @@ impl<'a> UdpWorker<'a> {
                 self.batch = Some(batch);
                 return SendState::Until(due);
             }
+            // Who sends a frame need not be a forwarder, which would have looked.
+            let marks = self.shared.marks.unwrap_or_default();
             let outcome = self.udp.send(&Datagrams {
                 to: Some(batch.to.address),
                 from_ip: batch.from_ip,
                 bytes: &self.buffer[..batch.len],
                 segment: (batch.len > batch.segment).then_some(batch.segment),
                 ecn: batch.ect,
+                dscp: marks.only(frame::mark(batch.to.prefix())).number(),
             });
             match outcome {
                 SendOutcome::Sent => {

@@ -97,6 +97,10 @@ pub struct Show {
     #[arg(long, value_name = "HOST|NAME")]
     pub to: Option<String>,
 
+    /// The paths of a class of transfers, as [class.NAME] in the domain's file says
+    #[arg(long, value_name = "NAME", requires = "to")]
+    pub class: Option<String>,
+
     /// Draw it, as SVG
     #[arg(long, conflicts_with_all = ["text", "json"])]
     pub svg: bool,

@@ -76,7 +76,9 @@ pub(super) fn of_file(args: &Show, file: &Path) -> Outcome {
                 )));
             }
         };
-        let PathChoice { policy, per_host } = domain.paths;
+        let paths = domain.path_choice(args.class.as_deref());
+        let paths = paths.map_err(|e| Failure::usage(format!("--class: {e}")))?;
+        let PathChoice { policy, per_host, .. } = paths;
         let planned = domain.plan(from, &[to], per_host.into(), policy, |_| true);
         let path = |planned: overlay::domain::PlannedWay| LookedPath {
             to,
@@ -107,7 +109,7 @@ pub(super) fn here(args: &Show) -> Outcome {
         )));
     }
     let to = args.to.as_deref().map(|to| destination(domain, to)).transpose()?;
-    let now = look(&place, to.as_ref(), ANSWER_WITHIN, &stop_on_signals()?)?;
+    let now = look(&place, to.as_ref(), args.class.as_deref(), ANSWER_WITHIN, &stop_on_signals()?)?;
     let mut view = View::new(domain, domain.name.clone());
     view.from = to.is_some().then_some(place.node());
     view.set_now(now, args.to.as_deref());
@@ -138,7 +140,7 @@ pub(super) fn of_state(args: &Show, state: &State) -> Outcome {
         let number = number.ok_or_else(|| Failure::usage(format!("{name} is not up")))?;
         let space = commands::namespace(state, number)?;
         let place = place(name)?;
-        let looked = space.run(|| look(&place, to.as_ref(), ANSWER_WITHIN, &stop));
+        let looked = space.run(|| look(&place, to.as_ref(), args.class.as_deref(), ANSWER_WITHIN, &stop));
         Ok(looked.map_err(|e| Failure::other(format!("cannot enter {name}: {e}")))??)
     };
     if to.is_some() {

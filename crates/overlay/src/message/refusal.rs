@@ -6,6 +6,8 @@ use crate::publication::Rejection;
 pub const NOT_HERE: u8 = 1;
 /// The node in the message did not send it, or is none.
 pub const OTHER_NODE: u8 = 2;
+/// The domain has no such class.
+pub const UNKNOWN_CLASS: u8 = 3;
 
 /// All rejections.
 pub const REJECTIONS: [Rejection; 7] = [
@@ -49,6 +51,7 @@ pub fn text(reason: u8) -> String {
     match reason {
         NOT_HERE => "the service is not there".into(),
         OTHER_NODE => "the message names a node that did not send it".into(),
+        UNKNOWN_CLASS => "the domain has no such class".into(),
         _ => REJECTIONS
             .into_iter()
             .find(|rejection| of(*rejection) == reason)

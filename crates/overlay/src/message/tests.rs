@@ -34,6 +34,7 @@ fn all() -> Vec<Body> {
             targets: vec![NodeId(3), NodeId(4)],
             k: 5,
             policy: Policy::NodeDisjoint,
+            class: NonZeroU8::new(7).map(ClassId),
             lease_s: 6,
         }),
         Body::Routes(Routes { revision: 7, routes: vec![route; PATHS_MAX] }),
@@ -71,6 +72,18 @@ fn what_is_written_is_read() {
     }
 }
 
+/// As all members wrote them before there were classes.
+#[test]
+fn without_a_class_a_request_is_as_ever() {
+    let (from, targets) = (NodeId(1), vec![NodeId(3)]);
+    let (port, k, policy, class, lease_s) = (2, 5, Policy::NodeDisjoint, None, 6);
+    let request = PathsRequest { from, port, targets, k, policy, class, lease_s };
+    let bytes = Message { call: 1, body: Body::Paths(request) }.to_bytes();
+    let fields = [0, 0, 0, 1, 0, 2, 0, 6, 5, 2, 1, 0, 0, 0, 3];
+    assert_eq!(bytes[PREFIX..][..fields.len()], fields);
+    assert!(bytes.len() == QUESTION_BYTES && bytes[PREFIX + fields.len()..].iter().all(|byte| *byte == 0));
+}
+
 #[test]
 fn a_route_has_a_delay() {
     let route = all().into_iter().find(|body| matches!(body, Body::Routes(_))).expect("it");
@@ -102,7 +115,7 @@ fn as_many_publications_as_fit() {
 
 #[test]
 fn every_reason_has_words() {
-    for reason in (1..=2).chain(10..=16) {
+    for reason in (1..=3).chain(10..=16) {
         assert!(!refusal::text(reason).contains("reason"), "{reason}");
     }
     assert_eq!(refusal::text(99), "refused with reason 99");

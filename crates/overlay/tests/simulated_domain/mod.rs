@@ -8,13 +8,13 @@ use std::sync::Arc;
 use algo::{Machine as _, Output, Span, Time};
 use mmtp::ContentId;
 use mmtp::peer::Peer;
-use overlay::call::Sent;
-use overlay::client::{Event, Member, Registered, Registration, Subscription};
+use overlay::call::{Call, Reach, Sent};
+use overlay::client::{Event, Member, Registered, Registration, ServiceKind, Subscription};
 use overlay::domain::{Domain, PathChoice};
 use overlay::domain_file;
 use overlay::forwarder::{Forwarder, Hop, Step};
 use overlay::frame::{self, Frame};
-use overlay::message::{Route, Routes, Wanted};
+use overlay::message::{Body, Message, Route, Routes, Wanted};
 use overlay::publication::{Publication, ScopeKey};
 use overlay::rendezvous::Rendezvous;
 use overlay::topology_manager::{Outgoing, TopologyManager};
@@ -375,10 +375,13 @@ pub(crate) fn publish(network: &mut Network, host: &str, publication: Publicatio
 }
 
 pub(crate) fn subscribe(network: &mut Network, host: &str, policy: Policy) {
+    subscribe_to(network, host, PathChoice { policy, per_host: 3, class: None });
+}
+
+pub(crate) fn subscribe_to(network: &mut Network, host: &str, paths: PathChoice) {
     let member = network.member(host, MEMBER_PORT);
     let node = member.node;
     let wanted = Wanted::Name(NAME.parse().expect("a name"));
-    let paths = PathChoice { policy, per_host: 3 };
     let subscription = Subscription::new(member, wanted, paths, network.now);
     network.receivers.insert(node, (subscription, Vec::new()));
 }
@@ -396,4 +399,20 @@ pub(crate) fn visits(network: &Network, route: &Route) -> String {
     let links = network.domain.links_at(network.node("a"), &route.places).expect("a way");
     let nodes = network.domain.graph.visits(&links);
     nodes.iter().map(|node| &*network.domain.graph.node(*node).name).collect::<Vec<_>>().join(" ")
+}
+
+/// Sends a message from a host as if it were another.
+pub(crate) fn ask(network: &mut Network, from: &str, service: ServiceKind, body: Body) -> Body {
+    let service = match service {
+        ServiceKind::Rendezvous => network.domain.rendezvous,
+        ServiceKind::Topology => network.domain.topology,
+    };
+    let reach = Reach::new(&network.domain, network.node(from), service);
+    let message = Message { call: 99, body };
+    let sent = Call::new(&message, 50_000, network.now).poll(network.now, &reach).expect("a frame");
+    network.send(sent, 50_000);
+    network.run(Span::from_secs(1));
+    let (_, _, bytes) = network.delivered.pop().expect("an answer");
+    let Ok(Frame::Routed(routed)) = frame::parse(&bytes) else { panic!("a frame") };
+    Message::parse(routed.payload).expect("a message").body
 }
