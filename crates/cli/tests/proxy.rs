@@ -100,7 +100,7 @@ fn a_client_is_paired_while_the_server_runs_and_a_program_reaches_its_origin() {
     let line = state.join("laptop.pair");
     std::fs::write(&line, &paired.stdout).unwrap();
     let mut again = anabranch(&["proxy", "pair", "--name", "laptop"], state);
-    let again = again.stderr(std::process::Stdio::piped()).output().unwrap();
+    let again = again.stderr(Stdio::piped()).output().unwrap();
     assert_eq!(again.status.code(), Some(2), "the name is taken");
     let says = String::from_utf8_lossy(&again.stderr);
     assert!(says.contains("choose another --name, or delete its lines in "), "{says}");
