@@ -113,3 +113,33 @@ fn one_that_answers_again_has_its_turn() {
     assert!(done.notes().contains("an earlier run had all of it"), "{}", done.notes());
     assert!(bad.body_bytes() < 12_000_000 + 1_000_000, "{}", bad.body_bytes());
 }
+
+/// The honest one has brought much, and cannot be reached now: the other one does not replace that, and is not
+/// the only one that counts.
+#[test]
+fn what_one_left_that_cannot_be_reached_is_not_given_up() {
+    let ground = Ground::new(12_000_000);
+    let is_away = Arc::new(AtomicBool::new(false));
+    let away = Arc::clone(&is_away);
+    let good =
+        Site::new(&ground.content, move |_: &Request, reply: Reply| match away.load(Ordering::Relaxed) {
+            true => Reply::new(503, b"later"),
+            false => reply.at(4_000_000),
+        });
+    let hash = checksum(&ground.content);
+    let running = spawn(ground.get_named(&[good.url()], &["--json", &hash]));
+    common::wait_until(20, || good.body_bytes() > 8_000_000);
+    running.signal(Signal::SIGINT);
+    running.end().expect(130);
+    let before = good.body_bytes();
+    is_away.store(true, Ordering::Relaxed);
+    let bad = liar(&ground, 12_000_000);
+    let (urls, args) = ([bad.url(), good.url()], ["--json", hash.as_str(), "--timeout", "5"]);
+    let done = run(ground.get_named(&urls, &args)).expect(5);
+    assert!(done.err.contains(&format!("{} could not be asked", good.name())), "{}", done.err);
+    ground.assert_part();
+    is_away.store(false, Ordering::Relaxed);
+    run(ground.get_named(&urls, &args)).expect(0);
+    ground.assert_arrived();
+    assert!(good.body_bytes() < before + 6_000_000, "{}", good.body_bytes() - before);
+}

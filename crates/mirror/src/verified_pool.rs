@@ -230,13 +230,13 @@ impl VerifiedPool {
     }
 
     /// A block is here, verified if it could be, and is reported.
-    fn accept(&mut self, block: u64, bytes: Vec<u8>, cv: ChainingValue) {
+    fn accept(&mut self, mirror: MirrorId, block: u64, bytes: Vec<u8>, cv: ChainingValue) {
         self.mark(block);
         self.idle.remove(block);
         if let Some(candidates) = &mut self.candidates {
             candidates.shelve(block, false);
         }
-        self.events.push_back(Event::Verified { block, bytes, cv });
+        self.events.push_back(Event::Verified { mirror, block, bytes, cv });
     }
 
     /// The hash of a block. If the content has only one block, it is the root.
@@ -457,14 +457,14 @@ impl Pool for VerifiedPool {
             Mode::Leaves(leaves) => {
                 let right = usize::try_from(block).ok().and_then(|i| leaves.get(i));
                 if right == Some(&cv) {
-                    self.accept(block, bytes.to_vec(), cv);
+                    self.accept(mirror, block, bytes.to_vec(), cv);
                 } else {
                     self.idle.insert(block..block + 1);
                     self.ban(mirror, block);
                 }
             }
             Mode::Pieces(_) => self.deliver_to_piece(mirror, block, bytes, cv),
-            Mode::Alone(_) => self.accept(block, bytes.to_vec(), cv),
+            Mode::Alone(_) => self.accept(mirror, block, bytes.to_vec(), cv),
             Mode::Nothing(cross) => {
                 let done = self.done.contains(block);
                 cross.joins(mirror);
@@ -474,7 +474,7 @@ impl Pool for VerifiedPool {
                 let others = Others { all: &self.mirrors, introduced: &self.introduced };
                 let found = cross.compare(mirror, block, cv, &others);
                 if !done {
-                    self.accept(block, bytes.to_vec(), cv);
+                    self.accept(mirror, block, bytes.to_vec(), cv);
                 }
                 self.found(block, found);
             }

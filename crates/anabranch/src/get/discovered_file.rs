@@ -60,6 +60,8 @@ pub(super) struct DiscoveredFile {
     pub(super) names: OfferedNames,
     /// Who has it.
     pub(super) mirrors: Vec<Mirror>,
+    /// The servers that the user named, and that do not answer now.
+    pub(super) unheard: Vec<String>,
     /// Who says what is right, if there is any hash.
     pub(super) vouched_by: Option<VouchedBy>,
     /// What servers say of the whole themselves, whether it counts or not.

@@ -174,6 +174,8 @@ struct Discovery<'a> {
     next: FetchId,
     /// The servers that do not have it or do not give it, each with the kind of error and the reason.
     troubles: Vec<(ErrorKind, String)>,
+    /// The servers that the user named, and that cannot be reached or answer only that they cannot now.
+    unheard: Vec<String>,
     wants_beside: bool,
     /// A Metalink of several files, which is all there is to find, and its server if the user did not name
     /// it.
@@ -241,6 +243,7 @@ pub(super) fn discover(
         asked_of_all: Vec::new(),
         next: 0,
         troubles: Vec::new(),
+        unheard: Vec::new(),
         wants_beside: true,
         several: None,
     };

@@ -134,6 +134,8 @@ pub(super) struct MirrorDriver {
     is_whole_known: bool,
     /// The hash of the whole tells which mirror is right.
     judged: bool,
+    /// See [`MirrorConfig::unheard`].
+    unheard: Vec<String>,
     /// See [`MirrorConfig::candidates`].
     candidates: Vec<String>,
     /// How it is verified without sources: a clause.
@@ -145,6 +147,8 @@ pub(super) struct MirrorDriver {
 /// What a [`MirrorDriver`] is made of.
 pub(super) struct MirrorConfig {
     pub(super) mirrors: Vec<Mirror>,
+    /// The servers that the user named besides, and that do not answer now.
+    pub(super) unheard: Vec<String>,
     pub(super) length: u64,
     pub(super) check: Check,
     /// Whether blocks are reserved with the subscriber: other sources have the content too.
@@ -381,11 +385,12 @@ impl MirrorDriver {
         let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
         let events: Vec<verified_pool::Event> = plain.events().collect();
         let only_compares = plain.only_compares();
+        let is_unproven = only_compares || plain.alone().is_some();
         let mut again = false;
         for event in events {
             match event {
-                verified_pool::Event::Verified { block, bytes, cv } => {
-                    let mark = self.mark_of(block);
+                verified_pool::Event::Verified { mirror, block, bytes, cv } => {
+                    let mark = if is_unproven { self.mark_of(mirror) } else { 0 };
                     each(PoolEvent::Block { block, bytes, cv, mark }, cx)?;
                 }
                 verified_pool::Event::EarlierDropped { block } => {

@@ -85,12 +85,15 @@ fn fetch_one(
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
     // What is read in order cannot be tried again.
     let is_whole_known = found.is_judged_as_a_whole() && request.reader.is_none();
-    let judged = is_whole_known && found.mirrors.len() > 1;
+    // What is said of another length is not of those that do not answer.
+    let unheard = if is_last { found.unheard.clone() } else { Vec::new() };
+    let judged = is_whole_known && found.mirrors.len() + unheard.len() > 1;
     let parts = MirrorConfig {
         length: found.id.length,
         check: found.check.clone(),
         subscriber_pool: !sources.is_empty(),
         mirrors: found.mirrors.clone(),
+        unheard,
         kept: request.reader.is_none(),
         verified_alone: found.verification_text(),
         // Where mirrors are only compared, it is nobody's word.

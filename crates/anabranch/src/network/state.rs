@@ -313,8 +313,8 @@ fn failure(path: &str, error: &redb::Error) -> Error {
 
 fn damaged(how: &str) -> String {
     format!(
-        "is damaged ({how}): remove it, or put a copy back. Without it publishers tell everything again within \
-         20 seconds"
+        "is damaged ({how}): remove it, or put a copy back. Without it publishers tell everything again \
+         within 20 seconds"
     )
 }
 

@@ -22,7 +22,6 @@ use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
 use super::left::Left;
 use crate::filenames::show;
 use crate::{Error, Result};
-use records::{Places, read_aliases};
 
 /// Blocks that are looked at in one go when a part is checked.
 const CHECK_BLOCKS: u64 = 4 * SEGMENT_BLOCKS;
@@ -389,6 +388,19 @@ pub(crate) fn length_there(place: &DestPath) -> Result<Option<u64>> {
     let mut head = [0; HEADER_BYTES];
     let read = open(&journal).and_then(|file| read_up_to(&file, &mut head, 0).ok()).unwrap_or(0);
     Ok(journal::parse_header(&head[..read]).ok().map(|id| id.length))
+}
+
+/// The aliases of a journal, each at its place.
+type Places = Vec<Option<[u8; 32]>>;
+
+/// The aliases that a journal about `id` records, and what it records of mirrors.
+fn read_aliases(journal: &File, id: &ContentId) -> io::Result<(Places, Vec<[u8; 32]>)> {
+    let mut slots = [0; (journal::ALIASES_MAX + journal::BANNED_MAX) * SLOT_BYTES];
+    let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
+    let slots = &slots[..read];
+    let mut places: Vec<_> = journal::parse_aliases(id, slots).collect();
+    places.resize(journal::ALIASES_MAX, None);
+    Ok((places, journal::parse_banned(id, slots).collect()))
 }
 
 /// Opens and locks the journal; also says whether it was there before.

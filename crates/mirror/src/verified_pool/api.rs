@@ -53,6 +53,8 @@ pub enum CheckError {
 pub enum Event {
     /// A block is here and, as far as can be checked, right.
     Verified {
+        /// Who brought it.
+        mirror: MirrorId,
         /// Its number.
         block: u64,
         /// Its bytes.

@@ -151,6 +151,12 @@ impl Candidates {
         bringers.is_some_and(|bringers| bringers & bit(mirror) != 0)
     }
 
+    /// Whether it is known of any mirror that it has what is here of a block.
+    pub(super) fn is_known(&self, block: u64) -> bool {
+        let bringers = usize::try_from(block).ok().and_then(|index| self.bringers.get(index));
+        bringers.is_some_and(|bringers| *bringers != 0)
+    }
+
     /// Whether what is here of a block is known to be what `mirror` has, and of no other.
     pub(super) fn is_of_none_but(&self, mirror: MirrorId, block: u64) -> bool {
         let bringers = usize::try_from(block).ok().and_then(|index| self.bringers.get(index));

@@ -28,16 +28,6 @@ impl VerifiedPool {
         }
     }
 
-    /// The mirror that brought what is here of a block, where no hash of the parts is known.
-    #[must_use]
-    pub fn bringer(&self, block: u64) -> Option<MirrorId> {
-        match &self.mode {
-            Mode::Nothing(cross) => cross.bringer(block),
-            Mode::Alone(mirror) => Some(*mirror),
-            Mode::Leaves(_) | Mode::Pieces(_) => None,
-        }
-    }
-
     /// Regions that are complete, and in which what each mirror brought was compared with another's and
     /// agreed, since the last call. A later transfer need not compare them.
     pub fn compared(&mut self) -> Vec<Range<u64>> {

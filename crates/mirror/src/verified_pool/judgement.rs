@@ -84,6 +84,13 @@ impl VerifiedPool {
         }
     }
 
+    /// Whether some of what is here is not known to be of any mirror of now.
+    #[must_use]
+    pub fn has_of_others(&self) -> bool {
+        let mut here = (0..self.id.blocks()).filter(|block| self.done.contains(*block));
+        self.candidates.as_ref().is_some_and(|candidates| here.any(|block| !candidates.is_known(block)))
+    }
+
     /// Whether a mirror's whole is known to be wrong.
     #[must_use]
     pub fn is_refuted(&self, mirror: MirrorId) -> bool {

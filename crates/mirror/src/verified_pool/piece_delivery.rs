@@ -19,7 +19,7 @@ impl VerifiedPool {
             None => {}
             Some(PieceOutcome::Valid(held, liars)) => {
                 for (block, held) in held {
-                    self.accept(block, held.bytes, held.cv);
+                    self.accept(held.mirror, block, held.bytes, held.cv);
                 }
                 for (mirror, block) in liars {
                     self.ban(mirror, block);

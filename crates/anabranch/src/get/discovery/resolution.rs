@@ -172,6 +172,7 @@ impl Discovery<'_> {
             proof,
             names,
             mirrors,
+            unheard: self.unheard.clone(),
             vouched_by: by.filter(|_| is_known),
             claims: self.claims(length),
             signed: None,

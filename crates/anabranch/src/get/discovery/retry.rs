@@ -8,6 +8,7 @@ use net::Egress;
 
 use super::{BESIDE_FOR, Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind};
 use crate::Result;
+use crate::error::ErrorKind;
 use crate::get::origin::host;
 use crate::get::routes::host_of;
 use crate::get::server_status::{code, describe, pause};
@@ -137,7 +138,11 @@ impl Discovery<'_> {
         match probe.kind {
             ProbeKind::Mirror(number) => {
                 let url = &self.urls[number];
-                let why = describe(&error, self.is_named(url));
+                let is_named = self.is_named(url);
+                let why = describe(&error, is_named);
+                if is_named && code(&error) == ErrorKind::Unreachable {
+                    self.unheard.push(host(url));
+                }
                 self.unsaid.push(format!("{}: {error}", host(url)));
                 self.troubles.push((code(&error), format!("{}: {why}", host(url))));
             }

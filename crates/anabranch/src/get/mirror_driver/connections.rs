@@ -51,7 +51,8 @@ impl MirrorDriver {
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
         let MirrorConfig { mirrors, length, check, subscriber_pool, kept, .. } = parts;
-        let MirrorConfig { is_whole_known, judged, verified_alone, according, candidates, .. } = parts;
+        let MirrorConfig { is_whole_known, judged, verified_alone, according, candidates, unheard, .. } =
+            parts;
         let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
             Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
             _ => algorithm,
@@ -82,6 +83,7 @@ impl MirrorDriver {
             is_whole_known,
             judged,
             candidates,
+            unheard,
             verified_alone,
             according,
         };

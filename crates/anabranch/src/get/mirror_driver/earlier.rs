@@ -1,5 +1,5 @@
-//! What earlier transfers left. Where no hash is known it is compared; who lied then is not asked, nor who had
-//! another version then. Where a hash of the whole is known, who was refuted then is not asked.
+//! What earlier transfers left. Where no hash is known it is compared; who lied then is not asked, nor who
+//! had another version then. Where a hash of the whole is known, who was refuted then is not asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,10 +157,8 @@ impl MirrorDriver {
         }
     }
 
-    /// What the journal is told of who brought a block.
-    pub(super) fn mark_of(&self, block: u64) -> u8 {
-        let PoolState::Plain(plain) = &self.pool else { return 0 };
-        let mirror = plain.bringer(block).map(usize::from);
-        mirror.and_then(|mirror| self.numbers.get(mirror)).copied().unwrap_or(0)
+    /// What the journal is told of a block that this mirror brought.
+    pub(super) fn mark_of(&self, mirror: MirrorId) -> u8 {
+        self.numbers.get(usize::from(mirror)).copied().unwrap_or(0)
     }
 }

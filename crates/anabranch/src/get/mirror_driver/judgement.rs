@@ -14,9 +14,11 @@ use crate::{Error, Result};
 
 /// After so long no comparison is waited for any more.
 const COMPARE_MAX: Span = Span::from_secs(30);
-/// A mirror that is tried alone and brings nothing for so long is not waited for if there is another. One that
-/// has brought nothing yet is waited for [`COMPARE_FOR`], and each time that it is its turn again twice as long.
+/// A mirror that is tried alone and brings nothing for so long is not waited for if there is another.
 const ALONE_FOR: Span = Span::from_secs(10);
+/// The same where it has brought nothing in this transfer, and where nothing since its turn began. Each time
+/// that it is its turn again that is twice as long.
+const UNHEARD_FOR: Span = Span::from_secs(1);
 /// Those that have not been tried come before one that is so many times slower.
 const SLOWER: u64 = 8;
 
@@ -81,6 +83,15 @@ impl MirrorDriver {
                 each(PoolEvent::Refuted { url }, cx)?;
             }
         }
+        let is_of_others = plain.has_of_others();
+        // What they left is not given up for those that answer now, nor is anything said of their file.
+        if !self.unheard.is_empty() && (is_of_others || self.untried().next().is_none()) {
+            return Err(Error::corrupt(format!(
+                "what has come is not the file that is wanted, and {} could not be asked: what came is kept, \
+                 and the same request asks again; leave out who does not answer to have the others decide",
+                self.unheard.join(" and ")
+            )));
+        }
         match alone {
             _ if self.mirrors.len() < 2 => {}
             None => cx.observer.notice("the whole of what came is wrong: each mirror is tried alone"),
@@ -135,7 +146,8 @@ impl MirrorDriver {
         let has_others = self.untried().any(|other| other != mirror);
         let brought = self.brought_from(mirror);
         let comes = brought != bytes && !is_out;
-        let first = Span::from_nanos(COMPARE_FOR.as_nanos() << plain.stood_back(mirror).min(4));
+        let first = if self.rate_of(mirror).is_some() { COMPARE_FOR } else { UNHEARD_FOR };
+        let first = Span::from_nanos(first.as_nanos() << plain.stood_back(mirror).min(5));
         let patience = if at == since { first } else { ALONE_FOR };
         let is_slow = comes && now.since(since) >= ALONE_FOR && self.is_outrun(mirror) && !has_stood_back;
         let is_silent = !comes && !is_out && now.since(at) >= patience;
@@ -173,9 +185,9 @@ impl MirrorDriver {
             return None;
         }
         Some(Error::corrupt(format!(
-            "{}, tried alone, {} not the file that is wanted, and {} could not be tried to the end, so nobody \
-             can tell whether it is there; what came is kept: the same request tries the rest, and if the \
-             hash is mistyped, the right one recognises it",
+            "{}, tried alone, {} not the file that is wanted, and {} could not be tried to the end, so \
+             nobody can tell whether it is there; what came is kept: the same request tries the rest, and if \
+             the hash is mistyped, the right one recognises it",
             self.names(&tried),
             if tried.len() == 1 { "has" } else { "have" },
             self.names(&others)
@@ -192,10 +204,11 @@ impl MirrorDriver {
         usable.map(|(mirror, _)| mirror).filter(move |mirror| !is_wrong(*mirror))
     }
 
-    /// Whether a mirror that may yet be tried is much faster than this one, of which nothing may have come.
+    /// Whether a mirror that may yet be tried is much faster than this one. Of one that has not been heard yet
+    /// nobody knows: it may be the one that was tried when an earlier transfer was interrupted.
     fn is_outrun(&self, mirror: MirrorId) -> bool {
         let fastest = self.untried().filter_map(|other| self.rate_of(other)).max();
-        fastest.is_some_and(|fastest| self.rate_of(mirror).unwrap_or(0) < fastest / SLOWER)
+        self.rate_of(mirror).zip(fastest).is_some_and(|(rate, fastest)| rate < fastest / SLOWER)
     }
 
     /// Bytes a second of a mirror over all its routes; none if nothing has come over any.

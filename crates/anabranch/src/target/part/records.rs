@@ -1,11 +1,8 @@
 //! What a journal records besides blocks: what the content is called, who brought it, what was found out of
 //! mirrors.
 
-use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::ops::Range;
-
-use mmtp::ContentId;
 
 use super::{Part, read_up_to};
 use crate::Result;
@@ -63,17 +60,4 @@ impl Part {
             )
             .map_err(|e| place.failure("write", &self.journal_name, &e))
     }
-}
-
-/// The aliases of a journal, each at its place.
-pub(super) type Places = Vec<Option<[u8; 32]>>;
-
-/// The aliases that a journal about `id` records, and what it records of mirrors.
-pub(super) fn read_aliases(journal: &File, id: &ContentId) -> io::Result<(Places, Vec<[u8; 32]>)> {
-    let mut slots = [0; (journal::ALIASES_MAX + journal::BANNED_MAX) * SLOT_BYTES];
-    let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
-    let slots = &slots[..read];
-    let mut places: Vec<_> = journal::parse_aliases(id, slots).collect();
-    places.resize(journal::ALIASES_MAX, None);
-    Ok((places, journal::parse_banned(id, slots).collect()))
 }
