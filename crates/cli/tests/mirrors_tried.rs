@@ -114,8 +114,8 @@ fn one_that_answers_again_has_its_turn() {
     assert!(bad.body_bytes() < 12_000_000 + 1_000_000, "{}", bad.body_bytes());
 }
 
-/// The honest one has brought much, and cannot be reached now: the other one does not replace that, and is not
-/// the only one that counts.
+/// The honest one has brought much, and cannot be reached now: the other one does not replace that, and is
+/// not the only one that counts.
 #[test]
 fn what_one_left_that_cannot_be_reached_is_not_given_up() {
     let ground = Ground::new(12_000_000);

@@ -1,4 +1,5 @@
-//! Who brought what, what has been compared, who lied and of whom all was wrong: from the journal and into it.
+//! Who brought what, what has been compared, who lied and of whom all was wrong: from the journal and into
+//! it.
 
 use std::ops::Range;
 

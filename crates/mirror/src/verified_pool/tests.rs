@@ -534,8 +534,8 @@ fn what_a_candidate_has_brought_already_is_kept() {
     assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Banned { mirror: 1, block: 3 }]);
 }
 
-/// It costs nothing that one is tried that brings nothing: what it has not replaced counts again when the turn
-/// of its bringer comes.
+/// It costs nothing that one is tried that brings nothing: what it has not replaced counts again when the
+/// turn of its bringer comes.
 #[test]
 fn what_one_that_is_tried_does_not_replace_is_there_still() {
     let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |block| block < 5).expect("it fits");

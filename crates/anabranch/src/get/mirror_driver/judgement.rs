@@ -204,8 +204,8 @@ impl MirrorDriver {
         usable.map(|(mirror, _)| mirror).filter(move |mirror| !is_wrong(*mirror))
     }
 
-    /// Whether a mirror that may yet be tried is much faster than this one. Of one that has not been heard yet
-    /// nobody knows: it may be the one that was tried when an earlier transfer was interrupted.
+    /// Whether a mirror that may yet be tried is much faster than this one. Of one that has not been heard
+    /// yet nobody knows: it may be the one that was tried when an earlier transfer was interrupted.
     fn is_outrun(&self, mirror: MirrorId) -> bool {
         let fastest = self.untried().filter_map(|other| self.rate_of(other)).max();
         self.rate_of(mirror).zip(fastest).is_some_and(|(rate, fastest)| rate < fastest / SLOWER)
