@@ -8,14 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::fetch::{Ground, checksum, names, run, spawn};
-use common::site::{Reply, Request, Site, Then, honest};
+use common::site::{Reply, Request, Site, Then, liar};
 use nix::sys::signal::Signal;
-
-/// Wrong throughout, with the same `ETag` as the others have, at this rate.
-fn liar(ground: &Ground, rate: u64) -> Site {
-    let wrong: Vec<u8> = ground.content.iter().map(|byte| byte ^ 0x55).collect();
-    Site::new(&ground.content, move |request, _| honest(request, &wrong, "\"v1\"").at(rate))
-}
 
 /// Answers with a head, and with nothing more once it `is_mute`.
 fn mute(ground: &Ground, rate: u64, is_mute: &Arc<AtomicBool>) -> Site {
@@ -33,7 +27,7 @@ fn mute(ground: &Ground, rate: u64, is_mute: &Arc<AtomicBool>) -> Site {
 #[test]
 fn a_liar_that_was_tried_is_not_tried_again_after_an_interruption() {
     let ground = Ground::new(24_000_000);
-    let (good, bad) = (Site::slow(&ground.content, 5_000_000), liar(&ground, 12_000_000));
+    let (good, bad) = (Site::slow(&ground.content, 5_000_000), liar(&ground.content, 12_000_000));
     let mute = mute(&ground, 1, &Arc::new(AtomicBool::new(true)));
     let hash = checksum(&ground.content);
     let urls = [bad.url(), mute.url(), good.url()];
@@ -99,7 +93,7 @@ fn one_that_does_not_answer_does_not_hide_the_verdict_on_the_others() {
 fn one_that_answers_again_has_its_turn() {
     let ground = Ground::new(12_000_000);
     let is_mute = Arc::new(AtomicBool::new(true));
-    let bad = liar(&ground, 12_000_000);
+    let bad = liar(&ground.content, 12_000_000);
     let good = mute(&ground, 6_000_000, &is_mute);
     let hash = checksum(&ground.content);
     let urls = [bad.url(), good.url()];
@@ -133,7 +127,7 @@ fn what_one_left_that_cannot_be_reached_is_not_given_up() {
     running.end().expect(130);
     let before = good.body_bytes();
     is_away.store(true, Ordering::Relaxed);
-    let bad = liar(&ground, 12_000_000);
+    let bad = liar(&ground.content, 12_000_000);
     let (urls, args) = ([bad.url(), good.url()], ["--json", hash.as_str(), "--timeout", "5"]);
     let done = run(ground.get_named(&urls, &args)).expect(5);
     assert!(done.err.contains(&format!("{} could not be asked", good.name())), "{}", done.err);

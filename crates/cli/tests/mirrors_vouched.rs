@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::fetch::{Done, Ground, checksum, leaf_list, names, run, spawn};
-use common::site::{PATH, Reply, Request, Site, Then, honest};
+use common::site::{PATH, Reply, Request, Site, Then, honest, wrong};
 use common::{Server, anabranch, wait_until};
 use data_encoding::{BASE64, HEXLOWER};
 use mmtp::ContentId;
@@ -20,11 +20,6 @@ use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 const LENGTH: usize = 3_000_000;
 const PIECE: usize = 1 << 20;
-
-/// The content, wrong throughout.
-fn wrong(content: &[u8]) -> Vec<u8> {
-    content.iter().map(|byte| byte ^ 0x55).collect()
-}
 
 fn sha256(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))

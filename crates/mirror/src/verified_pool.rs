@@ -233,9 +233,6 @@ impl VerifiedPool {
     fn accept(&mut self, mirror: MirrorId, block: u64, bytes: Vec<u8>, cv: ChainingValue) {
         self.mark(block);
         self.idle.remove(block);
-        if let Some(candidates) = &mut self.candidates {
-            candidates.shelve(block, false);
-        }
         self.events.push_back(Event::Verified { mirror, block, bytes, cv });
     }
 

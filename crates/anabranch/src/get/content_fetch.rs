@@ -318,7 +318,7 @@ impl ContentFetch {
                     }
                     let (differ, advice) = match brought {
                         PoolEvent::Wrong { differ, advice } => (differ, advice),
-                        _ => (false, unjudged.clone()),
+                        _ => (false, unjudged),
                     };
                     if differ {
                         arrivals.mirrors_differ(0);

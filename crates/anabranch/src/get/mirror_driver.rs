@@ -98,7 +98,7 @@ pub(super) enum PoolEvent {
     /// All of it is here. The answer is whether it is right; where it is not, another mirror is tried.
     Complete,
     /// All of it is here, it is wrong, and there is no other mirror to try: they all have it, or `differ`.
-    Wrong { differ: bool, advice: String },
+    Wrong { differ: bool, advice: &'static str },
 }
 
 /// Everything about HTTP in a transfer.

@@ -209,36 +209,32 @@ impl Sink {
     /// Blocks that had arrived do not count while another mirror is tried alone. They are kept, until others
     /// arrive in their place.
     pub(super) fn shelve(&mut self, download: DownloadId, blocks: Range<u64>) {
-        if let Some(SinkEntry::File { target, .. }) = self.open.get_mut(&download) {
+        if let Some(target) = self.file(download) {
             let before = target.bytes_done();
             target.shelve(blocks);
-            self.done_bytes -= before - target.bytes_done();
+            let less = before - target.bytes_done();
+            self.done_bytes -= less;
         }
     }
 
     /// Of what was [shelved](Self::shelve) these count again.
     pub(super) fn restore(&mut self, download: DownloadId, blocks: Range<u64>) {
-        if let Some(SinkEntry::File { target, .. }) = self.open.get_mut(&download) {
+        if let Some(target) = self.file(download) {
             let before = target.bytes_done();
             target.restore(blocks);
-            self.done_bytes += target.bytes_done() - before;
+            let more = target.bytes_done() - before;
+            self.done_bytes += more;
         }
     }
 
     /// All of what the mirror of this URL has was here, and is not what is wanted.
     pub(super) fn refute(&mut self, download: DownloadId, url: &str) -> Result<()> {
-        match self.open.get_mut(&download) {
-            Some(SinkEntry::File { target, .. }) => target.refute(url),
-            _ => Ok(()),
-        }
+        self.file(download).map_or(Ok(()), |target| target.refute(url))
     }
 
     /// What mirrors brought of these blocks has been compared.
     pub(super) fn compared(&mut self, download: DownloadId, blocks: Range<u64>) -> Result<()> {
-        match self.open.get_mut(&download) {
-            Some(SinkEntry::File { target, .. }) => target.compared(blocks),
-            _ => Ok(()),
-        }
+        self.file(download).map_or(Ok(()), |target| target.compared(blocks))
     }
 
     /// A mirror has lied, and only comparisons tell what is right: what it brought is revoked, what its
@@ -260,10 +256,7 @@ impl Sink {
     /// What this transfer brought of a content is [revoked](Self::revoked), and what earlier ones left stays
     /// theirs.
     pub(super) fn disown(&mut self, download: DownloadId) -> Result<()> {
-        match self.open.get_mut(&download) {
-            Some(SinkEntry::File { target, .. }) => target.disown(),
-            _ => Ok(()),
-        }
+        self.file(download).map_or(Ok(()), Target::disown)
     }
 
     /// What has arrived of a content is worth nothing: no trace of it is to be left behind.
@@ -283,8 +276,15 @@ impl Sink {
 
     /// Mirrors have different bytes, and none the right ones: what is here is not worth keeping.
     pub(super) fn mirrors_differ(&mut self, download: DownloadId) {
-        if let Some(SinkEntry::File { target, .. }) = self.open.get_mut(&download) {
+        if let Some(target) = self.file(download) {
             target.mirrors_differ();
+        }
+    }
+
+    fn file(&mut self, download: DownloadId) -> Option<&mut Target> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => Some(target),
+            _ => None,
         }
     }
 

@@ -87,8 +87,9 @@ pub(super) fn is_there_already(
     }
 }
 
-/// Removes what a crash after the last step of an earlier transfer left beside the whole file: a journal of
-/// this content, and the part that goes with it. Without such a journal a part is somebody's file.
+/// Removes what nobody needs any more: a journal of this content, and the part that goes with it. A crash
+/// after the last step of an earlier transfer leaves them beside the whole file; and what another file may
+/// be instead of is in its way. Without such a journal a part is somebody's file.
 pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
     let (name, journal_name) = place.part_names();
     let Ok(file) = place.open(&journal_name, OFlag::O_RDONLY) else { return };

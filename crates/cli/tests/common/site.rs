@@ -136,6 +136,17 @@ pub(crate) fn honest(request: &Request, content: &[u8], etag: &str) -> Reply {
     reply.with("accept-ranges", "bytes").with("content-type", "application/octet-stream").with("etag", etag)
 }
 
+/// Other bytes throughout.
+pub(crate) fn wrong(content: &[u8]) -> Vec<u8> {
+    content.iter().map(|byte| byte ^ 0x55).collect()
+}
+
+/// A server that has [`wrong`] bytes, with the same `ETag` as the others have, at this rate.
+pub(crate) fn liar(content: &[u8], rate: u64) -> Site {
+    let wrong = wrong(content);
+    Site::new(content, move |request, _| honest(request, &wrong, "\"v1\"").at(rate))
+}
+
 /// What a server without ranges answers, whatever is asked for.
 pub(crate) fn whole(len: usize) -> Reply {
     let reply = Reply::new(200, &super::noise(len)).with("etag", "\"v1\"");

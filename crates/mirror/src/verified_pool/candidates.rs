@@ -14,7 +14,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use mmtp::bitmap::Bitmap;
 use mmtp::tree::ChainingValue;
 
 use crate::range_scheduler::MirrorId;
@@ -24,7 +23,7 @@ type Mark = [u8; 16];
 
 /// See the [module](self).
 pub(super) struct Candidates {
-    /// Of what is here of each block.
+    /// Of what is here of each block, or is kept of it.
     marks: Vec<Mark>,
     /// The mirrors that are known to have just that: a bit for each.
     bringers: Vec<u64>,
@@ -36,13 +35,10 @@ pub(super) struct Candidates {
     refuted: BTreeSet<MirrorId>,
     /// How often each has stood back for others, which come before it then.
     postponed: BTreeMap<MirrorId, u32>,
-    /// Blocks that are kept and do not count now.
-    shelved: Bitmap,
 }
 
 impl Candidates {
     pub(super) fn new(blocks: u64) -> Self {
-        let shelved = Bitmap::new(blocks);
         let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
         Self {
             marks: vec![[0; 16]; blocks],
@@ -51,7 +47,6 @@ impl Candidates {
             aside: BTreeSet::new(),
             refuted: BTreeSet::new(),
             postponed: BTreeMap::new(),
-            shelved,
         }
     }
 
@@ -88,22 +83,8 @@ impl Candidates {
 
     /// Those that have brought each block of `blocks`, just as it is here.
     pub(super) fn that_have_all(&self, blocks: u64) -> impl Iterator<Item = MirrorId> {
-        let all = (0..blocks).filter_map(|block| self.bringers.get(usize::try_from(block).ok()?));
-        let common = all.fold(u64::MAX, |common, bringers| common & bringers);
+        let common = (0..blocks).fold(u64::MAX, |common, block| common & self.bringers_of(block));
         (0..u64::BITS as MirrorId).filter(move |mirror| blocks > 0 && common & bit(*mirror) != 0)
-    }
-
-    /// A block that is kept does not count any more, or counts again.
-    pub(super) fn shelve(&mut self, block: u64, is_shelved: bool) {
-        match is_shelved {
-            true => self.shelved.insert(block),
-            false => self.shelved.remove(block),
-        };
-    }
-
-    /// Whether a block is kept and does not count.
-    pub(super) fn is_shelved(&self, block: u64) -> bool {
-        self.shelved.contains(block)
     }
 
     /// Sets it aside; false if it is already.
@@ -145,22 +126,23 @@ impl Candidates {
         }
     }
 
-    /// Whether what is here of a block is what `mirror` has.
+    /// Whether what is here of a block, or is kept of it, is what `mirror` has.
     pub(super) fn has(&self, mirror: MirrorId, block: u64) -> bool {
-        let bringers = usize::try_from(block).ok().and_then(|index| self.bringers.get(index));
-        bringers.is_some_and(|bringers| bringers & bit(mirror) != 0)
+        self.bringers_of(block) & bit(mirror) != 0
     }
 
     /// Whether it is known of any mirror that it has what is here of a block.
     pub(super) fn is_known(&self, block: u64) -> bool {
-        let bringers = usize::try_from(block).ok().and_then(|index| self.bringers.get(index));
-        bringers.is_some_and(|bringers| *bringers != 0)
+        self.bringers_of(block) != 0
     }
 
     /// Whether what is here of a block is known to be what `mirror` has, and of no other.
     pub(super) fn is_of_none_but(&self, mirror: MirrorId, block: u64) -> bool {
-        let bringers = usize::try_from(block).ok().and_then(|index| self.bringers.get(index));
-        bringers.is_some_and(|bringers| *bringers != 0 && *bringers == bit(mirror))
+        self.is_known(block) && self.bringers_of(block) == bit(mirror)
+    }
+
+    fn bringers_of(&self, block: u64) -> u64 {
+        usize::try_from(block).ok().and_then(|index| self.bringers.get(index)).copied().unwrap_or(0)
     }
 
     /// Whether somebody brought a block otherwise than somebody else.

@@ -119,10 +119,9 @@ impl VerifiedPool {
         self.mode = Mode::Alone(next);
         (self.complete, self.disagreed) = (false, false);
         self.shelve_what(|candidates, block| !candidates.has(next, block));
-        let is_back =
-            |candidates: &Candidates, block| candidates.is_shelved(block) && candidates.has(next, block);
         let candidates = self.candidates.as_ref()?;
-        for blocks in runs((0..self.id.blocks()).filter(|block| is_back(candidates, *block))) {
+        let away = (0..self.id.blocks()).filter(|block| !self.done.contains(*block));
+        for blocks in runs(away.filter(|block| candidates.has(next, *block))) {
             self.restore(blocks);
         }
         self.check_complete();
@@ -132,11 +131,7 @@ impl VerifiedPool {
     /// Blocks are missing again. Where a hash of the whole decides they may yet be of the right mirror.
     pub(super) fn revoke(&mut self, blocks: Range<u64>) {
         for block in blocks.clone() {
-            let was_here = self.done.remove(block);
-            self.left += u64::from(was_here);
-            if let Some(candidates) = self.candidates.as_mut().filter(|_| was_here) {
-                candidates.shelve(block, true);
-            }
+            self.left += u64::from(self.done.remove(block));
         }
         self.idle.insert(blocks.clone());
         self.events.push_back(match self.candidates {
@@ -157,9 +152,6 @@ impl VerifiedPool {
         for block in blocks.clone() {
             self.mark(block);
             self.idle.remove(block);
-            if let Some(candidates) = &mut self.candidates {
-                candidates.shelve(block, false);
-            }
         }
         self.events.push_back(Event::Restored { blocks });
     }

@@ -140,11 +140,12 @@ impl Discovery<'_> {
                 let url = &self.urls[number];
                 let is_named = self.is_named(url);
                 let why = describe(&error, is_named);
-                if is_named && code(&error) == ErrorKind::Unreachable {
+                let code = code(&error);
+                if is_named && code == ErrorKind::Unreachable {
                     self.unheard.push(host(url));
                 }
                 self.unsaid.push(format!("{}: {error}", host(url)));
-                self.troubles.push((code(&error), format!("{}: {why}", host(url))));
+                self.troubles.push((code, format!("{}: {why}", host(url))));
             }
             ProbeKind::List if self.urls.is_empty() => {
                 let why = describe(&error, self.is_named(&probe.url));

@@ -16,8 +16,8 @@ use crate::{Error, Result};
 const COMPARE_MAX: Span = Span::from_secs(30);
 /// A mirror that is tried alone and brings nothing for so long is not waited for if there is another.
 const ALONE_FOR: Span = Span::from_secs(10);
-/// The same where it has brought nothing in this transfer, and where nothing since its turn began. Each time
-/// that it is its turn again that is twice as long.
+/// One that has brought nothing since its turn began is waited for [`COMPARE_FOR`], and one that has brought
+/// nothing in this transfer for so long; twice as long each time that it is its turn again.
 const UNHEARD_FOR: Span = Span::from_secs(1);
 /// Those that have not been tried come before one that is so many times slower.
 const SLOWER: u64 = 8;
@@ -83,9 +83,8 @@ impl MirrorDriver {
                 each(PoolEvent::Refuted { url }, cx)?;
             }
         }
-        let is_of_others = plain.has_of_others();
         // What they left is not given up for those that answer now, nor is anything said of their file.
-        if !self.unheard.is_empty() && (is_of_others || self.untried().next().is_none()) {
+        if !self.unheard.is_empty() && (plain.has_of_others() || self.untried().next().is_none()) {
             return Err(Error::corrupt(format!(
                 "what has come is not the file that is wanted, and {} could not be asked: what came is kept, \
                  and the same request asks again; leave out who does not answer to have the others decide",
@@ -178,9 +177,8 @@ impl MirrorDriver {
     /// What there is to say where some mirrors were tried alone in vain, and the others cannot be tried. What
     /// came stays: another transfer may try them.
     pub(in crate::get) fn undecided(&self) -> Option<Error> {
-        let PoolState::Plain(plain) = &self.pool else { return None };
         let all = 0..MirrorId::try_from(self.mirrors.len()).unwrap_or(MirrorId::MAX);
-        let (tried, others): (Vec<_>, Vec<_>) = all.partition(|mirror| plain.is_refuted(*mirror));
+        let (tried, others): (Vec<_>, Vec<_>) = all.partition(|mirror| self.is_refuted(*mirror));
         if tried.is_empty() || others.is_empty() {
             return None;
         }
@@ -196,12 +194,16 @@ impl MirrorDriver {
 
     /// The mirrors that may yet be tried alone, or are.
     fn untried(&self) -> impl Iterator<Item = MirrorId> {
-        let is_wrong = |mirror| matches!(&self.pool, PoolState::Plain(plain) if plain.is_refuted(mirror));
         let usable = (0..).zip(&self.mirrors).filter(|(_, state)| state.status.out.is_none());
         // Who does not say that it has what the hash is of is not asked for it.
         let may_have = |name: &String| self.candidates.is_empty() || self.candidates.contains(name);
         let usable = usable.filter(move |(_, state)| may_have(&state.status.name));
-        usable.map(|(mirror, _)| mirror).filter(move |mirror| !is_wrong(*mirror))
+        usable.map(|(mirror, _)| mirror).filter(|mirror| !self.is_refuted(*mirror))
+    }
+
+    /// Whether all of a mirror is known to be wrong.
+    fn is_refuted(&self, mirror: MirrorId) -> bool {
+        matches!(&self.pool, PoolState::Plain(plain) if plain.is_refuted(mirror))
     }
 
     /// Whether a mirror that may yet be tried is much faster than this one. Of one that has not been heard
@@ -229,14 +231,13 @@ impl MirrorDriver {
     }
 
     /// What to do about a whole that is wrong, where mirrors `differ` or all have the same.
-    pub(in crate::get) fn advice(&self, differ: bool) -> String {
-        let mut untried = (0..).zip(&self.mirrors).filter(|(mirror, state)| {
-            let is_wrong = matches!(&self.pool, PoolState::Plain(plain) if plain.is_refuted(*mirror));
-            state.status.out.is_some() && !is_wrong
-        });
-        let text = match (self.judged, self.mirrors.len()) {
+    pub(in crate::get) fn advice(&self, differ: bool) -> &'static str {
+        let mut all = (0..).zip(&self.mirrors);
+        match (self.judged, self.mirrors.len()) {
             (_, ..=1) => "",
-            (true, _) if untried.next().is_some() => {
+            (true, _)
+                if all.any(|(mirror, state)| state.status.out.is_some() && !self.is_refuted(mirror)) =>
+            {
                 "; each mirror that is of use was tried alone, and none has the right file"
             }
             (true, _) if !differ => "; each mirror was tried alone, and all have the same bytes",
@@ -245,8 +246,7 @@ impl MirrorDriver {
                 "; without hashes of its parts nobody can tell who sent the wrong bytes: try each mirror \
                  alone, or ask for a Metalink"
             }
-        };
-        text.to_owned()
+        }
     }
 
     /// The error if mirrors differ and nothing tells who is right.

@@ -30,13 +30,8 @@ impl Part {
 
     /// Removes the names that this transfer has recorded: nothing that it brought is here any more.
     pub(in crate::target) fn disown(&mut self, place: &DestPath) -> Result<()> {
-        for n in std::mem::take(&mut self.own_aliases) {
-            let at = journal::slot_offset(self.id.blocks() + n as u64);
-            place
-                .write_all(&self.journal, &mut [IoSlice::new(&[0; SLOT_BYTES])], at)
-                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
-        }
-        Ok(())
+        let own = std::mem::take(&mut self.own_aliases);
+        own.into_iter().try_for_each(|n| self.write_behind(place, n, &[0; SLOT_BYTES]))
     }
 
     /// The number in marks of the mirror whose version has this name.
@@ -50,14 +45,15 @@ impl Part {
             return Ok(());
         }
         let n = journal::ALIASES_MAX + self.banned.len();
-        let slot = journal::alias_slot(&self.id, n, &clue);
         self.banned.push(clue);
+        self.write_behind(place, n, &journal::alias_slot(&self.id, n, &clue))
+    }
+
+    /// Writes the slot number `n`, from 0 on, behind that of the last block.
+    fn write_behind(&self, place: &DestPath, n: usize, slot: &[u8; SLOT_BYTES]) -> Result<()> {
+        let at = journal::slot_offset(self.id.blocks() + n as u64);
         place
-            .write_all(
-                &self.journal,
-                &mut [IoSlice::new(&slot)],
-                journal::slot_offset(self.id.blocks() + n as u64),
-            )
+            .write_all(&self.journal, &mut [IoSlice::new(slot)], at)
             .map_err(|e| place.failure("write", &self.journal_name, &e))
     }
 }
