@@ -4,11 +4,11 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::fetch::{Ground, checksum, names, run, spawn};
-use common::site::{Reply, Request, Site, Then, liar};
+use common::site::{Reply, Request, Site, Then, honest, liar, wrong};
 use nix::sys::signal::Signal;
 
 /// Answers with a head, and with nothing more once it `is_mute`.
@@ -22,21 +22,15 @@ fn mute(ground: &Ground, rate: u64, is_mute: &Arc<AtomicBool>) -> Site {
     })
 }
 
-/// The liar is the fastest, so it is tried first. Whoever fetches is interrupted each 4 s: it is not tried
-/// anew each time, and the mute one is not waited for before the honest one has had its turn.
-#[test]
-fn a_liar_that_was_tried_is_not_tried_again_after_an_interruption() {
-    let ground = Ground::new(24_000_000);
-    let (good, bad) = (Site::slow(&ground.content, 5_000_000), liar(&ground.content, 12_000_000));
-    let mute = mute(&ground, 1, &Arc::new(AtomicBool::new(true)));
-    let hash = checksum(&ground.content);
-    let urls = [bad.url(), mute.url(), good.url()];
+/// Fetches, and is interrupted after so many milliseconds, until the file is there; returns what was said.
+fn interrupted_each(millis: u64, ground: &Ground, urls: &[String], hash: &str, sites: &[&Site]) -> String {
     let (mut runs, mut said) = (0, String::new());
     loop {
         runs += 1;
-        assert!(runs < 9, "no end of it: {} and {} bytes: {said}", good.body_bytes(), bad.body_bytes());
-        let mut running = spawn(ground.get_named(&urls, &["--json", &hash]));
-        for _ in 0..80 {
+        let brought = || sites.iter().map(|site| site.body_bytes()).collect::<Vec<_>>();
+        assert!(runs < 12, "no end of it: {:?}: {said}", brought());
+        let mut running = spawn(ground.get_named(urls, &["--json", hash]));
+        for _ in 0..millis / 50 {
             if running.has_ended() {
                 break;
             }
@@ -48,11 +42,23 @@ fn a_liar_that_was_tried_is_not_tried_again_after_an_interruption() {
         let done = running.end();
         said += &done.notes();
         if done.code == Some(0) {
-            break;
+            assert!(runs > 1, "it was interrupted");
+            return said;
         }
     }
+}
+
+/// The liar is the fastest, so it is tried first. Whoever fetches is interrupted each 4 s: it is not tried
+/// anew each time, and the mute one is not waited for before the honest one has had its turn.
+#[test]
+fn a_liar_that_was_tried_is_not_tried_again_after_an_interruption() {
+    let ground = Ground::new(24_000_000);
+    let (good, bad) = (Site::slow(&ground.content, 5_000_000), liar(&ground.content, 12_000_000));
+    let mute = mute(&ground, 1, &Arc::new(AtomicBool::new(true)));
+    let hash = checksum(&ground.content);
+    let urls = [bad.url(), mute.url(), good.url()];
+    let said = interrupted_each(4_000, &ground, &urls, &hash, &[&bad, &good]);
     ground.assert_arrived();
-    assert!(runs > 1, "it was interrupted");
     assert!(said.contains("tried alone, and it does not have it"), "{said}");
     assert!(bad.body_bytes() < 24_000_000 + 8_000_000, "{}", bad.body_bytes());
     assert!(good.body_bytes() < 24_000_000 + 14_000_000, "{}", good.body_bytes());
@@ -136,4 +142,52 @@ fn what_one_left_that_cannot_be_reached_is_not_given_up() {
     run(ground.get_named(&urls, &args)).expect(0);
     ground.assert_arrived();
     assert!(good.body_bytes() < before + 6_000_000, "{}", good.body_bytes() - before);
+}
+
+/// Neither says which version it has, or a new one each time: what they brought in one run is their own in
+/// the next all the same, and who was found wrong comes last.
+#[test]
+fn a_trial_goes_on_where_no_version_tells_whose_a_block_is() {
+    for is_random in [false, true] {
+        let ground = Ground::new(20_000_000);
+        let answers = AtomicU64::new(0);
+        let twist = move |reply: Reply| {
+            let tag = format!("\"{}\"", answers.fetch_add(1, Ordering::Relaxed));
+            if is_random { reply.with("etag", tag) } else { reply.without("etag") }
+        };
+        let twist = Arc::new(twist);
+        let site = |bytes: Vec<u8>, rate: u64| {
+            let (twist, content) = (Arc::clone(&twist), bytes.clone());
+            Site::new(&bytes, move |request: &Request, _| {
+                let mut request = request.clone();
+                request.fields.retain(|(name, _)| name != "if-range");
+                twist(honest(&request, &content, "\"v1\"").at(rate))
+            })
+        };
+        let (bad, good) = (site(wrong(&ground.content), 5_000_000), site(ground.content.clone(), 4_000_000));
+        let hash = checksum(&ground.content);
+        let said = interrupted_each(3_000, &ground, &[bad.url(), good.url()], &hash, &[&bad, &good]);
+        ground.assert_arrived();
+        assert!(said.contains("tried once more after the others"), "{said}");
+        // What a run brings that finds a version of then is of that version.
+        let of_a_version = if is_random { 3 * 5_000_000 } else { 0 };
+        assert!(bad.body_bytes() < 20_000_000 + 8_000_000 + of_a_version, "{}", bad.body_bytes());
+        assert!(good.body_bytes() < 20_000_000 + 12_000_000, "{}", good.body_bytes());
+    }
+}
+
+/// It would have to begin anew in each run.
+#[test]
+fn a_liar_without_ranges_is_tried_last() {
+    let ground = Ground::new(20_000_000);
+    let bytes = wrong(&ground.content);
+    let twist = move |_: &Request, _: Reply| {
+        let reply = Reply::new(200, &bytes).with("etag", "\"w\"").at(8_000_000);
+        reply.with("content-type", "application/octet-stream")
+    };
+    let (bad, good) = (Site::new(&ground.content, twist), Site::slow(&ground.content, 3_000_000));
+    let hash = checksum(&ground.content);
+    interrupted_each(2_000, &ground, &[bad.url(), good.url()], &hash, &[&bad, &good]);
+    ground.assert_arrived();
+    assert!(good.body_bytes() < 20_000_000 + 4_000_000, "{}", good.body_bytes());
 }

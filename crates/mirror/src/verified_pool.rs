@@ -39,7 +39,7 @@ use cross_check::{Comparison, CrossCheck, Others};
 use earlier_blocks::is_earlier;
 use pieces::Pieces;
 
-pub use api::{Check, CheckError, Event};
+pub use api::{Check, CheckError, Event, Wrong};
 pub use cross_check::{CHECK_EVERY_BLOCKS, CHECKS_MAX};
 pub use earlier_blocks::{EARLIER_CHECKS_MAX, Earlier, MirrorsOfNow};
 pub use pieces::{OPEN_BYTES, OPEN_BYTES_MAX, PIECE_BYTES_MAX};

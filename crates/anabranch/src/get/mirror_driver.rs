@@ -33,6 +33,7 @@ use super::routes::Route;
 use super::server_status::ServerStatus;
 use super::sink::Here;
 use crate::event::Observer;
+use crate::target::Number;
 use crate::target::journal::passing_number;
 use crate::{Error, Result};
 use comparison::{ComparisonState, dropped, place_of};
@@ -87,8 +88,11 @@ pub(super) enum PoolEvent {
     Shelved(Range<u64>),
     /// Of these, what counts again.
     Restored(Range<u64>),
-    /// All of what the mirror of this URL has was here, and is wrong.
-    Refuted { url: String },
+    /// All of what the mirror of this URL has was here, and is wrong. Is all of it of the `version` that it
+    /// has now?
+    Refuted { url: String, version: bool },
+    /// The mirror of this URL is tried alone, and has brought something.
+    TriedAlone { url: String },
     /// The mirror of this origin and URL lied, as comparisons with others show: nothing else tells what is
     /// right.
     Liar { origin: String, url: String },
@@ -213,7 +217,7 @@ impl MirrorDriver {
     pub(super) fn want(&mut self, here: &Here<'_>) -> Result<()> {
         let number = |(mirror, state): (u8, &MirrorState)| {
             let number = (here.number_of)(state.mirror.url.as_str());
-            number.unwrap_or_else(|| passing_number(self.seed[0].wrapping_add(mirror)))
+            number.map_or_else(|| passing_number(self.seed[0].wrapping_add(mirror)), Number::mark)
         };
         self.numbers = (0..).zip(&self.mirrors).map(number).collect();
         if let PoolState::Check(check) = &mut self.pool {
@@ -392,6 +396,9 @@ impl MirrorDriver {
                 verified_pool::Event::Verified { mirror, block, bytes, cv } => {
                     let mark = if is_unproven { self.mark_of(mirror) } else { 0 };
                     each(PoolEvent::Block { block, bytes, cv, mark }, cx)?;
+                    if let Some(url) = self.newly_alone(mirror) {
+                        each(PoolEvent::TriedAlone { url }, cx)?;
+                    }
                 }
                 verified_pool::Event::EarlierDropped { block } => {
                     cx.observer.notice(&dropped(block));

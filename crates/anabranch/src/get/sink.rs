@@ -12,7 +12,7 @@ use super::reassembly_buffer::{self, ReassemblyBuffer};
 use super::writer::Writer;
 use crate::filenames::{first_few, show};
 use crate::target::journal::NOTHING_CLUE;
-use crate::target::{Aliases, Demands, DestPath, LeftIn, Target};
+use crate::target::{Aliases, Demands, DestPath, LeftIn, Number, Target};
 use crate::{Error, Result};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
@@ -32,7 +32,7 @@ pub(super) struct Here<'a> {
     /// What is known of these.
     pub(super) left: Option<LeftIn<'a>>,
     /// See [`Target::number_of`].
-    pub(super) number_of: &'a dyn Fn(&str) -> Option<u8>,
+    pub(super) number_of: &'a dyn Fn(&str) -> Option<Number>,
 }
 
 /// One content and the place where it is to go; the place is looked up when its turn comes.
@@ -227,9 +227,14 @@ impl Sink {
         }
     }
 
-    /// All of what the mirror of this URL has was here, and is not what is wanted.
-    pub(super) fn refute(&mut self, download: DownloadId, url: &str) -> Result<()> {
-        self.file(download).map_or(Ok(()), |target| target.refute(url))
+    /// See [`Target::refute`].
+    pub(super) fn refute(&mut self, download: DownloadId, url: &str, version: bool) -> Result<()> {
+        self.file(download).map_or(Ok(()), |target| target.refute(url, version))
+    }
+
+    /// See [`Target::tried_alone`].
+    pub(super) fn tried_alone(&mut self, download: DownloadId, url: &str) -> Result<()> {
+        self.file(download).map_or(Ok(()), |target| target.tried_alone(url))
     }
 
     /// What mirrors brought of these blocks has been compared.

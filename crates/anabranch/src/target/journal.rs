@@ -10,7 +10,7 @@
 //! [`ALIASES_MAX`] of them stand in the slots behind those of the last block. Some of these are no names, but
 //! [clues](url_clue): they tell a later transfer that has none of the names why it cannot go on. Behind them
 //! stand up to [`BANNED_MAX`] mirrors that have [lied](banned_clue), or of which all was
-//! [wrong](refuted_clue).
+//! [wrong](refuted_clue), and then the one that was [tried alone](alone_clue) last.
 //!
 //! Where no hash is known, a slot has a [mark](Slot::mark) besides: which mirror brought the block, and
 //! whether that has been compared with another. Older programs take such a slot for an empty one.
@@ -44,6 +44,9 @@ pub const ALIASES_MAX: usize = 16;
 
 /// Records of mirrors that have lied, or of which all was wrong, that a journal has room for.
 pub const BANNED_MAX: usize = 16;
+
+/// Slots behind those of blocks.
+pub const BEHIND_MAX: usize = ALIASES_MAX + BANNED_MAX + 1;
 
 /// In a [mark](Slot::mark): what the mirrors brought of this region has been compared.
 pub const COMPARED: u8 = 1 << 7;
@@ -163,7 +166,7 @@ pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<Slot> {
 }
 
 /// The slot that records the alias number `n`, from 0 on, of `id`; from [`ALIASES_MAX`] on they are those of
-/// mirrors that have lied, or of which all was wrong.
+/// mirrors that have lied, or of which all was wrong, and the last one is that of who was tried alone.
 #[must_use]
 pub fn alias_slot(id: &ContentId, n: usize, alias: &[u8; 32]) -> [u8; SLOT_BYTES] {
     slot(id, id.blocks() + n as u64, &Slot { cv: *alias, mark: 0 })
@@ -199,6 +202,12 @@ pub fn refuted_clue(of: &[u8; 32], wanted: &[u8; 32]) -> [u8; 32] {
     blake3::derive_key(context, &[*of, *wanted].concat())
 }
 
+/// What a journal records of the mirror that was tried alone last, by its URL.
+#[must_use]
+pub fn alone_clue(url: &str) -> [u8; 32] {
+    blake3::derive_key("anabranch 2026-11 URL of a mirror that is tried alone", url.as_bytes())
+}
+
 /// Whether an alias is the clue of a URL, of whatever version.
 #[must_use]
 pub fn is_url_clue(alias: &[u8; 32]) -> bool {
@@ -222,8 +231,9 @@ pub fn parse_aliases<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<It
     behind(id, slots).take(ALIASES_MAX)
 }
 
-/// The number of a mirror in [marks](Slot::mark), by what the journal calls the version that it has: the
-/// `root` of the header, or an alias at its place. `None` if it is none of these.
+/// The number of a mirror in [marks](Slot::mark), by what the journal calls the version that it has, the
+/// `root` of the header or an alias at its place; or, where no version of it has a name, by the clue of its
+/// URL. `None` if it is none of these.
 #[must_use]
 pub fn number_of(name: &[u8; 32], root: &[u8; 32], aliases: &[Option<[u8; 32]>]) -> Option<u8> {
     let place = aliases.iter().position(|alias| alias.as_ref() == Some(name));
@@ -241,6 +251,12 @@ pub fn passing_number(random: u8) -> u8 {
 /// What the same slots record of mirrors that have lied, or of which all was wrong.
 pub fn parse_banned<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
     behind(id, slots).skip(ALIASES_MAX).take(BANNED_MAX).flatten()
+}
+
+/// What the same slots record of the mirror that was tried alone last.
+#[must_use]
+pub fn parse_alone(id: &ContentId, slots: &[u8]) -> Option<[u8; 32]> {
+    behind(id, slots).nth(BEHIND_MAX - 1).flatten()
 }
 
 fn behind<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = Option<[u8; 32]>> + 'a {

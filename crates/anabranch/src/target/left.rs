@@ -3,7 +3,7 @@
 
 use mmtp::tree::ChainingValue;
 
-use super::journal::{COMPARED, unversioned_clue, url_clue};
+use super::journal::{COMPARED, alone_clue, unversioned_clue, url_clue};
 
 /// What is known of blocks that were there before.
 #[derive(Debug, Default)]
@@ -19,6 +19,8 @@ pub(crate) struct Left {
     pub(crate) banned: Vec<[u8; 32]>,
     /// The [clues](super::journal::url_clue) of URLs that had another version then.
     pub(crate) changed: Vec<[u8; 32]>,
+    /// The [clue](super::journal::alone_clue) of the mirror that was tried alone last.
+    pub(super) alone: Option<[u8; 32]>,
 }
 
 /// The same, and the part that has it.
@@ -40,6 +42,23 @@ pub(crate) enum Refuted {
     Now,
     /// All of the version that it had then. It has another now, or gives none.
     Then,
+}
+
+/// What a mirror is called in [marks](super::journal::Slot::mark).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    /// By the version that it has: all with this number is of that.
+    Version(u8),
+    /// By its URL alone, for it gives no version, or another each time.
+    Url(u8),
+}
+
+impl Number {
+    pub(crate) const fn mark(self) -> u8 {
+        match self {
+            Self::Version(mark) | Self::Url(mark) => mark,
+        }
+    }
 }
 
 impl LeftIn<'_> {
@@ -68,6 +87,11 @@ impl Left {
     pub(crate) fn is_new(&self, url: &str) -> bool {
         let its = [url_clue(url), unversioned_clue(url)];
         self.asked.as_ref().is_some_and(|asked| !its.iter().any(|clue| asked.contains(clue)))
+    }
+
+    /// Whether this URL was tried alone last.
+    pub(crate) fn was_tried(&self, url: &str) -> bool {
+        self.alone == Some(alone_clue(url))
     }
 
     fn mark(&self, block: u64) -> u8 {

@@ -80,14 +80,13 @@ impl Part {
         }
         let header = journal::parse_header(&head[..read]);
         let mut names: Vec<[u8; 32]> = [&[id.root], &aliases.recorded[..]].concat();
-        let (mut places, mut banned) = (vec![None; journal::ALIASES_MAX], Vec::new());
+        let mut behind = Behind::default();
         if let Ok(found) = &header
             && found.length == id.length
         {
-            (places, banned) =
-                read_aliases(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
+            behind = Behind::read(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
         }
-        let recorded: Vec<[u8; 32]> = places.iter().copied().flatten().collect();
+        let recorded: Vec<[u8; 32]> = behind.places.iter().copied().flatten().collect();
         let is_ours = |found: &ContentId| {
             found.length == id.length && aliases.continue_part(&names, &found.root, &recorded)
         };
@@ -117,10 +116,11 @@ impl Part {
         }
         known = ours.is_some() && there.is_some();
         let is_hashless = !has_hash(&names);
-        let changed = ours.filter(|_| is_hashless);
+        let changed = ours.filter(|_| known);
         let changed: Vec<_> =
             changed.iter().flat_map(|part| aliases.changed(&part.root, &recorded)).collect();
-        // They are not asked, so their versions of now are not what is in the part.
+        // Their versions of now are not what is in the part. Without a hash they are not asked; with one they
+        // are, and go by their URLs.
         names.retain(|name| !changed.iter().any(|version| version.name == *name));
         let changed: Vec<[u8; 32]> = changed.iter().map(|version| version.url).collect();
         let is_absent =
@@ -138,8 +138,9 @@ impl Part {
                 .set_len(0)
                 .and_then(|()| place.write_all(&journal, &mut [IoSlice::new(&journal::header(&id))], 0))
                 .map_err(|e| place.failure("write", &journal_name, &e))?;
-            (places, banned) = (vec![None; journal::ALIASES_MAX], Vec::new());
+            behind = Behind::default();
         }
+        let Behind { mut places, banned, alone } = behind;
         names.retain(|name| *name != id.root && !places.contains(&Some(*name)));
         let free = (0..places.len()).filter(|n| places[*n].is_none());
         let own_aliases: Vec<usize> = free.take(names.len()).collect();
@@ -159,9 +160,9 @@ impl Part {
             let marks = vec![0; usize::try_from(id.blocks()).unwrap_or(usize::MAX)];
             let banned = banned.clone();
             match is_hashless {
-                true => Left { marks, lacks_mirrors, asked, banned, changed },
+                true => Left { marks, lacks_mirrors, asked, banned, changed, alone },
                 // A hash decides all but who brought what, and of whom all was wrong.
-                false => Left { marks, banned, ..Left::default() },
+                false => Left { marks, banned, alone, ..Left::default() },
             }
         });
         let versions = aliases.versions.iter().map(|version| (version.url, version.name)).collect();
@@ -393,14 +394,30 @@ pub(crate) fn length_there(place: &DestPath) -> Result<Option<u64>> {
 /// The aliases of a journal, each at its place.
 type Places = Vec<Option<[u8; 32]>>;
 
-/// The aliases that a journal about `id` records, and what it records of mirrors.
-fn read_aliases(journal: &File, id: &ContentId) -> io::Result<(Places, Vec<[u8; 32]>)> {
-    let mut slots = [0; (journal::ALIASES_MAX + journal::BANNED_MAX) * SLOT_BYTES];
-    let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
-    let slots = &slots[..read];
-    let mut places: Vec<_> = journal::parse_aliases(id, slots).collect();
-    places.resize(journal::ALIASES_MAX, None);
-    Ok((places, journal::parse_banned(id, slots).collect()))
+/// What a journal records behind its blocks.
+struct Behind {
+    places: Places,
+    banned: Vec<[u8; 32]>,
+    /// The [clue](journal::alone_clue) of the mirror that was tried alone last.
+    alone: Option<[u8; 32]>,
+}
+
+impl Default for Behind {
+    fn default() -> Self {
+        Self { places: vec![None; journal::ALIASES_MAX], banned: Vec::new(), alone: None }
+    }
+}
+
+impl Behind {
+    fn read(journal: &File, id: &ContentId) -> io::Result<Self> {
+        let mut slots = [0; journal::BEHIND_MAX * SLOT_BYTES];
+        let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
+        let slots = &slots[..read];
+        let mut places: Vec<_> = journal::parse_aliases(id, slots).collect();
+        places.resize(journal::ALIASES_MAX, None);
+        let (banned, alone) = (journal::parse_banned(id, slots).collect(), journal::parse_alone(id, slots));
+        Ok(Self { places, banned, alone })
+    }
 }
 
 /// Opens and locks the journal; also says whether it was there before.

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::journal::{refuted_clue, url_clue};
-use super::left::{Left, LeftIn, Refuted};
+use super::journal::{alone_clue, refuted_clue, unversioned_clue, url_clue};
+use super::left::{Left, LeftIn, Number, Refuted};
 use super::{IfWrong, State, Target, journal};
 use crate::Result;
 
@@ -48,12 +48,13 @@ impl Target {
     }
 
     /// All of this mirror is here, and is not what is wanted: the next transfer that wants the same does not
-    /// ask it.
+    /// ask it; or asks it last, if not all that came is of the `version` that it has now.
     ///
     /// # Errors
     /// [`Error::Target`](crate::Error::Target) if that cannot be recorded.
-    pub(crate) fn refute(&mut self, url: &str) -> Result<()> {
-        for of in [Some(url_clue(url)), self.version_of(url)].into_iter().flatten() {
+    pub(crate) fn refute(&mut self, url: &str, version: bool) -> Result<()> {
+        let version = self.version_of(url).filter(|_| version);
+        for of in [Some(url_clue(url)), version].into_iter().flatten() {
             if let Some(clue) = self.refuted_clue(of)
                 && let State::Part(part) = &mut self.state
             {
@@ -87,12 +88,26 @@ impl Target {
         }
     }
 
-    /// The number of a mirror in [marks](super::journal::Slot::mark), by its URL, if the version that it has
-    /// now has a name in the journal.
-    pub(crate) fn number_of(&self, url: &str) -> Option<u8> {
-        match &self.state {
-            State::Part(part) => part.number_of(&self.version_of(url)?),
-            State::Whole(_) => None,
+    /// What the mirror of this URL is called in marks, if the journal has a name of the version that it has
+    /// now, or a clue of its URL. Without a hash only a version says what is whose.
+    pub(crate) fn number_of(&self, url: &str) -> Option<Number> {
+        let State::Part(part) = &self.state else { return None };
+        let version = self.version_of(url);
+        if let Some(number) = version.and_then(|version| part.number_of(&version)) {
+            return Some(Number::Version(number));
+        }
+        let clue = if version.is_some() { url_clue(url) } else { unversioned_clue(url) };
+        self.demands.proof.is_something().then(|| part.number_of(&clue).map(Number::Url)).flatten()
+    }
+
+    /// This mirror is tried alone, and brings something: the next transfer goes on with it.
+    ///
+    /// # Errors
+    /// [`Error::Target`](crate::Error::Target) if that cannot be recorded.
+    pub(crate) fn tried_alone(&mut self, url: &str) -> Result<()> {
+        match &mut self.state {
+            State::Part(part) => part.tried_alone(&self.place, alone_clue(url)),
+            State::Whole(_) => Ok(()),
         }
     }
 

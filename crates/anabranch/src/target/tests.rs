@@ -626,8 +626,8 @@ fn who_was_refuted_is_known_for_that_hash() {
     };
     let mut target = open(Some([1; 32]), 0xab);
     put_bytes(&mut target, 0, &[1; BLOCK_BYTES]);
-    target.refute(url).expect("recorded");
-    target.refute(url).expect("recorded already");
+    target.refute(url, true).expect("recorded");
+    target.refute(url, true).expect("recorded already");
     target.flush().expect("written");
     drop(target);
     let refuted = |version, hash| {
@@ -640,6 +640,62 @@ fn who_was_refuted_is_known_for_that_hash() {
     assert_eq!(refuted(Some([2; 32]), 0xab), Some(Refuted::Then));
     assert_eq!(refuted(None, 0xab), Some(Refuted::Then));
     assert_eq!(refuted(Some([1; 32]), 0xcd), None, "another hash");
+}
+
+/// Where a mirror gives no version, or another each time, the journal goes by its URL; and it knows who was
+/// tried alone last.
+#[test]
+fn a_mirror_without_a_version_is_known_by_its_url() {
+    use mirror::verified_pool::Earlier as _;
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let id = ContentId { root: [7; 32], length: 3 * BLOCK_BYTES as u64 };
+    let (url, other) = ("http://a/f", "http://b/f");
+    let open = |version: Option<[u8; 32]>, hash: bool| {
+        let place = DestPath::of(&dir.path().join("f")).expect("a place");
+        let version = version.map(|name| Version { url: journal::url_clue(url), name });
+        let clue = if version.is_some() { journal::url_clue(url) } else { journal::unversioned_clue(url) };
+        let names = version.map(|version| version.name).into_iter().chain([clue]);
+        let recorded = names.chain(hash.then_some(journal::HASH_CLUE)).collect();
+        let aliases = Aliases { recorded, versions: version.into_iter().collect(), ..Aliases::default() };
+        let digests = Digests { sha256: hash.then_some([1; 32]), ..Digests::default() };
+        let proof = FinalCheck::of(RootCheck::Unknown, digests);
+        Target::open(place, id, &aliases, proof, false, &mut |_| true).expect("a target").0
+    };
+    let left_by = |mut target: Target, block: u64, alone: &str| {
+        let number = target.number_of(url).expect("a number");
+        let bytes = [1; BLOCK_BYTES];
+        target.write(block, bytes.to_vec(), cv_of(&id, block, &bytes), number.mark()).expect("written");
+        target.tried_alone(alone).expect("recorded");
+        target.flush().expect("written");
+        number
+    };
+    let first = left_by(open(Some([1; 32]), true), 0, other);
+    assert!(matches!(first, Number::Version(_)), "{first:?}");
+    let second = left_by(open(Some([2; 32]), true), 1, url);
+    assert!(matches!(second, Number::Url(_)) && second.mark() != first.mark(), "{second:?}");
+    let mut target = open(Some([3; 32]), true);
+    assert_eq!(target.number_of(url), Some(second));
+    assert_eq!(target.number_of(other), None);
+    let left = target.take_left().expect("what was left");
+    assert_eq!((left.was_tried(url), left.was_tried(other)), (true, false));
+    let bringers = [0, 1, 2].map(|block| target.with_left(&left).bringer(block));
+    assert_eq!(bringers, [first.mark(), second.mark(), 0]);
+    drop(target);
+    assert_eq!(open(Some([1; 32]), true).number_of(url), Some(first), "that version again");
+    assert!(matches!(open(None, true).number_of(url), Some(Number::Url(_))), "none");
+}
+
+/// Without a hash nothing tells that it is the same file.
+#[test]
+fn without_a_hash_a_mirror_without_a_version_has_no_number() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let id = ContentId { root: [7; 32], length: 3 * BLOCK_BYTES as u64 };
+    let place = DestPath::of(&dir.path().join("f")).expect("a place");
+    let recorded = vec![journal::unversioned_clue("http://a/f"), journal::NOTHING_CLUE];
+    let aliases = Aliases { recorded, ..Aliases::default() };
+    let target = Target::open(place, id, &aliases, FinalCheck::NOTHING, false, &mut |_| true);
+    assert_eq!(target.expect("a target").0.number_of("http://a/f"), None);
 }
 
 #[test]

@@ -48,6 +48,15 @@ pub enum CheckError {
     PieceLength(u64),
 }
 
+/// A mirror of which all is here and is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Which.
+    pub mirror: MirrorId,
+    /// It is not asked again; if false, it has one more turn, for some of it may be of an older file.
+    pub is_refuted: bool,
+}
+
 /// What the pool reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -62,8 +71,9 @@ pub enum Event {
         /// Its chaining value; of a content of one block its hash.
         cv: ChainingValue,
     },
-    /// These blocks were reported, and came from a mirror that is banned now. They are missing again, and
-    /// each will be reported once more. Only where no hash is known.
+    /// These blocks were reported, and came from a mirror that is banned now, or that may have had another
+    /// file. They are missing again, and each will be reported once more. Only where no hash of the parts is
+    /// known.
     Revoked {
         /// Their numbers.
         blocks: Range<u64>,

@@ -7,6 +7,9 @@
 //! wrong, it is *refuted*. Who brought other bytes than the right ones is banned at the end, so that it is
 //! named.
 //!
+//! A mirror of which nobody can tell that it has the same file as in an earlier transfer is *in doubt*: if its
+//! whole is wrong, all that is known of it is forgotten, and it has one more turn, after the others.
+//!
 //! What does not count while another is tried is *shelved*: whoever keeps it goes on keeping it, until other
 //! bytes come in its place. So one that is tried and brings nothing costs nothing: what it has not replaced
 //! counts again when the turn of its bringer comes.
@@ -35,6 +38,10 @@ pub(super) struct Candidates {
     refuted: BTreeSet<MirrorId>,
     /// How often each has stood back for others, which come before it then.
     postponed: BTreeMap<MirrorId, u32>,
+    /// Mirrors that may have had another file when an earlier transfer asked them.
+    in_doubt: BTreeSet<MirrorId>,
+    /// The mirror that an earlier transfer tried last.
+    tried_before: Option<MirrorId>,
 }
 
 impl Candidates {
@@ -47,16 +54,19 @@ impl Candidates {
             aside: BTreeSet::new(),
             refuted: BTreeSet::new(),
             postponed: BTreeMap::new(),
+            in_doubt: BTreeSet::new(),
+            tried_before: None,
         }
     }
 
     /// Of `usable`, of which each is slow (true) or not, the next to be tried: none that is refuted; rather
-    /// one that has not stood back, then one that is not slow, then one of those that agree, then one that
-    /// has brought much.
+    /// one that has not stood back, then the one that was tried before, then one that is not slow, then one
+    /// of those that agree, then one that has brought much.
     pub(super) fn next(&self, usable: impl Iterator<Item = (MirrorId, bool)>) -> Option<MirrorId> {
         let count = |mirror| self.bringers.iter().filter(|bringers| **bringers & bit(mirror) != 0).count();
         let rank = |(mirror, is_slow): &(MirrorId, bool)| {
-            (Reverse(self.stood_back(*mirror)), !is_slow, !self.aside.contains(mirror), count(*mirror))
+            let (was_tried, agrees) = (self.tried_before == Some(*mirror), !self.aside.contains(mirror));
+            (Reverse(self.stood_back(*mirror)), was_tried, !is_slow, agrees, count(*mirror))
         };
         usable.filter(|(mirror, _)| !self.is_refuted(*mirror)).max_by_key(rank).map(|(next, _)| next)
     }
@@ -69,6 +79,34 @@ impl Candidates {
     /// How often it has stood back.
     pub(super) fn stood_back(&self, mirror: MirrorId) -> u32 {
         self.postponed.get(&mirror).copied().unwrap_or(0)
+    }
+
+    /// An earlier transfer tried it last.
+    pub(super) const fn tried_before(&mut self, mirror: MirrorId) {
+        self.tried_before = Some(mirror);
+    }
+
+    /// It may have had another file in an earlier transfer.
+    pub(super) fn doubt(&mut self, mirror: MirrorId) {
+        self.in_doubt.insert(mirror);
+    }
+
+    /// Whether it may have had another file.
+    pub(super) fn is_in_doubt(&self, mirror: MirrorId) -> bool {
+        self.in_doubt.contains(&mirror)
+    }
+
+    /// What it brought is not known to be its own any more. Returns the blocks that are of nobody then.
+    pub(super) fn forget(&mut self, mirror: MirrorId) -> Vec<u64> {
+        self.in_doubt.remove(&mirror);
+        self.others.values_mut().for_each(|others| others.retain(|(other, _)| *other != mirror));
+        self.others.retain(|_, others| !others.is_empty());
+        let its = (0..).zip(&mut self.bringers).filter(|(_, bringers)| **bringers & bit(mirror) != 0);
+        let left = its.filter_map(|(block, bringers)| {
+            *bringers &= !bit(mirror);
+            (*bringers == 0).then_some(block)
+        });
+        left.collect()
     }
 
     /// Its whole is wrong; false if that was known.

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use mmtp::tree::ChainingValue;
 
-use super::api::Event;
+use super::api::{Event, Wrong};
 use super::candidates::Candidates;
 use super::{Mode, VerifiedPool};
 use crate::range_scheduler::MirrorId;
@@ -58,13 +58,42 @@ impl VerifiedPool {
         self.disagreed || self.candidates.as_ref().is_some_and(Candidates::differ)
     }
 
-    /// All that is here has another hash: the mirrors that brought all of it are refuted. Returns those of
-    /// which that was not known.
-    pub fn whole_is_wrong(&mut self) -> Vec<MirrorId> {
+    /// All that is here has another hash: the mirrors that brought all of it are refuted, but for those that
+    /// [may have had another file](Self::may_have_changed). What these brought is [revoked](Event::Revoked),
+    /// and they come after the others. Returns those of which that was not known.
+    pub fn whole_is_wrong(&mut self) -> Vec<Wrong> {
         let (blocks, alone) = (self.id.blocks(), self.alone());
         let Some(candidates) = &mut self.candidates else { return Vec::new() };
-        let wrong: BTreeSet<MirrorId> = candidates.that_have_all(blocks).chain(alone).collect();
-        wrong.into_iter().filter(|mirror| candidates.refute(*mirror)).collect()
+        let all: BTreeSet<MirrorId> = candidates.that_have_all(blocks).chain(alone).collect();
+        let (in_doubt, sure): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|mirror| candidates.is_in_doubt(*mirror));
+        let refuted = sure.into_iter().filter(|mirror| candidates.refute(*mirror));
+        let mut wrong: Vec<Wrong> = refuted.map(|mirror| Wrong { mirror, is_refuted: true }).collect();
+        for mirror in in_doubt {
+            let gone = self.candidates.as_mut().map(|candidates| candidates.forget(mirror));
+            for blocks in runs(gone.into_iter().flatten()) {
+                self.miss(blocks, false);
+            }
+            self.postpone(mirror);
+            wrong.push(Wrong { mirror, is_refuted: false });
+        }
+        wrong
+    }
+
+    /// Nobody can tell that this mirror has the file still of which it [brought](Self::brought_before) blocks.
+    /// It must be said before the first block comes.
+    pub fn may_have_changed(&mut self, mirror: MirrorId) {
+        if let Some(candidates) = &mut self.candidates {
+            candidates.doubt(mirror);
+        }
+    }
+
+    /// An earlier transfer tried this mirror last: it goes on with it, unless that stands back. It must be
+    /// said before the first block comes.
+    pub const fn tried_before(&mut self, mirror: MirrorId) {
+        if let Some(candidates) = &mut self.candidates {
+            candidates.tried_before(mirror);
+        }
     }
 
     /// A mirror's whole was found to be wrong in an earlier transfer: what it brought does not count, and it
@@ -130,13 +159,18 @@ impl VerifiedPool {
 
     /// Blocks are missing again. Where a hash of the whole decides they may yet be of the right mirror.
     pub(super) fn revoke(&mut self, blocks: Range<u64>) {
+        self.miss(blocks, self.candidates.is_some());
+    }
+
+    /// Blocks are missing again, and whoever has them keeps them, or does not.
+    fn miss(&mut self, blocks: Range<u64>, are_kept: bool) {
         for block in blocks.clone() {
             self.left += u64::from(self.done.remove(block));
         }
         self.idle.insert(blocks.clone());
-        self.events.push_back(match self.candidates {
-            Some(_) => Event::Shelved { blocks },
-            None => Event::Revoked { blocks },
+        self.events.push_back(match are_kept {
+            true => Event::Shelved { blocks },
+            false => Event::Revoked { blocks },
         });
     }
 

@@ -491,7 +491,7 @@ fn with_a_hash_of_the_whole_the_honest_one_is_found_among_two_that_agree() {
         let said = go_on(&mut pool, &[0, 2]);
         assert_eq!(said.last(), Some(&Event::Complete), "{said:?}");
         assert!(!said.iter().any(|event| matches!(event, Event::Banned { .. })), "{said:?}");
-        assert!(pool.whole_is_wrong().contains(&mirror));
+        assert!(pool.whole_is_wrong().contains(&Wrong { mirror, is_refuted: true }));
     }
     assert_eq!((tried.len(), tried[2]), (3, 1), "who was set aside comes last");
     pool.whole_is_right();
@@ -559,7 +559,7 @@ fn what_one_that_is_tried_does_not_replace_is_there_still() {
     bring_all(&mut pool, 0, 3..6);
     assert_eq!(pool.events().last(), Some(Event::Complete));
     // It is not what is wanted. What 1 had is replaced, so it has to bring all of it.
-    assert_eq!(pool.whole_is_wrong(), [0]);
+    assert_eq!(pool.whole_is_wrong(), [Wrong { mirror: 0, is_refuted: true }]);
     assert!(pool.whole_is_wrong().is_empty(), "once");
     assert_eq!(pool.try_next(all()), Some(1), "before one that has stood back");
     assert_eq!((pool.blocks_left(), pool.is_refuted(0)), (6, true));
@@ -587,8 +587,36 @@ fn who_was_refuted_before_has_no_part_in_it() {
     pool.waive(|mirror| mirror == 1);
     let said: Vec<Event> = pool.events().filter(|event| !matches!(event, Event::Verified { .. })).collect();
     assert_eq!(said, [Event::Complete], "it is compared with nobody");
-    assert_eq!(pool.whole_is_wrong(), [1], "all of it");
+    assert_eq!(pool.whole_is_wrong(), [Wrong { mirror: 1, is_refuted: true }], "all of it");
     assert_eq!(pool.try_next([(0, false), (1, false)].into_iter()), None);
+}
+
+/// Nobody can tell that it has the file still of which it brought something: so it has one more turn, after
+/// the others.
+#[test]
+fn who_may_have_had_another_file_is_not_refuted_for_it() {
+    let mut pool = VerifiedPool::new(4 * BLOCK, Check::Nothing, |block| block < 3).expect("it fits");
+    pool.judged_as_a_whole();
+    (0..3).for_each(|number| pool.brought_before(0, number, &block_cv(number, &wrong(number))));
+    pool.may_have_changed(0);
+    pool.tried_before(0);
+    let all = || [(0, true), (1, false)].into_iter();
+    assert_eq!(pool.try_next(all()), Some(0), "though it is slow");
+    assert_eq!(pool.take(0, 9), Some(3..4));
+    bring_all(&mut pool, 0, 3..4);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+    assert_eq!(pool.whole_is_wrong(), [Wrong { mirror: 0, is_refuted: false }]);
+    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Revoked { blocks: 0..4 }]);
+    assert_eq!((pool.blocks_left(), pool.try_next(all())), (4, Some(1)));
+    assert_eq!(pool.take(1, 9), Some(0..4));
+    (0..4).for_each(|number| pool.deliver(1, number, &[9; BLOCK as usize]));
+    assert_eq!(pool.whole_is_wrong(), [Wrong { mirror: 1, is_refuted: true }]);
+    // Now all of it is of one file.
+    assert_eq!(pool.try_next(all()), Some(0));
+    assert_eq!(pool.take(0, 9), Some(0..4));
+    bring_all(&mut pool, 0, 0..4);
+    assert_eq!(pool.whole_is_wrong(), [Wrong { mirror: 0, is_refuted: true }]);
+    assert_eq!(pool.try_next(all()), None);
 }
 
 /// It leaves right what it can foresee, and lies elsewhere.

@@ -21,6 +21,8 @@ pub(super) struct ComparisonState {
     pub(super) reported: bool,
     /// Where a mirror is tried alone.
     pub(super) alone: Option<Alone>,
+    /// The one of which it is recorded that it is.
+    pub(super) on_record: Option<MirrorId>,
 }
 
 /// What the mirror has brought that is tried alone.

@@ -16,7 +16,7 @@ use crate::event::Observer;
 use crate::get::pool::with_pool;
 use crate::get::sink::Here;
 use crate::target::journal::{banned_clue, url_clue};
-use crate::target::{LeftIn, Refuted};
+use crate::target::{LeftIn, Number, Refuted};
 
 /// Why a mirror is struck off that is asked for nothing.
 const LIED_EARLIER: &str = "struck off earlier: wrong bytes (remove the part to have it asked again)";
@@ -41,19 +41,32 @@ impl MirrorDriver {
                 self.judged = true;
                 plain.judged_as_a_whole();
             }
-            // Others than those of versions with a name may be of another mirror in another transfer.
+            // Others than those with a name or a clue may be of another mirror in another transfer.
             let number = |(mirror, state): (MirrorId, &MirrorState)| {
-                Some(((here.number_of)(state.mirror.url.as_str())?, mirror))
+                let url = state.mirror.url.as_str();
+                let number = (here.number_of)(url)?;
+                // Who was found wrong before goes by what it brought since.
+                let in_doubt = matches!(number, Number::Url(_)) && left.refuted(url).is_none();
+                Some((number.mark(), (mirror, in_doubt)))
             };
-            let numbers: BTreeMap<u8, MirrorId> = (0..).zip(&self.mirrors).filter_map(number).collect();
+            let numbers: BTreeMap<u8, (MirrorId, bool)> =
+                (0..).zip(&self.mirrors).filter_map(number).collect();
             for block in (0..blocks).filter(|block| (here.has)(*block)) {
-                if let Some(mirror) = numbers.get(&left.bringer(block))
+                if let Some((mirror, in_doubt)) = numbers.get(&left.bringer(block))
                     && let Some(cv) = left.cv(block)
                 {
                     plain.brought_before(*mirror, block, &cv);
+                    if *in_doubt {
+                        plain.may_have_changed(*mirror);
+                    }
                 }
             }
             if self.judged {
+                let was_tried =
+                    |(_, state): &(MirrorId, &MirrorState)| left.left.was_tried(state.mirror.url.as_str());
+                if let Some((mirror, _)) = (0..).zip(&self.mirrors).find(was_tried) {
+                    plain.tried_before(mirror);
+                }
                 self.leave_out_refuted(plain, left);
             }
             return;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use algo::{Span, Time};
 use mirror::range_scheduler::{ConnectionReport, MirrorId, State, TRICKLE};
+use mirror::verified_pool::Wrong;
 
 use super::comparison::{Alone, COMPARE_FOR, place_of};
 use super::{Context, MirrorDriver, MirrorState, PoolEvent, PoolState};
@@ -77,10 +78,12 @@ impl MirrorDriver {
     ) -> Result<bool> {
         let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
         let alone = plain.alone();
-        for mirror in plain.whole_is_wrong() {
-            let url = self.mirrors.get(usize::from(mirror)).map(|state| state.mirror.url.as_str().to_owned());
+        let wrong = plain.whole_is_wrong();
+        for Wrong { mirror, is_refuted } in &wrong {
+            let url =
+                self.mirrors.get(usize::from(*mirror)).map(|state| state.mirror.url.as_str().to_owned());
             if let Some(url) = url {
-                each(PoolEvent::Refuted { url }, cx)?;
+                each(PoolEvent::Refuted { url, version: *is_refuted }, cx)?;
             }
         }
         // What they left is not given up for those that answer now, nor is anything said of their file.
@@ -94,6 +97,13 @@ impl MirrorDriver {
         match alone {
             _ if self.mirrors.len() < 2 => {}
             None => cx.observer.notice("the whole of what came is wrong: each mirror is tried alone"),
+            Some(mirror) if wrong.contains(&Wrong { mirror, is_refuted: false }) => {
+                cx.observer.notice(&format!(
+                    "{}: tried alone, and what it has brought is not it; as some of that may be of an older \
+                     file, it is tried once more after the others",
+                    self.name(mirror)
+                ));
+            }
             Some(mirror) => {
                 cx.observer.notice(&format!("{}: tried alone, and it does not have it", self.name(mirror)));
             }
@@ -114,8 +124,9 @@ impl MirrorDriver {
 
     /// Tries the next mirror alone, where the hash of the whole tells who is right; whether there is one.
     pub(super) fn try_next(&mut self, now: Time, observer: &mut Observer<'_>) -> bool {
+        let comes_last = |mirror| self.is_outrun(mirror) || !self.has_ranges(mirror);
         let untried: Vec<(MirrorId, bool)> =
-            self.untried().map(|mirror| (mirror, self.is_outrun(mirror))).collect();
+            self.untried().map(|mirror| (mirror, comes_last(mirror))).collect();
         let PoolState::Plain(plain) = &mut self.pool else { return false };
         let next = plain.try_next(untried.into_iter());
         let is_first = next.is_some_and(|mirror| plain.stood_back(mirror) == 0);
@@ -211,6 +222,22 @@ impl MirrorDriver {
     fn is_outrun(&self, mirror: MirrorId) -> bool {
         let fastest = self.untried().filter_map(|other| self.rate_of(other)).max();
         self.rate_of(mirror).zip(fastest).is_some_and(|(rate, fastest)| rate < fastest / SLOWER)
+    }
+
+    /// Whether a mirror sends parts, for all that is known. One that does not begins anew after each
+    /// interruption.
+    fn has_ranges(&self, mirror: MirrorId) -> bool {
+        self.machine.connections().all(|connection| connection.mirror != mirror || connection.ranges)
+    }
+
+    /// The URL of this mirror, which has brought something, if it is tried alone and that is not recorded.
+    pub(super) fn newly_alone(&mut self, mirror: MirrorId) -> Option<String> {
+        let is_alone = matches!(&self.pool, PoolState::Plain(plain) if plain.alone() == Some(mirror));
+        if !is_alone || self.comparison.on_record == Some(mirror) || !self.has_ranges(mirror) {
+            return None;
+        }
+        self.comparison.on_record = Some(mirror);
+        self.mirrors.get(usize::from(mirror)).map(|state| state.mirror.url.as_str().to_owned())
     }
 
     /// Bytes a second of a mirror over all its routes; none if nothing has come over any.

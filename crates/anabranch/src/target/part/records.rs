@@ -34,9 +34,15 @@ impl Part {
         own.into_iter().try_for_each(|n| self.write_behind(place, n, &[0; SLOT_BYTES]))
     }
 
-    /// The number in marks of the mirror whose version has this name.
-    pub(in crate::target) fn number_of(&self, version: &[u8; 32]) -> Option<u8> {
-        journal::number_of(version, &self.id.root, &self.places)
+    /// The number in marks of the mirror whose version has this name, or whose URL this clue.
+    pub(in crate::target) fn number_of(&self, name: &[u8; 32]) -> Option<u8> {
+        journal::number_of(name, &self.id.root, &self.places)
+    }
+
+    /// Records which mirror is tried alone.
+    pub(in crate::target) fn tried_alone(&mut self, place: &DestPath, clue: [u8; 32]) -> Result<()> {
+        let n = journal::BEHIND_MAX - 1;
+        self.write_behind(place, n, &journal::alias_slot(&self.id, n, &clue))
     }
 
     /// Records that a mirror has lied, or that all of it was wrong.
