@@ -346,6 +346,15 @@ impl<T, M: PacketBitmap> SentPackets<T, M> {
         self.overtaken_by(self.highest)
     }
 
+    /// How many packets in flight one has overtaken that arrived [aside](Self::deliver_aside): they may be
+    /// lost, or still come from the other end.
+    #[must_use]
+    pub fn overtaken_aside_count(&self) -> u32 {
+        let Some(highest) = self.highest_aside else { return 0 };
+        let behind = self.next_seq.saturating_sub(highest + 1);
+        self.in_flight().saturating_sub(u32::try_from(behind).unwrap_or(u32::MAX))
+    }
+
     /// The same of those that arrived aside.
     #[inline]
     fn overtaken_aside(&self) -> Option<u64> {

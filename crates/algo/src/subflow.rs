@@ -36,11 +36,14 @@ pub struct AckRule {
     pub slack: u32,
     /// Whether they are gathered, up to a sixteenth of the window; for those who get them one by one.
     pub coalesce: bool,
+    /// Whether slow start is to pause: too much is unanswered that others have overtaken, and nobody can tell
+    /// yet whether it is lost.
+    pub hold: bool,
 }
 
 impl AckRule {
     /// For packets that leave and are acknowledged one by one.
-    pub const ONE_BY_ONE: Self = Self { slack: 1, coalesce: true };
+    pub const ONE_BY_ONE: Self = Self { slack: 1, coalesce: true, hold: false };
 }
 
 /// How long a subflow waits for what is in flight.
@@ -67,6 +70,7 @@ pub struct Subflow<T, M = u64, C = Algorithm> {
     /// Packets that arrived since [`Control`] was last told.
     pending_acked: u32,
     slack: u32,
+    hold: bool,
     last_rx: Time,
     probed: bool,
 }
@@ -86,6 +90,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
             recovery_end: 0,
             pending_acked: 0,
             slack: 1,
+            hold: false,
             last_rx: Time::ZERO,
             probed: false,
         }
@@ -200,7 +205,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
             self.round_end = self.sent_packets.next_seq();
             self.peak_in_flight = self.sent_packets.in_flight() + acked;
         }
-        self.slack = rule.slack;
+        (self.slack, self.hold) = (rule.slack, rule.hold);
         self.report_acked(now, recovering, group);
         true
     }
@@ -209,7 +214,8 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
     fn report_acked(&mut self, now: Time, recovering: bool, group: &Group<'_>) {
         // A window that was not used up says nothing about the path; in slow start half of it is enough (as
         // Linux' is_cwnd_limited).
-        let used = if self.control.stats(Span::ZERO).slow_start { self.cwnd / 2 } else { self.cwnd };
+        let slow_start = self.control.stats(Span::ZERO).slow_start;
+        let used = if slow_start { self.cwnd / 2 } else { self.cwnd };
         let ack = Ack {
             now,
             acked: core::mem::take(&mut self.pending_acked),
@@ -217,7 +223,7 @@ impl<T, M: PacketBitmap, C: Control> Subflow<T, M, C> {
             srtt: self.rtt.srtt(),
             rtt: self.rtt.latest(),
             min_rtt: self.rtt.min(),
-            cwnd_limited: self.peak_in_flight + self.slack > used,
+            cwnd_limited: self.peak_in_flight + self.slack > used && !(slow_start && self.hold),
             recovering,
         };
         self.cwnd = self.control.on_ack(&ack, group).max(1);

@@ -3,6 +3,8 @@
 //!
 //! It holds chunks and packets of chaining values, bounded by bytes, index included: by [`Policy`]. A DATA
 //! does not name its content; the request that it answers does, and that has passed before by the same tag.
+//! Receivers cut blocks into packets of different sizes, also one receiver before and after it knows what its
+//! path carries. So a chunk that is not here under one cut is put together from chunks of another.
 //!
 //! **It never amplifies.** It answers only a request with a cookie that it has itself seen go to this way
 //! back, in answer to a request from there: then the receiver is where it says it is. All else it passes on.
@@ -19,12 +21,12 @@ mod opc;
 mod tests;
 
 use algo::{Span, Time};
-use mmtp::ContentId;
 use mmtp::cookie::{EPOCH, EPOCHS_VALID};
 use mmtp::peer::{WAY_BACK_BYTES, WayBack};
 use mmtp::publisher::{REPLY_BYTES_MAX, REPLY_PACKETS_MAX};
 use mmtp::tree::{self, PACKET_CVS};
 use mmtp::wire::{self, Cookie, DATA_HEADER, Packet, Range, RangeKind, Request};
+use mmtp::{ChunksPerBlock, ContentId};
 use topology::graph::NodeId;
 
 use crate::frame;
@@ -111,6 +113,8 @@ pub struct PacketCache {
     hashes: Lru<HashesKey>,
     /// The content of a request, by its tag and its way back.
     requests: BoundedMap<(u64, [u8; WAY_BACK_BYTES]), ContentId>,
+    /// The cuts under which chunks have come: bit `cut - 1`.
+    cuts: u64,
     /// When a cookie last went to a way back.
     cookies: BoundedMap<([u8; 16], [u8; WAY_BACK_BYTES]), Time>,
     counters: Counters,
@@ -162,6 +166,7 @@ impl PacketCache {
             },
             hashes: Lru::new(of_hashes),
             requests: BoundedMap::new(REQUESTS_MAX),
+            cuts: 0,
             cookies: BoundedMap::new(COOKIES_MAX),
             counters: Counters::default(),
         }
@@ -193,7 +198,9 @@ impl PacketCache {
             Packet::Data(data) => {
                 let is_one = content.chunk_wire_len(data.chunk, data.cut) == Some(data.payload.len());
                 let key = ChunkKey { content, cut: data.cut, chunk: data.chunk };
-                is_one && self.chunks.insert(key, data.payload)
+                let is_new = is_one && self.chunks.insert(key, data.payload);
+                self.cuts |= if is_new { bit(data.cut) } else { 0 };
+                is_new
             }
             Packet::Hashes(hashes) => {
                 let is_one = hash_count(&content, hashes.level, hashes.first) == hashes.cvs.len();
@@ -266,16 +273,43 @@ impl PacketCache {
         at.is_some_and(|at| now.since(*at) <= COOKIE_LIFE)
     }
 
+    /// The bytes of a chunk, from chunks of another cut, if one has all of them.
+    fn recut(&mut self, key: &ChunkKey) -> Option<Vec<u8>> {
+        let others = self.cuts & !bit(key.cut);
+        let cuts = (1..=ChunksPerBlock::MAX.get()).filter_map(ChunksPerBlock::new);
+        cuts.filter(|cut| others & bit(*cut) != 0).find_map(|cut| self.of_cut(key, cut))
+    }
+
+    /// The same, from chunks of this cut.
+    fn of_cut(&mut self, key: &ChunkKey, cut: ChunksPerBlock) -> Option<Vec<u8>> {
+        let content = key.content;
+        let (block, start, len) = content.chunk_extent(key.chunk, key.cut)?;
+        let (end, mut bytes) = (start + len, Vec::with_capacity(len));
+        while start + bytes.len() < end {
+            let at = start + bytes.len();
+            let within = (at / cut.chunk_bytes()) as u64;
+            let chunk = block * u64::from(cut.get()) + within;
+            let (_, first, len) = content.chunk_extent(chunk, cut)?;
+            let payload = self.chunks.get(&ChunkKey { content, cut, chunk })?;
+            bytes.extend_from_slice(payload.get(at - first..len.min(end - first))?);
+        }
+        Some(bytes)
+    }
+
     /// Appends the packet that `range`, which is of one packet, asks for; false if it is not here.
     fn emit(&mut self, out: &mut Vec<u8>, request: &Request<'_>, range: Range) -> bool {
         let (content, tag) = (request.content, request.tag);
         match range.kind {
             RangeKind::Data(cut) => {
                 self.counters.asked += 1;
-                let Some(payload) = self.chunks.get(&ChunkKey { content, cut, chunk: range.first }) else {
-                    return false;
-                };
-                wire::emit_data(out, tag, cut, range.first, payload, payload.len());
+                let key = ChunkKey { content, cut, chunk: range.first };
+                if let Some(payload) = self.chunks.get(&key) {
+                    wire::emit_data(out, tag, cut, range.first, payload, payload.len());
+                    return true;
+                }
+                let Some(payload) = self.recut(&key) else { return false };
+                let wire_len = content.chunk_wire_len(range.first, cut).unwrap_or(payload.len());
+                wire::emit_data(out, tag, cut, range.first, &payload, wire_len);
                 true
             }
             RangeKind::Hashes { level } => {
@@ -291,6 +325,11 @@ impl PacketCache {
             RangeKind::Meta => false,
         }
     }
+}
+
+/// The bit of a cut.
+const fn bit(cut: ChunksPerBlock) -> u64 {
+    1 << (cut.get() - 1)
 }
 
 /// How many chaining values the packet has that begins at `first`; 0 if there is none.

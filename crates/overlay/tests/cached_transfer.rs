@@ -64,6 +64,9 @@ struct Setup<'a> {
     hits: u64,
     /// How many of a thousand packets are lost before the receiver.
     losses: u64,
+    /// What the receiver's line carries: the time that a packet takes, and how many may wait. All else of the
+    /// round trip to the cache is delay.
+    line: Option<(Span, u64)>,
     /// What becomes of a chunk before the cache learns it.
     poison: Distort<'a>,
     /// What becomes of a packet that the cache sends; the source.
@@ -80,6 +83,7 @@ impl Setup<'_> {
             far: Span::from_millis(60),
             hits: 950,
             losses: 0,
+            line: None,
             poison: &|_, _| {},
             of_cache: &|_, _| {},
             of_source: &|_, _| {},
@@ -93,6 +97,8 @@ struct Outcome {
     counters: Vec<PathCounters>,
     took: Span,
     complete: bool,
+    /// Packets that found no room before the receiver's line.
+    dropped: u64,
     /// How many requests of each path forbade caches: all, since its cache is distrusted.
     forbade: Vec<u64>,
 }
@@ -124,13 +130,13 @@ fn warm(setup: &Setup<'_>, path: PathId, content: &Content) -> PacketCache {
     let range = Range { kind: RangeKind::Meta, first: 0, count: 1 };
     wire::emit_request(&mut request, 1, None, false, &id, &[range]);
     assert_eq!(cache.request(Time::ZERO, &other, &request), Answer::PassOn);
-    for cut in [12, 14].map(|cut| ChunksPerBlock::new(cut).expect("in range")) {
-        for chunk in 0..id.chunks(cut) {
-            if luck(&[&[cut.get(), path as u8], &chunk.to_be_bytes()[..]].concat()) < setup.hits {
-                let mut packet = content.data(1, cut, chunk);
-                (setup.poison)(path, &mut packet);
-                cache.reply(Time::ZERO, &other, &packet);
-            }
+    // That of a path whose size is known; what is asked for before is put together from these.
+    let cut = ChunksPerBlock::new(12).expect("in range");
+    for chunk in 0..id.chunks(cut) {
+        if luck(&[&[path as u8], &chunk.to_be_bytes()[..]].concat()) < setup.hits {
+            let mut packet = content.data(1, cut, chunk);
+            (setup.poison)(path, &mut packet);
+            cache.reply(Time::ZERO, &other, &packet);
         }
     }
     for first in (0..content.tree.leaves().len()).step_by(PACKET_CVS) {
@@ -182,6 +188,16 @@ fn run(setup: &Setup<'_>) -> Outcome {
     let way_back = |path: PathId| WayBack([path as u8 + 1; WAY_BACK_BYTES]);
     let (to_cache, to_source) = (setup.near.over(2), (setup.far - setup.near).over(2));
     let (mut now, mut wires, mut events) = (Time::ZERO, Wires::default(), Vec::new());
+    let (mut line_free, mut dropped) = (Time::ZERO, 0);
+    let mut to_receiver = move |now: Time| match setup.line {
+        None => Some(now + to_cache),
+        Some((each, room)) => {
+            line_free = line_free.max(now);
+            let fits = line_free.since(now).as_nanos() <= each.as_nanos() * room;
+            line_free = if fits { line_free + each } else { line_free };
+            fits.then_some(line_free + to_cache)
+        }
+    };
     let (mut forbade, mut distrusted) = (vec![0; setup.paths], vec![false; setup.paths]);
     let mut here = vec![false; id.blocks() as usize];
     let complete = loop {
@@ -234,7 +250,10 @@ fn run(setup: &Setup<'_>) -> Outcome {
                         assert_eq!(reply[..WAY_BACK_BYTES], way_back(path).0);
                         reply.drain(..WAY_BACK_BYTES);
                         (setup.of_cache)(path, &mut reply);
-                        wires.send(now + to_cache, path, At::Receiver, reply);
+                        match to_receiver(now) {
+                            Some(at) => wires.send(at, path, At::Receiver, reply),
+                            None => dropped += 1,
+                        }
                     }
                     if let Some(rest) = rest {
                         wires.send(now + to_source, path, At::Source, rest);
@@ -254,7 +273,10 @@ fn run(setup: &Setup<'_>) -> Outcome {
             }
             At::CacheBack => {
                 caches[path].reply(now, &way_back(path), &bytes);
-                wires.send(now + to_cache, path, At::Receiver, bytes);
+                match to_receiver(now) {
+                    Some(at) => wires.send(at, path, At::Receiver, bytes),
+                    None => dropped += 1,
+                }
             }
             At::Receiver => {
                 if luck(&number.to_be_bytes()) >= setup.losses {
@@ -268,7 +290,7 @@ fn run(setup: &Setup<'_>) -> Outcome {
     assert_eq!(complete, here.iter().all(|here| *here));
     assert_eq!(subscriber.is_wanted(download, 0), !complete && !here[0]);
     let counters = subscriber.paths().map(|path| path.counters).collect();
-    Outcome { events, counters, took: now.since(Time::ZERO), complete, forbade }
+    Outcome { events, counters, took: now.since(Time::ZERO), complete, dropped, forbade }
 }
 
 /// Takes from the answers of caches that they say so: then the receiver has one estimator for all.
@@ -294,7 +316,8 @@ fn hits_make_no_miss_look_lost() {
             "{near:?} {far:?}: lost {} late {} timeouts {} in {:?}, together {} {} {} in {:?}",
             a.lost, a.late, a.timeouts, apart.took, t.lost, t.late, t.timeouts, together.took
         );
-        assert!(a.cached * 100 > a.packets * 92 && t.cached == 0, "{a:?}");
+        // Until the size of the path is known a packet is made of two, each of which is there in 95 % of cases.
+        assert!(a.cached * 100 > a.packets * 90 && t.cached == 0, "{a:?}");
         assert_eq!((a.lost, a.late, a.timeouts), (0, 0, 0), "{near:?} {far:?}");
         assert!(t.late > 50, "what it takes for lost arrives: {t:?}");
         assert!(apart.took < together.took);
@@ -309,6 +332,24 @@ fn what_is_lost_behind_a_cache_is_found() {
         println!("{hits}: {path:?} in {:?}", outcome.took);
         assert!(outcome.complete && path.lost > 20 && path.late * 20 < path.lost, "{path:?}");
         assert!(path.timeouts <= 2, "{path:?}");
+    }
+}
+
+/// The line holds some 520 packets, 431 of them in its queue. What it drops is found a round trip to the source
+/// later, which are several to the cache: the window must not go on doubling for so long.
+#[test]
+fn slow_start_ends_soon_after_the_cache_has_filled_the_line() {
+    for far in [60, 300] {
+        let line = Some((Span::from_micros(114), 431));
+        let (near, far) = (Span::from_millis(10), Span::from_millis(far));
+        let setup = Setup { near, far, line, hits: 1_000, len: 20_000_000, ..Setup::new() };
+        let outcome = run(&setup);
+        let path = outcome.counters[0];
+        println!("{far:?}: {} dropped, {path:?} in {:?}", outcome.dropped, outcome.took);
+        assert!(outcome.complete && path.cached * 100 > path.packets * 99, "{path:?}");
+        assert!(outcome.dropped > 50, "the line was full");
+        assert!(outcome.dropped < 2 * 520, "{far:?}: {}", outcome.dropped);
+        assert_eq!((path.late, path.timeouts), (0, 0));
     }
 }
 

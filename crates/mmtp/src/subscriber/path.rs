@@ -112,6 +112,9 @@ pub(super) fn packets(range: &Range) -> u32 {
     }
 }
 
+/// Packets that caches have overtaken and that say nothing yet: a few are always on their way.
+const GAPS_MAX: u32 = 8;
+
 /// What went over a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounters {
@@ -385,8 +388,24 @@ impl Path {
     /// `acked` packets arrived, up to sequence number `seq`. Requests wait for a quantum of room, so the
     /// window counts as used up when less than that is free. The caller has gathered the packets of a batch.
     pub(super) fn acked(&mut self, now: Time, acked: u32, seq: u64, group: &Group<'_>) {
-        let rule = AckRule { slack: self.quantum(), coalesce: false };
+        let rule = AckRule { slack: self.quantum(), coalesce: false, hold: self.has_gaps() };
         self.subflow.acked(now, acked, seq, None, rule, group);
+    }
+
+    /// Whether more of what caches have overtaken is unanswered than they can be expected not to have. It may
+    /// be lost; only a round trip to the source tells, and in slow start the window would double several times
+    /// meanwhile, for the cache is nearer.
+    fn has_gaps(&self) -> bool {
+        let (Some(turnaround), PathCounters { packets, cached, .. }) = (self.turnaround, self.counters)
+        else {
+            return false;
+        };
+        // What the source is asked for in a round trip to it, at the rate of the path (Little's law).
+        let misses =
+            u128::from(packets - cached) * u128::from(self.cwnd()) * u128::from(self.rtt().srtt().as_nanos());
+        let expected = misses / (u128::from(packets.max(1)) * u128::from(turnaround.as_nanos().max(1)));
+        let overtaken = u128::from(self.sent_packets().overtaken_aside_count());
+        overtaken > u128::from(GAPS_MAX) + 2 * expected
     }
 
     /// A path that does not answer is not probed, but tried again at least every [`RETRY_MAX`].

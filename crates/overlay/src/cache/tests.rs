@@ -25,11 +25,15 @@ fn content(seed: u8, len: usize) -> (Vec<u8>, Outboard) {
 }
 
 fn data_packet(tag: u64, id: &ContentId, bytes: &[u8], chunk: u64) -> Vec<u8> {
-    let (block, offset, len) = id.chunk_extent(chunk, cut()).expect("it exists");
+    data_packet_of(cut(), tag, id, bytes, chunk)
+}
+
+fn data_packet_of(cut: ChunksPerBlock, tag: u64, id: &ContentId, bytes: &[u8], chunk: u64) -> Vec<u8> {
+    let (block, offset, len) = id.chunk_extent(chunk, cut).expect("it exists");
     let start = block as usize * BLOCK_BYTES + offset;
-    let wire_len = id.chunk_wire_len(chunk, cut()).expect("it exists");
+    let wire_len = id.chunk_wire_len(chunk, cut).expect("it exists");
     let mut packet = Vec::new();
-    wire::emit_data(&mut packet, tag, cut(), chunk, &bytes[start..start + len], wire_len);
+    wire::emit_data(&mut packet, tag, cut, chunk, &bytes[start..start + len], wire_len);
     packet
 }
 
@@ -104,6 +108,46 @@ fn what_is_here_is_answered_and_the_rest_goes_on() {
         let all = cache.request(Time::ZERO, &HERE, &request(10, Some(&COOKIE), &id, &[chunks(0, 5)]));
         assert!(matches!(all, Answer::Hit { rest: None, ref replies, .. } if replies.len() == 5));
     }
+}
+
+/// Whatever cut a receiver asks for, what came under another cut answers it; where some of it is missing, the
+/// source does.
+#[test]
+fn a_chunk_is_put_together_from_those_of_another_cut() {
+    for (len, policy) in
+        [(40_000, Policy::Lru), (40_000, Policy::Opc), (16_384, Policy::Lru), (5, Policy::Opc)]
+    {
+        let (bytes, tree) = content(1, len);
+        let id = tree.id();
+        let all: Vec<u64> = (0..id.chunks(cut())).collect();
+        let mut cache = filled(policy, &all, &id, &bytes, &tree);
+        for cut in (1..=64).filter_map(ChunksPerBlock::new) {
+            for chunk in 0..id.chunks(cut) {
+                let range = Range { kind: RangeKind::Data(cut), first: chunk, count: 1 };
+                let asked = request(9, Some(&COOKIE), &id, &[range]);
+                let answer = cache.request(Time::ZERO, &HERE, &asked);
+                let Answer::Hit { mut replies, rest: None, .. } = answer else { panic!("{cut:?} {chunk}") };
+                let mut reply = replies.pop().expect("one");
+                reply.drain(..WAY_BACK_BYTES);
+                let mut good = data_packet_of(cut, 9, &id, &bytes, chunk);
+                wire::set_responder(&mut good, NODE);
+                assert_eq!(reply, good, "{cut:?} {chunk}");
+            }
+        }
+    }
+    let (bytes, tree) = content(1, 40_000);
+    let mut cache = filled(Policy::Lru, &[0, 2, 3], &tree.id(), &bytes, &tree);
+    // Those of 1,171 bytes are here; those of 586 that reach into others are not.
+    let range = |first, count| {
+        let cut = ChunksPerBlock::new(28).expect("in range");
+        Range { kind: RangeKind::Data(cut), first, count }
+    };
+    let asked = request(9, Some(&COOKIE), &tree.id(), &[range(0, 8)]);
+    let Answer::Hit { replies, rest: Some(rest), .. } = cache.request(Time::ZERO, &HERE, &asked) else {
+        panic!()
+    };
+    let Ok(Packet::Request(rest)) = wire::parse(&rest) else { panic!() };
+    assert_eq!((replies.len(), rest.ranges.collect::<Vec<_>>()), (4, vec![range(1, 3), range(7, 1)]));
 }
 
 #[test]
