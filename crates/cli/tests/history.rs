@@ -2,8 +2,11 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use common::fetch::{Ground, checksum, run};
-use common::site::Site;
+use common::site::{Reply, Request, Site, honest, wrong};
 
 #[test]
 fn without_history_nothing_is_written_down_and_nothing_looked_up() {
@@ -53,4 +56,38 @@ fn what_only_the_history_vouches_for_is_said_to_come_from_it() {
     assert!(said.contains(" verified as the same as on 20"), "{said}");
     // Whoever knows the hash vouches again.
     assert_eq!(get(&["--json", &checksum(&ground.content)]).summary()["verified_by"], "user");
+}
+
+/// The server has another file of that length by now. A hash recognises the old one that is there, and says
+/// nothing of what the server has: that is not remembered as the old one's, and can be fetched.
+#[test]
+fn what_was_there_already_is_not_remembered_of_a_url() {
+    let ground = Ground::new(200_000);
+    let (cache, is_new) = (ground.dir.path().join("cache"), Arc::new(AtomicBool::new(false)));
+    let (switch, old, new) = (Arc::clone(&is_new), ground.content.clone(), wrong(&ground.content));
+    let site = Site::new(&ground.content, move |request: &Request, _: Reply| {
+        if switch.load(Ordering::Relaxed) {
+            honest(request, &new, "\"v2\"")
+        } else {
+            honest(request, &old, "\"v1\"")
+        }
+    });
+    let get = |more: &[&str]| {
+        let mut command = ground.get_named(&[site.url()], more);
+        command.env("XDG_CACHE_HOME", &cache);
+        run(command)
+    };
+    let hash = checksum(&ground.content);
+    get(&[&hash]).expect(0);
+    is_new.store(true, Ordering::Relaxed);
+    let summary = get(&["--json", &hash]).expect(0).summary();
+    assert_eq!(
+        (&summary["verified_by"], &summary["last"]["resumed_bytes"]),
+        (&"user".into(), &200_000.into())
+    );
+    ground.assert_arrived();
+    let said = get(&[]).expect(6).err;
+    assert!(said.contains("nothing tells whether it is what would come"), "{said}");
+    get(&["--force"]).expect(0);
+    assert_eq!(std::fs::read(ground.target()).expect("it came"), wrong(&ground.content));
 }

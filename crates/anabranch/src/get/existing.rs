@@ -5,54 +5,58 @@ use net::Clock;
 
 use super::discovered_file::{DiscoveredFile, ExistingFile};
 use super::outcome::FileOutcome;
+use super::request::Request;
 use crate::Result;
 use crate::event::{CHECKING_PART, Observer};
-use crate::target::{DestPath, FinalCheck, is_there};
+use crate::target::{DestPath, FinalCheck, is_there, is_there_of_another_length};
 use crate::{Progress, Report, Verified};
 
-/// How it ends if the file is there already and that is known by what came in an earlier transfer alone.
-/// Where a hash or a signature tells, the target looks itself.
+/// How it ends if the file is there already and that is known by what came in an earlier transfer alone, or by
+/// a hash while servers have a file of another length. Where it is of that length, and where a signature tells,
+/// the target looks itself.
 ///
 /// # Errors
 /// [`Error::Target`](crate::Error::Target) if another file is there and `force` is not given,
 /// [`Error::Interrupted`](crate::Error::Interrupted) if the caller stops.
 pub(super) fn already(
-    force: bool,
+    request: &Request,
     found: &DiscoveredFile,
     destination: &mut dyn FnMut() -> Result<DestPath>,
     observer: &mut Observer<'_>,
 ) -> Result<Option<FileOutcome>> {
-    let Some(ExistingFile { id, since }) = found.there.clone() else { return Ok(None) };
-    if force || found.signed.is_some() {
-        // Nothing shows that it is right: whoever says so wants it fetched, or signed.
+    if found.signed.is_some() {
+        // It is to be signed at the end.
         return Ok(None);
     }
     let clock = Clock::start();
+    let length = found.id.length;
     let mut progress = |done_bytes: u64| {
-        observer.checking(
-            clock.now(),
-            CHECKING_PART,
-            Progress { total_bytes: id.length, done_bytes, ..Progress::default() },
-        );
+        let progress = Progress { total_bytes: length.max(done_bytes), done_bytes, ..Progress::default() };
+        observer.checking(clock.now(), CHECKING_PART, progress);
         !observer.is_stopped()
     };
-    let Some(root) = is_there(&destination()?, id, FinalCheck::ROOT, force, &mut progress)? else {
-        return Ok(None);
+    let report = match &found.there {
+        // Nothing shows that it is right: whoever says so wants it fetched.
+        Some(_) if request.force => return Ok(None),
+        Some(ExistingFile { id, since }) => {
+            let root = is_there(&destination()?, *id, FinalCheck::ROOT, false, &mut progress)?;
+            let id = root.map(|root| ContentId { root, ..*id });
+            let (verified, since) = (Verified::Unchanged, Some(since.clone()));
+            id.map(|id| (id, Report { verified, unverified_since: since, ..Report::default() }))
+        }
+        None if request.reader.is_some() || found.proof.digests.is_empty() => return Ok(None),
+        None => {
+            let id = is_there_of_another_length(&destination()?, length, &found.proof, &mut progress)?;
+            if id.is_some() {
+                observer.notice(&format!("servers have a file of {length} bytes by now"));
+            }
+            let (verified, verified_by) = (Verified::Whole, found.vouched_by.clone());
+            id.map(|id| (id, Report { verified, verified_by, ..Report::default() }))
+        }
     };
-    let id = ContentId { root, ..id };
-    let last = Progress {
-        total_bytes: id.length,
-        done_bytes: id.length,
-        resumed_bytes: id.length,
-        ..Progress::default()
-    };
-    let report = Report {
-        last,
-        content: Some(id.to_string()),
-        complete: true,
-        verified: Verified::Unchanged,
-        unverified_since: Some(since),
-        ..Report::default()
-    };
+    let Some((id, report)) = report else { return Ok(None) };
+    let all = id.length;
+    let last = Progress { total_bytes: all, done_bytes: all, resumed_bytes: all, ..Progress::default() };
+    let report = Report { last, content: Some(id.to_string()), complete: true, ..report };
     Ok(Some(FileOutcome { id, report, result: Ok(()), has_dissent: false }))
 }

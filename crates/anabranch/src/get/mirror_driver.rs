@@ -33,16 +33,16 @@ use super::routes::Route;
 use super::server_status::ServerStatus;
 use super::sink::Here;
 use crate::event::Observer;
-use crate::target::Number;
-use crate::target::journal::passing_number;
+use crate::target::Numbers;
 use crate::{Error, Result};
 use comparison::{ComparisonState, dropped, place_of};
 
-/// What is done about a mirror whose `ETag` is another than a moment ago. Its file has changed, or its tag
-/// says nothing: some servers give each answer another, or stand for several machines that each make theirs.
+/// What is done about a mirror whose `ETag`, or date, is another than a moment ago. Its file has changed, or
+/// that says nothing: some servers give each answer another, or stand for several machines that each have
+/// theirs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ChangedTag {
-    /// The tag does not count any more: a hash of the whole is known.
+enum ChangedVersion {
+    /// It does not count any more: a hash of the whole is known.
     Ignored,
     /// What it has is taken from one answer: nothing has come of it yet.
     OneAnswer,
@@ -71,8 +71,8 @@ struct MirrorState {
     reserve: bool,
     /// How many requests for parts it has answered with them.
     answers: u64,
-    /// What is done about an `ETag` that is another now; none: it is not.
-    changed_tag: Option<ChangedTag>,
+    /// What is done about an `ETag` or a date that is another now; none: it is not.
+    changed: Option<ChangedVersion>,
 }
 
 /// What the pool of the mirrors reports.
@@ -122,7 +122,7 @@ pub(super) struct MirrorDriver {
     /// What decides which parts are compared.
     seed: [u8; 32],
     /// What the journal calls each mirror in marks.
-    numbers: Vec<u8>,
+    numbers: Vec<Numbers>,
     comparison: ComparisonState,
     /// Mirrors that are not asked because of an earlier transfer, until they are given up.
     unwanted: Vec<(MirrorId, Unwanted)>,
@@ -215,11 +215,8 @@ impl MirrorDriver {
 
     /// The content is wanted of mirrors alone, but for what is here.
     pub(super) fn want(&mut self, here: &Here<'_>) -> Result<()> {
-        let number = |(mirror, state): (u8, &MirrorState)| {
-            let number = (here.number_of)(state.mirror.url.as_str());
-            number.map_or_else(|| passing_number(self.seed[0].wrapping_add(mirror)), Number::mark)
-        };
-        self.numbers = (0..).zip(&self.mirrors).map(number).collect();
+        let numbers = |state: &MirrorState| (here.numbers_of)(state.mirror.url.as_str());
+        self.numbers = self.mirrors.iter().map(numbers).collect();
         if let PoolState::Check(check) = &mut self.pool {
             let check = std::mem::replace(check, Check::Nothing);
             let mut plain = self.pool_of(check, here.has)?;

@@ -37,7 +37,8 @@ impl ServerStatus {
         observer.notice(&format!("{}: {error}: not asked any more", self.name));
         (self.out, self.advice) = (Some(error.to_string()), advice(error, trusted));
         self.code = code(error);
-        self.has_changed = matches!(error, FetchError::Changed(_) | FetchError::ChangedTag);
+        self.has_changed =
+            matches!(error, FetchError::Changed(_) | FetchError::ChangedTag | FetchError::ChangedDate);
     }
 
     /// Bans it: it sent wrong bytes, as `what` says.
@@ -105,7 +106,7 @@ pub(super) fn describe(error: &FetchError, trusted: bool) -> String {
 }
 
 fn advice(error: &FetchError, trusted: bool) -> Option<&'static str> {
-    if *error == FetchError::ChangedTag {
+    if let FetchError::ChangedTag | FetchError::ChangedDate = error {
         return Some(
             "if it is another with each answer, give a hash with `checksum`: then it does not count",
         );

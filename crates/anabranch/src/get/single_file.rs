@@ -75,7 +75,7 @@ fn fetch_one(
     is_last: bool,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<FileOutcome> {
-    if let Some(end) = existing::already(request.force, found, destination, events.observer)? {
+    if let Some(end) = existing::already(request, found, destination, events.observer)? {
         return Ok(end);
     }
     // Whoever says `overwrite` wants fetched again what has never been verified.
@@ -142,22 +142,7 @@ fn fetch_one(
     }
     let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
     if whole.is_ok() && !found.named {
-        // Nobody knows who brought what an earlier run left.
-        let is_fresh = content.resumed_bytes() == 0;
-        // What only servers say proves no more than that they sent it.
-        let is_proven = signer.is_some() || verified != Verified::Nothing && !found.is_self_asserted();
-        let came = match content.brought_by().count() {
-            _ if is_proven => Provenance::Verified,
-            1 if is_fresh => Provenance::Alone,
-            _ => Provenance::Mixed,
-        };
-        let mut validated: Vec<(&str, &str)> =
-            content.mirrors().filter_map(|(url, validator)| Some((url, validator?))).collect();
-        if content.resumed_bytes() == id.length {
-            // An earlier run had all of it, from these.
-            validated.extend(found.mirrors.iter().filter_map(|m| Some((m.url.as_str(), m.validator()?))));
-        }
-        request.history.remember(validated.into_iter(), id, came);
+        remember(&request.history, found, &content, id, signer.is_some() || verified != Verified::Nothing);
     }
     dissent.iter().for_each(|warning| events.observer.warning(warning));
     let result = whole.map(drop);
@@ -193,6 +178,35 @@ fn fetch_one(
         report.content = None;
     }
     Ok(FileOutcome { id, report, result, has_dissent: !dissent.is_empty() })
+}
+
+/// Remembers which URLs have what came. That it is right says nothing of a URL of which only a part came: the
+/// rest of what that has may be something else.
+fn remember(
+    history: &History,
+    found: &DiscoveredFile,
+    content: &ContentFetch,
+    id: ContentId,
+    has_proof: bool,
+) {
+    // What only servers say proves no more than that they sent it.
+    let is_proven = has_proof && !found.is_self_asserted();
+    let is_fresh = content.resumed_bytes() == 0;
+    let came = match content.brought_by().count() {
+        1 if is_fresh && is_proven => Provenance::Verified,
+        1 if is_fresh => Provenance::Alone,
+        // A hash recognised what was there, wherever that is from.
+        _ if !is_fresh && is_proven => return,
+        // Nobody knows who brought what an earlier run left.
+        _ => Provenance::Mixed,
+    };
+    let mut validated: Vec<(&str, &str)> =
+        content.mirrors().filter_map(|(url, validator)| Some((url, validator?))).collect();
+    if content.resumed_bytes() == id.length {
+        // An earlier run had all of it, from these.
+        validated.extend(found.mirrors.iter().filter_map(|m| Some((m.url.as_str(), m.validator()?))));
+    }
+    history.remember(validated.into_iter(), id, came);
 }
 
 /// What came is not what was `recalled`: what is to be said of that. What is remembered is forgotten only if

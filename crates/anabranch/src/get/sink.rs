@@ -12,7 +12,7 @@ use super::reassembly_buffer::{self, ReassemblyBuffer};
 use super::writer::Writer;
 use crate::filenames::{first_few, show};
 use crate::target::journal::NOTHING_CLUE;
-use crate::target::{Aliases, Demands, DestPath, LeftIn, Number, Target};
+use crate::target::{Aliases, Demands, DestPath, LeftIn, Numbers, Target};
 use crate::{Error, Result};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
@@ -31,8 +31,8 @@ pub(super) struct Here<'a> {
     pub(super) has: &'a dyn Fn(u64) -> bool,
     /// What is known of these.
     pub(super) left: Option<LeftIn<'a>>,
-    /// See [`Target::number_of`].
-    pub(super) number_of: &'a dyn Fn(&str) -> Option<Number>,
+    /// See [`Target::numbers_of`].
+    pub(super) numbers_of: &'a dyn Fn(&str) -> Numbers,
 }
 
 /// One content and the place where it is to go; the place is looked up when its turn comes.
@@ -131,10 +131,8 @@ impl Sink {
                     let there = buffer.open(id, wanted.demands);
                     self.done_bytes += there;
                     self.resumed_bytes += there;
-                    let download = want(
-                        id,
-                        &Here { has: &|block| buffer.holds(block), left: None, number_of: &|_| None },
-                    )?;
+                    let (has, numbers_of) = (|block| buffer.holds(block), |_: &str| Numbers::default());
+                    let download = want(id, &Here { has: &has, left: None, numbers_of: &numbers_of })?;
                     self.open.insert(download, SinkEntry::Reader(buffer));
                     continue;
                 }
@@ -148,8 +146,8 @@ impl Sink {
             self.resumed_bytes += target.bytes_done();
             let left = target.take_left();
             let left = left.as_ref().map(|left| target.with_left(left));
-            let (has, number_of) = (|block| there.contains(block), |url: &str| target.number_of(url));
-            let download = want(wanted.id, &Here { has: &has, left, number_of: &number_of })?;
+            let (has, numbers_of) = (|block| there.contains(block), |url: &str| target.numbers_of(url));
+            let download = want(wanted.id, &Here { has: &has, left, numbers_of: &numbers_of })?;
             self.open.insert(
                 download,
                 SinkEntry::File { target: Box::new(target), executable: wanted.executable },

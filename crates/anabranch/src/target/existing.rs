@@ -31,6 +31,28 @@ pub(crate) fn is_there(
     Ok(Some(root))
 }
 
+/// What the place holds, if that is a file which is not of `length` bytes, and has all the digests that are
+/// known: servers have another by now.
+///
+/// # Errors
+/// [`Error::Target`] if it cannot be read, [`Error::Interrupted`] if `progress` stopped it.
+pub(crate) fn is_there_of_another_length(
+    place: &DestPath,
+    length: u64,
+    proof: &FinalCheck,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<ContentId>> {
+    let entry = place.stat(place.name())?.filter(|entry| entry.file && entry.length != length);
+    let Some(entry) = entry.filter(|_| !proof.digests.is_empty() && !place.is_anew()) else {
+        return Ok(None);
+    };
+    let file =
+        place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
+    let (root, found) = hashes(place, &file, &proof.digests, progress)?;
+    let id = ContentId { root, length: entry.length };
+    Ok(proof.mismatch(&id, root, &found).is_none().then_some(id))
+}
+
 /// The root of what the place holds if that is exactly this content; an error if it holds anything else that
 /// must not be replaced, or if what is said of the content contradicts itself.
 pub(super) fn is_there_already(

@@ -77,6 +77,8 @@ const MAGIC: [u8; 8] = *b"anabrjnl";
 /// How a clue begins; that of a URL without a version has these besides.
 const CLUE: &[u8] = b"why:";
 const UNVERSIONED: &[u8] = b"why:any:";
+/// How the clue of a version begins.
+const VERSION_CLUE: &[u8] = b"why:ver:";
 
 /// Why bytes are not the header of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,10 +210,20 @@ pub fn alone_clue(url: &str) -> [u8; 32] {
     blake3::derive_key("anabranch 2026-11 URL of a mirror that is tried alone", url.as_bytes())
 }
 
+/// The clue of a version, by its name, that a URL had when the part was gone on with, and not when it was
+/// begun: what has this name may be something else than what is in the part.
+#[must_use]
+pub fn version_clue(name: &[u8; 32]) -> [u8; 32] {
+    let mut clue =
+        blake3::derive_key("anabranch 2026-11 version of a part that was begun with another", name);
+    clue[..VERSION_CLUE.len()].copy_from_slice(VERSION_CLUE);
+    clue
+}
+
 /// Whether an alias is the clue of a URL, of whatever version.
 #[must_use]
 pub fn is_url_clue(alias: &[u8; 32]) -> bool {
-    is_clue(alias) && ![HASH_CLUE, NOTHING_CLUE].contains(alias)
+    is_clue(alias) && ![HASH_CLUE, NOTHING_CLUE].contains(alias) && !alias.starts_with(VERSION_CLUE)
 }
 
 /// Whether an alias is the clue of a URL whose version was not known.

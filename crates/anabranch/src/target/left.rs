@@ -45,20 +45,12 @@ pub(crate) enum Refuted {
 }
 
 /// What a mirror is called in [marks](super::journal::Slot::mark).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Numbers {
     /// By the version that it has: all with this number is of that.
-    Version(u8),
-    /// By its URL alone, for it gives no version, or another each time.
-    Url(u8),
-}
-
-impl Number {
-    pub(crate) const fn mark(self) -> u8 {
-        match self {
-            Self::Version(mark) | Self::Url(mark) => mark,
-        }
-    }
+    pub(crate) version: Option<u8>,
+    /// By its URL alone, where it gives no version, or another in the midst of a transfer.
+    pub(crate) url: Option<u8>,
 }
 
 impl LeftIn<'_> {

@@ -95,9 +95,10 @@ impl Part {
             Ok(_) if ours.is_some() => None,
             // Somebody has removed the part: what its journal says is of no use to anybody.
             Ok(_) if there.is_none() => None,
-            Ok(found) if found.length != id.length => {
-                Some(format!("is of a content of {} bytes, not of {}: ", found.length, id.length))
-            }
+            Ok(found) if found.length != id.length => Some(format!(
+                "is of a content of {} bytes, not of {}: name a server that still has that to go on, ",
+                found.length, id.length
+            )),
             Ok(_) => Some(why_another(&names, &recorded).to_owned()),
             Err(Unreadable::Blank) if known || there.is_none() => None,
             Err(Unreadable::Blank) => Some("has no journal: no transfer has left it: ".to_owned()),
@@ -119,9 +120,11 @@ impl Part {
         let changed = ours.filter(|_| known);
         let changed: Vec<_> =
             changed.iter().flat_map(|part| aliases.changed(&part.root, &recorded)).collect();
-        // Their versions of now are not what is in the part. Without a hash they are not asked; with one they
-        // are, and go by their URLs.
+        // Their versions of now are no names of what is in the part. With a hash they are asked all the same,
+        // and what they bring has to be told from what they had.
         names.retain(|name| !changed.iter().any(|version| version.name == *name));
+        let asked_again = changed.iter().filter(|_| !is_hashless);
+        names.extend(asked_again.map(|version| journal::version_clue(&version.name)));
         let changed: Vec<[u8; 32]> = changed.iter().map(|version| version.url).collect();
         let is_absent =
             |clue: &[u8; 32]| journal::is_url_clue(clue) && (!names.contains(clue) || changed.contains(clue));

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::journal::{alone_clue, refuted_clue, unversioned_clue, url_clue};
-use super::left::{Left, LeftIn, Number, Refuted};
+use super::journal::{alone_clue, refuted_clue, unversioned_clue, url_clue, version_clue};
+use super::left::{Left, LeftIn, Numbers, Refuted};
 use super::{IfWrong, State, Target, journal};
 use crate::Result;
 
@@ -88,16 +88,19 @@ impl Target {
         }
     }
 
-    /// What the mirror of this URL is called in marks, if the journal has a name of the version that it has
-    /// now, or a clue of its URL. Without a hash only a version says what is whose.
-    pub(crate) fn number_of(&self, url: &str) -> Option<Number> {
-        let State::Part(part) = &self.state else { return None };
+    /// What the mirror of this URL is called in marks, by the version that it has now and by its URL, as far
+    /// as the journal has them. Without a hash only a version says what is whose.
+    pub(crate) fn numbers_of(&self, url: &str) -> Numbers {
+        let State::Part(part) = &self.state else { return Numbers::default() };
         let version = self.version_of(url);
-        if let Some(number) = version.and_then(|version| part.number_of(&version)) {
-            return Some(Number::Version(number));
-        }
+        let of_version =
+            |version| part.number_of(&version).or_else(|| part.number_of(&version_clue(&version)));
         let clue = if version.is_some() { url_clue(url) } else { unversioned_clue(url) };
-        self.demands.proof.is_something().then(|| part.number_of(&clue).map(Number::Url)).flatten()
+        let is_hashed = self.demands.proof.is_something();
+        Numbers {
+            version: version.and_then(of_version),
+            url: is_hashed.then(|| part.number_of(&clue)).flatten(),
+        }
     }
 
     /// This mirror is tried alone, and brings something: the next transfer goes on with it.

@@ -663,27 +663,28 @@ fn a_mirror_without_a_version_is_known_by_its_url() {
         Target::open(place, id, &aliases, proof, false, &mut |_| true).expect("a target").0
     };
     let left_by = |mut target: Target, block: u64, alone: &str| {
-        let number = target.number_of(url).expect("a number");
+        let numbers = target.numbers_of(url);
         let bytes = [1; BLOCK_BYTES];
-        target.write(block, bytes.to_vec(), cv_of(&id, block, &bytes), number.mark()).expect("written");
+        let mark = numbers.version.expect("a number");
+        target.write(block, bytes.to_vec(), cv_of(&id, block, &bytes), mark).expect("written");
         target.tried_alone(alone).expect("recorded");
         target.flush().expect("written");
-        number
+        numbers
     };
     let first = left_by(open(Some([1; 32]), true), 0, other);
-    assert!(matches!(first, Number::Version(_)), "{first:?}");
     let second = left_by(open(Some([2; 32]), true), 1, url);
-    assert!(matches!(second, Number::Url(_)) && second.mark() != first.mark(), "{second:?}");
-    let mut target = open(Some([3; 32]), true);
-    assert_eq!(target.number_of(url), Some(second));
-    assert_eq!(target.number_of(other), None);
+    let mut target = open(Some([2; 32]), true);
+    assert_eq!((target.numbers_of(url), first.url, first.url.is_some()), (second, second.url, true));
+    assert!(second.version != first.version && second.version != second.url && first.version != first.url);
+    assert_eq!(target.numbers_of(other), Numbers::default());
     let left = target.take_left().expect("what was left");
     assert_eq!((left.was_tried(url), left.was_tried(other)), (true, false));
     let bringers = [0, 1, 2].map(|block| target.with_left(&left).bringer(block));
-    assert_eq!(bringers, [first.mark(), second.mark(), 0]);
+    assert_eq!(bringers.map(|number| (number > 0).then_some(number)), [first.version, second.version, None]);
     drop(target);
-    assert_eq!(open(Some([1; 32]), true).number_of(url), Some(first), "that version again");
-    assert!(matches!(open(None, true).number_of(url), Some(Number::Url(_))), "none");
+    assert_eq!(open(Some([1; 32]), true).numbers_of(url), first, "that version again");
+    let none = open(None, true).numbers_of(url);
+    assert!(none.version.is_none() && none.url.is_some() && none.url != first.url, "{none:?}");
 }
 
 /// Without a hash nothing tells that it is the same file.
@@ -695,7 +696,7 @@ fn without_a_hash_a_mirror_without_a_version_has_no_number() {
     let recorded = vec![journal::unversioned_clue("http://a/f"), journal::NOTHING_CLUE];
     let aliases = Aliases { recorded, ..Aliases::default() };
     let target = Target::open(place, id, &aliases, FinalCheck::NOTHING, false, &mut |_| true);
-    assert_eq!(target.expect("a target").0.number_of("http://a/f"), None);
+    assert_eq!(target.expect("a target").0.numbers_of("http://a/f"), Numbers::default());
 }
 
 #[test]

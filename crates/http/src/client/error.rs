@@ -40,6 +40,8 @@ pub enum FetchError {
     Changed(String),
     /// Its `ETag` is not the one it was: it has changed, or the server gives each answer another.
     ChangedTag,
+    /// The file has changed, as its date says: it is another, and there is no strong `ETag`.
+    ChangedDate,
     /// Its bytes are compressed (`Content-Encoding`), which is named.
     Encoded(String),
     /// Something else came: a login page, another range.
@@ -78,6 +80,7 @@ impl fmt::Display for FetchError {
             Self::NoRanges => f.write_str("the server cannot send parts of it"),
             Self::Changed(why) => write!(f, "the file has changed: {why}"),
             Self::ChangedTag => f.write_str("the file has changed: its ETag is another now"),
+            Self::ChangedDate => f.write_str("the file has changed: it has another date"),
             Self::Encoded(coding) => write!(f, "the server sends it compressed ({coding})"),
             Self::Tls(why) => write!(f, "no secure connection: {why}"),
         }

@@ -125,10 +125,6 @@ fn changed_length(now: u64, before: u64) -> FetchError {
     FetchError::Changed(format!("it has {now} bytes now, not {before}"))
 }
 
-fn changed_date() -> FetchError {
-    FetchError::Changed("it has another date".to_owned())
-}
-
 /// First and last byte that an answer with the status 206 brings, and the complete length, if it is known.
 fn sent_range(headers: &HeaderMap, head: &Head) -> Result<((u64, u64), Option<u64>), FetchError> {
     let kind = head.content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
@@ -172,7 +168,7 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
                 return Err(FetchError::ChangedTag);
             }
             if redated {
-                return Err(changed_date());
+                return Err(FetchError::ChangedDate);
             }
             if (from, to) != (*first, *end - 1) {
                 return Err(other_range((from, to), (*first, *end - 1)));
@@ -193,7 +189,7 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
                 Some(now) if now != *length => Err(changed_length(now, *length)),
                 None if is_html(headers) => Err(web_page()),
                 _ if other => Err(FetchError::ChangedTag),
-                _ if redated => Err(changed_date()),
+                _ if redated => Err(FetchError::ChangedDate),
                 // With If-Range, a server that has ranges sends everything if the file has changed.
                 _ if (head.length.is_some() || *first == 0) && validator.is_some() && tag.is_none() => {
                     Err(FetchError::Changed("the server does not send its ETag any more".to_owned()))

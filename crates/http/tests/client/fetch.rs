@@ -186,7 +186,7 @@ fn dates_tell_versions_apart() {
     let right = Ok(file(10)[1..5].to_vec());
     assert_eq!(dated("/old", None), right);
     assert_eq!(dated("/none", None), right);
-    let changed = Err(FetchError::Changed("it has another date".into()));
+    let changed = Err(FetchError::ChangedDate);
     assert_eq!(dated("/new", None), changed);
     assert_eq!(dated("/new", Some("W/\"one\"")), changed);
     assert_eq!(dated("/new", Some("\"one\"")), right);

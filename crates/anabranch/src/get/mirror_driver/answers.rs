@@ -5,7 +5,7 @@ use mirror::fetch_id::connection_of;
 use mirror::range_scheduler::{Failure, Input, MirrorId};
 use mmtp::subscriber::Subscriber;
 
-use super::{ChangedTag, Context, MirrorDriver, MirrorState, sources, with_pool};
+use super::{ChangedVersion, Context, MirrorDriver, MirrorState, sources, with_pool};
 use crate::event::Observer;
 use crate::get::routes::has_others;
 use crate::get::server_status::pause;
@@ -94,9 +94,9 @@ impl MirrorState {
     fn note_answer(&mut self) -> Result<(), FetchError> {
         self.status.fault = None;
         self.answers += 1;
-        match self.changed_tag {
-            Some(ChangedTag::OneAnswer) if self.answers > 1 => Err(FetchError::Broken(
-                "it broke off, and its ETag is another with each answer: the next may be of another file"
+        match self.changed {
+            Some(ChangedVersion::OneAnswer) if self.answers > 1 => Err(FetchError::Broken(
+                "it broke off, and its ETag or date is another with each answer: the next may be of another file"
                     .to_owned(),
             )),
             _ => Ok(()),
@@ -119,29 +119,36 @@ impl MirrorState {
             }
             FetchError::NoRanges => Some(Failure::NoRanges),
             FetchError::NotFound(_) => Some(Failure::Useless),
-            FetchError::ChangedTag => self.on_changed_tag(is_whole_known, observer),
+            FetchError::ChangedTag | FetchError::ChangedDate => {
+                self.on_changed_version(error, is_whole_known, observer)
+            }
             _ => None,
         }
     }
 
-    fn on_changed_tag(&mut self, is_whole_known: bool, observer: &mut Observer<'_>) -> Option<Failure> {
-        let is_new = self.changed_tag.is_none();
-        let what = *self.changed_tag.get_or_insert(match is_whole_known {
-            true => ChangedTag::Ignored,
-            false if self.answers == 0 => ChangedTag::OneAnswer,
-            false => ChangedTag::Out,
+    fn on_changed_version(
+        &mut self,
+        error: &FetchError,
+        is_whole_known: bool,
+        observer: &mut Observer<'_>,
+    ) -> Option<Failure> {
+        let is_new = self.changed.is_none();
+        let what = *self.changed.get_or_insert(match is_whole_known {
+            true => ChangedVersion::Ignored,
+            false if self.answers == 0 => ChangedVersion::OneAnswer,
+            false => ChangedVersion::Out,
         });
         let (failure, text) = match what {
-            ChangedTag::Ignored => (Failure::Broken, "the hash of the whole tells whether that matters"),
-            ChangedTag::OneAnswer => {
+            ChangedVersion::Ignored => (Failure::Broken, "the hash of the whole tells whether that matters"),
+            ChangedVersion::OneAnswer => {
                 let text = "everything is taken from one answer, without ranges, and cannot be resumed";
                 (Failure::NoRanges, text)
             }
-            ChangedTag::Out => return None,
+            ChangedVersion::Out => return None,
         };
-        self.mirror.validator = None;
+        (self.mirror.validator, self.mirror.date) = (None, None);
         if is_new {
-            observer.notice(&format!("{}: {}: {text}", self.status.name, FetchError::ChangedTag));
+            observer.notice(&format!("{}: {error}: {text}", self.status.name));
         }
         Some(failure)
     }

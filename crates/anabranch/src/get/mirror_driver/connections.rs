@@ -59,7 +59,7 @@ impl MirrorDriver {
         };
         let mirrors = mirrors.into_iter().map(|mirror| {
             let status = ServerStatus::new(host(&mirror.url));
-            MirrorState { status, mirror, source: None, reserve: false, answers: 0, changed_tag: None }
+            MirrorState { status, mirror, source: None, reserve: false, answers: 0, changed: None }
         });
         let mut new = Self {
             machine: RangeScheduler::new(length),

@@ -15,8 +15,8 @@ use crate::Result;
 use crate::event::Observer;
 use crate::get::pool::with_pool;
 use crate::get::sink::Here;
-use crate::target::journal::{banned_clue, url_clue};
-use crate::target::{LeftIn, Number, Refuted};
+use crate::target::journal::{banned_clue, passing_number, url_clue};
+use crate::target::{LeftIn, Numbers, Refuted};
 
 /// Why a mirror is struck off that is asked for nothing.
 const LIED_EARLIER: &str = "struck off earlier: wrong bytes (remove the part to have it asked again)";
@@ -42,15 +42,14 @@ impl MirrorDriver {
                 plain.judged_as_a_whole();
             }
             // Others than those with a name or a clue may be of another mirror in another transfer.
-            let number = |(mirror, state): (MirrorId, &MirrorState)| {
-                let url = state.mirror.url.as_str();
-                let number = (here.number_of)(url)?;
+            let numbers = |((mirror, state), numbers): ((MirrorId, &MirrorState), &Numbers)| {
                 // Who was found wrong before goes by what it brought since.
-                let in_doubt = matches!(number, Number::Url(_)) && left.refuted(url).is_none();
-                Some((number.mark(), (mirror, in_doubt)))
+                let in_doubt = left.refuted(state.mirror.url.as_str()).is_none();
+                let of_version = numbers.version.map(|number| (number, (mirror, false)));
+                of_version.into_iter().chain(numbers.url.map(|number| (number, (mirror, in_doubt))))
             };
-            let numbers: BTreeMap<u8, (MirrorId, bool)> =
-                (0..).zip(&self.mirrors).filter_map(number).collect();
+            let all = (0..).zip(&self.mirrors).zip(&self.numbers);
+            let numbers: BTreeMap<u8, (MirrorId, bool)> = all.flat_map(numbers).collect();
             for block in (0..blocks).filter(|block| (here.has)(*block)) {
                 if let Some((mirror, in_doubt)) = numbers.get(&left.bringer(block))
                     && let Some(cv) = left.cv(block)
@@ -172,6 +171,10 @@ impl MirrorDriver {
 
     /// What the journal is told of a block that this mirror brought.
     pub(super) fn mark_of(&self, mirror: MirrorId) -> u8 {
-        self.numbers.get(usize::from(mirror)).copied().unwrap_or(0)
+        let at = usize::from(mirror);
+        let Some((numbers, state)) = self.numbers.get(at).zip(self.mirrors.get(at)) else { return 0 };
+        let of_version = numbers.version.filter(|_| state.changed.is_none());
+        let number = of_version.or(numbers.url);
+        number.unwrap_or_else(|| passing_number(self.seed[0].wrapping_add(mirror)))
     }
 }

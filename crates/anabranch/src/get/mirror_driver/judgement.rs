@@ -279,6 +279,11 @@ impl MirrorDriver {
     /// The error if mirrors differ and nothing tells who is right.
     pub(super) fn conflict(&self, mirrors: &[MirrorId], block: u64, why: &str, stays: &str) -> Error {
         let who = format!("{} have different bytes ({})", self.names(mirrors), place_of(block));
+        if !self.kept && !self.is_whole_known {
+            return Error::corrupt(format!(
+                "{who}, and {why} which are right: name one of them, or give a hash"
+            ));
+        }
         if !self.kept {
             return Error::corrupt(format!(
                 "{who}, and a hash of the whole tells too late which are right where they are handed over as \

@@ -2,7 +2,7 @@
 
 use mirror::range_scheduler::{Counters, State};
 
-use super::{ChangedTag, MirrorDriver, MirrorState};
+use super::{ChangedVersion, MirrorDriver, MirrorState};
 use crate::event::Observer;
 use crate::format::bytes;
 use crate::get::server_status::faults;
@@ -62,15 +62,15 @@ impl MirrorDriver {
     /// each time.
     pub(in crate::get) fn is_of_one_answer(&self) -> bool {
         self.is_alone()
-            && self.mirrors.iter().any(|state| state.changed_tag == Some(ChangedTag::OneAnswer))
-            && self.mirrors.iter().all(|state| state.changed_tag.is_some() || state.status.out.is_some())
+            && self.mirrors.iter().any(|state| state.changed == Some(ChangedVersion::OneAnswer))
+            && self.mirrors.iter().all(|state| state.changed.is_some() || state.status.out.is_some())
     }
 
     /// Whether nothing tells a later transfer that the mirrors still have what this one has brought: there is
     /// no hash, and no mirror with a version that stays.
     pub(in crate::get) fn is_of_no_version(&self) -> bool {
         let stays = |state: &MirrorState| {
-            state.mirror.validator().is_some() && state.changed_tag.is_none() && !state.status.has_changed
+            state.mirror.validator().is_some() && state.changed.is_none() && !state.status.has_changed
         };
         self.is_hashless() && !self.mirrors.iter().any(stays)
     }
