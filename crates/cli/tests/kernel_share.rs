@@ -17,8 +17,8 @@ use serde_json::Value;
 
 /// The bed of `scenarios/convergence-shared.toml` with a fifth of its rate and five times its delays, so that
 /// windows hold as many packets: a packet may be late by 5 ms, not 1, which an idle virtual machine exceeds
-/// where a processor takes a millisecond to wake. The subflows of `nmcc` and `lia` are coupled, those of `reno`
-/// and those of two connections are not.
+/// where a processor takes a millisecond to wake. The subflows of `nmcc` and `lia` are coupled, those of
+/// `reno` and those of two connections are not.
 const BED: &str = r#"
 title = "Two flows beside one"
 duration = "65 s"
@@ -63,8 +63,8 @@ what = "utilisation"
 link = "bottleneck"
 at_least = 85
 "#;
-/// Starts of the sweep. A run in which links were late, as on a busy machine, does not count, and is made again
-/// by the next start.
+/// Starts of the sweep. A run in which links were late, as on a busy machine, does not count, and is made
+/// again by the next start.
 const STARTS: usize = 4;
 
 /// The rows of the bed's table.

@@ -347,7 +347,7 @@ fn another_etag_with_each_answer() {
         let reply = each(request, reply);
         if request.is_for_bytes() { reply.cut(1_000_000, Then::Close) } else { reply }
     };
-    never_of(6_000_000, breaks, 4, "it broke off, and its ETag is another with each answer");
+    never_of(6_000_000, breaks, 4, "it broke off, and its ETag or date is another with each answer");
     // Some of it has come when the tag is another.
     never_of(6_000_000, tagged(2), 3, "give a hash with --checksum");
     // What has come of an answer is of use to nobody.

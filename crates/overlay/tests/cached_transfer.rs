@@ -316,7 +316,8 @@ fn hits_make_no_miss_look_lost() {
             "{near:?} {far:?}: lost {} late {} timeouts {} in {:?}, together {} {} {} in {:?}",
             a.lost, a.late, a.timeouts, apart.took, t.lost, t.late, t.timeouts, together.took
         );
-        // Until the size of the path is known a packet is made of two, each of which is there in 95 % of cases.
+        // Until the size of the path is known a packet is made of two, each of which is there in 95 % of
+        // cases.
         assert!(a.cached * 100 > a.packets * 90 && t.cached == 0, "{a:?}");
         assert_eq!((a.lost, a.late, a.timeouts), (0, 0, 0), "{near:?} {far:?}");
         assert!(t.late > 50, "what it takes for lost arrives: {t:?}");
@@ -335,8 +336,8 @@ fn what_is_lost_behind_a_cache_is_found() {
     }
 }
 
-/// The line holds some 520 packets, 431 of them in its queue. What it drops is found a round trip to the source
-/// later, which are several to the cache: the window must not go on doubling for so long.
+/// The line holds some 520 packets, 431 of them in its queue. What it drops is found a round trip to the
+/// source later, which are several to the cache: the window must not go on doubling for so long.
 #[test]
 fn slow_start_ends_soon_after_the_cache_has_filled_the_line() {
     for far in [60, 300] {

@@ -11,9 +11,9 @@ use crate::event::{CHECKING_PART, Observer};
 use crate::target::{DestPath, FinalCheck, is_there, is_there_of_another_length};
 use crate::{Progress, Report, Verified};
 
-/// How it ends if the file is there already and that is known by what came in an earlier transfer alone, or by
-/// a hash while servers have a file of another length. Where it is of that length, and where a signature tells,
-/// the target looks itself.
+/// How it ends if the file is there already and that is known by what came in an earlier transfer alone, or
+/// by a hash while servers have a file of another length. Where it is of that length, and where a signature
+/// tells, the target looks itself.
 ///
 /// # Errors
 /// [`Error::Target`](crate::Error::Target) if another file is there and `force` is not given,

@@ -7,8 +7,8 @@
 //! wrong, it is *refuted*. Who brought other bytes than the right ones is banned at the end, so that it is
 //! named.
 //!
-//! A mirror of which nobody can tell that it has the same file as in an earlier transfer is *in doubt*: if its
-//! whole is wrong, all that is known of it is forgotten, and it has one more turn, after the others.
+//! A mirror of which nobody can tell that it has the same file as in an earlier transfer is *in doubt*: if
+//! its whole is wrong, all that is known of it is forgotten, and it has one more turn, after the others.
 //!
 //! What does not count while another is tried is *shelved*: whoever keeps it goes on keeping it, until other
 //! bytes come in its place. So one that is tried and brings nothing costs nothing: what it has not replaced

@@ -393,8 +393,8 @@ impl Path {
     }
 
     /// Whether more of what caches have overtaken is unanswered than they can be expected not to have. It may
-    /// be lost; only a round trip to the source tells, and in slow start the window would double several times
-    /// meanwhile, for the cache is nearer.
+    /// be lost; only a round trip to the source tells, and in slow start the window would double several
+    /// times meanwhile, for the cache is nearer.
     fn has_gaps(&self) -> bool {
         let (Some(turnaround), PathCounters { packets, cached, .. }) = (self.turnaround, self.counters)
         else {

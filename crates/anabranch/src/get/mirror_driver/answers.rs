@@ -96,7 +96,8 @@ impl MirrorState {
         self.answers += 1;
         match self.changed {
             Some(ChangedVersion::OneAnswer) if self.answers > 1 => Err(FetchError::Broken(
-                "it broke off, and its ETag or date is another with each answer: the next may be of another file"
+                "it broke off, and its ETag or date is another with each answer: the next may be of another \
+                 file"
                     .to_owned(),
             )),
             _ => Ok(()),
