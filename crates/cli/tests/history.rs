@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::fetch::{Ground, checksum, run};
-use common::site::{Reply, Request, Site, honest, wrong};
+use common::site::{Reply, Request, Site, honest, liar, wrong};
 
 #[test]
 fn without_history_nothing_is_written_down_and_nothing_looked_up() {
@@ -90,4 +90,22 @@ fn what_was_there_already_is_not_remembered_of_a_url() {
     assert!(said.contains("nothing tells whether it is what would come"), "{said}");
     get(&["--force"]).expect(0);
     assert_eq!(std::fs::read(ground.target()).expect("it came"), wrong(&ground.content));
+}
+
+/// What came of one server alone, without any hash, is its word. It does not decide against others.
+#[test]
+fn what_nobody_verified_does_not_outvote_two_others() {
+    let ground = Ground::new(5_000_000);
+    let cache = ground.dir.path().join("cache");
+    let (good, bad) = ([(); 2].map(|()| Site::good(&ground.content)), liar(&ground.content, u64::MAX));
+    let get = |urls: &[String]| {
+        let mut command = ground.get_named(urls, &["--json"]);
+        command.env("XDG_CACHE_HOME", &cache);
+        run(command)
+    };
+    get(&[bad.url()]).expect(0);
+    std::fs::remove_file(ground.target()).expect("it came");
+    let done = get(&[bad.url(), good[0].url(), good[1].url()]).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.banned(), [bad.name()], "the odd one");
 }

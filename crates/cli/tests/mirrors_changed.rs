@@ -69,6 +69,88 @@ fn a_mirror_that_has_changed_is_asked_once_for_what_it_has_now() {
     assert!(site.body_bytes() < 2 * 12_000_000 + 1_000_000, "{}", site.body_bytes());
 }
 
+/// The file changes on the way to the very one that is wanted: what came before that is fetched again.
+#[test]
+fn a_mirror_that_changes_to_what_is_wanted_is_found_to_have_it() {
+    for (sites, tags) in [(1, true), (1, false), (2, true)] {
+        let ground = Ground::new(8_000_000);
+        let is_new = Arc::new(AtomicBool::new(false));
+        let site = |()| {
+            let (switch, old, new) = (Arc::clone(&is_new), wrong(&ground.content), ground.content.clone());
+            Site::new(&ground.content, move |request: &Request, _: Reply| {
+                let is_new = switch.load(Ordering::Relaxed);
+                let reply = match is_new {
+                    true => honest(request, &new, "\"v2\""),
+                    false => honest(request, &old, "\"v1\""),
+                };
+                let date = format!("Fri, 27 Nov 2026 08:0{}:00 GMT", u8::from(is_new));
+                let reply = if tags { reply } else { reply.without("etag").with("last-modified", date) };
+                reply.at(2_000_000)
+            })
+        };
+        let sites: Vec<Site> = vec![(); sites].into_iter().map(site).collect();
+        let urls: Vec<String> = sites.iter().map(Site::url).collect();
+        let came = || sites.iter().map(Site::body_bytes).sum::<u64>();
+        let running = spawn(ground.get_named(&urls, &["--json", &checksum(&ground.content)]));
+        common::wait_until(20, || came() > 3_000_000);
+        is_new.store(true, Ordering::Relaxed);
+        let done = running.end().expect(0);
+        ground.assert_arrived();
+        assert!(done.notes().contains("has changed"), "{}", done.notes());
+    }
+}
+
+/// The liar has another `ETag` in each run. Who is tried alone goes on all the same.
+#[test]
+fn a_trial_goes_on_where_each_run_finds_another_etag() {
+    let ground = Ground::new(12_000_000);
+    let runs = Arc::new(AtomicU64::new(0));
+    let (number, bytes) = (Arc::clone(&runs), wrong(&ground.content));
+    let bad = Site::new(&ground.content, move |request: &Request, _: Reply| {
+        let tag = format!("\"w{}\"", number.load(Ordering::Relaxed));
+        honest(request, &bytes, &tag).at(4_000_000)
+    });
+    let good = Site::slow(&ground.content, 3_000_000);
+    let (urls, hash) = ([bad.url(), good.url()], checksum(&ground.content));
+    for _ in 0..8 {
+        runs.fetch_add(1, Ordering::Relaxed);
+        let mut running = spawn(ground.get_named(&urls, &["--json", &hash]));
+        for _ in 0..50 {
+            if running.has_ended() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        if running.has_ended() {
+            running.end().expect(0);
+            break;
+        }
+        running.signal(Signal::SIGKILL);
+        let _ = running.end();
+    }
+    ground.assert_arrived();
+    let came = good.body_bytes() + bad.body_bytes();
+    assert!(came < 3 * 12_000_000 + 4_000_000, "{} and {}", good.body_bytes(), bad.body_bytes());
+}
+
+/// What is read in order is held against the hash at its end, whatever the version says.
+#[test]
+fn in_order_too_another_etag_does_not_count_with_a_hash() {
+    let ground = Ground::new(6_000_000);
+    let (answers, content) = (AtomicU64::new(0), ground.content.clone());
+    let site = Site::new(&ground.content, move |request: &Request, _: Reply| {
+        let mut request = request.clone();
+        request.fields.retain(|(name, _)| name != "if-range");
+        honest(&request, &content, &format!("\"{}\"", answers.fetch_add(1, Ordering::Relaxed)))
+    });
+    let hash = checksum(&ground.content);
+    let mut command = common::anabranch();
+    command.args(["get", &site.url(), "-o", "-", "--checksum", hash.trim_start_matches("--checksum=")]);
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout == ground.content);
+}
+
 /// The file is there, and servers have a longer one by now.
 #[test]
 fn a_right_file_is_right_whatever_length_servers_have() {

@@ -83,11 +83,11 @@ fn fetch_one(
     let mut destination = || destination().map(|path| path.anew(anew));
     let mut verified =
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
-    // What is read in order cannot be tried again.
-    let is_whole_known = found.is_judged_as_a_whole() && request.reader.is_none();
+    let is_whole_known = found.is_judged_as_a_whole();
     // What is said of another length is not of those that do not answer.
     let unheard = if is_last { found.unheard.clone() } else { Vec::new() };
-    let judged = is_whole_known && found.mirrors.len() + unheard.len() > 1;
+    // What is read in order cannot be tried again.
+    let judged = is_whole_known && request.reader.is_none() && found.mirrors.len() + unheard.len() > 1;
     let parts = MirrorConfig {
         length: found.id.length,
         check: found.check.clone(),

@@ -210,14 +210,24 @@ pub fn alone_clue(url: &str) -> [u8; 32] {
     blake3::derive_key("anabranch 2026-11 URL of a mirror that is tried alone", url.as_bytes())
 }
 
-/// The clue of a version, by its name, that a URL had when the part was gone on with, and not when it was
-/// begun: what has this name may be something else than what is in the part.
+/// The clue of a version, by its name, that a URL, of this [clue](url_clue), had when the part was gone on
+/// with, and not when it was begun: what has this name may be something else than what is in the part.
 #[must_use]
-pub fn version_clue(name: &[u8; 32]) -> [u8; 32] {
+pub fn version_clue(url: &[u8; 32], name: &[u8; 32]) -> [u8; 32] {
     let mut clue =
         blake3::derive_key("anabranch 2026-11 version of a part that was begun with another", name);
-    clue[..VERSION_CLUE.len()].copy_from_slice(VERSION_CLUE);
+    let of_url = version_clue_start(url);
+    clue[..of_url.len()].copy_from_slice(&of_url);
     clue
+}
+
+/// How such clues of this URL begin, whatever the version.
+#[must_use]
+pub fn version_clue_start(url: &[u8; 32]) -> [u8; 20] {
+    let mut start = [0; 20];
+    start[..VERSION_CLUE.len()].copy_from_slice(VERSION_CLUE);
+    start[VERSION_CLUE.len()..].copy_from_slice(&url[url.len() - 12..]);
+    start
 }
 
 /// Whether an alias is the clue of a URL, of whatever version.

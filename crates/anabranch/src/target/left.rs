@@ -45,12 +45,14 @@ pub(crate) enum Refuted {
 }
 
 /// What a mirror is called in [marks](super::journal::Slot::mark).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Numbers {
     /// By the version that it has: all with this number is of that.
     pub(crate) version: Option<u8>,
     /// By its URL alone, where it gives no version, or another in the midst of a transfer.
     pub(crate) url: Option<u8>,
+    /// By other versions that the URL had, but for that with which the part was begun.
+    pub(crate) before: Vec<u8>,
 }
 
 impl LeftIn<'_> {

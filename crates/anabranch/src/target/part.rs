@@ -124,7 +124,7 @@ impl Part {
         // and what they bring has to be told from what they had.
         names.retain(|name| !changed.iter().any(|version| version.name == *name));
         let asked_again = changed.iter().filter(|_| !is_hashless);
-        names.extend(asked_again.map(|version| journal::version_clue(&version.name)));
+        names.extend(asked_again.map(|version| journal::version_clue(&version.url, &version.name)));
         let changed: Vec<[u8; 32]> = changed.iter().map(|version| version.url).collect();
         let is_absent =
             |clue: &[u8; 32]| journal::is_url_clue(clue) && (!names.contains(clue) || changed.contains(clue));

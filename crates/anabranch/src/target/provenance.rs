@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use super::journal::{alone_clue, refuted_clue, unversioned_clue, url_clue, version_clue};
+use super::journal::{
+    alone_clue, refuted_clue, unversioned_clue, url_clue, version_clue, version_clue_start,
+};
 use super::left::{Left, LeftIn, Numbers, Refuted};
 use super::{IfWrong, State, Target, journal};
 use crate::Result;
@@ -93,14 +95,17 @@ impl Target {
     pub(crate) fn numbers_of(&self, url: &str) -> Numbers {
         let State::Part(part) = &self.state else { return Numbers::default() };
         let version = self.version_of(url);
+        let place = url_clue(url);
         let of_version =
-            |version| part.number_of(&version).or_else(|| part.number_of(&version_clue(&version)));
-        let clue = if version.is_some() { url_clue(url) } else { unversioned_clue(url) };
-        let is_hashed = self.demands.proof.is_something();
-        Numbers {
-            version: version.and_then(of_version),
-            url: is_hashed.then(|| part.number_of(&clue)).flatten(),
+            |version| part.number_of(&version).or_else(|| part.number_of(&version_clue(&place, &version)));
+        let version = version.and_then(of_version);
+        if !self.demands.proof.is_something() {
+            return Numbers { version, ..Numbers::default() };
         }
+        let clue = if self.version_of(url).is_some() { place } else { unversioned_clue(url) };
+        let mut before = part.numbers_beginning(&version_clue_start(&place));
+        before.retain(|number| Some(*number) != version);
+        Numbers { version, url: part.number_of(&clue), before }
     }
 
     /// This mirror is tried alone, and brings something: the next transfer goes on with it.

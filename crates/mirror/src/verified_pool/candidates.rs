@@ -7,8 +7,8 @@
 //! wrong, it is *refuted*. Who brought other bytes than the right ones is banned at the end, so that it is
 //! named.
 //!
-//! A mirror of which nobody can tell that it has the same file as in an earlier transfer is *in doubt*: if
-//! its whole is wrong, all that is known of it is forgotten, and it has one more turn, after the others.
+//! A mirror of which nobody can tell that it had the same file all the time, from earlier transfers on, is
+//! *in doubt*: if its whole is wrong, all that is known of it is forgotten, and it has one more turn, after the others.
 //!
 //! What does not count while another is tried is *shelved*: whoever keeps it goes on keeping it, until other
 //! bytes come in its place. So one that is tried and brings nothing costs nothing: what it has not replaced
@@ -38,7 +38,7 @@ pub(super) struct Candidates {
     refuted: BTreeSet<MirrorId>,
     /// How often each has stood back for others, which come before it then.
     postponed: BTreeMap<MirrorId, u32>,
-    /// Mirrors that may have had another file when an earlier transfer asked them.
+    /// Mirrors that may have had another file when they brought some of it.
     in_doubt: BTreeSet<MirrorId>,
     /// The mirror that an earlier transfer tried last.
     tried_before: Option<MirrorId>,
@@ -86,7 +86,7 @@ impl Candidates {
         self.tried_before = Some(mirror);
     }
 
-    /// It may have had another file in an earlier transfer.
+    /// It may have had another file when it brought some of it.
     pub(super) fn doubt(&mut self, mirror: MirrorId) {
         self.in_doubt.insert(mirror);
     }

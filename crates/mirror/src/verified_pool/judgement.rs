@@ -80,8 +80,8 @@ impl VerifiedPool {
         wrong
     }
 
-    /// Nobody can tell that this mirror has the file still of which it [brought](Self::brought_before)
-    /// blocks. It must be said before the first block comes.
+    /// Nobody can tell that all that this mirror brought, in this transfer or [before](Self::brought_before),
+    /// is of one file.
     pub fn may_have_changed(&mut self, mirror: MirrorId) {
         if let Some(candidates) = &mut self.candidates {
             candidates.doubt(mirror);

@@ -102,7 +102,13 @@ impl Discovery<'_> {
             let validated = named.filter_map(|mirror| Some((&mirror.url, mirror.validator()?)));
             if let Some(entry) = self.history.recall(validated, length) {
                 let HistoryEntry { id, came, strong, .. } = entry;
-                if strong && came != Provenance::Mixed {
+                // What nobody verified is the word of one server: several are compared instead.
+                let is_enough = match came {
+                    Provenance::Verified => true,
+                    Provenance::Alone => mirrors.len() == 1,
+                    Provenance::Mixed => false,
+                };
+                if strong && is_enough {
                     self.notices.push(format!(
                         "{} had the content {id} before (on {}), and says that it is unchanged",
                         host(&entry.url),

@@ -23,6 +23,7 @@ impl MirrorDriver {
         let Self { machine, mirrors, routes, pool, .. } = self;
         let mut failed: Vec<(MirrorId, FetchError)> = Vec::new();
         let mut shut: Vec<(usize, FetchError)> = Vec::new();
+        let mut changed: Vec<MirrorId> = Vec::new();
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             events.drain(..).for_each(|event| match event {
                 Answer::Head { id, head } => {
@@ -49,7 +50,12 @@ impl MirrorDriver {
                     let state = route.and_then(|route| mirrors.get_mut(usize::from(route.mirror)));
                     let meant = state.and_then(|state| {
                         state.status.answered(&error);
-                        state.meaning(&error, is_whole_known, cx.observer)
+                        // Where the first answer has another version than what was said of it, each has.
+                        let may_change = state.changed.is_none() && state.answers > 0;
+                        let meant = state.meaning(&error, is_whole_known, cx.observer);
+                        let changes = may_change && state.changed == Some(ChangedVersion::Ignored);
+                        changed.extend(route.filter(|_| changes).map(|route| route.mirror));
+                        meant
                     });
                     // A portal, a meddling proxy or another replica may be on this route alone.
                     let is_of_route = meant.is_none() && has_others(routes, connection_of(id));
@@ -82,6 +88,7 @@ impl MirrorDriver {
         for (mirror, error) in failed {
             self.out(mirror, &error, subscriber, cx.observer);
         }
+        changed.into_iter().for_each(|mirror| self.on_change(mirror));
         self.tell_reserve(cx.observer);
     }
 }

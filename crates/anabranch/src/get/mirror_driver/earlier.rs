@@ -16,7 +16,7 @@ use crate::event::Observer;
 use crate::get::pool::with_pool;
 use crate::get::sink::Here;
 use crate::target::journal::{banned_clue, passing_number, url_clue};
-use crate::target::{LeftIn, Numbers, Refuted};
+use crate::target::{LeftIn, Refuted};
 
 /// Why a mirror is struck off that is asked for nothing.
 const LIED_EARLIER: &str = "struck off earlier: wrong bytes (remove the part to have it asked again)";
@@ -42,16 +42,16 @@ impl MirrorDriver {
                 plain.judged_as_a_whole();
             }
             // Others than those with a name or a clue may be of another mirror in another transfer.
-            let numbers = |((mirror, state), numbers): ((MirrorId, &MirrorState), &Numbers)| {
+            let mut bringers = BTreeMap::new();
+            for ((mirror, state), numbers) in (0..).zip(&self.mirrors).zip(&self.numbers) {
                 // Who was found wrong before goes by what it brought since.
                 let in_doubt = left.refuted(state.mirror.url.as_str()).is_none();
-                let of_version = numbers.version.map(|number| (number, (mirror, false)));
-                of_version.into_iter().chain(numbers.url.map(|number| (number, (mirror, in_doubt))))
-            };
-            let all = (0..).zip(&self.mirrors).zip(&self.numbers);
-            let numbers: BTreeMap<u8, (MirrorId, bool)> = all.flat_map(numbers).collect();
+                let others = numbers.url.iter().chain(&numbers.before);
+                bringers.extend(others.map(|number| (*number, (mirror, in_doubt))));
+                bringers.extend(numbers.version.map(|number| (number, (mirror, false))));
+            }
             for block in (0..blocks).filter(|block| (here.has)(*block)) {
-                if let Some((mirror, in_doubt)) = numbers.get(&left.bringer(block))
+                if let Some((mirror, in_doubt)) = bringers.get(&left.bringer(block))
                     && let Some(cv) = left.cv(block)
                 {
                     plain.brought_before(*mirror, block, &cv);

@@ -69,6 +69,19 @@ impl MirrorDriver {
         self.machine.connections().filter(is).map(|connection| connection.mirror).collect()
     }
 
+    /// The file of a mirror has changed in the midst: once the whole is wrong, what it brought before is fetched
+    /// again, of a single mirror too.
+    pub(super) fn on_change(&mut self, mirror: MirrorId) {
+        let PoolState::Plain(plain) = &mut self.pool else { return };
+        if self.judged {
+            plain.may_have_changed(mirror);
+        } else if self.kept {
+            // What came so far is nobody's then.
+            self.judged = true;
+            plain.judged_as_a_whole();
+        }
+    }
+
     /// All that is here is wrong: the next mirror is tried alone, or if there is none, that is said. Returns
     /// whether one is.
     pub(super) fn on_wrong(
@@ -115,8 +128,8 @@ impl MirrorDriver {
         }
         if self.mirrors.len() == 1 && self.is_wanting() {
             cx.observer.notice(
-                "the whole is wrong: what an earlier run left of it is fetched again, for it may be of \
-                 another file",
+                "the whole is wrong: what came of it before this run, or before the file changed, is fetched \
+                 again, for it may be of another file",
             );
         }
         Ok(true)
@@ -279,15 +292,10 @@ impl MirrorDriver {
     /// The error if mirrors differ and nothing tells who is right.
     pub(super) fn conflict(&self, mirrors: &[MirrorId], block: u64, why: &str, stays: &str) -> Error {
         let who = format!("{} have different bytes ({})", self.names(mirrors), place_of(block));
-        if !self.kept && !self.is_whole_known {
-            return Error::corrupt(format!(
-                "{who}, and {why} which are right: name one of them, or give a hash"
-            ));
-        }
         if !self.kept {
             return Error::corrupt(format!(
-                "{who}, and a hash of the whole tells too late which are right where they are handed over as \
-                 they come: name one of them, or a Metalink, or fetch into a file"
+                "{who}, and they are handed over as they come, before a hash of the whole could tell which are \
+                 right: name one of them, or a Metalink, or fetch into a file with `checksum`"
             ));
         }
         Error::corrupt(format!(

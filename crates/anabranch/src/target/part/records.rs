@@ -39,6 +39,12 @@ impl Part {
         journal::number_of(name, &self.id.root, &self.places)
     }
 
+    /// The numbers of all clues that begin like this.
+    pub(in crate::target) fn numbers_beginning(&self, start: &[u8]) -> Vec<u8> {
+        let all = self.places.iter().flatten().filter(|clue| clue.starts_with(start));
+        all.filter_map(|clue| self.number_of(clue)).collect()
+    }
+
     /// Records which mirror is tried alone.
     pub(in crate::target) fn tried_alone(&mut self, place: &DestPath, clue: [u8; 32]) -> Result<()> {
         let n = journal::BEHIND_MAX - 1;
