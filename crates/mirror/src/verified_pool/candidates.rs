@@ -8,7 +8,8 @@
 //! named.
 //!
 //! A mirror of which nobody can tell that it had the same file all the time, from earlier transfers on, is
-//! *in doubt*: if its whole is wrong, all that is known of it is forgotten, and it has one more turn, after the others.
+//! *in doubt*: if its whole is wrong, all that is known of it is forgotten, and it has one more turn, after
+//! the others.
 //!
 //! What does not count while another is tried is *shelved*: whoever keeps it goes on keeping it, until other
 //! bytes come in its place. So one that is tried and brings nothing costs nothing: what it has not replaced

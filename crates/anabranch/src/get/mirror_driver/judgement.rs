@@ -69,8 +69,8 @@ impl MirrorDriver {
         self.machine.connections().filter(is).map(|connection| connection.mirror).collect()
     }
 
-    /// The file of a mirror has changed in the midst: once the whole is wrong, what it brought before is fetched
-    /// again, of a single mirror too.
+    /// The file of a mirror has changed in the midst: once the whole is wrong, what it brought before is
+    /// fetched again, of a single mirror too.
     pub(super) fn on_change(&mut self, mirror: MirrorId) {
         let PoolState::Plain(plain) = &mut self.pool else { return };
         if self.judged {
@@ -294,8 +294,8 @@ impl MirrorDriver {
         let who = format!("{} have different bytes ({})", self.names(mirrors), place_of(block));
         if !self.kept {
             return Error::corrupt(format!(
-                "{who}, and they are handed over as they come, before a hash of the whole could tell which are \
-                 right: name one of them, or a Metalink, or fetch into a file with `checksum`"
+                "{who}, and they are handed over as they come, before a hash of the whole could tell which \
+                 are right: name one of them, or a Metalink, or fetch into a file with `checksum`"
             ));
         }
         Error::corrupt(format!(
