@@ -174,16 +174,19 @@ fn urls_alone_are_called_unverified_and_known_the_next_time() {
     assert_eq!(done.summary()["unverified_since"].as_str().expect("a day").len(), 10);
 
     // What several brought, and nothing proved, may be a mixture; what one brought is remembered.
-    let mut alone = ground.get_named(&urls[..1], &["--force"]);
-    alone.env("XDG_CACHE_HOME", &cache);
-    run(alone).expect(0);
+    let few = |count: usize, more: &[&str]| {
+        let mut command = ground.get_named(&urls[..count], more);
+        command.env("XDG_CACHE_HOME", &cache);
+        command
+    };
+    run(few(1, &["--force"])).expect(0);
 
     // Whoever has the same validator has the same content; that is held against it, and proves no origin.
-    let done = run(get(&["--force", "--json"])).expect(0);
+    let done = run(few(2, &["--force", "--json"])).expect(0);
     assert!(done.notes().contains(&format!("had the content {id} before")), "{}", done.out);
     assert_eq!(done.summary()["verified"], "unchanged");
     fs::remove_file(ground.target()).expect("the file");
-    let done = run(get(&["--json"])).expect(0);
+    let done = run(few(2, &["--json"])).expect(0);
     ground.assert_arrived();
     assert_eq!(done.summary()["content"], id.to_string());
     assert!(done.notes().contains("UNVERIFIED: held against what came on 20"), "{}", done.notes());

@@ -102,10 +102,10 @@ impl Discovery<'_> {
             let validated = named.filter_map(|mirror| Some((&mirror.url, mirror.validator()?)));
             if let Some(entry) = self.history.recall(validated, length) {
                 let HistoryEntry { id, came, strong, .. } = entry;
-                // What nobody verified is the word of one server: several are compared instead.
+                // What nobody verified is the word of one server: where two others are named they decide.
                 let is_enough = match came {
                     Provenance::Verified => true,
-                    Provenance::Alone => mirrors.len() == 1,
+                    Provenance::Alone => mirrors.len() <= 2,
                     Provenance::Mixed => false,
                 };
                 if strong && is_enough {

@@ -127,10 +127,13 @@ impl MirrorDriver {
             return Ok(false);
         }
         if self.mirrors.len() == 1 && self.is_wanting() {
-            cx.observer.notice(
-                "the whole is wrong: what came of it before this run, or before the file changed, is fetched \
-                 again, for it may be of another file",
-            );
+            let which = match self.mirrors.first().is_some_and(|state| state.changed.is_some()) {
+                true => "came of it before the file changed",
+                false => "an earlier run left of it",
+            };
+            cx.observer.notice(&format!(
+                "the whole is wrong: what {which} is fetched again, for it may be of another file"
+            ));
         }
         Ok(true)
     }
