@@ -144,6 +144,28 @@ fn what_one_left_that_cannot_be_reached_is_not_given_up() {
     assert!(good.body_bytes() < before + 6_000_000, "{}", good.body_bytes() - before);
 }
 
+/// The liar has brought much, and cannot be reached now. Two others are there to bring the file.
+#[test]
+fn one_that_cannot_be_reached_does_not_keep_two_others_from_bringing_it() {
+    let ground = Ground::new(6_000_000);
+    let (is_away, bytes) = (Arc::new(AtomicBool::new(false)), wrong(&ground.content));
+    let away = Arc::clone(&is_away);
+    let bad =
+        Site::new(&ground.content, move |request: &Request, _: Reply| match away.load(Ordering::Relaxed) {
+            true => Reply::new(503, b"later"),
+            false => honest(request, &bytes, "\"w\"").at(4_000_000),
+        });
+    let good = [(); 2].map(|()| Site::slow(&ground.content, 2_000_000));
+    let (urls, hash) = ([bad.url(), good[0].url(), good[1].url()], checksum(&ground.content));
+    let running = spawn(ground.get_named(&urls[..1], &["--json", &hash]));
+    common::wait_until(20, || bad.body_bytes() > 4_000_000);
+    running.signal(Signal::SIGKILL);
+    let _ = running.end();
+    is_away.store(true, Ordering::Relaxed);
+    run(ground.get_named(&urls, &["--json", &hash])).expect(0);
+    ground.assert_arrived();
+}
+
 /// Neither says which version it has, or a new one each time: what they brought in one run is their own in
 /// the next all the same, and who was found wrong comes last.
 #[test]

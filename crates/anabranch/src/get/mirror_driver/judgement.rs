@@ -99,8 +99,11 @@ impl MirrorDriver {
                 each(PoolEvent::Refuted { url, version: *is_refuted }, cx)?;
             }
         }
-        // What they left is not given up for those that answer now, nor is anything said of their file.
-        if !self.unheard.is_empty() && (plain.has_of_others() || self.untried().next().is_none()) {
+        // What those left that do not answer is not given up for the word of one other, and nothing is said
+        // of their file.
+        let has_of_others = plain.has_of_others();
+        let untried = self.untried().count();
+        if !self.unheard.is_empty() && (untried == 0 || untried == 1 && has_of_others) {
             return Err(Error::corrupt(format!(
                 "what has come is not the file that is wanted, and {} could not be asked: what came is kept, \
                  and the same request asks again; leave out who does not answer to have the others decide",
@@ -318,11 +321,16 @@ impl MirrorDriver {
         }
         let (code, why) = none_left(self.mirrors.iter().map(|state| &state.status));
         let has_brought = self.kept && self.brought().next().is_some();
+        let have_changed = self.mirrors.iter().all(|state| state.status.has_changed);
         let advice = match has_brought && self.is_hashless() {
+            false if has_brought && have_changed => {
+                "what arrived is kept, and is of the file that was there before: remove the part to have \
+                 what is there now"
+            }
             false if has_brought => "what arrived is kept: name another",
             false => "name another",
             // What another URL has would not be taken for the same.
-            true if self.mirrors.iter().all(|state| state.status.has_changed) => {
+            true if have_changed => {
                 "what arrived is of the version that it had, and no other URL goes on with that without a \
                  hash: remove the part to begin anew"
             }
