@@ -88,8 +88,8 @@ pub(super) enum PoolEvent {
     Shelved(Range<u64>),
     /// Of these, what counts again.
     Restored(Range<u64>),
-    /// All of what the mirror of this URL has was here, and is wrong. Is all of it of the `version` that it
-    /// has now?
+    /// All of what the mirror of this URL has was here, and is wrong. `version`: all of that is known to be
+    /// of the version that it has now.
     Refuted { url: String, version: bool },
     /// The mirror of this URL is tried alone, and has brought something.
     TriedAlone { url: String },

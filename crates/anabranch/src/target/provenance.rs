@@ -94,15 +94,14 @@ impl Target {
     /// as the journal has them. Without a hash only a version says what is whose.
     pub(crate) fn numbers_of(&self, url: &str) -> Numbers {
         let State::Part(part) = &self.state else { return Numbers::default() };
-        let version = self.version_of(url);
-        let place = url_clue(url);
+        let (place, named) = (url_clue(url), self.version_of(url));
         let of_version =
-            |version| part.number_of(&version).or_else(|| part.number_of(&version_clue(&place, &version)));
-        let version = version.and_then(of_version);
+            |name| part.number_of(&name).or_else(|| part.number_of(&version_clue(&place, &name)));
+        let version = named.and_then(of_version);
         if !self.demands.proof.is_something() {
             return Numbers { version, ..Numbers::default() };
         }
-        let clue = if self.version_of(url).is_some() { place } else { unversioned_clue(url) };
+        let clue = if named.is_some() { place } else { unversioned_clue(url) };
         let mut before = part.numbers_beginning(&version_clue_start(&place));
         before.retain(|number| Some(*number) != version);
         Numbers { version, url: part.number_of(&clue), before }
