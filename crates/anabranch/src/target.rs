@@ -29,7 +29,8 @@ pub(crate) use existing::{is_there, is_there_of_another_length, remove_leftovers
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
 pub(crate) use left::{LeftIn, Numbers, Refuted};
 pub(crate) use output::Output;
-pub(crate) use part::{cv_of, length_there};
+pub(crate) use part::cv_of;
+pub(crate) use part::journal_file::length_there;
 #[cfg(any(test, feature = "soak"))]
 pub(crate) use room::Room;
 
@@ -427,6 +428,7 @@ impl Target {
         })?;
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
         let _ = self.place.unlink(&part.journal_name);
+        part.stays.iter().for_each(|stays| stays.remove(&self.place));
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
         Ok(Finished { path, root, signer, dissent })
     }

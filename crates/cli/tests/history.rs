@@ -2,11 +2,8 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use common::fetch::{Ground, checksum, run};
-use common::site::{Reply, Request, Site, honest, liar, wrong};
+use common::site::{Site, Switch, liar, wrong};
 
 #[test]
 fn without_history_nothing_is_written_down_and_nothing_looked_up() {
@@ -63,15 +60,8 @@ fn what_only_the_history_vouches_for_is_said_to_come_from_it() {
 #[test]
 fn what_was_there_already_is_not_remembered_of_a_url() {
     let ground = Ground::new(200_000);
-    let (cache, is_new) = (ground.dir.path().join("cache"), Arc::new(AtomicBool::new(false)));
-    let (switch, old, new) = (Arc::clone(&is_new), ground.content.clone(), wrong(&ground.content));
-    let site = Site::new(&ground.content, move |request: &Request, _: Reply| {
-        if switch.load(Ordering::Relaxed) {
-            honest(request, &new, "\"v2\"")
-        } else {
-            honest(request, &old, "\"v1\"")
-        }
-    });
+    let (cache, is_new) = (ground.dir.path().join("cache"), Switch::default());
+    let site = is_new.updated(&ground.content, &wrong(&ground.content), u64::MAX);
     let get = |more: &[&str]| {
         let mut command = ground.get_named(&[site.url()], more);
         command.env("XDG_CACHE_HOME", &cache);
@@ -79,7 +69,7 @@ fn what_was_there_already_is_not_remembered_of_a_url() {
     };
     let hash = checksum(&ground.content);
     get(&[&hash]).expect(0);
-    is_new.store(true, Ordering::Relaxed);
+    is_new.set(true);
     let summary = get(&["--json", &hash]).expect(0).summary();
     assert_eq!(
         (&summary["verified_by"], &summary["last"]["resumed_bytes"]),

@@ -3,21 +3,22 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::fetch::{Ground, checksum, run, spawn};
-use common::site::{Reply, Request, Site, honest, liar, wrong};
+use common::fetch::{Ground, checksum, names, run, spawn};
+use common::site::{Reply, Request, Site, Switch, honest, liar, wrong};
 use nix::sys::signal::Signal;
 
 /// A server without `ETag` that gives the `n`th answer the date that `minute` says.
 fn dated(ground: &Ground, rate: u64, minute: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Site {
     let (answers, content) = (AtomicU64::new(0), ground.content.clone());
     Site::new(&ground.content, move |request: &Request, _: Reply| {
-        let mut request = request.clone();
-        request.fields.retain(|(name, _)| name != "if-range");
         let minute = minute(answers.fetch_add(1, Ordering::Relaxed));
         let date = format!("Fri, 27 Nov 2026 08:{minute:02}:00 GMT");
-        honest(&request, &content, "").without("etag").with("last-modified", date).at(rate)
+        honest(&request.without("if-range"), &content, "")
+            .without("etag")
+            .with("last-modified", date)
+            .at(rate)
     })
 }
 
@@ -48,13 +49,8 @@ fn dates_that_alternate_do_not_count_with_a_hash() {
 #[test]
 fn a_mirror_that_has_changed_is_asked_once_for_what_it_has_now() {
     let ground = Ground::new(12_000_000);
-    let is_new = Arc::new(AtomicBool::new(false));
-    let (switch, old, new) = (Arc::clone(&is_new), ground.content.clone(), wrong(&ground.content));
-    let site = Site::new(&ground.content, move |request: &Request, _: Reply| {
-        let is_new = switch.load(Ordering::Relaxed);
-        let reply = if is_new { honest(request, &new, "\"v2\"") } else { honest(request, &old, "\"v1\"") };
-        reply.at(4_000_000)
-    });
+    let is_new = Switch::default();
+    let site = is_new.updated(&ground.content, &wrong(&ground.content), 4_000_000);
     let hash = checksum(&ground.content);
     let get = || ground.get_named(&[site.url()], &["--json", &hash]);
     for upto in [9_000_000, 10_500_000] {
@@ -62,7 +58,7 @@ fn a_mirror_that_has_changed_is_asked_once_for_what_it_has_now() {
         common::wait_until(20, || site.body_bytes() > upto);
         running.signal(Signal::SIGKILL);
         let _ = running.end();
-        is_new.store(true, Ordering::Relaxed);
+        is_new.set(true);
     }
     let done = run(get()).expect(5);
     assert!(done.notes().contains("it may be of another file"), "{}", done.notes());
@@ -74,26 +70,25 @@ fn a_mirror_that_has_changed_is_asked_once_for_what_it_has_now() {
 fn a_mirror_that_changes_to_what_is_wanted_is_found_to_have_it() {
     for (sites, tags) in [(1, true), (1, false), (2, true)] {
         let ground = Ground::new(8_000_000);
-        let is_new = Arc::new(AtomicBool::new(false));
-        let site = |()| {
-            let (switch, old, new) = (Arc::clone(&is_new), wrong(&ground.content), ground.content.clone());
-            Site::new(&ground.content, move |request: &Request, _: Reply| {
-                let is_new = switch.load(Ordering::Relaxed);
-                let reply = match is_new {
-                    true => honest(request, &new, "\"v2\""),
-                    false => honest(request, &old, "\"v1\""),
-                };
-                let date = format!("Fri, 27 Nov 2026 08:0{}:00 GMT", u8::from(is_new));
-                let reply = if tags { reply } else { reply.without("etag").with("last-modified", date) };
-                reply.at(2_000_000)
-            })
+        let is_new = Switch::default();
+        let site = |()| match tags {
+            true => is_new.updated(&wrong(&ground.content), &ground.content, 2_000_000),
+            false => {
+                let (switch, old, new) = (is_new.clone(), wrong(&ground.content), ground.content.clone());
+                Site::new(&ground.content, move |request: &Request, _: Reply| {
+                    let (content, minute) = if switch.is_turned() { (&new, 1) } else { (&old, 0) };
+                    let date = format!("Fri, 27 Nov 2026 08:0{minute}:00 GMT");
+                    let reply = honest(request, content, "").without("etag").with("last-modified", date);
+                    reply.at(2_000_000)
+                })
+            }
         };
         let sites: Vec<Site> = vec![(); sites].into_iter().map(site).collect();
         let urls: Vec<String> = sites.iter().map(Site::url).collect();
         let came = || sites.iter().map(Site::body_bytes).sum::<u64>();
         let running = spawn(ground.get_named(&urls, &["--json", &checksum(&ground.content)]));
         common::wait_until(20, || came() > 3_000_000);
-        is_new.store(true, Ordering::Relaxed);
+        is_new.set(true);
         let done = running.end().expect(0);
         ground.assert_arrived();
         assert!(done.notes().contains("has changed"), "{}", done.notes());
@@ -114,19 +109,10 @@ fn a_trial_goes_on_where_each_run_finds_another_etag() {
     let (urls, hash) = ([bad.url(), good.url()], checksum(&ground.content));
     for _ in 0..8 {
         runs.fetch_add(1, Ordering::Relaxed);
-        let mut running = spawn(ground.get_named(&urls, &["--json", &hash]));
-        for _ in 0..50 {
-            if running.has_ended() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-        if running.has_ended() {
-            running.end().expect(0);
+        let running = spawn(ground.get_named(&urls, &["--json", &hash]));
+        if running.end_or_interrupt(2_500, Signal::SIGKILL).code == Some(0) {
             break;
         }
-        running.signal(Signal::SIGKILL);
-        let _ = running.end();
     }
     ground.assert_arrived();
     let came = good.body_bytes() + bad.body_bytes();
@@ -139,9 +125,11 @@ fn in_order_too_another_etag_does_not_count_with_a_hash() {
     let ground = Ground::new(6_000_000);
     let (answers, content) = (AtomicU64::new(0), ground.content.clone());
     let site = Site::new(&ground.content, move |request: &Request, _: Reply| {
-        let mut request = request.clone();
-        request.fields.retain(|(name, _)| name != "if-range");
-        honest(&request, &content, &format!("\"{}\"", answers.fetch_add(1, Ordering::Relaxed)))
+        honest(
+            &request.without("if-range"),
+            &content,
+            &format!("\"{}\"", answers.fetch_add(1, Ordering::Relaxed)),
+        )
     });
     let hash = checksum(&ground.content);
     let mut command = common::anabranch();
@@ -173,4 +161,67 @@ fn a_right_file_is_right_whatever_length_servers_have() {
     std::fs::write(ground.target(), b"another").expect("written");
     let done = run(ground.get_named(&urls, &[&hash])).expect(6);
     assert!(done.err.contains("with other content"), "{}", done.err);
+}
+
+/// The file is another one, of another length, while a get runs; a hash says that this one is wanted. The
+/// get after that fetches it, and what came before is there until it is.
+#[test]
+fn a_length_that_changes_on_the_way_needs_no_more_than_the_same_command_again() {
+    for newer in [9_000_000, 7_000_000] {
+        let ground = Ground::new(newer);
+        let is_new = Switch::default();
+        let older = common::noise(8_000_000);
+        let sites = [(); 2].map(|()| is_new.updated(&older, &ground.content, 2_000_000));
+        let (urls, hash) = (sites.each_ref().map(Site::url), checksum(&ground.content));
+        let get = || ground.get_named(&urls, &["--json", &hash]);
+        let came = || sites.iter().map(Site::body_bytes).sum::<u64>();
+        let running = spawn(get());
+        common::wait_until(20, || came() > 3_000_000);
+        is_new.set(true);
+        let done = running.end().expect(3);
+        assert!(done.err.contains("the same command fetches what is there now"), "{}", done.err);
+        ground.assert_part();
+        // Interrupted, it goes on with what there is of the new one.
+        let running = spawn(get());
+        let before = came();
+        common::wait_until(20, || came() > before + 3_000_000);
+        running.signal(Signal::SIGINT);
+        let done = running.end().expect(130);
+        assert!(done.notes().contains("f.part is of a file of 8000000 bytes"), "{}", done.notes());
+        let new_part = format!("f.{newer}.part");
+        let journals = [format!("{new_part}.journal"), "f.part.journal".to_owned()];
+        let mut all = vec![new_part, "f.part".to_owned()];
+        all.extend(journals);
+        all.sort();
+        assert_eq!(names(&ground.to()), all);
+        let done = run(get()).expect(0);
+        ground.assert_arrived();
+        let resumed = done.summary()["last"]["resumed_bytes"].as_u64().expect("a number");
+        assert!(resumed > 1_000_000, "{resumed}");
+    }
+}
+
+/// A server is not what it was, and says another length with another file (as a portal may): what came before
+/// is there still, and is gone on with when it is itself again.
+#[test]
+fn another_file_of_another_length_does_not_cost_what_came() {
+    let ground = Ground::new(8_000_000);
+    let (is_other, other) = (Switch::default(), common::noise(50_000));
+    let site = is_other.updated(&ground.content, &other, 4_000_000);
+    let hash = checksum(&ground.content);
+    let get = || ground.get_named(&[site.url()], &["--json", &hash]);
+    let running = spawn(get());
+    common::wait_until(20, || site.body_bytes() > 4_000_000);
+    running.signal(Signal::SIGINT);
+    running.end().expect(130);
+    is_other.set(true);
+    for _ in 0..2 {
+        run(get()).expect(5);
+        assert!(names(&ground.to()).contains(&"f.part".to_owned()));
+    }
+    is_other.set(false);
+    let before = site.body_bytes();
+    run(get()).expect(0);
+    assert!(std::fs::read(ground.target()).expect("a file") == ground.content);
+    assert!(site.body_bytes() < before + 5_000_000, "{}", site.body_bytes() - before);
 }

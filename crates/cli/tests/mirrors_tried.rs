@@ -4,18 +4,17 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::fetch::{Ground, checksum, names, run, spawn};
-use common::site::{Reply, Request, Site, Then, honest, liar, wrong};
+use common::site::{Reply, Request, Site, Switch, Then, honest, liar, wrong};
 use nix::sys::signal::Signal;
 
 /// Answers with a head, and with nothing more once it `is_mute`.
-fn mute(ground: &Ground, rate: u64, is_mute: &Arc<AtomicBool>) -> Site {
-    let is_mute = Arc::clone(is_mute);
+fn mute(ground: &Ground, rate: u64, is_mute: &Switch) -> Site {
+    let is_mute = is_mute.clone();
     Site::new(&ground.content, move |request: &Request, reply: Reply| {
-        match is_mute.load(Ordering::Relaxed) && request.is_for_bytes() {
+        match is_mute.is_turned() && request.is_for_bytes() {
             true => reply.cut(0, Then::Stall),
             false => reply.at(rate),
         }
@@ -29,17 +28,8 @@ fn interrupted_each(millis: u64, ground: &Ground, urls: &[String], hash: &str, s
         runs += 1;
         let brought = || sites.iter().map(|site| site.body_bytes()).collect::<Vec<_>>();
         assert!(runs < 12, "no end of it: {:?}: {said}", brought());
-        let mut running = spawn(ground.get_named(urls, &["--json", hash]));
-        for _ in 0..millis / 50 {
-            if running.has_ended() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        if !running.has_ended() {
-            running.signal(if runs % 2 == 0 { Signal::SIGINT } else { Signal::SIGKILL });
-        }
-        let done = running.end();
+        let signal = if runs % 2 == 0 { Signal::SIGINT } else { Signal::SIGKILL };
+        let done = spawn(ground.get_named(urls, &["--json", hash])).end_or_interrupt(millis, signal);
         said += &done.notes();
         if done.code == Some(0) {
             assert!(runs > 1, "it was interrupted");
@@ -54,7 +44,7 @@ fn interrupted_each(millis: u64, ground: &Ground, urls: &[String], hash: &str, s
 fn a_liar_that_was_tried_is_not_tried_again_after_an_interruption() {
     let ground = Ground::new(24_000_000);
     let (good, bad) = (Site::slow(&ground.content, 5_000_000), liar(&ground.content, 12_000_000));
-    let mute = mute(&ground, 1, &Arc::new(AtomicBool::new(true)));
+    let mute = mute(&ground, 1, &Switch::turned());
     let hash = checksum(&ground.content);
     let urls = [bad.url(), mute.url(), good.url()];
     let said = interrupted_each(4_000, &ground, &urls, &hash, &[&bad, &good]);
@@ -69,14 +59,14 @@ fn a_liar_that_was_tried_is_not_tried_again_after_an_interruption() {
 #[test]
 fn one_that_does_not_answer_does_not_hide_the_verdict_on_the_others() {
     let ground = Ground::new(12_000_000);
-    let is_mute = Arc::new(AtomicBool::new(false));
+    let is_mute = Switch::default();
     let two = [(); 2].map(|()| Site::slow(&ground.content, 4_000_000));
     let third = mute(&ground, 4_000_000, &is_mute);
     let urls: Vec<String> = two.iter().chain([&third]).map(Site::url).collect();
     let wrong = checksum(b"another");
     let running = spawn(ground.get_named(&urls, &["--json", &wrong, "--timeout", "6"]));
     common::wait_until(20, || third.body_bytes() > 1_000_000);
-    is_mute.store(true, Ordering::Relaxed);
+    is_mute.set(true);
     let done = running.end().expect(5);
     assert!(done.err.contains("have not the file that is wanted"), "{}", done.err);
     assert!(done.err.contains("could not be tried to the end"), "{}", done.err);
@@ -98,7 +88,7 @@ fn one_that_does_not_answer_does_not_hide_the_verdict_on_the_others() {
 #[test]
 fn one_that_answers_again_has_its_turn() {
     let ground = Ground::new(12_000_000);
-    let is_mute = Arc::new(AtomicBool::new(true));
+    let is_mute = Switch::turned();
     let bad = liar(&ground.content, 12_000_000);
     let good = mute(&ground, 6_000_000, &is_mute);
     let hash = checksum(&ground.content);
@@ -106,7 +96,7 @@ fn one_that_answers_again_has_its_turn() {
     let mut args = vec!["--json", hash.as_str(), "--timeout", "6"];
     let done = run(ground.get_named(&urls, &args)).expect(5);
     assert!(done.err.contains("has not the file that is wanted"), "{}", done.err);
-    is_mute.store(false, Ordering::Relaxed);
+    is_mute.set(false);
     args.truncate(2);
     let done = run(ground.get_named(&urls, &args)).expect(0);
     ground.assert_arrived();
@@ -119,26 +109,21 @@ fn one_that_answers_again_has_its_turn() {
 #[test]
 fn what_one_left_that_cannot_be_reached_is_not_given_up() {
     let ground = Ground::new(12_000_000);
-    let is_away = Arc::new(AtomicBool::new(false));
-    let away = Arc::clone(&is_away);
-    let good =
-        Site::new(&ground.content, move |_: &Request, reply: Reply| match away.load(Ordering::Relaxed) {
-            true => Reply::new(503, b"later"),
-            false => reply.at(4_000_000),
-        });
+    let is_away = Switch::default();
+    let good = is_away.away(&ground.content, 4_000_000);
     let hash = checksum(&ground.content);
     let running = spawn(ground.get_named(&[good.url()], &["--json", &hash]));
     common::wait_until(20, || good.body_bytes() > 8_000_000);
     running.signal(Signal::SIGINT);
     running.end().expect(130);
     let before = good.body_bytes();
-    is_away.store(true, Ordering::Relaxed);
+    is_away.set(true);
     let bad = liar(&ground.content, 12_000_000);
     let (urls, args) = ([bad.url(), good.url()], ["--json", hash.as_str(), "--timeout", "5"]);
     let done = run(ground.get_named(&urls, &args)).expect(5);
     assert!(done.err.contains(&format!("{} could not be asked", good.name())), "{}", done.err);
     ground.assert_part();
-    is_away.store(false, Ordering::Relaxed);
+    is_away.set(false);
     run(ground.get_named(&urls, &args)).expect(0);
     ground.assert_arrived();
     assert!(good.body_bytes() < before + 6_000_000, "{}", good.body_bytes() - before);
@@ -148,20 +133,15 @@ fn what_one_left_that_cannot_be_reached_is_not_given_up() {
 #[test]
 fn one_that_cannot_be_reached_does_not_keep_two_others_from_bringing_it() {
     let ground = Ground::new(6_000_000);
-    let (is_away, bytes) = (Arc::new(AtomicBool::new(false)), wrong(&ground.content));
-    let away = Arc::clone(&is_away);
-    let bad =
-        Site::new(&ground.content, move |request: &Request, _: Reply| match away.load(Ordering::Relaxed) {
-            true => Reply::new(503, b"later"),
-            false => honest(request, &bytes, "\"w\"").at(4_000_000),
-        });
+    let is_away = Switch::default();
+    let bad = is_away.away(&wrong(&ground.content), 4_000_000);
     let good = [(); 2].map(|()| Site::slow(&ground.content, 2_000_000));
     let (urls, hash) = ([bad.url(), good[0].url(), good[1].url()], checksum(&ground.content));
     let running = spawn(ground.get_named(&urls[..1], &["--json", &hash]));
     common::wait_until(20, || bad.body_bytes() > 4_000_000);
     running.signal(Signal::SIGKILL);
     let _ = running.end();
-    is_away.store(true, Ordering::Relaxed);
+    is_away.set(true);
     run(ground.get_named(&urls, &["--json", &hash])).expect(0);
     ground.assert_arrived();
 }
@@ -181,9 +161,7 @@ fn a_trial_goes_on_where_no_version_tells_whose_a_block_is() {
         let site = |bytes: Vec<u8>, rate: u64| {
             let (twist, content) = (Arc::clone(&twist), bytes.clone());
             Site::new(&bytes, move |request: &Request, _| {
-                let mut request = request.clone();
-                request.fields.retain(|(name, _)| name != "if-range");
-                twist(honest(&request, &content, "\"v1\"").at(rate))
+                twist(honest(&request.without("if-range"), &content, "\"v1\"").at(rate))
             })
         };
         let (bad, good) = (site(wrong(&ground.content), 5_000_000), site(ground.content.clone(), 4_000_000));

@@ -230,6 +230,7 @@ impl ContentFetch {
         };
         let any = arrivals.advance(&mut want, &mut checking)?;
         drop(checking);
+        arrivals.take_notices().iter().for_each(|notice| cx.observer.notice(notice));
         mirrors.iter_mut().for_each(|mirrors| mirrors.strike_off(cx.now(), subscriber, cx.observer));
         Ok(any)
     }

@@ -73,6 +73,8 @@ pub(super) struct Sink {
     resumed_bytes: u64,
     /// The next transfer of the content cannot tell that it is the same.
     forgets: bool,
+    /// What there is to say of what was opened.
+    notices: Vec<String>,
 }
 
 enum SinkEntry {
@@ -99,7 +101,13 @@ impl Sink {
             done_bytes: 0,
             resumed_bytes: 0,
             forgets: false,
+            notices: Vec::new(),
         }
+    }
+
+    /// What there is to say of what was opened, once.
+    pub(super) fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
     }
 
     /// One content, in memory: for manifests.
@@ -144,6 +152,7 @@ impl Sink {
                 })?;
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
+            self.notices.extend(target.note_of_what_stays());
             let left = target.take_left();
             let left = left.as_ref().map(|left| target.with_left(left));
             let (has, numbers_of) = (|block| there.contains(block), |url: &str| target.numbers_of(url));

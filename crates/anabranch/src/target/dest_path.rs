@@ -34,8 +34,8 @@ pub const PART_PREFIX: &str = ".anabranch-part.";
 /// Names that are tried for a file that is not what it should be.
 const ASIDE_MAX: u32 = 99;
 
-/// The longest thing that is appended to a name.
-const SUFFIX_BYTES_MAX: usize = ".part.journal".len();
+/// What is appended to a name, a length not counted.
+const SUFFIX_BYTES: usize = ".part.journal".len();
 
 /// How a directory below another one is opened.
 const BELOW: OFlag =
@@ -280,19 +280,23 @@ impl DestPath {
     ///
     /// In a directory that is fetched whole: [`PART_PREFIX`] and a hash of the name, alone and with
     /// `.journal`. [`Directory::place`] refuses files with such names, so none is that of another file.
+    ///
+    /// Beside a part that stays, one `of_length` has that length in its names.
     #[must_use]
-    pub(crate) fn part_names(&self) -> (OsString, OsString) {
+    pub(crate) fn part_names(&self, of_length: Option<u64>) -> (OsString, OsString) {
+        let length = of_length.map_or_else(String::new, |length| format!(".{length}"));
         if self.among_others {
             let hash = blake3::hash(self.name.as_bytes()).to_hex();
-            let part = format!("{PART_PREFIX}{}", &hash.as_str()[..32]);
+            let part = format!("{PART_PREFIX}{}{length}", &hash.as_str()[..32]);
             let journal = format!("{part}.journal");
             return (part.into(), journal.into());
         }
         let mut stem = self.name.clone();
-        if stem.len() + SUFFIX_BYTES_MAX > COMPONENT_MAX {
+        let suffix_bytes = SUFFIX_BYTES + length.len();
+        if stem.len() + suffix_bytes > COMPONENT_MAX {
             let hash = blake3::hash(stem.as_bytes()).to_hex();
             let tail = format!("~{}", &hash.as_str()[..16]);
-            let mut cut = COMPONENT_MAX - SUFFIX_BYTES_MAX - tail.len();
+            let mut cut = COMPONENT_MAX - suffix_bytes - tail.len();
             // A name that is UTF-8 stays so: some file systems insist.
             if let Ok(text) = str::from_utf8(stem.as_bytes()) {
                 while !text.is_char_boundary(cut) {
@@ -305,6 +309,7 @@ impl DestPath {
             stem = OsString::from_vec(bytes);
         }
         let mut part = stem;
+        part.push(length);
         part.push(".part");
         let mut journal = part.clone();
         journal.push(".journal");
@@ -463,7 +468,7 @@ mod tests {
 
     fn part_names(name: &OsStr) -> (OsString, OsString) {
         let dir = tempfile::tempdir().expect("a directory");
-        DestPath::of(&dir.path().join(name)).expect("a place").part_names()
+        DestPath::of(&dir.path().join(name)).expect("a place").part_names(None)
     }
 
     #[test]
@@ -475,6 +480,10 @@ mod tests {
             let (part, journal) = part_names(name.as_ref());
             assert!(journal.len() <= 255 && part.to_str().is_some(), "{part:?}");
             names.push(part);
+            let place = DestPath::of(&std::env::temp_dir().join(name)).expect("a place");
+            let (part, journal) = place.part_names(Some(u64::MAX));
+            assert!(journal.len() <= 255 && part.to_str().is_some(), "{part:?}");
+            assert!(part.as_bytes().ends_with(b".18446744073709551615.part"), "{part:?}");
         }
         assert!(names[4].as_bytes().starts_with(&[b'x'; 242]));
         let all = names.len();
@@ -516,7 +525,7 @@ mod tests {
         let mut names = std::collections::BTreeSet::new();
         let long = "x".repeat(255);
         for name in ["x", "x.part", "x.part.journal", "x.journal", ".anabranch-part", &long] {
-            let (part, journal) = root.place([name.as_bytes()]).expect("a place").part_names();
+            let (part, journal) = root.place([name.as_bytes()]).expect("a place").part_names(None);
             for name in [part, journal] {
                 root.place([name.as_bytes()]).expect_err("reserved");
                 assert!(names.insert(name));

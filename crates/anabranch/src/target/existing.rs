@@ -1,5 +1,6 @@
 //! What is at a destination already: the content, something else, or what an earlier transfer left.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use mmtp::ContentId;
@@ -109,11 +110,16 @@ pub(super) fn is_there_already(
     }
 }
 
-/// Removes what nobody needs any more: a journal of this content, and the part that goes with it. A crash
-/// after the last step of an earlier transfer leaves them beside the whole file; and what another file may
-/// be instead of is in its way. Without such a journal a part is somebody's file.
+/// Removes what nobody needs any more: a journal of this content, and the part that goes with it, whichever of
+/// its names they have. A crash after the last step of an earlier transfer leaves them beside the whole file;
+/// and what another file may be instead of is in its way. Without such a journal a part is somebody's file.
 pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
-    let (name, journal_name) = place.part_names();
+    [None, Some(id.length)]
+        .into_iter()
+        .for_each(|of_length| remove_part(place, id, place.part_names(of_length)));
+}
+
+fn remove_part(place: &DestPath, id: &ContentId, (name, journal_name): (OsString, OsString)) {
     let Ok(file) = place.open(&journal_name, OFlag::O_RDONLY) else { return };
     // Another transfer that holds the lock cleans up itself.
     let Ok(journal) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return };

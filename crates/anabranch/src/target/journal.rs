@@ -190,6 +190,12 @@ pub fn unversioned_clue(url: &str) -> [u8; 32] {
     clue
 }
 
+/// The one of these two that is of this URL now.
+#[must_use]
+pub fn url_clue_of(url: &str, has_version: bool) -> [u8; 32] {
+    if has_version { url_clue(url) } else { unversioned_clue(url) }
+}
+
 /// What a journal records of a mirror that has lied, by its URL.
 #[must_use]
 pub fn banned_clue(url: &str) -> [u8; 32] {

@@ -1,9 +1,10 @@
 //! The file under way and its journal: opened together, checked, written, merged.
 
+pub(super) mod journal_file;
 mod records;
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -13,8 +14,7 @@ use mmtp::ContentId;
 use mmtp::bitmap::Bitmap;
 use mmtp::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use mmtp::tree::{self, ChainingValue};
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::{Flock, OFlag};
 
 use super::aliases::{Aliases, has_hash, why_another};
 use super::dest_path::DestPath;
@@ -22,6 +22,7 @@ use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
 use super::left::Left;
 use crate::filenames::show;
 use crate::{Error, Result};
+use journal_file::{Behind, Places, lock_journal};
 
 /// Blocks that are looked at in one go when a part is checked.
 const CHECK_BLOCKS: u64 = 4 * SEGMENT_BLOCKS;
@@ -53,6 +54,38 @@ pub(super) struct Part {
     /// Records were blanked, and may come back if the power fails.
     unsynced: bool,
     pub(super) held: Vec<PendingWrite>,
+    /// One of another length, which stays until this is whole and right.
+    pub(super) stays: Option<OtherPart>,
+}
+
+/// What an earlier transfer left of the file that a URL had then.
+#[derive(Debug)]
+pub(super) struct OtherPart {
+    name: OsString,
+    journal_name: OsString,
+    /// Bytes that this file would have.
+    length: u64,
+    _lock: Flock<File>,
+}
+
+impl OtherPart {
+    /// What there is to say of it while a file of so many bytes comes.
+    pub(super) fn note(&self, place: &DestPath, bytes: u64) -> String {
+        format!(
+            "{} is of a file of {} bytes that was there before: it stays until that of {bytes} bytes is here, \
+             whole and right",
+            show(place.path().with_file_name(&self.name)),
+            self.length
+        )
+    }
+
+    /// Another file has its place.
+    pub(super) fn remove(&self, place: &DestPath) {
+        // The part goes first, for it is known by its journal.
+        if place.unlink(&self.name).is_ok() {
+            let _ = place.unlink(&self.journal_name);
+        }
+    }
 }
 
 /// A block that waits to be written.
@@ -64,9 +97,22 @@ pub(super) struct PendingWrite {
 }
 
 impl Part {
-    /// Opens or makes part and journal, and takes the lock.
+    /// Opens or makes part and journal, and takes the lock. A part of the file of another length that one of
+    /// these URLs had before is not replaced before it is certain that the one of now is wanted, where a hash
+    /// can tell.
     pub(super) fn open(place: &DestPath, id: &ContentId, aliases: &Aliases, force: bool) -> Result<Self> {
-        let (name, journal_name) = place.part_names();
+        Self::open_as(place, place.part_names(None), None, id, aliases, force)
+    }
+
+    /// The same, with these names. `stays` is the part that has the names that it would have else.
+    fn open_as(
+        place: &DestPath,
+        (name, journal_name): (OsString, OsString),
+        stays: Option<OtherPart>,
+        id: &ContentId,
+        aliases: &Aliases,
+        force: bool,
+    ) -> Result<Self> {
         let (journal, mut known) = lock_journal(place, &journal_name)?;
         let mut head = [0; HEADER_BYTES];
         let read = read_up_to(&journal, &mut head, 0);
@@ -80,6 +126,21 @@ impl Part {
         }
         let header = journal::parse_header(&head[..read]);
         let mut names: Vec<[u8; 32]> = [&[id.root], &aliases.recorded[..]].concat();
+        if let Ok(found) = &header
+            && found.length != id.length
+            && there.is_some()
+            && stays.is_none()
+            && !force
+            && has_hash(&names)
+        {
+            let behind =
+                Behind::read(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
+            if behind.is_of_a_url_of(&names) {
+                let stays = OtherPart { name, journal_name, length: found.length, _lock: journal };
+                let names = place.part_names(Some(id.length));
+                return Self::open_as(place, names, Some(stays), id, aliases, force);
+            }
+        }
         let mut behind = Behind::default();
         if let Ok(found) = &header
             && found.length == id.length
@@ -184,6 +245,7 @@ impl Part {
             has_shelved: false,
             unsynced,
             held,
+            stays,
         })
     }
 
@@ -374,78 +436,6 @@ impl Part {
             None => Ok(root.filter(|_| recorded == id.blocks())),
         }
     }
-}
-
-/// The length of the content that is at a place, or that a part is of which an earlier transfer left.
-///
-/// # Errors
-/// [`Error::Target`] if the directory cannot be looked at.
-pub(crate) fn length_there(place: &DestPath) -> Result<Option<u64>> {
-    let open = |name: &OsStr| place.open(name, OFlag::O_RDONLY).ok();
-    if place.stat(place.name())?.is_some_and(|entry| entry.file) {
-        return Ok(open(place.name()).and_then(|file| file.metadata().ok()).map(|meta| meta.len()));
-    }
-    let (_, journal) = place.part_names();
-    if !place.stat(&journal)?.is_some_and(|entry| entry.file) {
-        return Ok(None);
-    }
-    let mut head = [0; HEADER_BYTES];
-    let read = open(&journal).and_then(|file| read_up_to(&file, &mut head, 0).ok()).unwrap_or(0);
-    Ok(journal::parse_header(&head[..read]).ok().map(|id| id.length))
-}
-
-/// The aliases of a journal, each at its place.
-type Places = Vec<Option<[u8; 32]>>;
-
-/// What a journal records behind its blocks.
-struct Behind {
-    places: Places,
-    banned: Vec<[u8; 32]>,
-    /// The [clue](journal::alone_clue) of the mirror that was tried alone last.
-    alone: Option<[u8; 32]>,
-}
-
-impl Default for Behind {
-    fn default() -> Self {
-        Self { places: vec![None; journal::ALIASES_MAX], banned: Vec::new(), alone: None }
-    }
-}
-
-impl Behind {
-    fn read(journal: &File, id: &ContentId) -> io::Result<Self> {
-        let mut slots = [0; journal::BEHIND_MAX * SLOT_BYTES];
-        let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
-        let slots = &slots[..read];
-        let mut places: Vec<_> = journal::parse_aliases(id, slots).collect();
-        places.resize(journal::ALIASES_MAX, None);
-        let (banned, alone) = (journal::parse_banned(id, slots).collect(), journal::parse_alone(id, slots));
-        Ok(Self { places, banned, alone })
-    }
-}
-
-/// Opens and locks the journal; also says whether it was there before.
-fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Flock<File>, bool)> {
-    // The one who held the lock may have finished and removed the file that was opened here: then try again.
-    for _ in 0..100 {
-        let known = place.stat(name)?.is_some();
-        let file =
-            place.open(name, OFlag::O_RDWR | OFlag::O_CREAT).map_err(|e| place.failure("write", name, &e))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {
-            Errno::EWOULDBLOCK => Error::target(format!(
-                "another get is writing {}: wait for it, or choose another `to_file`",
-                show(place.path())
-            )),
-            e => place.failure("lock", name, &e.into()),
-        })?;
-        let stat = nix::sys::stat::fstat(&*lock).map_err(|e| place.failure("look at", name, &e.into()))?;
-        if place.stat(name)?.is_some_and(|entry| entry.inode == (stat.st_dev, stat.st_ino)) {
-            return Ok((lock, known));
-        }
-    }
-    Err(Error::target(format!(
-        "the journal of {} comes and goes: is another get at work?",
-        show(place.path())
-    )))
 }
 
 pub(super) fn is_zero(bytes: &[u8]) -> bool {

@@ -3,9 +3,7 @@
 
 use std::ops::Range;
 
-use super::journal::{
-    alone_clue, refuted_clue, unversioned_clue, url_clue, version_clue, version_clue_start,
-};
+use super::journal::{alone_clue, refuted_clue, url_clue, url_clue_of, version_clue, version_clue_start};
 use super::left::{Left, LeftIn, Numbers, Refuted};
 use super::{IfWrong, State, Target, journal};
 use crate::Result;
@@ -20,7 +18,15 @@ impl Target {
         }
     }
 
-    /// The same, with this part.
+    /// What there is to say of a part that an earlier transfer left of another file, and that stays for now.
+    pub(crate) fn note_of_what_stays(&self) -> Option<String> {
+        match &self.state {
+            State::Part(part) => Some(part.stays.as_ref()?.note(&self.place, self.id.length)),
+            State::Whole(_) => None,
+        }
+    }
+
+    /// What was taken, with this part.
     pub(crate) fn with_left<'a>(&'a self, left: &'a Left) -> LeftIn<'a> {
         let cv = |block| match &self.state {
             State::Part(part) => part.record(block).map(|slot| slot.cv),
@@ -101,7 +107,7 @@ impl Target {
         if !self.demands.proof.is_something() {
             return Numbers { version, ..Numbers::default() };
         }
-        let clue = if named.is_some() { place } else { unversioned_clue(url) };
+        let clue = url_clue_of(url, named.is_some());
         let mut before = part.numbers_beginning(&version_clue_start(&place));
         before.retain(|number| Some(*number) != version);
         Numbers { version, url: part.number_of(&clue), before }

@@ -271,6 +271,18 @@ impl Running {
         self.wait_event(|event| event["note"].as_str().is_some_and(|note| note.contains(text)))
     }
 
+    /// Waits so many milliseconds for its end, and sends the signal if it does not come.
+    pub(crate) fn end_or_interrupt(mut self, millis: u64, signal: Signal) -> Done {
+        for _ in 0..millis / 50 {
+            if self.has_ended() {
+                return self.end();
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        self.signal(signal);
+        self.end()
+    }
+
     /// Waits for its end. If it does not come, it is killed and the test fails with all that was said.
     pub(crate) fn end(mut self) -> Done {
         let mut ended = false;

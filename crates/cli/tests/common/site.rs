@@ -38,6 +38,13 @@ impl Request {
         Some(first.parse().ok()?..last.parse::<usize>().ok()? + 1)
     }
 
+    /// Without a header field.
+    pub(crate) fn without(&self, name: &str) -> Self {
+        let mut request = self.clone();
+        request.fields.retain(|(key, _)| key != name);
+        request
+    }
+
     /// Whether it is for bytes, not for the metadata alone.
     pub(crate) fn is_for_bytes(&self) -> bool {
         self.range() != Some(0..METADATA_BYTES as usize)
@@ -145,6 +152,45 @@ pub(crate) fn wrong(content: &[u8]) -> Vec<u8> {
 pub(crate) fn liar(content: &[u8], rate: u64) -> Site {
     let wrong = wrong(content);
     Site::new(content, move |request, _| honest(request, &wrong, "\"v1\"").at(rate))
+}
+
+/// Turned while servers that know it answer.
+#[derive(Clone, Default)]
+pub(crate) struct Switch(Arc<AtomicBool>);
+
+impl Switch {
+    /// From the start.
+    pub(crate) fn turned() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+
+    /// Turns it, or turns it back.
+    pub(crate) fn set(&self, is_turned: bool) {
+        self.0.store(is_turned, Ordering::Relaxed);
+    }
+
+    /// Whether it is turned.
+    pub(crate) fn is_turned(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A server that has these bytes until it is turned, and then those, with another `ETag`, at this rate.
+    pub(crate) fn updated(&self, old: &[u8], new: &[u8], rate: u64) -> Site {
+        let (switch, old, new) = (self.clone(), old.to_vec(), new.to_vec());
+        Site::new(&old.clone(), move |request, _| {
+            let (content, etag) = if switch.is_turned() { (&new, "\"v2\"") } else { (&old, "\"v1\"") };
+            honest(request, content, etag).at(rate)
+        })
+    }
+
+    /// A server that cannot answer while it is turned (503), and has these bytes else, at this rate.
+    pub(crate) fn away(&self, content: &[u8], rate: u64) -> Site {
+        let switch = self.clone();
+        Site::new(content, move |_, reply| match switch.is_turned() {
+            true => Reply::new(503, b"later"),
+            false => reply.at(rate),
+        })
+    }
 }
 
 /// What a server without ranges answers, whatever is asked for.

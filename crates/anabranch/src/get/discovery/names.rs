@@ -8,7 +8,7 @@ use crate::Result;
 use crate::get::discovered_file::Mirror;
 use crate::secret::secret;
 use crate::target::journal::{
-    ALIASES_MAX, HASH_CLUE, NOTHING_CLUE, URL_CLUES_MAX, unversioned_clue, url_clue,
+    ALIASES_MAX, HASH_CLUE, NOTHING_CLUE, URL_CLUES_MAX, unversioned_clue, url_clue, url_clue_of,
 };
 use crate::target::{Aliases, Version};
 
@@ -34,10 +34,7 @@ impl Discovery<'_> {
         mirrors: &[Mirror],
     ) -> Result<([u8; 32], Aliases)> {
         let places = mirrors.iter().filter_map(|m| Some(Evidence::Place(&m.url, m.validator()?)));
-        let clue = |mirror: &Mirror| match mirror.validator() {
-            Some(_) => url_clue(mirror.url.as_str()),
-            None => unversioned_clue(mirror.url.as_str()),
-        };
+        let clue = |mirror: &Mirror| url_clue_of(mirror.url.as_str(), mirror.validator().is_some());
         let mut clues: Vec<[u8; 32]> = mirrors.iter().take(URL_CLUES_MAX).map(clue).collect();
         let version = |mirror: &Mirror| {
             let place = Evidence::Place(&mirror.url, mirror.validator()?);

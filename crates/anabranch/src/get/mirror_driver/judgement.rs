@@ -324,7 +324,7 @@ impl MirrorDriver {
         let have_changed = self.mirrors.iter().all(|state| state.status.has_changed);
         let advice = match has_brought && self.is_hashless() {
             false if has_brought && have_changed => {
-                "what arrived is kept, and is of the file that was there before: remove the part to have \
+                "what arrived is kept, and is of the file that was there before: the same request fetches \
                  what is there now"
             }
             false if has_brought => "what arrived is kept: name another",

@@ -1,0 +1,93 @@
+//! The journal beside a part: locked, and what it records besides blocks, read at once.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+
+use mmtp::ContentId;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+
+use super::read_up_to;
+use crate::filenames::show;
+use crate::target::dest_path::DestPath;
+use crate::target::journal::{self, HEADER_BYTES, SLOT_BYTES};
+use crate::{Error, Result};
+
+/// The length of the content that is at a place, or that a part is of which an earlier transfer left.
+///
+/// # Errors
+/// [`Error::Target`] if the directory cannot be looked at.
+pub(crate) fn length_there(place: &DestPath) -> Result<Option<u64>> {
+    let open = |name: &OsStr| place.open(name, OFlag::O_RDONLY).ok();
+    if place.stat(place.name())?.is_some_and(|entry| entry.file) {
+        return Ok(open(place.name()).and_then(|file| file.metadata().ok()).map(|meta| meta.len()));
+    }
+    let (_, journal) = place.part_names(None);
+    if !place.stat(&journal)?.is_some_and(|entry| entry.file) {
+        return Ok(None);
+    }
+    let mut head = [0; HEADER_BYTES];
+    let read = open(&journal).and_then(|file| read_up_to(&file, &mut head, 0).ok()).unwrap_or(0);
+    Ok(journal::parse_header(&head[..read]).ok().map(|id| id.length))
+}
+
+/// The aliases of a journal, each at its place.
+pub(super) type Places = Vec<Option<[u8; 32]>>;
+
+/// What a journal records behind its blocks.
+pub(super) struct Behind {
+    pub(super) places: Places,
+    pub(super) banned: Vec<[u8; 32]>,
+    /// The [clue](journal::alone_clue) of the mirror that was tried alone last.
+    pub(super) alone: Option<[u8; 32]>,
+}
+
+impl Default for Behind {
+    fn default() -> Self {
+        Self { places: vec![None; journal::ALIASES_MAX], banned: Vec::new(), alone: None }
+    }
+}
+
+impl Behind {
+    pub(super) fn read(journal: &File, id: &ContentId) -> io::Result<Self> {
+        let mut slots = [0; journal::BEHIND_MAX * SLOT_BYTES];
+        let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
+        let slots = &slots[..read];
+        let mut places: Vec<_> = journal::parse_aliases(id, slots).collect();
+        places.resize(journal::ALIASES_MAX, None);
+        let (banned, alone) = (journal::parse_banned(id, slots).collect(), journal::parse_alone(id, slots));
+        Ok(Self { places, banned, alone })
+    }
+
+    /// Whether one of these is the clue of a URL that is recorded.
+    pub(super) fn is_of_a_url_of(&self, names: &[[u8; 32]]) -> bool {
+        let mut clues = names.iter().filter(|name| journal::is_url_clue(name));
+        clues.any(|clue| self.places.contains(&Some(*clue)))
+    }
+}
+
+/// Opens and locks the journal; also says whether it was there before.
+pub(super) fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Flock<File>, bool)> {
+    // The one who held the lock may have finished and removed the file that was opened here: then try again.
+    for _ in 0..100 {
+        let known = place.stat(name)?.is_some();
+        let file =
+            place.open(name, OFlag::O_RDWR | OFlag::O_CREAT).map_err(|e| place.failure("write", name, &e))?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {
+            Errno::EWOULDBLOCK => Error::target(format!(
+                "another get is writing {}: wait for it, or choose another `to_file`",
+                show(place.path())
+            )),
+            e => place.failure("lock", name, &e.into()),
+        })?;
+        let stat = nix::sys::stat::fstat(&*lock).map_err(|e| place.failure("look at", name, &e.into()))?;
+        if place.stat(name)?.is_some_and(|entry| entry.inode == (stat.st_dev, stat.st_ino)) {
+            return Ok((lock, known));
+        }
+    }
+    Err(Error::target(format!(
+        "the journal of {} comes and goes: is another get at work?",
+        show(place.path())
+    )))
+}
