@@ -14,6 +14,7 @@ mod dest_path;
 mod existing;
 mod final_check;
 pub mod journal;
+mod journal_file;
 mod left;
 mod output;
 mod part;
@@ -27,10 +28,10 @@ pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
 pub(crate) use existing::{is_there, is_there_of_another_length, remove_leftovers};
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
+pub(crate) use journal_file::length_there;
 pub(crate) use left::{LeftIn, Numbers, Refuted};
 pub(crate) use output::Output;
 pub(crate) use part::cv_of;
-pub(crate) use part::journal_file::length_there;
 #[cfg(any(test, feature = "soak"))]
 pub(crate) use room::Room;
 

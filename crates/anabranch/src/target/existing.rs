@@ -9,7 +9,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use super::dest_path::DestPath;
 use super::final_check::{Demands, FinalCheck, Mismatch, hashes};
 use super::journal::{self, HEADER_BYTES};
-use super::part::read_up_to;
+use super::journal_file::read_up_to;
 use crate::filenames::show;
 use crate::openpgp::Verdict;
 use crate::{Error, Result};
@@ -110,9 +110,10 @@ pub(super) fn is_there_already(
     }
 }
 
-/// Removes what nobody needs any more: a journal of this content, and the part that goes with it, whichever of
-/// its names they have. A crash after the last step of an earlier transfer leaves them beside the whole file;
-/// and what another file may be instead of is in its way. Without such a journal a part is somebody's file.
+/// Removes what nobody needs any more: a journal of this content, and the part that goes with it, whichever
+/// of its names they have. A crash after the last step of an earlier transfer leaves them beside the whole
+/// file; and what another file may be instead of is in its way. Without such a journal a part is somebody's
+/// file.
 pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
     [None, Some(id.length)]
         .into_iter()

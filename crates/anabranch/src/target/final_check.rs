@@ -8,7 +8,8 @@ use mmtp::ContentId;
 
 use super::claims::{self, Claim};
 use super::dest_path::DestPath;
-use super::part::{interrupted, read_up_to};
+use super::journal_file::read_up_to;
+use super::part::interrupted;
 use crate::Result;
 use crate::openpgp::Signed;
 

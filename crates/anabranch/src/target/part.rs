@@ -1,6 +1,5 @@
 //! The file under way and its journal: opened together, checked, written, merged.
 
-pub(super) mod journal_file;
 mod records;
 
 use std::collections::BTreeMap;
@@ -8,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 
 use mmtp::ContentId;
 use mmtp::bitmap::Bitmap;
@@ -19,10 +18,10 @@ use nix::fcntl::{Flock, OFlag};
 use super::aliases::{Aliases, has_hash, why_another};
 use super::dest_path::DestPath;
 use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
+use super::journal_file::{Behind, Places, lock_journal, read_up_to};
 use super::left::Left;
 use crate::filenames::show;
 use crate::{Error, Result};
-use journal_file::{Behind, Places, lock_journal};
 
 /// Blocks that are looked at in one go when a part is checked.
 const CHECK_BLOCKS: u64 = 4 * SEGMENT_BLOCKS;
@@ -72,8 +71,8 @@ impl OtherPart {
     /// What there is to say of it while a file of so many bytes comes.
     pub(super) fn note(&self, place: &DestPath, bytes: u64) -> String {
         format!(
-            "{} is of a file of {} bytes that was there before: it stays until that of {bytes} bytes is here, \
-             whole and right",
+            "{} is of a file of {} bytes that was there before: it stays until that of {bytes} bytes is \
+             here, whole and right",
             show(place.path().with_file_name(&self.name)),
             self.length
         )
@@ -441,20 +440,6 @@ impl Part {
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
     // Hardly anything begins with so many zeros: then the rest is not looked at.
     bytes.chunks(ZERO_BLOCK_BYTES).all(|block| block.iter().fold(0, |any, byte| any | byte) == 0)
-}
-
-/// Reads until `bytes` is full or the file ends.
-pub(super) fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut read = 0;
-    while read < bytes.len() {
-        match file.read_at(&mut bytes[read..], offset + read as u64) {
-            Ok(0) => break,
-            Ok(n) => read += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(read)
 }
 
 /// The hash that proves a block: of a content of one block, the root itself.

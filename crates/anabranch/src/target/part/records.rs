@@ -4,10 +4,11 @@
 use std::io::IoSlice;
 use std::ops::Range;
 
-use super::{Part, read_up_to};
+use super::Part;
 use crate::Result;
 use crate::target::dest_path::DestPath;
 use crate::target::journal::{self, COMPARED, SLOT_BYTES, Slot};
+use crate::target::journal_file::read_up_to;
 
 impl Part {
     /// What mirrors brought of these blocks has been compared.

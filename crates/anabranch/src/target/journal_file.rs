@@ -3,15 +3,15 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 
 use mmtp::ContentId;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
-use super::read_up_to;
+use super::dest_path::DestPath;
+use super::journal::{self, HEADER_BYTES, SLOT_BYTES};
 use crate::filenames::show;
-use crate::target::dest_path::DestPath;
-use crate::target::journal::{self, HEADER_BYTES, SLOT_BYTES};
 use crate::{Error, Result};
 
 /// The length of the content that is at a place, or that a part is of which an earlier transfer left.
@@ -90,4 +90,18 @@ pub(super) fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Flock<File
         "the journal of {} comes and goes: is another get at work?",
         show(place.path())
     )))
+}
+
+/// Reads until `bytes` is full or the file ends.
+pub(super) fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(read)
 }
