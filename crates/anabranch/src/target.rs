@@ -50,7 +50,7 @@ use nix::fcntl::OFlag;
 use crate::filenames::show;
 use crate::openpgp::Verdict;
 use crate::{Error, Result};
-use existing::{exists, is_there_already};
+use existing::{exists, is_there_already, remove_outdated};
 use final_check::digests;
 use journal::Slot;
 use part::{Part, PendingWrite};
@@ -155,7 +155,7 @@ impl Target {
             let (state, done_bytes) = (State::Whole(root), id.length);
             return Ok((Self::new(place, id, demands, force, state, there.clone(), done_bytes), there));
         }
-        let mut part = Part::open(&place, &id, aliases, force)?;
+        let mut part = Part::open(&place, &id, aliases, demands.can_judge(aliases), force)?;
         part.check_room(&place, &id)?;
         let done_bytes = if part.virgin { 0 } else { part.check(&place, &mut there, progress)? };
         part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, &e))?;
@@ -429,7 +429,7 @@ impl Target {
         })?;
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
         let _ = self.place.unlink(&part.journal_name);
-        part.stays.iter().for_each(|stays| stays.remove(&self.place));
+        remove_outdated(&self.place, &part.urls);
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
         Ok(Finished { path, root, signer, dissent })
     }

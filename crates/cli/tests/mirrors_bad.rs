@@ -296,7 +296,7 @@ fn a_hash_tells_which_length_is_right() {
     fs::remove_file(ground.target()).expect("the file");
     // Nobody has it.
     let done = run(ground.get_named(&[a.url(), long.url()], &["--json", &checksum])).expect(5);
-    assert!(done.err.contains("no file of 2000000 bytes is what the hash is of, either"), "{}", done.err);
+    assert!(done.err.contains("no file of 2000000 bytes is the one that is wanted, either"), "{}", done.err);
 }
 
 #[test]

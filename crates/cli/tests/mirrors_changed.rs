@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::fetch::{Ground, checksum, names, run, spawn};
+use common::fetch::{Ground, checksum, run, spawn};
 use common::site::{Reply, Request, Site, Switch, honest, liar, wrong};
 use nix::sys::signal::Signal;
 
@@ -161,67 +161,4 @@ fn a_right_file_is_right_whatever_length_servers_have() {
     std::fs::write(ground.target(), b"another").expect("written");
     let done = run(ground.get_named(&urls, &[&hash])).expect(6);
     assert!(done.err.contains("with other content"), "{}", done.err);
-}
-
-/// The file is another one, of another length, while a get runs; a hash says that this one is wanted. The
-/// get after that fetches it, and what came before is there until it is.
-#[test]
-fn a_length_that_changes_on_the_way_needs_no_more_than_the_same_command_again() {
-    for newer in [9_000_000, 7_000_000] {
-        let ground = Ground::new(newer);
-        let is_new = Switch::default();
-        let older = common::noise(8_000_000);
-        let sites = [(); 2].map(|()| is_new.updated(&older, &ground.content, 2_000_000));
-        let (urls, hash) = (sites.each_ref().map(Site::url), checksum(&ground.content));
-        let get = || ground.get_named(&urls, &["--json", &hash]);
-        let came = || sites.iter().map(Site::body_bytes).sum::<u64>();
-        let running = spawn(get());
-        common::wait_until(20, || came() > 3_000_000);
-        is_new.set(true);
-        let done = running.end().expect(3);
-        assert!(done.err.contains("the same command fetches what is there now"), "{}", done.err);
-        ground.assert_part();
-        // Interrupted, it goes on with what there is of the new one.
-        let running = spawn(get());
-        let before = came();
-        common::wait_until(20, || came() > before + 3_000_000);
-        running.signal(Signal::SIGINT);
-        let done = running.end().expect(130);
-        assert!(done.notes().contains("f.part is of a file of 8000000 bytes"), "{}", done.notes());
-        let new_part = format!("f.{newer}.part");
-        let journals = [format!("{new_part}.journal"), "f.part.journal".to_owned()];
-        let mut all = vec![new_part, "f.part".to_owned()];
-        all.extend(journals);
-        all.sort();
-        assert_eq!(names(&ground.to()), all);
-        let done = run(get()).expect(0);
-        ground.assert_arrived();
-        let resumed = done.summary()["last"]["resumed_bytes"].as_u64().expect("a number");
-        assert!(resumed > 1_000_000, "{resumed}");
-    }
-}
-
-/// A server is not what it was, and says another length with another file (as a portal may): what came before
-/// is there still, and is gone on with when it is itself again.
-#[test]
-fn another_file_of_another_length_does_not_cost_what_came() {
-    let ground = Ground::new(8_000_000);
-    let (is_other, other) = (Switch::default(), common::noise(50_000));
-    let site = is_other.updated(&ground.content, &other, 4_000_000);
-    let hash = checksum(&ground.content);
-    let get = || ground.get_named(&[site.url()], &["--json", &hash]);
-    let running = spawn(get());
-    common::wait_until(20, || site.body_bytes() > 4_000_000);
-    running.signal(Signal::SIGINT);
-    running.end().expect(130);
-    is_other.set(true);
-    for _ in 0..2 {
-        run(get()).expect(5);
-        assert!(names(&ground.to()).contains(&"f.part".to_owned()));
-    }
-    is_other.set(false);
-    let before = site.body_bytes();
-    run(get()).expect(0);
-    assert!(std::fs::read(ground.target()).expect("a file") == ground.content);
-    assert!(site.body_bytes() < before + 5_000_000, "{}", site.body_bytes() - before);
 }

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::anabranch;
-use common::fetch::{Ground, names, run};
-use common::site::{PATH, Reply, Site, honest};
+use common::fetch::{Ground, names, run, spawn};
+use common::site::{PATH, Reply, Site, Switch, honest};
 use mmtp::ContentId;
 use mmtp::uri::Uri;
+use nix::sys::signal::Signal;
 
 /// A key, and what signs with it.
 struct Signing {
@@ -331,4 +332,50 @@ fn what_is_remembered_does_not_stand_for_a_signature() {
     assert_eq!(get(&["--json"]).expect(0).summary()["verified"], "unchanged");
     let done = get(&["--json", &signing.option(&[])]).expect(6);
     assert!(done.err.contains("with other content"), "{}", done.err);
+}
+
+/// Two liars agree on a length, and both send the good signature of the file that the third has.
+#[test]
+fn whose_length_most_servers_say_does_not_decide_where_a_signature_does() {
+    let Some(signing) = Signing::new() else { return };
+    let ground = Ground::new(3_000_000);
+    let signature = signing.sign(&ground.source());
+    let longer = common::noise(4_000_000);
+    for liars in [1, 2] {
+        let mut sites: Vec<Site> = (0..liars).map(|_| site(&longer, Some(&signature))).collect();
+        sites.push(site(&ground.content, Some(&signature)));
+        let urls: Vec<String> = sites.iter().map(Site::url).collect();
+        run(ground.get_named(&urls, &["--json", &signing.option(&[])])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("the file");
+    }
+}
+
+/// The server has a longer file by now, which is signed as well.
+#[test]
+fn a_part_of_another_length_is_not_in_the_way_of_what_is_signed() {
+    let Some(signing) = Signing::new() else { return };
+    let ground = Ground::new(6_000_000);
+    let old = ground.dir.path().join("old");
+    fs::write(&old, common::noise(5_000_000)).expect("a file");
+    let is_new = Switch::default();
+    let (was, signature) =
+        (fs::read(&old).expect("a file"), [&old, &ground.source()].map(|it| signing.sign(it)));
+    let (switch, content) = (is_new.clone(), ground.content.clone());
+    let site = Site::answering(move |request| {
+        let (content, etag) = if switch.is_turned() { (&content, "\"v2\"") } else { (&was, "\"v1\"") };
+        match request.path.as_str() {
+            PATH => honest(request, content, etag).at(4_000_000),
+            "/f.bin.asc" => Reply::new(200, &signature[usize::from(switch.is_turned())]),
+            _ => Reply::new(404, b"no such file"),
+        }
+    });
+    let get = || ground.get_named(&[site.url()], &["--json", &signing.option(&[])]);
+    let running = spawn(get());
+    common::wait_until(20, || site.body_bytes() > 3_000_000);
+    running.signal(Signal::SIGKILL);
+    let _ = running.end();
+    is_new.set(true);
+    run(get()).expect(0);
+    ground.assert_arrived();
 }

@@ -150,6 +150,16 @@ impl DiscoveredFile {
             Check::Nothing if self.mirrors.len() == 1 => {
                 "UNVERIFIED: there is no hash of it, and no other mirror to compare it with".to_owned()
             }
+            Check::Nothing if !self.claims.is_empty() => {
+                let mut hosts: Vec<&str> = self.claims.iter().map(|claim| claim.by.as_str()).collect();
+                hosts.dedup();
+                format!(
+                    "UNVERIFIED: mirrors are only compared with each other, for the hashes that {} offers \
+                     count only if more than half of those that you named say the same: give `checksum`, or \
+                     a Metalink that you trust",
+                    hosts.join(" or ")
+                )
+            }
             Check::Nothing => {
                 "UNVERIFIED: there is no hash of it, so mirrors are only compared with each other".to_owned()
             }

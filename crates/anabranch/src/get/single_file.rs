@@ -43,7 +43,7 @@ pub(super) fn fetch(
         if !wrong.is_empty() {
             let hosts: Vec<String> = found.mirrors.iter().map(|mirror| host(&mirror.url)).collect();
             events.observer.notice(&format!(
-                "no file of {others} bytes is what the hash is of: trying that of {length} bytes, from {}",
+                "no file of {others} bytes is the one that is wanted: trying that of {length} bytes, from {}",
                 hosts.join(", ")
             ));
         }
@@ -55,7 +55,7 @@ pub(super) fn fetch(
                 remove_leftovers(&destination()?, &found.id);
             }
             Err(error) if error.kind() == ErrorKind::Corrupt && !wrong.is_empty() => {
-                let also = format!("{error}; no file of {others} bytes is what the hash is of, either");
+                let also = format!("{error}; no file of {others} bytes is the one that is wanted, either");
                 outcome.result = Err(Error::corrupt(also));
                 return Ok((found, outcome));
             }

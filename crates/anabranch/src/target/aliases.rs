@@ -11,6 +11,8 @@ pub(crate) struct Aliases {
     /// that they have the same content. So a part that began with one of them is gone on with: the mirrors of
     /// now are compared with it.
     pub(crate) unanswered: Vec<[u8; 32]>,
+    /// The clues of all URLs that are asked, whatever they answer.
+    pub(crate) urls: Vec<[u8; 32]>,
     /// The versions that URLs have now.
     pub(crate) versions: Vec<Version>,
 }

@@ -124,9 +124,12 @@ impl Directory {
 
     /// Whether nothing is in it.
     pub(crate) fn is_empty(&self) -> bool {
+        self.entries().is_ok_and(|mut entries| entries.next().is_none())
+    }
+
+    fn entries(&self) -> io::Result<std::fs::ReadDir> {
         let here = self.path.as_os_str().is_empty();
         std::fs::read_dir(if here { Path::new(".") } else { self.path.as_path() })
-            .is_ok_and(|mut entries| entries.next().is_none())
     }
 
     /// The directory's path, for messages.
@@ -291,29 +294,56 @@ impl DestPath {
             let journal = format!("{part}.journal");
             return (part.into(), journal.into());
         }
-        let mut stem = self.name.clone();
-        let suffix_bytes = SUFFIX_BYTES + length.len();
-        if stem.len() + suffix_bytes > COMPONENT_MAX {
-            let hash = blake3::hash(stem.as_bytes()).to_hex();
-            let tail = format!("~{}", &hash.as_str()[..16]);
-            let mut cut = COMPONENT_MAX - suffix_bytes - tail.len();
-            // A name that is UTF-8 stays so: some file systems insist.
-            if let Ok(text) = str::from_utf8(stem.as_bytes()) {
-                while !text.is_char_boundary(cut) {
-                    cut -= 1;
-                }
-            }
-            let mut bytes = stem.into_vec();
-            bytes.truncate(cut);
-            bytes.extend(tail.bytes());
-            stem = OsString::from_vec(bytes);
-        }
-        let mut part = stem;
+        let mut part = self.stem(length.len());
         part.push(length);
         part.push(".part");
         let mut journal = part.clone();
         journal.push(".journal");
         (part, journal)
+    }
+
+    /// The names of all parts of the file that there may be, of whatever length. In a directory that is
+    /// fetched whole the usual one alone: very many others may be there.
+    pub(super) fn all_part_names(&self) -> Vec<(OsString, OsString)> {
+        let mut all = vec![self.part_names(None)];
+        let entries = match self.among_others {
+            true => None,
+            false => self.dir.entries().ok(),
+        };
+        for entry in entries.into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let length = name.as_bytes().strip_suffix(b".part.journal").and_then(|rest| {
+                let digits = rest.rsplit(|byte| *byte == b'.').next()?;
+                str::from_utf8(digits).ok()?.parse::<u64>().ok()
+            });
+            all.extend(length.map(|length| self.part_names(Some(length))).filter(|(_, own)| *own == name));
+        }
+        all
+    }
+
+    /// Whether other names of the directory are fetched too.
+    pub(super) const fn is_among_others(&self) -> bool {
+        self.among_others
+    }
+
+    /// The name, cut so that a suffix has room that has so many bytes more than the usual one.
+    fn stem(&self, more: usize) -> OsString {
+        let suffix_bytes = SUFFIX_BYTES + more;
+        if self.name.len() + suffix_bytes <= COMPONENT_MAX {
+            return self.name.clone();
+        }
+        let hash = blake3::hash(self.name.as_bytes()).to_hex();
+        let tail = format!("~{}", &hash.as_str()[..16]);
+        let mut cut = COMPONENT_MAX - suffix_bytes - tail.len();
+        // A name that is UTF-8 stays so: some file systems insist.
+        if let Ok(text) = str::from_utf8(self.name.as_bytes()) {
+            while !text.is_char_boundary(cut) {
+                cut -= 1;
+            }
+        }
+        let mut bytes = self.name.as_bytes()[..cut].to_vec();
+        bytes.extend(tail.bytes());
+        OsString::from_vec(bytes)
     }
 
     /// Whether something has the file's name.

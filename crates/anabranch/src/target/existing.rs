@@ -1,6 +1,7 @@
 //! What is at a destination already: the content, something else, or what an earlier transfer left.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::Path;
 
 use mmtp::ContentId;
@@ -9,7 +10,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use super::dest_path::DestPath;
 use super::final_check::{Demands, FinalCheck, Mismatch, hashes};
 use super::journal::{self, HEADER_BYTES};
-use super::journal_file::read_up_to;
+use super::journal_file::{Behind, read_up_to};
 use crate::filenames::show;
 use crate::openpgp::Verdict;
 use crate::{Error, Result};
@@ -110,30 +111,46 @@ pub(super) fn is_there_already(
     }
 }
 
-/// Removes what nobody needs any more: a journal of this content, and the part that goes with it, whichever
-/// of its names they have. A crash after the last step of an earlier transfer leaves them beside the whole
-/// file; and what another file may be instead of is in its way. Without such a journal a part is somebody's
-/// file.
+/// Removes what nobody needs any more: a journal of this content, and the part that goes with it. A crash
+/// after the last step of an earlier transfer leaves them beside the whole file; and what another file may
+/// be instead of is in its way. Without such a journal a part is somebody's file.
 pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
-    [None, Some(id.length)]
-        .into_iter()
-        .for_each(|of_length| remove_part(place, id, place.part_names(of_length)));
+    for of_length in [None, Some(id.length)] {
+        remove_part(place, &place.part_names(of_length), |_, of| of == id);
+    }
 }
 
-fn remove_part(place: &DestPath, id: &ContentId, (name, journal_name): (OsString, OsString)) {
-    let Ok(file) = place.open(&journal_name, OFlag::O_RDONLY) else { return };
+/// The file of now is here: removes parts of other files that one of these URLs had, and in a directory that
+/// of this name.
+pub(super) fn remove_outdated(place: &DestPath, urls: &[[u8; 32]]) {
+    for names in place.all_part_names() {
+        remove_part(place, &names, |journal, of| {
+            place.is_among_others() || Behind::read(journal, of).is_ok_and(|behind| behind.has_one_of(urls))
+        });
+    }
+}
+
+/// Removes a part that no transfer has open, and its journal, if that `is_useless`.
+fn remove_part(
+    place: &DestPath,
+    (name, journal_name): &(OsString, OsString),
+    is_useless: impl Fn(&File, &ContentId) -> bool,
+) {
+    let Ok(file) = place.open(journal_name, OFlag::O_RDONLY) else { return };
     // Another transfer that holds the lock cleans up itself.
     let Ok(journal) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return };
     let mut head = [0; HEADER_BYTES];
     let Ok(read) = read_up_to(&journal, &mut head, 0) else { return };
-    let (Ok(stat), Ok(Some(entry))) = (nix::sys::stat::fstat(&*journal), place.stat(&journal_name)) else {
+    let (Ok(stat), Ok(Some(entry))) = (nix::sys::stat::fstat(&*journal), place.stat(journal_name)) else {
         return;
     };
-    if journal::parse_header(&head[..read]) == Ok(*id) && entry.inode == (stat.st_dev, stat.st_ino) {
+    if journal::parse_header(&head[..read]).is_ok_and(|of| is_useless(&journal, &of))
+        && entry.inode == (stat.st_dev, stat.st_ino)
+    {
         // The file is whole whether or not this succeeds. The part goes first, for it is known by its
         // journal.
-        if place.unlink(&name).is_ok() || matches!(place.stat(&name), Ok(None)) {
-            let _ = place.unlink(&journal_name);
+        if place.unlink(name).is_ok() || matches!(place.stat(name), Ok(None)) {
+            let _ = place.unlink(journal_name);
         }
     }
 }

@@ -6,6 +6,7 @@ use data_encoding::HEXLOWER;
 use mirror::digests::{Digests, Hasher};
 use mmtp::ContentId;
 
+use super::aliases::{Aliases, has_hash};
 use super::claims::{self, Claim};
 use super::dest_path::DestPath;
 use super::journal_file::read_up_to;
@@ -61,6 +62,11 @@ pub(crate) enum IfWrong {
 }
 
 impl Demands {
+    /// Whether it can be told from all others by more than what its own servers say.
+    pub(super) fn can_judge(&self, aliases: &Aliases) -> bool {
+        self.signed.is_some() || has_hash(&aliases.recorded) && self.if_wrong != IfWrong::Keep
+    }
+
     /// The kinds of digests that are looked at.
     pub(crate) fn wanted(&self) -> Digests {
         let claimed = if self.weighs_claims { claims::kinds(&self.claims) } else { Digests::default() };

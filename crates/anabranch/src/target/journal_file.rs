@@ -19,17 +19,22 @@ use crate::{Error, Result};
 /// # Errors
 /// [`Error::Target`] if the directory cannot be looked at.
 pub(crate) fn length_there(place: &DestPath) -> Result<Option<u64>> {
-    let open = |name: &OsStr| place.open(name, OFlag::O_RDONLY).ok();
     if place.stat(place.name())?.is_some_and(|entry| entry.file) {
-        return Ok(open(place.name()).and_then(|file| file.metadata().ok()).map(|meta| meta.len()));
+        let there = place.open(place.name(), OFlag::O_RDONLY).ok();
+        return Ok(there.and_then(|file| file.metadata().ok()).map(|meta| meta.len()));
     }
     let (_, journal) = place.part_names(None);
-    if !place.stat(&journal)?.is_some_and(|entry| entry.file) {
+    length_of(place, &journal)
+}
+
+/// The length of the content that this journal is of; `None` if it is not there or not readable.
+pub(super) fn length_of(place: &DestPath, journal: &OsStr) -> Result<Option<u64>> {
+    if !place.stat(journal)?.is_some_and(|entry| entry.file) {
         return Ok(None);
     }
     let mut head = [0; HEADER_BYTES];
-    let read = open(&journal).and_then(|file| read_up_to(&file, &mut head, 0).ok()).unwrap_or(0);
-    Ok(journal::parse_header(&head[..read]).ok().map(|id| id.length))
+    let read = place.open(journal, OFlag::O_RDONLY).and_then(|file| read_up_to(&file, &mut head, 0));
+    Ok(journal::parse_header(&head[..read.unwrap_or(0)]).ok().map(|id| id.length))
 }
 
 /// The aliases of a journal, each at its place.
@@ -60,10 +65,9 @@ impl Behind {
         Ok(Self { places, banned, alone })
     }
 
-    /// Whether one of these is the clue of a URL that is recorded.
-    pub(super) fn is_of_a_url_of(&self, names: &[[u8; 32]]) -> bool {
-        let mut clues = names.iter().filter(|name| journal::is_url_clue(name));
-        clues.any(|clue| self.places.contains(&Some(*clue)))
+    /// Whether one of these clues is recorded.
+    pub(super) fn has_one_of(&self, clues: &[[u8; 32]]) -> bool {
+        clues.iter().any(|clue| self.places.contains(&Some(*clue)))
     }
 }
 

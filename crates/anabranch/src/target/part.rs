@@ -18,7 +18,7 @@ use nix::fcntl::{Flock, OFlag};
 use super::aliases::{Aliases, has_hash, why_another};
 use super::dest_path::DestPath;
 use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
-use super::journal_file::{Behind, Places, lock_journal, read_up_to};
+use super::journal_file::{Behind, Places, length_of, lock_journal, read_up_to};
 use super::left::Left;
 use crate::filenames::show;
 use crate::{Error, Result};
@@ -53,38 +53,10 @@ pub(super) struct Part {
     /// Records were blanked, and may come back if the power fails.
     unsynced: bool,
     pub(super) held: Vec<PendingWrite>,
-    /// One of another length, which stays until this is whole and right.
-    pub(super) stays: Option<OtherPart>,
-}
-
-/// What an earlier transfer left of the file that a URL had then.
-#[derive(Debug)]
-pub(super) struct OtherPart {
-    name: OsString,
-    journal_name: OsString,
-    /// Bytes that this file would have.
-    length: u64,
-    _lock: Flock<File>,
-}
-
-impl OtherPart {
-    /// What there is to say of it while a file of so many bytes comes.
-    pub(super) fn note(&self, place: &DestPath, bytes: u64) -> String {
-        format!(
-            "{} is of a file of {} bytes that was there before: it stays until that of {bytes} bytes is \
-             here, whole and right",
-            show(place.path().with_file_name(&self.name)),
-            self.length
-        )
-    }
-
-    /// Another file has its place.
-    pub(super) fn remove(&self, place: &DestPath) {
-        // The part goes first, for it is known by its journal.
-        if place.unlink(&self.name).is_ok() {
-            let _ = place.unlink(&self.journal_name);
-        }
-    }
+    /// The name of one of another file, of so many bytes, which stays for now.
+    pub(super) stays: Option<(OsString, u64)>,
+    /// The clues of the URLs that are asked.
+    pub(super) urls: Vec<[u8; 32]>,
 }
 
 /// A block that waits to be written.
@@ -96,18 +68,35 @@ pub(super) struct PendingWrite {
 }
 
 impl Part {
-    /// Opens or makes part and journal, and takes the lock. A part of the file of another length that one of
-    /// these URLs had before is not replaced before it is certain that the one of now is wanted, where a hash
-    /// can tell.
-    pub(super) fn open(place: &DestPath, id: &ContentId, aliases: &Aliases, force: bool) -> Result<Self> {
-        Self::open_as(place, place.part_names(None), None, id, aliases, force)
+    /// Opens or makes part and journal, and takes the lock. Where it `is_judged` by more than its servers'
+    /// word whether this is what is wanted, a part of a file of another length is not in the way: it stays,
+    /// and this has names of its own.
+    pub(super) fn open(
+        place: &DestPath,
+        id: &ContentId,
+        aliases: &Aliases,
+        is_judged: bool,
+        force: bool,
+    ) -> Result<Self> {
+        let (usual, own) = (place.part_names(None), place.part_names(Some(id.length)));
+        let length_of = |(_, journal): &(OsString, OsString)| length_of(place, journal);
+        if is_judged && length_of(&own)? == Some(id.length) {
+            return Self::open_as(place, own, id, aliases, force);
+        }
+        let other = length_of(&usual)?.filter(|length| *length != id.length);
+        match other {
+            Some(length) if is_judged && !force && place.stat(&usual.0)?.is_some() => {
+                let part = Self::open_as(place, own, id, aliases, force)?;
+                Ok(Self { stays: Some((usual.0, length)), ..part })
+            }
+            _ => Self::open_as(place, usual, id, aliases, force),
+        }
     }
 
-    /// The same, with these names. `stays` is the part that has the names that it would have else.
+    /// The same, with these names.
     fn open_as(
         place: &DestPath,
         (name, journal_name): (OsString, OsString),
-        stays: Option<OtherPart>,
         id: &ContentId,
         aliases: &Aliases,
         force: bool,
@@ -125,21 +114,6 @@ impl Part {
         }
         let header = journal::parse_header(&head[..read]);
         let mut names: Vec<[u8; 32]> = [&[id.root], &aliases.recorded[..]].concat();
-        if let Ok(found) = &header
-            && found.length != id.length
-            && there.is_some()
-            && stays.is_none()
-            && !force
-            && has_hash(&names)
-        {
-            let behind =
-                Behind::read(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
-            if behind.is_of_a_url_of(&names) {
-                let stays = OtherPart { name, journal_name, length: found.length, _lock: journal };
-                let names = place.part_names(Some(id.length));
-                return Self::open_as(place, names, Some(stays), id, aliases, force);
-            }
-        }
         let mut behind = Behind::default();
         if let Ok(found) = &header
             && found.length == id.length
@@ -244,7 +218,8 @@ impl Part {
             has_shelved: false,
             unsynced,
             held,
-            stays,
+            stays: None,
+            urls: aliases.urls.clone(),
         })
     }
 

@@ -7,6 +7,7 @@ use super::journal::{alone_clue, refuted_clue, url_clue, url_clue_of, version_cl
 use super::left::{Left, LeftIn, Numbers, Refuted};
 use super::{IfWrong, State, Target, journal};
 use crate::Result;
+use crate::filenames::show;
 
 impl Target {
     /// What is known of what earlier transfers left, if they did: who brought it, and more if no hash of the
@@ -20,10 +21,13 @@ impl Target {
 
     /// What there is to say of a part that an earlier transfer left of another file, and that stays for now.
     pub(crate) fn note_of_what_stays(&self) -> Option<String> {
-        match &self.state {
-            State::Part(part) => Some(part.stays.as_ref()?.note(&self.place, self.id.length)),
-            State::Whole(_) => None,
-        }
+        let State::Part(part) = &self.state else { return None };
+        let (name, bytes) = part.stays.as_ref()?;
+        Some(format!(
+            "{} is of another file, of {bytes} bytes: it stays while that of {} bytes comes",
+            show(self.place.path().with_file_name(name)),
+            self.id.length
+        ))
     }
 
     /// What was taken, with this part.

@@ -931,6 +931,46 @@ proptest! {
     }
 }
 
+/// A hash tells which is meant. What is of a URL that is asked goes when the file is here, and nothing else.
+#[test]
+fn a_part_of_another_length_stays_until_the_file_is_here() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (old, new) = (content()[..3 * BLOCK_BYTES].to_vec(), content()[..2 * BLOCK_BYTES].to_vec());
+    let (old_id, new_id) = (ContentId::of(&old), ContentId::of(&new));
+    let [a, b] = ["http://a/f", "http://b/f"].map(journal::url_clue);
+    let asks = |urls: &[[u8; 32]]| Aliases {
+        recorded: [urls, &[journal::HASH_CLUE]].concat(),
+        urls: urls.to_vec(),
+        ..Aliases::default()
+    };
+    let open = |id: ContentId, urls: &[[u8; 32]]| {
+        let place = DestPath::of(&path).expect("a place");
+        Target::open(place, id, &asks(urls), FinalCheck::ROOT, false, &mut |_| true).expect("a target").0
+    };
+    for (urls, left) in [(vec![b], 3), (vec![a, b], 1)] {
+        let mut target = open(old_id, &[a]);
+        put(&mut target, &old, 0).expect("written");
+        assert!(target.note_of_what_stays().is_none());
+        target.flush().expect("written");
+        drop(target);
+        let mut target = open(new_id, &urls);
+        let note = target.note_of_what_stays().expect("a note");
+        assert!(note.contains("f.part is of another file, of 49152 bytes"), "{note}");
+        put(&mut target, &new, 0).expect("written");
+        target.flush().expect("written");
+        drop(target);
+        assert_eq!(entries(dir.path()), 4);
+        assert_eq!(open(old_id, &[a]).bytes_done(), BLOCK_BYTES as u64, "it is as it was");
+        let mut target = open(new_id, &urls);
+        assert_eq!(target.bytes_done(), BLOCK_BYTES as u64, "so is this");
+        put(&mut target, &new, 1).expect("written");
+        target.finish(&mut |_| true).expect("whole");
+        assert_eq!(entries(dir.path()), left);
+        fs::remove_file(&path).expect("the file");
+    }
+}
+
 #[test]
 fn messages_name_the_file_and_what_is_wrong_with_it() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -940,7 +980,11 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
     fs::write(&part, b"somebody's").expect("a file");
     assert!(why(id).contains("f.part is there and has no journal: "), "{}", why(id));
     open_at(&path, id, true).expect("it is replaced");
-    assert!(why(short).contains("f.part is there and is of a content of 11 bytes, not of 5: "));
+    // Where no hash tells which is meant.
+    let (place, of_url) = (DestPath::of(&path).expect("a place"), recorded(&[journal::url_clue("http://a")]));
+    let opened = Target::open(place, short, &of_url, FinalCheck::NOTHING, false, &mut |_| true);
+    let failure = opened.expect_err("in the way").to_string();
+    assert!(failure.contains("f.part is there and is of a content of 11 bytes, not of 5: "), "{failure}");
     let other = ContentId { root: [7; 32], ..id };
     assert!(
         why(other)

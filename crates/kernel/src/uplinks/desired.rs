@@ -77,7 +77,9 @@ fn check_options(options: &Options) -> Result<()> {
         return usage(format!("{name} is named twice"));
     }
     if let Some(name) = backup.iter().find(|name| !interfaces.contains(name)) {
-        return usage(format!("{name} is to be a backup but is not among the interfaces to use"));
+        return usage(format!(
+            "{name} is to be a backup but is not among the interfaces to use: name it there too"
+        ));
     }
     if interfaces.iter().all(|name| backup.contains(name)) {
         return usage("every interface is a backup: leave one that is not".into());

@@ -247,7 +247,8 @@ impl Discovery<'_> {
     }
 
     /// How long the file is, if neither the user nor a Metalink says it: as more than half of the servers
-    /// that the user named say. Where the user knows a hash that tells, whatever any of them says.
+    /// that the user named say. Where the user knows a hash that tells, or wants a signature, whatever any of
+    /// them says.
     fn lengths(&mut self, known: &Known) -> Result<Vec<u64>> {
         let says = |named: bool| {
             let all = self.urls.iter().zip(&self.heads).zip(&self.named);
@@ -271,7 +272,8 @@ impl Discovery<'_> {
         let mut votes: Vec<(u64, usize)> = votes.into_iter().collect();
         // The shorter one first, which costs less to try.
         votes.sort_by_key(|(length, votes)| (std::cmp::Reverse(*votes), *length));
-        if self.tells_lengths && !known.is_nothing() && votes.len() > 1 {
+        let is_judged = !known.is_nothing() || self.signatures.are_wanted();
+        if self.tells_lengths && is_judged && votes.len() > 1 {
             let may_be = |length: &u64| known.pieces.as_ref().is_none_or(|pieces| pieces.fit(*length));
             let lengths = votes.iter().map(|(length, _)| *length).filter(|length| *length <= LENGTH_MAX);
             let lengths: Vec<u64> = lengths.filter(may_be).take(LENGTHS_MAX).collect();

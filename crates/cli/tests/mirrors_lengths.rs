@@ -1,0 +1,167 @@
+//! Servers that have files of several lengths, now or in turn, where a hash says which is wanted.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::fetch::{Ground, checksum, names, run, spawn};
+use common::noise;
+use common::site::{Reply, Site, Switch, honest};
+use nix::sys::signal::Signal;
+
+/// Gets these until so much more has come from `from`, and is killed.
+fn killed_at(ground: &Ground, urls: &[String], hash: &str, from: &Site, bytes: u64) {
+    let before = from.body_bytes();
+    let running = spawn(ground.get_named(urls, &["--json", hash, "--timeout", "8"]));
+    common::wait_until(20, || from.body_bytes() > before + bytes);
+    running.signal(Signal::SIGKILL);
+    let _ = running.end();
+}
+
+/// The file is another one, of another length, while a get runs; a hash says that this one is wanted. The
+/// get after that fetches it, and what came before is there until it is.
+#[test]
+fn a_length_that_changes_on_the_way_needs_no_more_than_the_same_command_again() {
+    for newer in [9_000_000, 7_000_000] {
+        let ground = Ground::new(newer);
+        let is_new = Switch::default();
+        let older = noise(8_000_000);
+        let sites = [(); 2].map(|()| is_new.updated(&older, &ground.content, 2_000_000));
+        let (urls, hash) = (sites.each_ref().map(Site::url), checksum(&ground.content));
+        let get = || ground.get_named(&urls, &["--json", &hash]);
+        let came = || sites.iter().map(Site::body_bytes).sum::<u64>();
+        let running = spawn(get());
+        common::wait_until(20, || came() > 3_000_000);
+        is_new.set(true);
+        let done = running.end().expect(3);
+        assert!(done.err.contains("the same command fetches what is there now"), "{}", done.err);
+        ground.assert_part();
+        // Interrupted, it goes on with what there is of the new one.
+        let running = spawn(get());
+        let before = came();
+        common::wait_until(20, || came() > before + 3_000_000);
+        running.signal(Signal::SIGINT);
+        let done = running.end().expect(130);
+        assert!(done.notes().contains("f.part is of another file, of 8000000 bytes"), "{}", done.notes());
+        let new_part = format!("f.{newer}.part");
+        let journals = [format!("{new_part}.journal"), "f.part.journal".to_owned()];
+        let mut all = vec![new_part, "f.part".to_owned()];
+        all.extend(journals);
+        all.sort();
+        assert_eq!(names(&ground.to()), all);
+        let done = run(get()).expect(0);
+        ground.assert_arrived();
+        let resumed = done.summary()["last"]["resumed_bytes"].as_u64().expect("a number");
+        assert!(resumed > 1_000_000, "{resumed}");
+    }
+}
+
+/// A server is not what it was, and says another length with another file (as a portal may): what came before
+/// is there still, and is gone on with when it is itself again.
+#[test]
+fn another_file_of_another_length_does_not_cost_what_came() {
+    let ground = Ground::new(8_000_000);
+    let (is_other, other) = (Switch::default(), noise(50_000));
+    let site = is_other.updated(&ground.content, &other, 4_000_000);
+    let hash = checksum(&ground.content);
+    let get = || ground.get_named(&[site.url()], &["--json", &hash]);
+    let running = spawn(get());
+    common::wait_until(20, || site.body_bytes() > 4_000_000);
+    running.signal(Signal::SIGINT);
+    running.end().expect(130);
+    is_other.set(true);
+    for _ in 0..2 {
+        run(get()).expect(5);
+        assert!(names(&ground.to()).contains(&"f.part".to_owned()));
+    }
+    is_other.set(false);
+    let before = site.body_bytes();
+    run(get()).expect(0);
+    assert!(std::fs::read(ground.target()).expect("a file") == ground.content);
+    assert!(site.body_bytes() < before + 5_000_000, "{}", site.body_bytes() - before);
+}
+
+/// The only one that answered had a longer file, and does not answer now. Those that have the right one do.
+#[test]
+fn a_part_of_who_is_away_is_not_in_the_way_of_the_others() {
+    for is_named in [true, false] {
+        let ground = Ground::new(6_000_000);
+        let (are_away, is_away) = (Switch::turned(), Switch::default());
+        let good = [(); 2].map(|()| are_away.away(&ground.content, 4_000_000));
+        let longer = is_away.away(&noise(8_000_000), 4_000_000);
+        let urls = [good[0].url(), good[1].url(), longer.url()];
+        let hash = checksum(&ground.content);
+        killed_at(&ground, &urls, &hash, &longer, 3_000_000);
+        ground.assert_part();
+        are_away.set(false);
+        is_away.set(true);
+        let urls = &urls[..if is_named { 3 } else { 2 }];
+        run(ground.get_named(urls, &["--json", &hash, "--timeout", "8"])).expect(0);
+        assert!(std::fs::read(ground.target()).expect("a file") == ground.content);
+        // Whose it is nobody knows if that URL is left out.
+        let all: &[&str] = if is_named { &["f"] } else { &["f", "f.part", "f.part.journal"] };
+        assert_eq!(names(&ground.to()), all);
+    }
+}
+
+/// One lags behind with a file that nobody wants, which is tried first; what is there is of neither.
+#[test]
+fn a_mirror_that_lags_behind_does_not_keep_the_new_file_away() {
+    let ground = Ground::new(7_000_000);
+    let is_new = Switch::default();
+    let old = Site::slow(&noise(3_000_000), 4_000_000);
+    let new = is_new.updated(&noise(5_000_000), &ground.content, 4_000_000);
+    let urls = [old.url(), new.url()];
+    killed_at(&ground, &urls[1..], &checksum(&noise(5_000_000)), &new, 3_000_000);
+    is_new.set(true);
+    run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
+    ground.assert_arrived();
+}
+
+/// A file a day, each with its hash, and only the last comes whole: nothing is left of the others.
+#[test]
+fn nothing_is_left_of_what_was_never_whole() {
+    let files = [5_000_000, 6_000_000, 7_000_000].map(noise);
+    let ground = Ground::new(8_000_000);
+    let today = Arc::new(AtomicUsize::new(0));
+    let (day, all) = (today.clone(), [&files[..], &[ground.content.clone()]].concat());
+    let site = Site::new(&ground.content, move |request, _: Reply| {
+        let day = day.load(Ordering::Relaxed);
+        honest(request, &all[day], &format!("\"{day}\"")).at(4_000_000)
+    });
+    for file in &files {
+        killed_at(&ground, &[site.url()], &checksum(file), &site, 2_000_000);
+        today.fetch_add(1, Ordering::Relaxed);
+    }
+    assert_eq!(names(&ground.to()).len(), 6, "{:?}", names(&ground.to()));
+    // What has a name of its own is found when the usual one is free again.
+    let hash = checksum(&ground.content);
+    killed_at(&ground, &[site.url()], &hash, &site, 4_000_000);
+    std::fs::remove_file(ground.to().join("f.part")).expect("the part");
+    std::fs::write(ground.to().join("f.1.part"), b"somebody's").expect("a file");
+    let before = site.body_bytes();
+    run(ground.get_named(&[site.url()], &["--json", &hash])).expect(0);
+    assert!(site.body_bytes() < before + 6_000_000, "{}", site.body_bytes() - before);
+    assert_eq!(names(&ground.to()), ["f", "f.1.part"]);
+}
+
+/// A hash that only the server says does not tell that its file of now is meant.
+#[test]
+fn the_servers_own_word_does_not_replace_what_the_users_hash_began() {
+    let ground = Ground::new(6_000_000);
+    let is_new = Switch::default();
+    let shorter = noise(2_000_000);
+    let digest = data_encoding::BASE64.encode(&<sha2::Sha256 as sha2::Digest>::digest(&shorter));
+    let (switch, old) = (is_new.clone(), ground.content.clone());
+    let site = Site::new(&ground.content, move |request, _: Reply| match switch.is_turned() {
+        true => honest(request, &shorter, "\"v2\"").with("repr-digest", format!("sha-256=:{digest}:")),
+        false => honest(request, &old, "\"v1\"").at(4_000_000),
+    });
+    let hash = checksum(&ground.content);
+    killed_at(&ground, &[site.url()], &hash, &site, 3_000_000);
+    is_new.set(true);
+    let done = run(ground.get_named(&[site.url()], &[])).expect(6);
+    assert!(done.err.contains("is of a content of 6000000 bytes, not of 2000000"), "{}", done.err);
+    ground.assert_part();
+}
