@@ -125,7 +125,7 @@ fn nothing_is_left_of_what_was_never_whole() {
     let files = [5_000_000, 6_000_000, 7_000_000].map(noise);
     let ground = Ground::new(8_000_000);
     let today = Arc::new(AtomicUsize::new(0));
-    let (day, all) = (today.clone(), [&files[..], &[ground.content.clone()]].concat());
+    let (day, all) = (today.clone(), [&files[..], std::slice::from_ref(&ground.content)].concat());
     let site = Site::new(&ground.content, move |request, _: Reply| {
         let day = day.load(Ordering::Relaxed);
         honest(request, &all[day], &format!("\"{day}\"")).at(4_000_000)
