@@ -1,10 +1,11 @@
 //! Where a file arrives: whole and verified under its name, or not at all.
 //!
 //! Blocks are written to `NAME.part` (in a directory that is fetched whole, to a name that begins with
-//! [`PART_PREFIX`]); a [`journal`] beside it records which are there. Both survive a stop, kill -9 and power
-//! loss: the next transfer hashes every block that the journal records and keeps those whose bytes are still
-//! the recorded ones. At the end the recorded hashes are merged and must give the content's root, or whatever
-//! else the content is checked by; then the part is made durable and renamed to `NAME`.
+//! [`PART_PREFIX`]; beside a part of another length, to `NAME.LENGTH.part`); a [`journal`] beside it records
+//! which are there. Both survive a stop, kill -9 and power loss: the next transfer hashes every block that the
+//! journal records and keeps those whose bytes are still the recorded ones. At the end the recorded hashes are
+//! merged and must give the content's root, or whatever else the content is checked by; then the part is made
+//! durable and renamed to `NAME`.
 //!
 //! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
@@ -429,7 +430,7 @@ impl Target {
         })?;
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
         let _ = self.place.unlink(&part.journal_name);
-        remove_outdated(&self.place, &part.urls);
+        remove_outdated(&self.place, &part.outdated_by);
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
         Ok(Finished { path, root, signer, dissent })
     }

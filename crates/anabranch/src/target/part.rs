@@ -55,8 +55,8 @@ pub(super) struct Part {
     pub(super) held: Vec<PendingWrite>,
     /// The name of one of another file, of so many bytes, which stays for now.
     pub(super) stays: Option<(OsString, u64)>,
-    /// The clues of the URLs that are asked.
-    pub(super) urls: Vec<[u8; 32]>,
+    /// The clues of URLs: nobody needs parts of other files of these once this is whole and right.
+    pub(super) outdated_by: Vec<[u8; 32]>,
 }
 
 /// A block that waits to be written.
@@ -78,19 +78,19 @@ impl Part {
         is_judged: bool,
         force: bool,
     ) -> Result<Self> {
-        let (usual, own) = (place.part_names(None), place.part_names(Some(id.length)));
-        let length_of = |(_, journal): &(OsString, OsString)| length_of(place, journal);
-        if is_judged && length_of(&own)? == Some(id.length) {
-            return Self::open_as(place, own, id, aliases, force);
+        let usual = place.part_names(None);
+        if !is_judged {
+            return Self::open_as(place, usual, id, aliases, force);
         }
-        let other = length_of(&usual)?.filter(|length| *length != id.length);
-        match other {
-            Some(length) if is_judged && !force && place.stat(&usual.0)?.is_some() => {
-                let part = Self::open_as(place, own, id, aliases, force)?;
-                Ok(Self { stays: Some((usual.0, length)), ..part })
-            }
-            _ => Self::open_as(place, usual, id, aliases, force),
-        }
+        let own = place.part_names(Some(id.length));
+        let other = length_of(place, &usual.1)?.filter(|length| *length != id.length);
+        let (names, stays) = match other {
+            _ if length_of(place, &own.1)? == Some(id.length) => (own, None),
+            Some(length) if !force && place.stat(&usual.0)?.is_some() => (own, Some((usual.0, length))),
+            _ => (usual, None),
+        };
+        let part = Self::open_as(place, names, id, aliases, force)?;
+        Ok(Self { stays, outdated_by: aliases.urls.clone(), ..part })
     }
 
     /// The same, with these names.
@@ -219,7 +219,7 @@ impl Part {
             unsynced,
             held,
             stays: None,
-            urls: aliases.urls.clone(),
+            outdated_by: Vec::new(),
         })
     }
 
