@@ -1,11 +1,10 @@
 //! Where a file arrives: whole and verified under its name, or not at all.
 //!
 //! Blocks are written to `NAME.part` (in a directory that is fetched whole, to a name that begins with
-//! [`PART_PREFIX`]; beside a part of another length, to `NAME.LENGTH.part`); a [`journal`] beside it records
-//! which are there. Both survive a stop, kill -9 and power loss: the next transfer hashes every block that the
-//! journal records and keeps those whose bytes are still the recorded ones. At the end the recorded hashes are
-//! merged and must give the content's root, or whatever else the content is checked by; then the part is made
-//! durable and renamed to `NAME`.
+//! [`PART_PREFIX`]; beside a part of another length, to `NAME.LENGTH.part`); a [`journal`] beside it
+//! records which are there. Both survive a stop, kill -9 and power loss: the next transfer hashes every block
+//! that the journal records and keeps those whose bytes are still the recorded ones. At the end the hashes
+//! must give the content's root, or whatever else it is checked by; then the part is renamed to `NAME`.
 //!
 //! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
@@ -29,7 +28,7 @@ pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
 pub(crate) use existing::{is_there, is_there_of_another_length, remove_leftovers};
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
-pub(crate) use journal_file::length_there;
+pub(crate) use journal_file::what_is_there;
 pub(crate) use left::{LeftIn, Numbers, Refuted};
 pub(crate) use output::Output;
 pub(crate) use part::cv_of;
@@ -430,7 +429,10 @@ impl Target {
         })?;
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
         let _ = self.place.unlink(&part.journal_name);
-        remove_outdated(&self.place, &part.outdated_by);
+        if let State::Part(part) = self.state {
+            drop(part.usual_lock);
+            remove_outdated(&self.place, &part.outdated_by);
+        }
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
         Ok(Finished { path, root, signer, dissent })
     }

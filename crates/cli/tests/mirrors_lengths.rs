@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::fetch::{Ground, checksum, names, run, spawn};
 use common::noise;
-use common::site::{Reply, Site, Switch, honest};
+use common::site::{Reply, Request, Site, Switch, Then, honest};
 use nix::sys::signal::Signal;
 
 /// Gets these until so much more has come from `from`, and is killed.
@@ -164,4 +164,89 @@ fn the_servers_own_word_does_not_replace_what_the_users_hash_began() {
     let done = run(ground.get_named(&[site.url()], &[])).expect(6);
     assert!(done.err.contains("is of a content of 6000000 bytes, not of 2000000"), "{}", done.err);
     ground.assert_part();
+}
+
+/// A mirror says that the file is shorter, is asked first, and never sends it whole: the other one does.
+#[test]
+fn a_mirror_that_only_says_a_length_does_not_keep_the_file_away() {
+    type Twist = fn(&Request, Reply) -> Reply;
+    let ways: [(&str, Twist); 4] = [
+        ("not found", |_, _| Reply::new(404, b"")),
+        ("later", |_, _| Reply::new(503, b"")),
+        ("forbidden", |_, _| Reply::new(403, b"")),
+        ("silent", |_, reply| reply.at(4_000_000).cut(100_000, Then::Stall)),
+    ];
+    for (way, twist) in ways {
+        let ground = Ground::new(6_000_000);
+        let shorter = Site::new(&noise(4_000_000), move |request, reply| match request.is_for_bytes() {
+            true => twist(request, reply),
+            false => reply,
+        });
+        let good = Site::good(&ground.content);
+        let urls = [shorter.url(), good.url()];
+        let args = ["--json", &checksum(&ground.content), "--timeout", "3"];
+        let done = run(ground.get_named(&urls, &args)).expect(0);
+        assert!(std::fs::read(ground.target()).expect("a file") == ground.content, "{way}");
+        assert!(
+            done.notes().contains("that of 4000000 bytes does not come whole"),
+            "{way}: {}",
+            done.notes()
+        );
+        assert_eq!(names(&ground.to()), ["f"], "{way}");
+    }
+}
+
+/// Two of three say that it is longer than the disk has room for.
+#[test]
+fn a_length_that_has_no_room_is_not_the_end() {
+    let ground = Ground::new(2_000_000);
+    let huge = || {
+        Site::new(&ground.content, |request, reply| match request.range() {
+            Some(range) => {
+                let (first, last) = (range.start, range.end - 1);
+                reply.with("content-range", format!("bytes {first}-{last}/{}", 1_u64 << 44))
+            }
+            None => reply,
+        })
+    };
+    let (sites, good) = ([huge(), huge()], Site::good(&ground.content));
+    let urls = [sites[0].url(), sites[1].url(), good.url()];
+    let done = run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("make room"), "{}", done.notes());
+}
+
+/// If nothing comes of any, each is named.
+#[test]
+fn what_became_of_each_length_is_said() {
+    let ground = Ground::new(3_000_000);
+    let bad = Site::good(&noise(2_000_000));
+    let mute = Site::new(&ground.content, |request, reply| match request.is_for_bytes() {
+        true => Reply::new(404, b""),
+        false => reply,
+    });
+    let hash = checksum(&ground.content);
+    let done = run(ground.get_named(&[bad.url(), mute.url()], &["--json", &hash])).expect(5);
+    assert!(done.err.contains("no file of 2000000 bytes is the one that is wanted"), "{}", done.err);
+    assert!(done.err.contains(&mute.name()), "{}", done.err);
+    let done = run(ground.get_named(&[mute.url()], &["--json", &hash])).expect(3);
+    assert!(!done.err.contains("2000000"), "{}", done.err);
+}
+
+/// The part of another output has a number where a part has its length.
+#[test]
+fn the_part_of_another_name_is_not_taken_for_one_of_this() {
+    let ground = Ground::new(4_000_000);
+    let is_new = Switch::default();
+    let site = is_new.updated(&noise(6_000_000), &ground.content, 4_000_000);
+    let dated = ground.to().join("f.20261126");
+    let mut command = common::fetch::fetch(site.url(), &dated);
+    command.arg(checksum(&noise(6_000_000)));
+    let running = spawn(command);
+    common::wait_until(20, || site.body_bytes() > 3_000_000);
+    running.signal(Signal::SIGKILL);
+    let _ = running.end();
+    is_new.set(true);
+    run(ground.get_named(&[site.url()], &["--json", &checksum(&ground.content)])).expect(0);
+    assert_eq!(names(&ground.to()), ["f", "f.20261126.part", "f.20261126.part.journal"]);
 }

@@ -163,6 +163,16 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         Self { world, observer, timeout, refresh_at: now + REFRESH_EVERY, read_at: now, events: Vec::new() }
     }
 
+    /// For how long nothing may be heard.
+    pub(super) const fn patience(&self) -> Span {
+        self.timeout
+    }
+
+    /// Sets that.
+    pub(super) const fn set_patience(&mut self, patience: Span) {
+        self.timeout = patience;
+    }
+
     /// What a stage may use between two runs.
     pub(super) fn context(&mut self) -> Context<'_, 'o> {
         Context { world: &mut *self.world, observer: &mut *self.observer, stale_at: Time::NEVER }

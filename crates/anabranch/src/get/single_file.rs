@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use algo::Span;
 use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
@@ -17,12 +18,15 @@ use super::outcome::FileOutcome;
 use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
-use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, length_there, remove_leftovers};
+use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, remove_leftovers, what_is_there};
 use crate::{Error, Report, Result, Verified, VouchedBy};
 
+/// Silence after which the file of one length is given up, where there is one of another length to try.
+const SILENCE_MAX: Span = Span::from_secs(10);
+
 /// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Of several that may be
-/// it, the first, and while what comes is not what the hash of the whole is of, the next; which it was, and
-/// how it ended.
+/// it, the first, and while what comes is not what is wanted or does not come to its end, the next; which it
+/// was, and how it ended.
 pub(super) fn fetch(
     request: &Request,
     mut found: Vec<DiscoveredFile>,
@@ -32,37 +36,87 @@ pub(super) fn fetch(
 ) -> Result<(DiscoveredFile, FileOutcome)> {
     if found.len() > 1 {
         // Rather that which an earlier run has begun, or finished.
-        let there = length_there(&destination()?)?;
-        found.sort_by_key(|found| Some(found.id.length) != there);
+        let place = destination()?;
+        let mut there = Vec::new();
+        for found in &found {
+            there.push(what_is_there(&place, found.id.length)?);
+        }
+        let mut order: Vec<_> = there.into_iter().zip(found).collect();
+        order.sort_by_key(|(there, _)| *there);
+        found = order.into_iter().map(|(_, found)| found).collect();
     }
-    let mut wrong: Vec<String> = Vec::new();
+    let mut tried = Tried::default();
     let mut all = found.into_iter().peekable();
     while let Some(found) = all.next() {
         let (length, is_last) = (found.id.length, all.peek().is_none());
-        let others = wrong.join(" or ");
-        if !wrong.is_empty() {
+        if let Some(why) = tried.text() {
             let hosts: Vec<String> = found.mirrors.iter().map(|mirror| host(&mirror.url)).collect();
-            events.observer.notice(&format!(
-                "no file of {others} bytes is the one that is wanted: trying that of {length} bytes, from {}",
-                hosts.join(", ")
-            ));
+            let hosts = hosts.join(", ");
+            events.observer.notice(&format!("{why}: trying that of {length} bytes, from {hosts}"));
         }
-        let mut outcome = fetch_one(request, &found, sources, destination, is_last, events)?;
-        match &outcome.result {
-            Err(error) if error.kind() == ErrorKind::Corrupt && !is_last => {
-                wrong.push(length.to_string());
-                // What a mirror left that could not be tried to its end is in the way of the others.
-                remove_leftovers(&destination()?, &found.id);
-            }
-            Err(error) if error.kind() == ErrorKind::Corrupt && !wrong.is_empty() => {
-                let also = format!("{error}; no file of {others} bytes is the one that is wanted, either");
-                outcome.result = Err(Error::corrupt(also));
-                return Ok((found, outcome));
-            }
-            _ => return Ok((found, outcome)),
+        let patience = events.patience();
+        if !is_last {
+            events.set_patience(patience.min(SILENCE_MAX));
         }
+        let outcome = fetch_one(request, &found, sources, destination, is_last, events);
+        events.set_patience(patience);
+        let (error, outcome) = match outcome {
+            Ok(outcome) => match outcome.result.clone() {
+                Ok(()) => return Ok((found, outcome)),
+                Err(error) => (error, Some(outcome)),
+            },
+            Err(error) => (error, None),
+        };
+        let kind = error.kind();
+        let is_end = matches!(kind, ErrorKind::Usage | ErrorKind::Interrupted | ErrorKind::System);
+        if is_end || is_last {
+            let error = if is_end { error } else { tried.end(error) };
+            let Some(outcome) = outcome else { return Err(error) };
+            return Ok((found, FileOutcome { result: Err(error), ..outcome }));
+        }
+        if kind == ErrorKind::Corrupt {
+            // What a mirror left that could not be tried to its end is in the way of the others.
+            remove_leftovers(&destination()?, &found.id);
+        }
+        tried.add(length, error);
     }
     Err(Error::not_found("no mirror has the file"))
+}
+
+/// Files of other lengths that were tried in vain.
+#[derive(Default)]
+struct Tried {
+    /// The lengths of those that are not what is wanted.
+    wrong: Vec<String>,
+    /// What kept others from coming whole.
+    incomplete: Vec<String>,
+}
+
+impl Tried {
+    fn add(&mut self, length: u64, error: Error) {
+        match error.kind() {
+            ErrorKind::Corrupt => self.wrong.push(length.to_string()),
+            _ => self.incomplete.push(format!("that of {length} bytes does not come whole ({error})")),
+        }
+    }
+
+    /// What is to be said of them, if there are any.
+    fn text(&self) -> Option<String> {
+        let wrong = (!self.wrong.is_empty())
+            .then(|| format!("no file of {} bytes is the one that is wanted", self.wrong.join(" or ")));
+        let all: Vec<String> = wrong.into_iter().chain(self.incomplete.iter().cloned()).collect();
+        (!all.is_empty()).then(|| all.join(", and "))
+    }
+
+    /// The error of all, where the last has ended with this one.
+    fn end(&self, last: Error) -> Error {
+        let kind = last.kind();
+        match self.text() {
+            Some(why) if self.wrong.is_empty() => kind.error(format!("{last}; and {why}")),
+            Some(why) => Error::corrupt(format!("{last}; {why}, either")),
+            None => last,
+        }
+    }
 }
 
 /// Fetches one file. Unless it `is_last`, the file that is meant may be another one: then nothing is kept of

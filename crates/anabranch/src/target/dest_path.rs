@@ -302,21 +302,20 @@ impl DestPath {
         (part, journal)
     }
 
-    /// The names of all parts of the file that there may be, of whatever length. In a directory that is
-    /// fetched whole the usual one alone: very many others may be there.
-    pub(super) fn all_part_names(&self) -> Vec<(OsString, OsString)> {
-        let mut all = vec![self.part_names(None)];
-        let entries = match self.among_others {
-            true => None,
-            false => self.dir.entries().ok(),
-        };
+    /// The names of all parts of the file that are there, and the length that is in these names. In a
+    /// directory that is fetched whole none has one.
+    pub(super) fn all_part_names(&self) -> Vec<(Option<u64>, (OsString, OsString))> {
+        let mut all = vec![(None, self.part_names(None))];
+        // Very many other files may be there.
+        let entries = (!self.among_others).then(|| self.dir.entries().ok()).flatten();
         for entry in entries.into_iter().flatten().flatten() {
             let name = entry.file_name();
             let length = name.as_bytes().strip_suffix(b".part.journal").and_then(|rest| {
                 let digits = rest.rsplit(|byte| *byte == b'.').next()?;
                 str::from_utf8(digits).ok()?.parse::<u64>().ok()
             });
-            all.extend(length.map(|length| self.part_names(Some(length))).filter(|(_, own)| *own == name));
+            let own = length.map(|_| (length, self.part_names(length)));
+            all.extend(own.filter(|(_, (_, journal))| *journal == name));
         }
         all
     }

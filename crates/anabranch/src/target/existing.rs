@@ -120,12 +120,13 @@ pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
     }
 }
 
-/// The file of now is here: removes parts of other files that one of these URLs had, and in a directory that
-/// of this name.
+/// The file of now is here: removes parts of other files that one of these URLs had.
 pub(super) fn remove_outdated(place: &DestPath, urls: &[[u8; 32]]) {
-    for names in place.all_part_names() {
+    for (of_length, names) in place.all_part_names() {
         remove_part(place, &names, |journal, of| {
-            place.is_among_others() || Behind::read(journal, of).is_ok_and(|behind| behind.has_one_of(urls))
+            // `NAME.8` may be another file of the user's.
+            of_length.is_none_or(|length| length == of.length)
+                && Behind::read(journal, of).is_ok_and(|behind| behind.has_one_of(urls))
         });
     }
 }

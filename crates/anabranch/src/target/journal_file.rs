@@ -14,17 +14,32 @@ use super::journal::{self, HEADER_BYTES, SLOT_BYTES};
 use crate::filenames::show;
 use crate::{Error, Result};
 
-/// The length of the content that is at a place, or that a part is of which an earlier transfer left.
+/// What is at a place of a content of a length. What comes first is to be tried first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum There {
+    /// A file of that length.
+    File,
+    /// A part with that length in its name: another one was there before it.
+    OwnPart,
+    /// The usual part, and it is of that length.
+    Part,
+    Nothing,
+}
+
+/// What is there of a content of this length.
 ///
 /// # Errors
 /// [`Error::Target`] if the directory cannot be looked at.
-pub(crate) fn length_there(place: &DestPath) -> Result<Option<u64>> {
-    if place.stat(place.name())?.is_some_and(|entry| entry.file) {
-        let there = place.open(place.name(), OFlag::O_RDONLY).ok();
-        return Ok(there.and_then(|file| file.metadata().ok()).map(|meta| meta.len()));
+pub(crate) fn what_is_there(place: &DestPath, length: u64) -> Result<There> {
+    if place.stat(place.name())?.is_some_and(|entry| entry.file && entry.length == length) {
+        return Ok(There::File);
     }
-    let (_, journal) = place.part_names(None);
-    length_of(place, &journal)
+    for (of_length, there) in [(Some(length), There::OwnPart), (None, There::Part)] {
+        if length_of(place, &place.part_names(of_length).1)? == Some(length) {
+            return Ok(there);
+        }
+    }
+    Ok(There::Nothing)
 }
 
 /// The length of the content that this journal is of; `None` if it is not there or not readable.

@@ -55,6 +55,8 @@ pub(super) struct Part {
     pub(super) held: Vec<PendingWrite>,
     /// The name of one of another file, of so many bytes, which stays for now.
     pub(super) stays: Option<(OsString, u64)>,
+    /// The lock of the usual journal, where this has names of its own.
+    pub(super) usual_lock: Option<Flock<File>>,
     /// The clues of URLs: nobody needs parts of other files of these once this is whole and right.
     pub(super) outdated_by: Vec<[u8; 32]>,
 }
@@ -79,18 +81,27 @@ impl Part {
         force: bool,
     ) -> Result<Self> {
         let usual = place.part_names(None);
-        if !is_judged {
+        let other = length_of(place, &usual.1)?.filter(|length| *length != id.length);
+        // In a directory nobody else has such names, and what is there now is known.
+        let force = force || is_judged && place.is_among_others() && other.is_some();
+        if !is_judged || place.is_among_others() {
             return Self::open_as(place, usual, id, aliases, force);
         }
         let own = place.part_names(Some(id.length));
-        let other = length_of(place, &usual.1)?.filter(|length| *length != id.length);
-        let (names, stays) = match other {
-            _ if length_of(place, &own.1)? == Some(id.length) => (own, None),
-            Some(length) if !force && place.stat(&usual.0)?.is_some() => (own, Some((usual.0, length))),
-            _ => (usual, None),
+        let is_begun = length_of(place, &own.1)? == Some(id.length);
+        let has_other = other.filter(|_| !force).is_some() && place.stat(&usual.0)?.is_some();
+        if !is_begun && !has_other {
+            let part = Self::open_as(place, usual, id, aliases, force)?;
+            return Ok(Self { outdated_by: aliases.urls.clone(), ..part });
+        }
+        // The usual journal is locked all the same: one get at a time writes this file.
+        let lock = match place.stat(&usual.1)? {
+            Some(_) => Some(lock_journal(place, &usual.1)?.0),
+            None => None,
         };
-        let part = Self::open_as(place, names, id, aliases, force)?;
-        Ok(Self { stays, outdated_by: aliases.urls.clone(), ..part })
+        let part = Self::open_as(place, own, id, aliases, force)?;
+        let stays = other.filter(|_| has_other).map(|length| (usual.0, length));
+        Ok(Self { stays, usual_lock: lock, outdated_by: aliases.urls.clone(), ..part })
     }
 
     /// The same, with these names.
@@ -219,6 +230,7 @@ impl Part {
             unsynced,
             held,
             stays: None,
+            usual_lock: None,
             outdated_by: Vec::new(),
         })
     }

@@ -944,17 +944,22 @@ fn a_part_of_another_length_stays_until_the_file_is_here() {
         urls: urls.to_vec(),
         ..Aliases::default()
     };
-    let open = |id: ContentId, urls: &[[u8; 32]]| {
+    let tried = |id: ContentId, urls: &[[u8; 32]]| {
         let place = DestPath::of(&path).expect("a place");
-        Target::open(place, id, &asks(urls), FinalCheck::ROOT, false, &mut |_| true).expect("a target").0
+        Target::open(place, id, &asks(urls), FinalCheck::ROOT, false, &mut |_| true)
     };
+    let open = |id: ContentId, urls: &[[u8; 32]]| tried(id, urls).expect("a target").0;
     for (urls, left) in [(vec![b], 3), (vec![a, b], 1)] {
         let mut target = open(old_id, &[a]);
         put(&mut target, &old, 0).expect("written");
         assert!(target.note_of_what_stays().is_none());
         target.flush().expect("written");
         drop(target);
+        let held = open(old_id, &[a]);
+        assert!(tried(new_id, &urls).expect_err("locked").to_string().contains("another get is writing"));
+        drop(held);
         let mut target = open(new_id, &urls);
+        assert!(tried(old_id, &[a]).expect_err("locked").to_string().contains("another get is writing"));
         let note = target.note_of_what_stays().expect("a note");
         assert!(note.contains("f.part is of another file, of 49152 bytes"), "{note}");
         put(&mut target, &new, 0).expect("written");
