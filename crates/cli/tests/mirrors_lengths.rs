@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::fetch::{Ground, checksum, names, run, spawn};
 use common::noise;
-use common::site::{Reply, Request, Site, Switch, Then, honest};
+use common::site::{Reply, Request, Site, Switch, Then, honest, wrong};
 use nix::sys::signal::Signal;
 
 /// Gets these until so much more has come from `from`, and is killed.
@@ -249,4 +249,28 @@ fn the_part_of_another_name_is_not_taken_for_one_of_this() {
     is_new.set(true);
     run(ground.get_named(&[site.url()], &["--json", &checksum(&ground.content)])).expect(0);
     assert_eq!(names(&ground.to()), ["f", "f.20261126.part", "f.20261126.part.journal"]);
+}
+
+/// A liar falls silent while it is tried alone. The honest one of the same length has its turn before all of
+/// them are given up, for the file of another length or for good.
+#[test]
+fn a_liar_that_falls_silent_does_not_take_the_turn_of_others() {
+    for has_other in [true, false] {
+        let ground = Ground::new(6_000_000);
+        let (bytes, sent) = (wrong(&ground.content), AtomicUsize::new(0));
+        let bad = Site::new(&ground.content, move |request, _: Reply| {
+            let reply = honest(request, &bytes, "\"w\"").at(6_000_000);
+            match request.is_for_bytes() && sent.fetch_add(reply.body.len(), Ordering::Relaxed) > 3_500_000 {
+                true => reply.cut(0, Then::Stall),
+                false => reply,
+            }
+        });
+        let good = Site::slow(&ground.content, 4_000_000);
+        let other = Site::good(&noise(5_000_000));
+        let urls = [bad.url(), good.url(), other.url()];
+        let args = ["--json", &checksum(&ground.content), "--timeout", "6"];
+        let done = run(ground.get_named(&urls[..if has_other { 3 } else { 2 }], &args)).expect(0);
+        ground.assert_arrived();
+        assert!(done.notes().contains("is tried alone"), "{}", done.notes());
+    }
 }

@@ -30,6 +30,8 @@ const TICK: Span = Span::from_millis(100);
 pub(super) struct Context<'a, 'o> {
     pub(super) world: &'a mut dyn World,
     pub(super) observer: &'a mut Observer<'o>,
+    /// For how long nothing may be heard.
+    pub(super) patience: Span,
     /// After this time what the sockets have should be read before any timer is looked at.
     stale_at: Time,
 }
@@ -175,7 +177,8 @@ impl<'a, 'o> EventLoop<'a, 'o> {
 
     /// What a stage may use between two runs.
     pub(super) fn context(&mut self) -> Context<'_, 'o> {
-        Context { world: &mut *self.world, observer: &mut *self.observer, stale_at: Time::NEVER }
+        let (patience, stale_at) = (self.timeout, Time::NEVER);
+        Context { world: &mut *self.world, observer: &mut *self.observer, patience, stale_at }
     }
 
     /// Runs a stage to its end.

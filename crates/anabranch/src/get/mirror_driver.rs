@@ -365,7 +365,7 @@ impl MirrorDriver {
                 silent.into_iter().for_each(|mirror| plain.doubt(mirror));
             }
             let again = self.drain_events(now, subscriber, cx, &mut each)?;
-            if !again && !self.replace_candidate(now, cx.observer)? {
+            if !again && !self.replace_candidate(cx)? {
                 self.compare(now, cx.observer);
                 if !self.machine.has_usable_connection() && self.is_alone() && self.is_wanting() {
                     return Err(self.given_up());

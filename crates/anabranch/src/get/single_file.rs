@@ -22,7 +22,7 @@ use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, remove_lefto
 use crate::{Error, Report, Result, Verified, VouchedBy};
 
 /// Silence after which the file of one length is given up, where there is one of another length to try.
-const SILENCE_MAX: Span = Span::from_secs(10);
+const SILENCE_MAX: Span = Span::from_secs(20);
 
 /// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Of several that may be
 /// it, the first, and while what comes is not what is wanted or does not come to its end, the next; which it

@@ -161,7 +161,8 @@ impl MirrorDriver {
     ///
     /// # Errors
     /// [`Error::Corrupt`] if that one is out, and none is left.
-    pub(super) fn replace_candidate(&mut self, now: Time, observer: &mut Observer<'_>) -> Result<bool> {
+    pub(super) fn replace_candidate(&mut self, cx: &mut Context<'_, '_>) -> Result<bool> {
+        let now = cx.now();
         let PoolState::Plain(plain) = &self.pool else { return Ok(false) };
         let (Some(mirror), Some(Alone { since, bytes, at })) = (plain.alone(), self.comparison.alone) else {
             return Ok(false);
@@ -177,7 +178,9 @@ impl MirrorDriver {
         let comes = brought != bytes && !is_out;
         let first = if self.rate_of(mirror).is_some() { COMPARE_FOR } else { UNHEARD_FOR };
         let first = Span::from_nanos(first.as_nanos() << plain.stood_back(mirror).min(5));
+        // Another has its turn before all of it is given up.
         let patience = if at == since { first } else { ALONE_FOR };
+        let patience = patience.min(Span::from_nanos(cx.patience.as_nanos() / 2));
         let is_slow = comes && now.since(since) >= ALONE_FOR && self.is_outrun(mirror) && !has_stood_back;
         let is_silent = !comes && !is_out && now.since(at) >= patience;
         if comes {
@@ -196,12 +199,12 @@ impl MirrorDriver {
             return Ok(false);
         }
         if is_slow {
-            observer.notice(&format!("{} is slow: the others are tried before it", self.name(mirror)));
+            cx.observer.notice(&format!("{} is slow: the others are tried before it", self.name(mirror)));
         }
         if let PoolState::Plain(plain) = &mut self.pool {
             plain.postpone(mirror);
         }
-        Ok(self.try_next(now, observer))
+        Ok(self.try_next(now, cx.observer))
     }
 
     /// What there is to say where some mirrors were tried alone in vain, and the others cannot be tried. What
