@@ -31,7 +31,7 @@ pub(super) struct Context<'a, 'o> {
     pub(super) world: &'a mut dyn World,
     pub(super) observer: &'a mut Observer<'o>,
     /// For how long nothing may be heard.
-    pub(super) patience: Span,
+    pub(super) timeout: Span,
     /// After this time what the sockets have should be read before any timer is looked at.
     stale_at: Time,
 }
@@ -166,19 +166,19 @@ impl<'a, 'o> EventLoop<'a, 'o> {
     }
 
     /// For how long nothing may be heard.
-    pub(super) const fn patience(&self) -> Span {
+    pub(super) const fn timeout(&self) -> Span {
         self.timeout
     }
 
     /// Sets that.
-    pub(super) const fn set_patience(&mut self, patience: Span) {
-        self.timeout = patience;
+    pub(super) const fn set_timeout(&mut self, timeout: Span) {
+        self.timeout = timeout;
     }
 
     /// What a stage may use between two runs.
     pub(super) fn context(&mut self) -> Context<'_, 'o> {
-        let (patience, stale_at) = (self.timeout, Time::NEVER);
-        Context { world: &mut *self.world, observer: &mut *self.observer, patience, stale_at }
+        let (timeout, stale_at) = (self.timeout, Time::NEVER);
+        Context { world: &mut *self.world, observer: &mut *self.observer, timeout, stale_at }
     }
 
     /// Runs a stage to its end.

@@ -54,12 +54,12 @@ pub(super) fn fetch(
             let hosts = hosts.join(", ");
             events.observer.notice(&format!("{why}: trying that of {length} bytes, from {hosts}"));
         }
-        let patience = events.patience();
+        let timeout = events.timeout();
         if !is_last {
-            events.set_patience(patience.min(SILENCE_MAX));
+            events.set_timeout(timeout.min(SILENCE_MAX));
         }
         let outcome = fetch_one(request, &found, sources, destination, is_last, events);
-        events.set_patience(patience);
+        events.set_timeout(timeout);
         let (error, outcome) = match outcome {
             Ok(outcome) => match outcome.result.clone() {
                 Ok(()) => return Ok((found, outcome)),

@@ -196,6 +196,12 @@ pub fn url_clue_of(url: &str, has_version: bool) -> [u8; 32] {
     if has_version { url_clue(url) } else { unversioned_clue(url) }
 }
 
+/// Both: what a journal may have of this URL.
+#[must_use]
+pub fn url_clues(url: &str) -> [[u8; 32]; 2] {
+    [url_clue(url), unversioned_clue(url)]
+}
+
 /// What a journal records of a mirror that has lied, by its URL.
 #[must_use]
 pub fn banned_clue(url: &str) -> [u8; 32] {

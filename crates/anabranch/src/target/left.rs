@@ -3,7 +3,7 @@
 
 use mmtp::tree::ChainingValue;
 
-use super::journal::{COMPARED, alone_clue, unversioned_clue, url_clue};
+use super::journal::{COMPARED, alone_clue, url_clues};
 
 /// What is known of blocks that were there before.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ impl mirror::verified_pool::Earlier for LeftIn<'_> {
 impl Left {
     /// Whether no earlier transfer asked this URL: nothing of what they left is from it.
     pub(crate) fn is_new(&self, url: &str) -> bool {
-        let its = [url_clue(url), unversioned_clue(url)];
+        let its = url_clues(url);
         self.asked.as_ref().is_some_and(|asked| !its.iter().any(|clue| asked.contains(clue)))
     }
 

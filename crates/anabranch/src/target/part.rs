@@ -90,18 +90,17 @@ impl Part {
         let own = place.part_names(Some(id.length));
         let is_begun = length_of(place, &own.1)? == Some(id.length);
         let has_other = other.filter(|_| !force).is_some() && place.stat(&usual.0)?.is_some();
-        if !is_begun && !has_other {
-            let part = Self::open_as(place, usual, id, aliases, force)?;
-            return Ok(Self { outdated_by: aliases.urls.clone(), ..part });
+        let (mut stays, mut usual_lock, mut names) = (None, None, usual);
+        if is_begun || has_other {
+            let usual = std::mem::replace(&mut names, own);
+            // It is locked all the same: one get at a time writes this file.
+            if place.stat(&usual.1)?.is_some() {
+                usual_lock = Some(lock_journal(place, &usual.1)?.0);
+            }
+            stays = other.filter(|_| has_other).map(|length| (usual.0, length));
         }
-        // The usual journal is locked all the same: one get at a time writes this file.
-        let lock = match place.stat(&usual.1)? {
-            Some(_) => Some(lock_journal(place, &usual.1)?.0),
-            None => None,
-        };
-        let part = Self::open_as(place, own, id, aliases, force)?;
-        let stays = other.filter(|_| has_other).map(|length| (usual.0, length));
-        Ok(Self { stays, usual_lock: lock, outdated_by: aliases.urls.clone(), ..part })
+        let part = Self::open_as(place, names, id, aliases, force)?;
+        Ok(Self { stays, usual_lock, outdated_by: aliases.urls.clone(), ..part })
     }
 
     /// The same, with these names.

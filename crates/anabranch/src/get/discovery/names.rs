@@ -7,7 +7,9 @@ use super::Discovery;
 use crate::Result;
 use crate::get::discovered_file::Mirror;
 use crate::secret::secret;
-use crate::target::journal::{ALIASES_MAX, HASH_CLUE, NOTHING_CLUE, URL_CLUES_MAX, url_clue, url_clue_of};
+use crate::target::journal::{
+    ALIASES_MAX, HASH_CLUE, NOTHING_CLUE, URL_CLUES_MAX, url_clue, url_clue_of, url_clues,
+};
 use crate::target::{Aliases, Version};
 
 /// What a name is made of. Two transfers that have one of these in common fetch the same content.
@@ -42,7 +44,7 @@ impl Discovery<'_> {
         clues.extend((root.is_some() || !hashes.is_empty()).then_some(HASH_CLUE));
         let hashes = hashes.iter().map(|hash| name(length, hash));
         let unanswered = self.unanswered();
-        let urls = self.urls.iter().flat_map(clues_of).collect();
+        let urls = self.urls.iter().flat_map(|url| url_clues(url.as_str())).collect();
         let mut names = root.into_iter().chain(hashes).chain(places.map(|place| name(length, &place)));
         match (names.next(), length) {
             (Some(first), _) => {
@@ -68,13 +70,8 @@ impl Discovery<'_> {
     fn unanswered(&self) -> Vec<[u8; 32]> {
         let all = self.urls.iter().zip(&self.named).zip(&self.heads);
         let them = all.filter(|((_, named), head)| **named && head.is_none());
-        them.flat_map(|((url, _), _)| clues_of(url)).collect()
+        them.flat_map(|((url, _), _)| url_clues(url.as_str())).collect()
     }
-}
-
-/// The clues that a journal may have of a URL.
-fn clues_of(url: &Url) -> [[u8; 32]; 2] {
-    [true, false].map(|has_version| url_clue_of(url.as_str(), has_version))
 }
 
 fn name(length: u64, evidence: &Evidence<'_>) -> [u8; 32] {

@@ -180,7 +180,7 @@ impl MirrorDriver {
         let first = Span::from_nanos(first.as_nanos() << plain.stood_back(mirror).min(5));
         // Another has its turn before all of it is given up.
         let patience = if at == since { first } else { ALONE_FOR };
-        let patience = patience.min(Span::from_nanos(cx.patience.as_nanos() / 2));
+        let patience = patience.min(Span::from_nanos(cx.timeout.as_nanos() / 2));
         let is_slow = comes && now.since(since) >= ALONE_FOR && self.is_outrun(mirror) && !has_stood_back;
         let is_silent = !comes && !is_out && now.since(at) >= patience;
         if comes {
