@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::fetch::{Ground, checksum, names, run, spawn};
 use common::noise;
-use common::site::{Reply, Request, Site, Switch, Then, honest, wrong};
+use common::site::{PATH, Reply, Request, Site, Switch, Then, honest, wrong};
 use nix::sys::signal::Signal;
 
 /// Gets these until so much more has come from `from`, and is killed.
@@ -273,4 +273,101 @@ fn a_liar_that_falls_silent_does_not_take_the_turn_of_others() {
         ground.assert_arrived();
         assert!(done.notes().contains("is tried alone"), "{}", done.notes());
     }
+}
+
+/// A server that does not say how long its file is.
+fn untold(content: &[u8]) -> Site {
+    let content = content.to_vec();
+    Site::new(&content.clone(), move |_, _| Reply::new(200, &content).chunked().at(20_000_000))
+}
+
+/// The honest server gives no length. That of another one is not taken for its own.
+#[test]
+fn who_says_no_length_is_not_taken_to_have_that_of_another() {
+    let ground = Ground::new(6_000_000);
+    let [shorter, wrong] = [noise(5_000_000), wrong(&ground.content)];
+    let good = untold(&ground.content);
+    let hash = checksum(&ground.content);
+    let list = ground.dir.path().join("f.meta4");
+    // With a length that it says, without one, and in both orders; named, and in a Metalink without a size.
+    for bad in [Site::slow(&shorter, 20_000_000), untold(&shorter), untold(&wrong)] {
+        let urls = [bad.url(), good.url()];
+        for turned in [false, true] {
+            let urls = if turned { [&urls[1], &urls[0]] } else { [&urls[0], &urls[1]] };
+            let before = good.body_bytes();
+            let done = run(ground.get_named(&urls, &["--json", &hash])).expect(0);
+            ground.assert_arrived();
+            assert_eq!(done.summary()["verified"], "whole");
+            assert_eq!(done.summary()["last"]["total_bytes"], 6_000_000);
+            // The answer to what it says of itself has a beginning.
+            assert!(good.body_bytes() < before + 11_000_000, "{}", good.body_bytes() - before);
+            std::fs::remove_file(ground.target()).expect("the file");
+        }
+        let digest = hash.strip_prefix("--checksum=").expect("a checksum");
+        let digest = digest.strip_prefix("sha-256=").unwrap_or(digest);
+        let urls: Vec<String> = urls.iter().map(|url| format!("<url>{url}</url>")).collect();
+        let file = format!("<hash type=\"sha-256\">{digest}</hash>{}", urls.concat());
+        let text = format!(
+            "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\">{file}</file></metalink>"
+        );
+        std::fs::write(&list, text).expect("a Metalink");
+        run(ground.get_named(&[&list], &["--json"])).expect(0);
+        ground.assert_arrived();
+        std::fs::remove_file(ground.target()).expect("the file");
+    }
+    // Where nobody has it each is named, and nothing is left but what the last one sent.
+    let bad = [Site::good(&shorter), untold(&wrong)];
+    let done = run(ground.get_named(&bad.each_ref().map(Site::url), &["--json", &hash])).expect(5);
+    assert!(done.err.contains("no file of 5000000 bytes is the one that is wanted"), "{}", done.err);
+    assert_eq!(names(&ground.to()), ["f.unverified"]);
+}
+
+/// Beside one that says a length it is asked for the file only if that one does not bring it.
+#[test]
+fn who_says_no_length_is_in_reserve() {
+    let ground = Ground::new(6_000_000);
+    let hash = checksum(&ground.content);
+    let spare = untold(&ground.content);
+    let good = Site::slow(&ground.content, 20_000_000);
+    run(ground.get_named(&[spare.url(), good.url()], &["--json", &hash])).expect(0);
+    ground.assert_arrived();
+    let is_for_file = |request: &Request| request.is_for_bytes() && request.path == PATH;
+    assert!(!spare.seen().iter().any(is_for_file), "{:?}", spare.seen());
+    std::fs::remove_file(ground.target()).expect("the file");
+    // It falls silent, with right bytes and with wrong ones: they are not mixed.
+    for content in [ground.content.clone(), wrong(&ground.content)] {
+        let sent = AtomicUsize::new(0);
+        let silent = Site::new(&content, move |request, reply: Reply| {
+            let reply = reply.at(6_000_000);
+            match request.is_for_bytes() && sent.fetch_add(reply.body.len(), Ordering::Relaxed) > 2_000_000 {
+                true => reply.cut(0, Then::Stall),
+                false => reply,
+            }
+        });
+        let urls = [silent.url(), spare.url()];
+        run(ground.get_named(&urls, &["--json", &hash, "--timeout", "4"])).expect(0);
+        ground.assert_arrived();
+        std::fs::remove_file(ground.target()).expect("the file");
+    }
+    // It falls silent, and what the other one has is wrong: what is right is there for the next time.
+    let is_back = Switch::default();
+    let (switch, sent) = (is_back.clone(), AtomicUsize::new(0));
+    let silent = Site::new(&ground.content, move |request, reply: Reply| {
+        let reply = reply.at(6_000_000);
+        let sent = request.is_for_bytes().then(|| sent.fetch_add(reply.body.len(), Ordering::Relaxed));
+        match !switch.is_turned() && sent > Some(2_000_000) {
+            true => reply.cut(0, Then::Stall),
+            false => reply,
+        }
+    });
+    let bad = untold(&wrong(&ground.content));
+    let get = || ground.get_named(&[silent.url(), bad.url()], &["--json", &hash, "--timeout", "4"]);
+    let done = run(get()).expect(5);
+    assert!(done.err.contains("f.part stays"), "{}", done.err);
+    ground.assert_part();
+    is_back.set(true);
+    let before = silent.body_bytes();
+    run(get()).expect(0);
+    ground.assert_arrived();
+    assert!(silent.body_bytes() < before + 5_000_000, "{}", silent.body_bytes() - before);
 }

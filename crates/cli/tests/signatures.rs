@@ -8,7 +8,7 @@ use std::process::Command;
 
 use common::anabranch;
 use common::fetch::{Ground, names, run, spawn};
-use common::site::{PATH, Reply, Site, Switch, honest};
+use common::site::{PATH, Reply, Site, Switch, Then, honest};
 use mmtp::ContentId;
 use mmtp::uri::Uri;
 use nix::sys::signal::Signal;
@@ -346,6 +346,21 @@ fn whose_length_most_servers_say_does_not_decide_where_a_signature_does() {
         sites.push(site(&ground.content, Some(&signature)));
         let urls: Vec<String> = sites.iter().map(Site::url).collect();
         run(ground.get_named(&urls, &["--json", &signing.option(&[])])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("the file");
+        // The honest one does not say any. A liar of the right length falls silent: its bytes are not mixed
+        // with what comes.
+        let content = ground.content.clone();
+        let untold = Site::new(&content.clone(), move |_, _| Reply::new(200, &content).chunked());
+        let wrong = common::site::wrong(&ground.content);
+        let silent = Site::new(&ground.content, move |request, _| {
+            let reply = honest(request, &wrong, "\"w\"");
+            if request.is_for_bytes() { reply.at(4_000_000).cut(500_000, Then::Stall) } else { reply }
+        });
+        let last = sites.len() - 1;
+        let urls = [&urls[..last], &[silent.url(), untold.url()]].concat();
+        let args = ["--json", &signing.option(&[]), "--timeout", "4"];
+        run(ground.get_named(&urls, &args)).expect(0);
         ground.assert_arrived();
         fs::remove_file(ground.target()).expect("the file");
     }

@@ -333,17 +333,13 @@ impl DirectoryDownload<'_> {
             origins: self.beside.origins.clone(),
             ..Locators::default()
         };
-        let mut found = match discover(asked, Expected::default(), self.request, events)? {
-            Discovered::File(found) => found,
+        let mut alternatives = match discover(asked, Expected::default(), self.request, events)? {
+            Discovered::File(alternatives) => alternatives,
             Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
         };
         // The Metalink of one file is taken for the user's: it is of whom the whole one is.
-        for found in &mut found {
-            if found.vouched_by == Some(VouchedBy::User) {
-                found.vouched_by = Some(self.by.clone());
-            }
-        }
-        single_file::fetch(self.request, found, &[], &mut || self.place(&name), events)
+        alternatives.are_vouched_for_by(&self.by);
+        single_file::fetch(self.request, *alternatives, &[], &mut || self.place(&name), events)
     }
 }
 

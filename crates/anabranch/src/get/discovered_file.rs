@@ -32,8 +32,6 @@ pub(super) struct Mirror {
     pub(super) introduced: bool,
     /// Whether the user named its origin.
     pub(super) trusted: bool,
-    /// Whether a proxy stands between.
-    pub(super) proxied: bool,
 }
 
 impl Mirror {

@@ -11,6 +11,7 @@
 //! Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
 //! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
 
+mod alternatives;
 mod claims;
 mod links;
 mod listing;
@@ -21,7 +22,6 @@ mod sidecar;
 mod signatures;
 mod stage;
 mod told;
-mod unmeasured;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
@@ -37,7 +37,6 @@ use mirror::url::Url;
 use mmtp::ContentId;
 use net::Egress;
 
-use super::discovered_file::DiscoveredFile;
 use super::event_loop::EventLoop;
 use super::history::History;
 use super::locators::{Locators, MetalinkOrigin};
@@ -46,6 +45,7 @@ use super::request::Request;
 use crate::error::ErrorKind;
 use crate::openpgp::Signatures;
 use crate::{Error, Result};
+pub(super) use alternatives::Alternatives;
 use told::{Told, its_file};
 
 /// Mirrors of one transfer.
@@ -143,8 +143,10 @@ struct Discovery<'a> {
     alone: bool,
     /// All of it has come, or is there.
     is_here: bool,
-    /// Files of several lengths can be tried: what comes is not read in order.
-    tells_lengths: bool,
+    /// What comes is read in order, so that nothing can be tried twice.
+    is_read_in_order: bool,
+    /// Files of several lengths are tried in turn: a hash of the user's or a signature tells which it is.
+    tries_lengths: bool,
     asked: BTreeMap<FetchId, Probe>,
     /// Probes to repeat, and when: their servers could not answer.
     again: Vec<(Time, Probe, FetchError)>,
@@ -183,9 +185,9 @@ struct Discovery<'a> {
 }
 
 /// What discovery found.
-pub(super) enum Discovered {
-    /// One file; several, if only the hash of the whole tells which of these it is.
-    File(Vec<DiscoveredFile>),
+pub(super) enum Discovered<'a> {
+    /// One file, or several of which one is it.
+    File(Box<Alternatives<'a>>),
     /// A Metalink of several files, and where it is: named, or that of a directory which alone was named.
     /// Then with the server that offers it.
     Directory(Metalink, Url, Option<String>),
@@ -196,12 +198,12 @@ pub(super) enum Discovered {
 /// # Errors
 /// [`Error::Usage`] if what was asked for contradicts itself, [`Error::NotFound`], [`Error::Unreachable`] or
 /// [`Error::Refused`] if no server has it, [`Error::Interrupted`] if the caller stops.
-pub(super) fn discover(
+pub(super) fn discover<'a>(
     asked: Locators,
     said: Expected,
-    request: &Request,
+    request: &'a Request,
     events: &mut EventLoop<'_, '_>,
-) -> Result<Discovered> {
+) -> Result<Discovered<'a>> {
     events.world.open_http()?;
     let now = events.world.now();
     let mut discovery = Discovery {
@@ -225,7 +227,8 @@ pub(super) fn discover(
         first: asked.urls.first().cloned(),
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
         is_here: false,
-        tells_lengths: request.reader.is_none(),
+        is_read_in_order: request.reader.is_some(),
+        tries_lengths: false,
         asked: BTreeMap::new(),
         again: Vec::new(),
         retry_reported: false,
@@ -273,26 +276,7 @@ pub(super) fn discover(
         return Ok(Discovered::Directory(metalink, url, by));
     }
     discovery.leave_out_listings();
-    let came = match discovery.unmeasured().filter(|_| request.reader.is_none()) {
-        Some(place) => discovery.measure(place, request, events)?,
-        None => None,
-    };
-    let mut found = discovery.found();
-    if let Ok(found) = &mut found
-        && let Some(first) = found.first_mut()
-    {
-        first.came = came;
-    }
-    if found.is_ok() {
-        discovery.notices.append(&mut discovery.unsaid);
-    }
-    discovery.notices.iter().for_each(|notice| events.observer.notice(notice));
-    let mut found = found?;
-    discovery.warnings.iter().for_each(|warning| events.observer.warning(warning));
-    for mirror in found.iter_mut().flat_map(|found| &mut found.mirrors) {
-        mirror.proxied = events.world.is_proxied(mirror.url.as_str());
-    }
-    Ok(Discovered::File(found))
+    Ok(Discovered::File(Box::new(discovery.alternatives(events.observer)?)))
 }
 
 impl Discovery<'_> {

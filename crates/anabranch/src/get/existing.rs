@@ -36,6 +36,7 @@ pub(super) fn already(
         !observer.is_stopped()
     };
     let report = match &found.there {
+        _ if request.reader.is_some() => return Ok(None),
         // Nothing shows that it is right: whoever says so wants it fetched.
         Some(_) if request.force => return Ok(None),
         Some(ExistingFile { id, since }) => {
@@ -44,7 +45,7 @@ pub(super) fn already(
             let (verified, since) = (Verified::Unchanged, Some(since.clone()));
             id.map(|id| (id, Report { verified, unverified_since: since, ..Report::default() }))
         }
-        None if request.reader.is_some() || found.proof.digests.is_empty() => return Ok(None),
+        None if found.proof.digests.is_empty() => return Ok(None),
         None => {
             let id = is_there_of_another_length(&destination()?, length, &found.proof, &mut progress)?;
             if id.is_some() {

@@ -185,7 +185,7 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
     let expected = Expected { id: uri.as_ref().map(|uri| uri.id), digests: request.digests };
     let (beside, names_list) = (Beside::of(&named), !named.lists.is_empty());
     let discovered = discover(named, expected, request, events);
-    let mut found = match (discovered, &uri) {
+    let mut alternatives = match (discovered, &uri) {
         (Err(error), Some(uri))
             if !sources.is_empty()
                 && matches!(
@@ -197,7 +197,7 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
             return from_sources(request, uri, events);
         }
         (discovered, _) => match discovered? {
-            Discovered::File(found) => found,
+            Discovered::File(alternatives) => alternatives,
             Discovered::Directory(metalink, url, by) => {
                 // Beside a URL there is one only if that is of the same directory.
                 let beside = Beside { urls: beside.urls && names_list, ..beside };
@@ -206,7 +206,7 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
             }
         },
     };
-    let Some(first) = found.first() else { return Err(Error::not_found("no mirror has the file")) };
+    let first = alternatives.first(request, events)?;
     if !sources.is_empty() && !first.named {
         return Err(Error::usage(
             "`from_source` needs the content's id, which neither URL nor Metalink tell: give the anabranch: \
@@ -225,18 +225,8 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
     }
     let path = first.names.path(request, false, &first.id, events.observer)?;
     let mut destination = || request.place(&path);
-    for found in &mut found {
-        if !sources.is_empty() {
-            // They are verified as they come.
-            found.mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
-        }
-        if request.reader.is_some() {
-            // What is there does not matter.
-            found.there = None;
-        }
-    }
     let (found, FileOutcome { id, report, result, has_dissent }) =
-        single_file::fetch(request, found, &sources, &mut destination, events)?;
+        single_file::fetch(request, *alternatives, &sources, &mut destination, events)?;
     // Of what somebody calls wrong nobody is to be told that it is right.
     if result.is_ok() && !found.named && !has_dissent {
         events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));

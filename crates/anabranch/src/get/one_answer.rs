@@ -25,7 +25,7 @@ use super::server_status::{code, describe, pause};
 use super::sink::{Destination, Here, Job, Sink};
 use crate::format::seconds;
 use crate::report::one_a_path;
-use crate::target::{Aliases, Demands, DestPath, Output, cv_of};
+use crate::target::{Aliases, Demands, DestPath, Output, cv_of, make_way};
 use crate::{Error, PathProgress, PathState, Progress, Result};
 
 /// It is begun anew so often at most.
@@ -203,7 +203,8 @@ impl Stage for Taking {
 }
 
 impl OneAnswer {
-    /// Puts it into its place, if it is what is demanded.
+    /// Puts it into its place, if it is what is demanded. It goes there as a part, as all that comes; what is
+    /// there of others is not mixed with it.
     ///
     /// # Errors
     /// As for every content that is whole.
@@ -214,6 +215,7 @@ impl OneAnswer {
         force: bool,
         checking: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Sink> {
+        make_way(&place, &self.file, &id, &aliases, &demands, &mut |bytes| checking(bytes, id.length))?;
         let open = Box::new(move || Ok(Destination::File(place)));
         let mut sink = Sink::new(vec![Job { id, aliases, demands, executable: false, open }], force);
         let mut missing = BTreeSet::new();

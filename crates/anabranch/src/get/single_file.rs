@@ -8,6 +8,7 @@ use mmtp::ContentId;
 
 use super::content_fetch::{CHECKING_WHOLE, ContentFetch, checking};
 use super::discovered_file::DiscoveredFile;
+use super::discovery::Alternatives;
 use super::event_loop::EventLoop;
 use super::existing;
 use super::history::{History, HistoryEntry, Provenance};
@@ -18,7 +19,7 @@ use super::outcome::FileOutcome;
 use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
-use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, remove_leftovers, what_is_there};
+use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, remove_leftovers};
 use crate::{Error, Report, Result, Verified, VouchedBy};
 
 /// Silence after which the file of one length is given up, where there is one of another length to try.
@@ -29,61 +30,57 @@ const SILENCE_MAX: Span = Span::from_secs(20);
 /// was, and how it ended.
 pub(super) fn fetch(
     request: &Request,
-    mut found: Vec<DiscoveredFile>,
+    mut alternatives: Alternatives<'_>,
     sources: &[(String, Vec<SocketAddr>)],
     destination: &mut dyn FnMut() -> Result<DestPath>,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<(DiscoveredFile, FileOutcome)> {
-    if found.len() > 1 {
-        // Rather that which an earlier run has begun, or finished.
-        let place = destination()?;
-        let mut there = Vec::new();
-        for found in &found {
-            there.push(what_is_there(&place, found.id.length)?);
-        }
-        let mut order: Vec<_> = there.into_iter().zip(found).collect();
-        order.sort_by_key(|(there, _)| *there);
-        found = order.into_iter().map(|(_, found)| found).collect();
+    if alternatives.len() > 1 {
+        alternatives.sort_by_what_is_there(&destination()?)?;
     }
     let mut tried = Tried::default();
-    let mut all = found.into_iter().peekable();
-    while let Some(found) = all.next() {
-        let (length, is_last) = (found.id.length, all.peek().is_none());
+    while let Some(next) = alternatives.next_text() {
+        let is_last = alternatives.len() == 1;
         if let Some(why) = tried.text() {
-            let hosts: Vec<String> = found.mirrors.iter().map(|mirror| host(&mirror.url)).collect();
-            let hosts = hosts.join(", ");
-            events.observer.notice(&format!("{why}: trying that of {length} bytes, from {hosts}"));
+            events.observer.notice(&format!("{why}: trying {next}"));
         }
         let timeout = events.timeout();
         if !is_last {
             events.set_timeout(timeout.min(SILENCE_MAX));
         }
-        let outcome = fetch_one(request, &found, sources, destination, is_last, events);
+        let Some(found) = alternatives.next(request, events) else { break };
+        let ended = found.map(|found| {
+            let outcome = fetch_one(request, &found, sources, destination, is_last, events);
+            (found, outcome)
+        });
         events.set_timeout(timeout);
-        let (error, outcome) = match outcome {
-            Ok(outcome) => match outcome.result.clone() {
+        let (error, found, outcome) = match ended {
+            Ok((found, Ok(outcome))) => match outcome.result.clone() {
                 Ok(()) => return Ok((found, outcome)),
-                Err(error) => (error, Some(outcome)),
+                Err(error) => (error, Some(found), Some(outcome)),
             },
-            Err(error) => (error, None),
+            Ok((found, Err(error))) => (error, Some(found), None),
+            Err(error) => (error, None, None),
         };
         let kind = error.kind();
         let is_end = matches!(kind, ErrorKind::Usage | ErrorKind::Interrupted | ErrorKind::System);
         if is_end || is_last {
             let error = if is_end { error } else { tried.end(error) };
-            let Some(outcome) = outcome else { return Err(error) };
+            let (Some(found), Some(outcome)) = (found, outcome) else { return Err(error) };
             return Ok((found, FileOutcome { result: Err(error), ..outcome }));
         }
-        if kind == ErrorKind::Corrupt {
+        if let Some(found) = found.as_ref().filter(|found| found.came.is_none())
+            && kind == ErrorKind::Corrupt
+        {
             // What a mirror left that could not be tried to its end is in the way of the others.
             remove_leftovers(&destination()?, &found.id);
         }
-        tried.add(length, error);
+        tried.add(found.map(|found| found.id.length), &error);
     }
     Err(Error::not_found("no mirror has the file"))
 }
 
-/// Files of other lengths that were tried in vain.
+/// What was tried in vain.
 #[derive(Default)]
 struct Tried {
     /// The lengths of those that are not what is wanted.
@@ -93,10 +90,14 @@ struct Tried {
 }
 
 impl Tried {
-    fn add(&mut self, length: u64, error: Error) {
-        match error.kind() {
-            ErrorKind::Corrupt => self.wrong.push(length.to_string()),
-            _ => self.incomplete.push(format!("that of {length} bytes does not come whole ({error})")),
+    /// One has ended so. Without a length: it is not known, for it did not come.
+    fn add(&mut self, length: Option<u64>, error: &Error) {
+        match (error.kind(), length) {
+            (ErrorKind::Corrupt, Some(length)) => self.wrong.push(length.to_string()),
+            (_, Some(length)) => {
+                self.incomplete.push(format!("that of {length} bytes does not come whole ({error})"));
+            }
+            (_, None) => self.incomplete.push(error.to_string()),
         }
     }
 
@@ -142,11 +143,16 @@ fn fetch_one(
     let unheard = if is_last { found.unheard.clone() } else { Vec::new() };
     // What is read in order cannot be tried again.
     let judged = is_whole_known && request.reader.is_none() && found.mirrors.len() + unheard.len() > 1;
+    let mut mirrors = found.mirrors.clone();
+    if !sources.is_empty() {
+        // They are verified as they come.
+        mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
+    }
     let parts = MirrorConfig {
         length: found.id.length,
         check: found.check.clone(),
         subscriber_pool: !sources.is_empty(),
-        mirrors: found.mirrors.clone(),
+        mirrors,
         unheard,
         kept: request.reader.is_none(),
         verified_alone: found.verification_text(),

@@ -7,6 +7,7 @@ use std::path::Path;
 use mmtp::ContentId;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
+use super::aliases::Aliases;
 use super::dest_path::DestPath;
 use super::final_check::{Demands, FinalCheck, Mismatch, hashes};
 use super::journal::{self, HEADER_BYTES};
@@ -129,6 +130,42 @@ pub(super) fn remove_outdated(place: &DestPath, urls: &[[u8; 32]]) {
                 && Behind::read(journal, of).is_ok_and(|behind| behind.has_one_of(urls))
         });
     }
+}
+
+/// All of a content is in `file`, and is to be put here. What others left of this content, or of another file
+/// of one of its URLs, goes if that file is what is demanded; else it stays, for it may be right yet.
+///
+/// # Errors
+/// [`Error::Corrupt`] if it is not what is demanded, and something is there that stays;
+/// [`Error::Interrupted`] if `progress` stopped it.
+pub(crate) fn make_way(
+    place: &DestPath,
+    file: &File,
+    id: &ContentId,
+    aliases: &Aliases,
+    demands: &Demands,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<()> {
+    let Demands { proof, signed, .. } = demands;
+    let mut parts = place.all_part_names().into_iter().map(|(_, (part, _))| part);
+    let part = parts.find(|part| place.stat(part).is_ok_and(|there| there.is_some()));
+    let Some(part) = part.filter(|_| demands.can_judge(aliases)) else { return Ok(()) };
+    let (root, found) = hashes(place, file, &proof.digests, progress)?;
+    let wrong = match (proof.mismatch(id, root, &found), signed) {
+        (Some(Mismatch::Other(why) | Mismatch::Contradiction(why)), _) => Some(why),
+        (None, None) => None,
+        (None, Some(signed)) => match signed.verify(file)? {
+            Verdict::Good(_) => None,
+            Verdict::OtherBytes(why) | Verdict::Useless(why) => Some(format!(": {why}")),
+        },
+    };
+    if let Some(why) = wrong {
+        let (path, part) = (place.path(), place.path().with_file_name(part));
+        return Err(Error::corrupt(format!("{}{why}; {} stays", show(path), show(part))));
+    }
+    remove_leftovers(place, id);
+    remove_outdated(place, &aliases.urls);
+    Ok(())
 }
 
 /// Removes a part that no transfer has open, and its journal, if that `is_useless`.

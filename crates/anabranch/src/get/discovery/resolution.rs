@@ -1,6 +1,6 @@
 //! What the answers come to: one content, what it is checked by, who has it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_http::client::FetchError;
 use mirror::digests::Digests;
@@ -11,10 +11,12 @@ use mirror::verified_pool::{Check, PIECE_BYTES_MAX};
 use mmtp::ContentId;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
+use super::alternatives::Alternatives;
 use super::claims::Quorum;
 use super::names::Evidence;
 use super::{Discovery, Expected};
 use crate::error::ErrorKind;
+use crate::event::Observer;
 use crate::filenames::{first_few, show};
 use crate::format::bytes;
 use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
@@ -22,19 +24,20 @@ use crate::get::history::{HistoryEntry, Provenance};
 use crate::get::offered_names::OfferedNames;
 use crate::get::origin::{host, origin};
 use crate::get::server_status;
+use crate::openpgp::Signed;
 use crate::target::{FinalCheck, RootCheck};
 use crate::{Error, Result, VouchedBy};
 
 /// Lengths that are tried when servers differ.
-const LENGTHS_MAX: usize = 5;
+pub(super) const LENGTHS_MAX: usize = 5;
 
 /// What the content is known by, and who says so.
 #[derive(Clone, Default)]
-struct Known {
+pub(super) struct Known {
     root: Option<[u8; 32]>,
     digests: Digests,
     pieces: Option<Pieces>,
-    by: Option<VouchedBy>,
+    pub(super) by: Option<VouchedBy>,
 }
 
 impl Known {
@@ -43,13 +46,36 @@ impl Known {
     }
 }
 
-impl Discovery<'_> {
-    /// Puts together what is known: the file; or several that servers say are it, of different lengths, of
-    /// which a hash of the user's tells which it is: first that which most have.
-    pub(super) fn found(&mut self) -> Result<Vec<DiscoveredFile>> {
+/// What the answers come to; the fields are those of [`Alternatives`].
+struct Resolved {
+    known: Known,
+    signed: Option<Signed>,
+    measured: VecDeque<DiscoveredFile>,
+    unmeasured: VecDeque<usize>,
+}
+
+impl<'a> Discovery<'a> {
+    /// Puts together what is known: the file; or several that servers say are it, of which a hash of the
+    /// user's tells which it is: first those of the length which most have.
+    pub(super) fn alternatives(mut self, observer: &mut Observer<'_>) -> Result<Alternatives<'a>> {
+        let found = self.resolve();
+        if found.is_ok() {
+            self.notices.append(&mut self.unsaid);
+        }
+        self.tell_notices(observer);
+        let Resolved { known, signed, measured, unmeasured } = found?;
+        self.warnings.drain(..).for_each(|warning| observer.warning(&warning));
+        Ok(Alternatives { discovery: self, known, signed, measured, unmeasured })
+    }
+
+    pub(super) fn tell_notices(&mut self, observer: &mut Observer<'_>) {
+        self.notices.drain(..).for_each(|notice| observer.notice(&notice));
+    }
+
+    fn resolve(&mut self) -> Result<Resolved> {
         let Expected { id, digests: checksum } = self.said;
-        let file = self.metalink.take();
-        let hashes = file.as_ref().map(|file| file.hashes).unwrap_or_default();
+        let file = self.metalink.as_ref();
+        let hashes = file.map(|file| file.hashes).unwrap_or_default();
         let differs = id.zip(hashes.blake3).is_some_and(|(id, root)| id.root != root);
         if differs || checksum.contradict(&hashes.digests) {
             return Err(Error::usage(
@@ -58,35 +84,40 @@ impl Discovery<'_> {
         }
         let digests = checksum.or(hashes.digests);
         let root = id.map(|id| id.root).or(hashes.blake3);
-        let pieces = file.as_ref().and_then(|file| file.pieces.clone());
+        let length = id.map(|id| id.length).or(file.and_then(|file| file.size));
+        let pieces = file.and_then(|file| file.pieces.clone());
         let pieces = pieces.filter(|pieces| self.can_check(pieces));
         let known = Known { root, digests, pieces, by: Some(VouchedBy::User) };
-        let lengths = match id.map(|id| id.length).or(file.as_ref().and_then(|file| file.size)) {
+        let is_judged = !known.is_nothing() || self.signatures.are_wanted();
+        self.tries_lengths = length.is_none() && is_judged && !self.is_read_in_order;
+        let unmeasured = if length.is_some() { VecDeque::new() } else { self.unmeasured() };
+        let is_measured = self.heads.iter().flatten().any(|head| head.length.is_some());
+        let lengths = match length {
             Some(length) => vec![length],
-            None => self.lengths(&known)?,
+            None if !is_measured && !unmeasured.is_empty() => Vec::new(),
+            None => match self.lengths(&known) {
+                // One that says a length which nobody has does not keep the others away.
+                Err(_) if !unmeasured.is_empty() => Vec::new(),
+                lengths => lengths?,
+            },
         };
         if let Some(first) = lengths.first() {
             self.tell_other_lengths(*first);
         }
-        let all = lengths.into_iter().map(|length| self.found_of(length, file.as_ref(), known.clone()));
-        let mut all: Vec<DiscoveredFile> = all.collect::<Result<_>>()?;
+        let all = lengths.into_iter().map(|length| self.found_of(length, known.clone()));
+        let mut all: VecDeque<DiscoveredFile> = all.collect::<Result<_>>()?;
         let signed = self.signatures.take()?;
         all.iter_mut().for_each(|found| found.signed.clone_from(&signed));
-        Ok(all)
+        Ok(Resolved { known, signed, measured: all, unmeasured })
     }
 
     /// What is known of a file of this length, where the user knows this.
-    fn found_of(
-        &mut self,
-        length: u64,
-        file: Option<&metalink::File>,
-        mut known: Known,
-    ) -> Result<DiscoveredFile> {
+    pub(super) fn found_of(&mut self, length: u64, mut known: Known) -> Result<DiscoveredFile> {
         let mirrors = self.mirrors(length)?;
-        let names = self.offered_names(file, &mirrors);
+        let names = self.offered_names(self.metalink.as_ref(), &mirrors);
         let (mut recalled, mut there) = (None, None);
         if known.is_nothing() {
-            if let Some(file) = file
+            if let Some(file) = &self.metalink
                 && !(file.ignored_hashes.is_empty() && file.ignored_pieces.is_empty())
             {
                 let kinds = show([&file.ignored_hashes[..], &file.ignored_pieces].concat().join(", "));
@@ -272,8 +303,7 @@ impl Discovery<'_> {
         let mut votes: Vec<(u64, usize)> = votes.into_iter().collect();
         // The shorter one first, which costs less to try.
         votes.sort_by_key(|(length, votes)| (std::cmp::Reverse(*votes), *length));
-        let is_judged = !known.is_nothing() || self.signatures.are_wanted();
-        if self.tells_lengths && is_judged && votes.len() > 1 {
+        if self.tries_lengths && votes.len() > 1 {
             let may_be = |length: &u64| known.pieces.as_ref().is_none_or(|pieces| pieces.fit(*length));
             let lengths = votes.iter().map(|(length, _)| *length).filter(|length| *length <= LENGTH_MAX);
             let lengths: Vec<u64> = lengths.filter(may_be).take(LENGTHS_MAX).collect();
@@ -321,14 +351,13 @@ impl Discovery<'_> {
         }
     }
 
-    /// Those that have a file of this length.
+    /// Those that have a file of this length. Where lengths are tried, who says none may have another one.
     fn mirrors(&self, length: u64) -> Result<Vec<Mirror>> {
         let mut mirrors = Vec::new();
         let voters: Vec<usize> = self.first_of_each_origin().collect();
         for (number, (url, head)) in self.urls.iter().zip(&self.heads).enumerate() {
-            let Some(head) = head.as_ref().filter(|head| head.length.is_none_or(|its| its == length)) else {
-                continue;
-            };
+            let may_be = |its: Option<u64>| its.map_or(!self.tries_lengths, |its| its == length);
+            let Some(head) = head.as_ref().filter(|head| may_be(head.length)) else { continue };
             let validator = head.etag.as_deref().and_then(ETag::parse);
             let validator = validator.as_ref().and_then(ETag::strong).map(str::to_owned);
             let date = head.last_modified.clone().filter(|_| validator.is_none());
@@ -341,7 +370,6 @@ impl Discovery<'_> {
                 named: self.named[number],
                 introduced: !voters.contains(&number),
                 trusted: self.is_named(url),
-                proxied: false,
             });
         }
         if mirrors.is_empty() { Err(self.nobody()) } else { Ok(mirrors) }

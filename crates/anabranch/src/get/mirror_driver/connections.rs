@@ -11,7 +11,6 @@ use net::Egress;
 
 use super::comparison::ComparisonState;
 use super::{MirrorConfig, MirrorDriver, MirrorState, sources};
-use crate::get::discovered_file::Mirror;
 use crate::get::event_loop::{Context, EventLoop};
 use crate::get::groups::GroupPolicy;
 use crate::get::name_lookup::look_up;
@@ -30,7 +29,7 @@ impl MirrorConfig {
     /// # Errors
     /// [`Error::Interrupted`] if the caller stops.
     pub(in crate::get) fn look_up(&self, events: &mut EventLoop<'_, '_>) -> Result<()> {
-        let direct = self.mirrors.iter().filter(|mirror| !mirror.proxied);
+        let direct = self.mirrors.iter().filter(|mirror| !events.world.is_proxied(mirror.url.as_str()));
         let hosts: Vec<String> = direct.map(|mirror| host_of(&mirror.url).to_owned()).collect();
         look_up(&hosts, "interrupted; what arrived is kept", events)
     }
@@ -109,8 +108,8 @@ impl MirrorDriver {
 
     /// The ends of connections to a mirror.
     fn ends(&self, number: usize, cx: &mut Context<'_, '_>) -> Result<Vec<(Egress, SocketAddr)>, String> {
-        let mirror = &self.mirrors[number].mirror;
-        ends(&mirror.url, mirror.proxied, &self.named, cx.world)
+        let url = &self.mirrors[number].mirror.url;
+        ends(url, cx.world.is_proxied(url.as_str()), &self.named, cx.world)
     }
 
     /// Adds connections to a mirror.
@@ -151,8 +150,9 @@ impl MirrorDriver {
         });
         self.awaits_names = false;
         for number in 0..self.mirrors.len() {
-            let Mirror { url, proxied, .. } = &self.mirrors[number].mirror;
-            self.awaits_names |= !proxied && cx.world.resolve(host_of(url)).is_none();
+            let url = &self.mirrors[number].mirror.url;
+            let is_proxied = cx.world.is_proxied(url.as_str());
+            self.awaits_names |= !is_proxied && cx.world.resolve(host_of(url)).is_none();
             if self.mirrors[number].status.out.is_none()
                 && let Ok(found) = self.ends(number, cx)
             {
