@@ -105,6 +105,29 @@ fn a_part_of_who_is_away_is_not_in_the_way_of_the_others() {
     }
 }
 
+/// The honest one does not answer now. A liar that has its length, and one of another, do not cost what it
+/// brought.
+#[test]
+fn what_the_honest_one_left_stays_while_it_is_away() {
+    let ground = Ground::new(6_000_000);
+    let is_away = Switch::default();
+    let good = is_away.away(&ground.content, 4_000_000);
+    let (bad, other) = (Site::good(&wrong(&ground.content)), Site::good(&noise(5_000_000)));
+    let hash = checksum(&ground.content);
+    killed_at(&ground, &[good.url()], &hash, &good, 4_000_000);
+    is_away.set(true);
+    let get = || ground.get_named(&[bad.url(), other.url(), good.url()], &["--json", &hash]);
+    for _ in 0..2 {
+        run(get()).expect(5);
+        assert!(names(&ground.to()).contains(&"f.part".to_owned()), "{:?}", names(&ground.to()));
+    }
+    is_away.set(false);
+    let before = good.body_bytes();
+    run(get()).expect(0);
+    ground.assert_arrived();
+    assert!(good.body_bytes() < before + 4_000_000, "{}", good.body_bytes() - before);
+}
+
 /// One lags behind with a file that nobody wants, which is tried first; what is there is of neither.
 #[test]
 fn a_mirror_that_lags_behind_does_not_keep_the_new_file_away() {
@@ -257,14 +280,7 @@ fn the_part_of_another_name_is_not_taken_for_one_of_this() {
 fn a_liar_that_falls_silent_does_not_take_the_turn_of_others() {
     for has_other in [true, false] {
         let ground = Ground::new(6_000_000);
-        let (bytes, sent) = (wrong(&ground.content), AtomicUsize::new(0));
-        let bad = Site::new(&ground.content, move |request, _: Reply| {
-            let reply = honest(request, &bytes, "\"w\"").at(6_000_000);
-            match request.is_for_bytes() && sent.fetch_add(reply.body.len(), Ordering::Relaxed) > 3_500_000 {
-                true => reply.cut(0, Then::Stall),
-                false => reply,
-            }
-        });
+        let bad = Switch::default().silent_after(3_500_000, &wrong(&ground.content), 6_000_000);
         let good = Site::slow(&ground.content, 4_000_000);
         let other = Site::good(&noise(5_000_000));
         let urls = [bad.url(), good.url(), other.url()];
@@ -336,14 +352,7 @@ fn who_says_no_length_is_in_reserve() {
     std::fs::remove_file(ground.target()).expect("the file");
     // It falls silent, with right bytes and with wrong ones: they are not mixed.
     for content in [ground.content.clone(), wrong(&ground.content)] {
-        let sent = AtomicUsize::new(0);
-        let silent = Site::new(&content, move |request, reply: Reply| {
-            let reply = reply.at(6_000_000);
-            match request.is_for_bytes() && sent.fetch_add(reply.body.len(), Ordering::Relaxed) > 2_000_000 {
-                true => reply.cut(0, Then::Stall),
-                false => reply,
-            }
-        });
+        let silent = Switch::default().silent_after(2_000_000, &content, 6_000_000);
         let urls = [silent.url(), spare.url()];
         run(ground.get_named(&urls, &["--json", &hash, "--timeout", "4"])).expect(0);
         ground.assert_arrived();
@@ -351,15 +360,7 @@ fn who_says_no_length_is_in_reserve() {
     }
     // It falls silent, and what the other one has is wrong: what is right is there for the next time.
     let is_back = Switch::default();
-    let (switch, sent) = (is_back.clone(), AtomicUsize::new(0));
-    let silent = Site::new(&ground.content, move |request, reply: Reply| {
-        let reply = reply.at(6_000_000);
-        let sent = request.is_for_bytes().then(|| sent.fetch_add(reply.body.len(), Ordering::Relaxed));
-        match !switch.is_turned() && sent > Some(2_000_000) {
-            true => reply.cut(0, Then::Stall),
-            false => reply,
-        }
-    });
+    let silent = is_back.silent_after(2_000_000, &ground.content, 6_000_000);
     let bad = untold(&wrong(&ground.content));
     let get = || ground.get_named(&[silent.url(), bad.url()], &["--json", &hash, "--timeout", "4"]);
     let done = run(get()).expect(5);

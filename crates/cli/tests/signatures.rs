@@ -8,7 +8,7 @@ use std::process::Command;
 
 use common::anabranch;
 use common::fetch::{Ground, names, run, spawn};
-use common::site::{PATH, Reply, Site, Switch, Then, honest};
+use common::site::{PATH, Reply, Site, Switch, honest};
 use mmtp::ContentId;
 use mmtp::uri::Uri;
 use nix::sys::signal::Signal;
@@ -353,10 +353,7 @@ fn whose_length_most_servers_say_does_not_decide_where_a_signature_does() {
         let content = ground.content.clone();
         let untold = Site::new(&content.clone(), move |_, _| Reply::new(200, &content).chunked());
         let wrong = common::site::wrong(&ground.content);
-        let silent = Site::new(&ground.content, move |request, _| {
-            let reply = honest(request, &wrong, "\"w\"");
-            if request.is_for_bytes() { reply.at(4_000_000).cut(500_000, Then::Stall) } else { reply }
-        });
+        let silent = Switch::default().silent_after(1_000_000, &wrong, 4_000_000);
         let last = sites.len() - 1;
         let urls = [&urls[..last], &[silent.url(), untold.url()]].concat();
         let args = ["--json", &signing.option(&[]), "--timeout", "4"];

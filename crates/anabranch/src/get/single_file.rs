@@ -19,7 +19,7 @@ use super::outcome::FileOutcome;
 use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
-use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, remove_leftovers};
+use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck};
 use crate::{Error, Report, Result, Verified, VouchedBy};
 
 /// Silence after which the file of one length is given up, where there is one of another length to try.
@@ -68,12 +68,6 @@ pub(super) fn fetch(
             let error = if is_end { error } else { tried.end(error) };
             let (Some(found), Some(outcome)) = (found, outcome) else { return Err(error) };
             return Ok((found, FileOutcome { result: Err(error), ..outcome }));
-        }
-        if let Some(found) = found.as_ref().filter(|found| found.came.is_none())
-            && kind == ErrorKind::Corrupt
-        {
-            // What a mirror left that could not be tried to its end is in the way of the others.
-            remove_leftovers(&destination()?, &found.id);
         }
         tried.add(found.map(|found| found.id.length), &error);
     }
@@ -139,8 +133,7 @@ fn fetch_one(
     let mut verified =
         if sources.is_empty() || found.since().is_some() { found.verified() } else { Verified::Blocks };
     let is_whole_known = found.is_judged_as_a_whole();
-    // What is said of another length is not of those that do not answer.
-    let unheard = if is_last { found.unheard.clone() } else { Vec::new() };
+    let unheard = found.unheard.clone();
     // What is read in order cannot be tried again.
     let judged = is_whole_known && request.reader.is_none() && found.mirrors.len() + unheard.len() > 1;
     let mut mirrors = found.mirrors.clone();

@@ -183,6 +183,20 @@ impl Switch {
         })
     }
 
+    /// A server of these bytes, at this rate, that falls silent when it has been asked for so many, until this
+    /// is turned.
+    pub(crate) fn silent_after(&self, bytes: usize, content: &[u8], rate: u64) -> Site {
+        let (switch, asked) = (self.clone(), AtomicUsize::new(0));
+        Site::new(content, move |request, reply| {
+            let reply = reply.at(rate);
+            let asked = request.is_for_bytes().then(|| asked.fetch_add(reply.body.len(), Ordering::Relaxed));
+            match !switch.is_turned() && asked > Some(bytes) {
+                true => reply.cut(0, Then::Stall),
+                false => reply,
+            }
+        })
+    }
+
     /// A server that cannot answer while it is turned (503), and has these bytes else, at this rate.
     pub(crate) fn away(&self, content: &[u8], rate: u64) -> Site {
         let switch = self.clone();
