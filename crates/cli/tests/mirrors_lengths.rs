@@ -306,7 +306,11 @@ fn who_says_no_length_is_not_taken_to_have_that_of_another() {
     let hash = checksum(&ground.content);
     let list = ground.dir.path().join("f.meta4");
     // With a length that it says, without one, and in both orders; named, and in a Metalink without a size.
-    for bad in [Site::slow(&shorter, 20_000_000), untold(&shorter), untold(&wrong)] {
+    let gone = Site::new(&shorter, |request, reply| match request.is_for_bytes() {
+        true => Reply::new(404, b""),
+        false => reply.chunked(),
+    });
+    for bad in [Site::slow(&shorter, 20_000_000), untold(&shorter), untold(&wrong), gone] {
         let urls = [bad.url(), good.url()];
         for turned in [false, true] {
             let urls = if turned { [&urls[1], &urls[0]] } else { [&urls[0], &urls[1]] };

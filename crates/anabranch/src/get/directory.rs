@@ -11,7 +11,8 @@ use mirror::metalink::{File, Metalink};
 use mmtp::ContentId;
 
 use super::discovered_file::DiscoveredFile;
-use super::discovery::{Discovered, Expected, discover};
+use super::discovery::Expected;
+use super::discovery::alternatives::{Discovered, discover};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::offered_names::OfferedNames;

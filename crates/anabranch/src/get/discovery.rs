@@ -11,7 +11,7 @@
 //! Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
 //! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
 
-mod alternatives;
+pub(super) mod alternatives;
 mod claims;
 mod links;
 mod listing;
@@ -45,7 +45,6 @@ use super::request::Request;
 use crate::error::ErrorKind;
 use crate::openpgp::Signatures;
 use crate::{Error, Result};
-pub(super) use alternatives::Alternatives;
 use told::{Told, its_file};
 
 /// Mirrors of one transfer.
@@ -184,26 +183,16 @@ struct Discovery<'a> {
     several: Option<(Metalink, Url, Option<String>)>,
 }
 
-/// What discovery found.
-pub(super) enum Discovered<'a> {
-    /// One file, or several of which one is it.
-    File(Box<Alternatives<'a>>),
-    /// A Metalink of several files, and where it is: named, or that of a directory which alone was named.
-    /// Then with the server that offers it.
-    Directory(Metalink, Url, Option<String>),
-}
-
-/// Asks all servers, over the first local end of the request that works, and puts together what they say.
+/// Asks all servers, over the first local end of the request that works; returns with what they say.
 ///
 /// # Errors
-/// [`Error::Usage`] if what was asked for contradicts itself, [`Error::NotFound`], [`Error::Unreachable`] or
-/// [`Error::Refused`] if no server has it, [`Error::Interrupted`] if the caller stops.
-pub(super) fn discover<'a>(
+/// [`Error::Usage`] if a list of mirrors is none, [`Error::Interrupted`] if the caller stops.
+fn ask_all<'a>(
     asked: Locators,
     said: Expected,
     request: &'a Request,
     events: &mut EventLoop<'_, '_>,
-) -> Result<Discovered<'a>> {
+) -> Result<Discovery<'a>> {
     events.world.open_http()?;
     let now = events.world.now();
     let mut discovery = Discovery {
@@ -272,11 +261,7 @@ pub(super) fn discover<'a>(
         discovery.metalink_came(file, url, None);
     }
     events.run(&mut discovery)?;
-    if let Some((metalink, url, by)) = discovery.several {
-        return Ok(Discovered::Directory(metalink, url, by));
-    }
-    discovery.leave_out_listings();
-    Ok(Discovered::File(Box::new(discovery.alternatives(events.observer)?)))
+    Ok(discovery)
 }
 
 impl Discovery<'_> {

@@ -15,7 +15,8 @@ use mmtp::uri::Uri;
 
 use super::content_fetch::ContentFetch;
 use super::directory;
-use super::discovery::{Discovered, Expected, discover};
+use super::discovery::Expected;
+use super::discovery::alternatives::{Discovered, discover};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::name_lookup::look_up;

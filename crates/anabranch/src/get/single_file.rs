@@ -8,7 +8,7 @@ use mmtp::ContentId;
 
 use super::content_fetch::{CHECKING_WHOLE, ContentFetch, checking};
 use super::discovered_file::DiscoveredFile;
-use super::discovery::Alternatives;
+use super::discovery::alternatives::{Alternatives, ends_all};
 use super::event_loop::EventLoop;
 use super::existing;
 use super::history::{History, HistoryEntry, Provenance};
@@ -62,8 +62,7 @@ pub(super) fn fetch(
             Ok((found, Err(error))) => (error, Some(found), None),
             Err(error) => (error, None, None),
         };
-        let kind = error.kind();
-        let is_end = matches!(kind, ErrorKind::Usage | ErrorKind::Interrupted | ErrorKind::System);
+        let is_end = ends_all(error.kind());
         if is_end || is_last {
             let error = if is_end { error } else { tried.end(error) };
             let (Some(found), Some(outcome)) = (found, outcome) else { return Err(error) };

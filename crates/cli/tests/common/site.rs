@@ -183,8 +183,8 @@ impl Switch {
         })
     }
 
-    /// A server of these bytes, at this rate, that falls silent when it has been asked for so many, until this
-    /// is turned.
+    /// A server of these bytes, at this rate, that falls silent when it has been asked for so many, until
+    /// this is turned.
     pub(crate) fn silent_after(&self, bytes: usize, content: &[u8], rate: u64) -> Site {
         let (switch, asked) = (self.clone(), AtomicUsize::new(0));
         Site::new(content, move |request, reply| {

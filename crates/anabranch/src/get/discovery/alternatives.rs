@@ -5,49 +5,86 @@
 //! parts of a file of somebody else's length: its file is taken in one answer, if those of a known length
 //! are not the one.
 
-use std::collections::VecDeque;
-
+use mirror::metalink::Metalink;
+use mirror::url::Url;
 use mmtp::ContentId;
 
-use super::Discovery;
-use super::resolution::{Known, LENGTHS_MAX};
+use super::resolution::Resolved;
+use super::{Discovery, Expected, ask_all};
+use crate::error::ErrorKind;
+use crate::event::Observer;
 use crate::get::discovered_file::DiscoveredFile;
 use crate::get::event_loop::EventLoop;
+use crate::get::locators::Locators;
 use crate::get::one_answer;
 use crate::get::origin::host;
 use crate::get::request::Request;
-use crate::openpgp::Signed;
 use crate::target::{DestPath, what_is_there};
 use crate::{Error, Result, VouchedBy};
 
+/// What discovery found.
+pub(in crate::get) enum Discovered<'a> {
+    /// One file, or several of which one is it.
+    File(Box<Alternatives<'a>>),
+    /// A Metalink of several files, and where it is: named, or that of a directory which alone was named.
+    /// Then with the server that offers it.
+    Directory(Metalink, Url, Option<String>),
+}
+
+/// Asks all servers what there is of what was asked for.
+///
+/// # Errors
+/// [`Error::Usage`] if that contradicts itself, [`Error::NotFound`], [`Error::Unreachable`] or
+/// [`Error::Refused`] if no server has it, [`Error::Interrupted`] if the caller stops.
+pub(in crate::get) fn discover<'a>(
+    asked: Locators,
+    said: Expected,
+    request: &'a Request,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Discovered<'a>> {
+    let mut discovery = ask_all(asked, said, request, events)?;
+    if let Some((metalink, url, by)) = discovery.several {
+        return Ok(Discovered::Directory(metalink, url, by));
+    }
+    discovery.leave_out_listings();
+    let resolved = discovery.resolve();
+    if resolved.is_ok() {
+        discovery.notices.append(&mut discovery.unsaid);
+    }
+    discovery.tell_notices(events.observer);
+    let resolved = resolved?;
+    discovery.warnings.drain(..).for_each(|warning| events.observer.warning(&warning));
+    Ok(Discovered::File(Box::new(Alternatives { discovery, resolved })))
+}
+
 /// See the [module](self).
 pub(in crate::get) struct Alternatives<'a> {
-    pub(super) discovery: Discovery<'a>,
-    /// What the user knows of the content.
-    pub(super) known: Known,
-    /// What it has to be signed by besides.
-    pub(super) signed: Option<Signed>,
-    /// Those of which the length is known.
-    pub(super) measured: VecDeque<DiscoveredFile>,
-    /// The URLs whose servers do not say it, by their places.
-    pub(super) unmeasured: VecDeque<usize>,
+    discovery: Discovery<'a>,
+    resolved: Resolved,
 }
 
 impl Alternatives<'_> {
-    /// The first one, which is taken in one answer if there is no other way to know it.
+    /// The first one that there is, which is taken in one answer if there is no other way to know it.
     ///
     /// # Errors
-    /// What that fails with.
+    /// What the last of those fails with.
     pub(in crate::get) fn first(
         &mut self,
         request: &Request,
         events: &mut EventLoop<'_, '_>,
     ) -> Result<&DiscoveredFile> {
-        if self.measured.is_empty() {
-            let next = self.next(request, events);
-            self.measured.extend(next.transpose()?);
+        while self.resolved.measured.is_empty()
+            && let Some(next) = self.next(request, events)
+        {
+            match next {
+                Ok(found) => self.resolved.measured.push_back(found),
+                Err(error) => match self.next_text().filter(|_| !ends_all(error.kind())) {
+                    Some(next) => events.observer.notice(&format!("{error}: trying {next}")),
+                    None => return Err(error),
+                },
+            }
         }
-        self.measured.front().ok_or_else(|| Error::not_found("no mirror has the file"))
+        self.resolved.measured.front().ok_or_else(|| Error::not_found("no mirror has the file"))
     }
 
     /// Lets come first what an earlier run has begun, or finished.
@@ -56,18 +93,18 @@ impl Alternatives<'_> {
     /// [`Error::Target`] if the directory cannot be looked at.
     pub(in crate::get) fn sort_by_what_is_there(&mut self, place: &DestPath) -> Result<()> {
         let mut all = Vec::new();
-        for found in self.measured.drain(..) {
+        for found in self.resolved.measured.drain(..) {
             all.push((what_is_there(place, found.id.length)?, found));
         }
         all.sort_by_key(|(there, _)| *there);
-        self.measured.extend(all.into_iter().map(|(_, found)| found));
+        self.resolved.measured.extend(all.into_iter().map(|(_, found)| found));
         Ok(())
     }
 
     /// What was taken for the user's word is somebody else's.
     pub(in crate::get) fn are_vouched_for_by(&mut self, by: &VouchedBy) {
-        let all = self.measured.iter_mut().map(|found| &mut found.vouched_by);
-        for vouched_by in all.chain([&mut self.known.by]) {
+        let all = self.resolved.measured.iter_mut().map(|found| &mut found.vouched_by);
+        for vouched_by in all.chain([&mut self.resolved.known.by]) {
             if *vouched_by == Some(VouchedBy::User) {
                 *vouched_by = Some(by.clone());
             }
@@ -75,17 +112,17 @@ impl Alternatives<'_> {
     }
 
     pub(in crate::get) fn len(&self) -> usize {
-        self.measured.len() + self.unmeasured.len()
+        self.resolved.measured.len() + self.resolved.unmeasured.len()
     }
 
     /// The next one in words; `None` if that was the last.
     pub(in crate::get) fn next_text(&self) -> Option<String> {
-        let of_length = self.measured.front().map(|found| {
+        let of_length = self.resolved.measured.front().map(|found| {
             let hosts: Vec<String> = found.mirrors.iter().map(|mirror| host(&mirror.url)).collect();
             format!("that of {} bytes, from {}", found.id.length, hosts.join(", "))
         });
         of_length.or_else(|| {
-            let place = *self.unmeasured.front()?;
+            let place = *self.resolved.unmeasured.front()?;
             Some(format!("that of {}", host(&self.discovery.urls[place])))
         })
     }
@@ -96,14 +133,14 @@ impl Alternatives<'_> {
         request: &Request,
         events: &mut EventLoop<'_, '_>,
     ) -> Option<Result<DiscoveredFile>> {
-        match self.measured.pop_front() {
+        match self.resolved.measured.pop_front() {
             Some(found) => Some(Ok(found)),
-            None => self.unmeasured.pop_front().map(|place| self.measure(place, request, events)),
+            None => self.resolved.unmeasured.pop_front().map(|place| self.measure(place, request, events)),
         }
     }
 
-    /// Takes the file of a server in one answer, for nobody knows how long it is. A file that is there already
-    /// and must not be replaced tells it: then it is that one, or nothing is fetched.
+    /// Takes the file of a server in one answer, for nobody knows how long it is. A file that is there
+    /// already and must not be replaced tells it: then it is that one, or nothing is fetched.
     fn measure(
         &mut self,
         place: usize,
@@ -125,33 +162,26 @@ impl Alternatives<'_> {
             (head.length, head.ranges) = (Some(length), false);
         }
         discovery.is_here = true;
-        let found = discovery.found_of(length, self.known.clone());
+        let found = discovery.found_of(length, self.resolved.known.clone());
         discovery.tell_notices(events.observer);
         let mut found = found?;
         if came.is_some() {
             // Nobody else has any part in it.
             found.mirrors.retain(|mirror| mirror.url.as_str() == url.as_str());
         }
-        (found.came, found.signed) = (came, self.signed.clone());
+        (found.came, found.signed) = (came, self.resolved.signed.clone());
         Ok(found)
     }
 }
 
+/// Whether nothing else is tried after such an error.
+pub(in crate::get) const fn ends_all(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Usage | ErrorKind::Interrupted | ErrorKind::System)
+}
+
 impl Discovery<'_> {
-    /// The places of URLs of which only an answer tells how long the file is: all that may be tried after
-    /// others, those that the user named first; else one, if nobody says any length.
-    pub(super) fn unmeasured(&self) -> VecDeque<usize> {
-        let all = self.heads.iter().zip(&self.named).enumerate();
-        let without = all.filter(|(_, (head, _))| head.as_ref().is_some_and(|head| head.length.is_none()));
-        let (named, others): (Vec<_>, Vec<_>) = without.partition(|(_, (_, named))| **named);
-        let is_length_known =
-            self.heads.iter().flatten().any(|head| head.length.is_some()) || self.told_length().is_some();
-        let most = match self.tries_lengths {
-            _ if self.is_read_in_order => 0,
-            true => LENGTHS_MAX,
-            false => usize::from(!is_length_known),
-        };
-        named.into_iter().chain(others).map(|(place, _)| place).take(most).collect()
+    fn tell_notices(&mut self, observer: &mut Observer<'_>) {
+        self.notices.drain(..).for_each(|notice| observer.notice(&notice));
     }
 
     /// The length of what is where the file is to go.

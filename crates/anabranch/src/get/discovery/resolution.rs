@@ -11,12 +11,10 @@ use mirror::verified_pool::{Check, PIECE_BYTES_MAX};
 use mmtp::ContentId;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
-use super::alternatives::Alternatives;
 use super::claims::Quorum;
 use super::names::Evidence;
 use super::{Discovery, Expected};
 use crate::error::ErrorKind;
-use crate::event::Observer;
 use crate::filenames::{first_few, show};
 use crate::format::bytes;
 use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
@@ -29,7 +27,7 @@ use crate::target::{FinalCheck, RootCheck};
 use crate::{Error, Result, VouchedBy};
 
 /// Lengths that are tried when servers differ.
-pub(super) const LENGTHS_MAX: usize = 5;
+const LENGTHS_MAX: usize = 5;
 
 /// What the content is known by, and who says so.
 #[derive(Clone, Default)]
@@ -46,33 +44,22 @@ impl Known {
     }
 }
 
-/// What the answers come to; the fields are those of [`Alternatives`].
-struct Resolved {
-    known: Known,
-    signed: Option<Signed>,
-    measured: VecDeque<DiscoveredFile>,
-    unmeasured: VecDeque<usize>,
+/// What the answers come to.
+pub(super) struct Resolved {
+    /// What the user knows of the content.
+    pub(super) known: Known,
+    /// What it has to be signed by besides.
+    pub(super) signed: Option<Signed>,
+    /// The files of which the length is known.
+    pub(super) measured: VecDeque<DiscoveredFile>,
+    /// The URLs whose servers do not say it, by their places.
+    pub(super) unmeasured: VecDeque<usize>,
 }
 
-impl<'a> Discovery<'a> {
-    /// Puts together what is known: the file; or several that servers say are it, of which a hash of the
+impl Discovery<'_> {
+    /// Puts together what is known of the file; or of several that servers say are it, of which a hash of the
     /// user's tells which it is: first those of the length which most have.
-    pub(super) fn alternatives(mut self, observer: &mut Observer<'_>) -> Result<Alternatives<'a>> {
-        let found = self.resolve();
-        if found.is_ok() {
-            self.notices.append(&mut self.unsaid);
-        }
-        self.tell_notices(observer);
-        let Resolved { known, signed, measured, unmeasured } = found?;
-        self.warnings.drain(..).for_each(|warning| observer.warning(&warning));
-        Ok(Alternatives { discovery: self, known, signed, measured, unmeasured })
-    }
-
-    pub(super) fn tell_notices(&mut self, observer: &mut Observer<'_>) {
-        self.notices.drain(..).for_each(|notice| observer.notice(&notice));
-    }
-
-    fn resolve(&mut self) -> Result<Resolved> {
+    pub(super) fn resolve(&mut self) -> Result<Resolved> {
         let Expected { id, digests: checksum } = self.said;
         let file = self.metalink.as_ref();
         let hashes = file.map(|file| file.hashes).unwrap_or_default();
@@ -335,6 +322,22 @@ impl<'a> Discovery<'a> {
             )),
             None => Err(self.nobody()),
         }
+    }
+
+    /// The places of URLs of which only an answer tells how long the file is: all that may be tried after
+    /// others, those that the user named first; else one, if nobody says any length.
+    fn unmeasured(&self) -> VecDeque<usize> {
+        let all = self.heads.iter().zip(&self.named).enumerate();
+        let without = all.filter(|(_, (head, _))| head.as_ref().is_some_and(|head| head.length.is_none()));
+        let (named, others): (Vec<_>, Vec<_>) = without.partition(|(_, (_, named))| **named);
+        let is_length_known =
+            self.heads.iter().flatten().any(|head| head.length.is_some()) || self.told_length().is_some();
+        let most = match self.tries_lengths {
+            _ if self.is_read_in_order => 0,
+            true => LENGTHS_MAX,
+            false => usize::from(!is_length_known),
+        };
+        named.into_iter().chain(others).map(|(place, _)| place).take(most).collect()
     }
 
     /// Says which servers have no file of this length.
