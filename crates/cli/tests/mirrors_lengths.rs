@@ -2,13 +2,16 @@
 
 mod common;
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::fetch::{Ground, checksum, names, run, spawn};
 use common::noise;
 use common::site::{PATH, Reply, Request, Site, Switch, Then, honest, wrong};
+use data_encoding::HEXLOWER;
 use nix::sys::signal::Signal;
+use sha2::{Digest as _, Sha256};
 
 /// Gets these until so much more has come from `from`, and is killed.
 fn killed_at(ground: &Ground, urls: &[String], hash: &str, from: &Site, bytes: u64) {
@@ -78,7 +81,7 @@ fn another_file_of_another_length_does_not_cost_what_came() {
     is_other.set(false);
     let before = site.body_bytes();
     run(get()).expect(0);
-    assert!(std::fs::read(ground.target()).expect("a file") == ground.content);
+    assert!(fs::read(ground.target()).expect("a file") == ground.content);
     assert!(site.body_bytes() < before + 5_000_000, "{}", site.body_bytes() - before);
 }
 
@@ -98,7 +101,7 @@ fn a_part_of_who_is_away_is_not_in_the_way_of_the_others() {
         is_away.set(true);
         let urls = &urls[..if is_named { 3 } else { 2 }];
         run(ground.get_named(urls, &["--json", &hash, "--timeout", "8"])).expect(0);
-        assert!(std::fs::read(ground.target()).expect("a file") == ground.content);
+        assert!(fs::read(ground.target()).expect("a file") == ground.content);
         // Whose it is nobody knows if that URL is left out.
         let all: &[&str] = if is_named { &["f"] } else { &["f", "f.part", "f.part.journal"] };
         assert_eq!(names(&ground.to()), all);
@@ -161,8 +164,8 @@ fn nothing_is_left_of_what_was_never_whole() {
     // What has a name of its own is found when the usual one is free again.
     let hash = checksum(&ground.content);
     killed_at(&ground, &[site.url()], &hash, &site, 4_000_000);
-    std::fs::remove_file(ground.to().join("f.part")).expect("the part");
-    std::fs::write(ground.to().join("f.1.part"), b"somebody's").expect("a file");
+    fs::remove_file(ground.to().join("f.part")).expect("the part");
+    fs::write(ground.to().join("f.1.part"), b"somebody's").expect("a file");
     let before = site.body_bytes();
     run(ground.get_named(&[site.url()], &["--json", &hash])).expect(0);
     assert!(site.body_bytes() < before + 6_000_000, "{}", site.body_bytes() - before);
@@ -175,7 +178,7 @@ fn the_servers_own_word_does_not_replace_what_the_users_hash_began() {
     let ground = Ground::new(6_000_000);
     let is_new = Switch::default();
     let shorter = noise(2_000_000);
-    let digest = data_encoding::BASE64.encode(&<sha2::Sha256 as sha2::Digest>::digest(&shorter));
+    let digest = data_encoding::BASE64.encode(&Sha256::digest(&shorter));
     let (switch, old) = (is_new.clone(), ground.content.clone());
     let site = Site::new(&ground.content, move |request, _: Reply| match switch.is_turned() {
         true => honest(request, &shorter, "\"v2\"").with("repr-digest", format!("sha-256=:{digest}:")),
@@ -209,7 +212,7 @@ fn a_mirror_that_only_says_a_length_does_not_keep_the_file_away() {
         let urls = [shorter.url(), good.url()];
         let args = ["--json", &checksum(&ground.content), "--timeout", "3"];
         let done = run(ground.get_named(&urls, &args)).expect(0);
-        assert!(std::fs::read(ground.target()).expect("a file") == ground.content, "{way}");
+        assert!(fs::read(ground.target()).expect("a file") == ground.content, "{way}");
         assert!(
             done.notes().contains("that of 4000000 bytes does not come whole"),
             "{way}: {}",
@@ -297,6 +300,13 @@ fn untold(content: &[u8]) -> Site {
     Site::new(&content.clone(), move |_, _| Reply::new(200, &content).chunked().at(20_000_000))
 }
 
+/// A Metalink that has this of the file, and no size of it.
+fn metalink(hashes: &str, urls: &[String]) -> String {
+    let urls: Vec<String> = urls.iter().map(|url| format!("<url>{url}</url>")).collect();
+    let file = format!("<file name=\"f\">{hashes}{}</file>", urls.concat());
+    format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{file}</metalink>")
+}
+
 /// The honest server gives no length. That of another one is not taken for its own.
 #[test]
 fn who_says_no_length_is_not_taken_to_have_that_of_another() {
@@ -321,25 +331,54 @@ fn who_says_no_length_is_not_taken_to_have_that_of_another() {
             assert_eq!(done.summary()["last"]["total_bytes"], 6_000_000);
             // The answer to what it says of itself has a beginning.
             assert!(good.body_bytes() < before + 11_000_000, "{}", good.body_bytes() - before);
-            std::fs::remove_file(ground.target()).expect("the file");
+            fs::remove_file(ground.target()).expect("the file");
         }
-        let digest = hash.strip_prefix("--checksum=").expect("a checksum");
-        let digest = digest.strip_prefix("sha-256=").unwrap_or(digest);
-        let urls: Vec<String> = urls.iter().map(|url| format!("<url>{url}</url>")).collect();
-        let file = format!("<hash type=\"sha-256\">{digest}</hash>{}", urls.concat());
-        let text = format!(
-            "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\">{file}</file></metalink>"
-        );
-        std::fs::write(&list, text).expect("a Metalink");
+        let digest = HEXLOWER.encode(&Sha256::digest(&ground.content));
+        fs::write(&list, metalink(&format!("<hash type=\"sha-256\">{digest}</hash>"), &urls))
+            .expect("a file");
         run(ground.get_named(&[&list], &["--json"])).expect(0);
         ground.assert_arrived();
-        std::fs::remove_file(ground.target()).expect("the file");
+        fs::remove_file(ground.target()).expect("the file");
     }
     // Where nobody has it each is named, and nothing is left but what the last one sent.
     let bad = [Site::good(&shorter), untold(&wrong)];
     let done = run(ground.get_named(&bad.each_ref().map(Site::url), &["--json", &hash])).expect(5);
     assert!(done.err.contains("no file of 5000000 bytes is the one that is wanted"), "{}", done.err);
     assert_eq!(names(&ground.to()), ["f.unverified"]);
+}
+
+/// Whatever a Metalink has of a file, what comes of a server that says no length is held against that.
+#[test]
+fn what_has_no_length_is_held_against_every_kind_of_hash() {
+    for len in [3_000_000, 9_000] {
+        let ground = Ground::new(len);
+        let hex = |bytes: &[u8]| HEXLOWER.encode(&Sha256::digest(bytes));
+        let pieces: Vec<String> =
+            ground.content.chunks(65_536).map(|piece| format!("<hash>{}</hash>", hex(piece))).collect();
+        let kinds = [
+            format!("<hash type=\"sha-256\">{}</hash>", hex(&ground.content)),
+            format!("<hash type=\"blake3\">{}</hash>", blake3::hash(&ground.content).to_hex()),
+            format!("<pieces length=\"65536\" type=\"sha-256\">{}</pieces>", pieces.concat()),
+        ];
+        let longer = [&ground.content[..], &[0; 70_000]].concat();
+        let bad = [untold(&wrong(&ground.content)), untold(&ground.content[..len - 1]), untold(&longer)];
+        let good = untold(&ground.content);
+        let list = ground.dir.path().join("f.meta4");
+        for (kind, hashes) in kinds.iter().enumerate() {
+            for bad in &bad {
+                fs::write(&list, metalink(hashes, &[bad.url()])).expect("a Metalink");
+                let done = run(ground.get_named(&[&list], &["--json"])).expect(5);
+                assert_eq!(done.summary()["verified"], "nothing", "{kind}");
+                assert!(!ground.target().exists(), "{kind}");
+                let _ = fs::remove_file(ground.to().join("f.unverified"));
+                assert_eq!(names(&ground.to()), [""; 0], "{kind}");
+                fs::write(&list, metalink(hashes, &[bad.url(), good.url()])).expect("a Metalink");
+                run(ground.get_named(&[&list], &["--json"])).expect(0);
+                ground.assert_arrived();
+                fs::remove_file(ground.target()).expect("the file");
+            }
+        }
+    }
 }
 
 /// Beside one that says a length it is asked for the file only if that one does not bring it.
@@ -353,14 +392,14 @@ fn who_says_no_length_is_in_reserve() {
     ground.assert_arrived();
     let is_for_file = |request: &Request| request.is_for_bytes() && request.path == PATH;
     assert!(!spare.seen().iter().any(is_for_file), "{:?}", spare.seen());
-    std::fs::remove_file(ground.target()).expect("the file");
+    fs::remove_file(ground.target()).expect("the file");
     // It falls silent, with right bytes and with wrong ones: they are not mixed.
     for content in [ground.content.clone(), wrong(&ground.content)] {
         let silent = Switch::default().silent_after(2_000_000, &content, 6_000_000);
         let urls = [silent.url(), spare.url()];
         run(ground.get_named(&urls, &["--json", &hash, "--timeout", "4"])).expect(0);
         ground.assert_arrived();
-        std::fs::remove_file(ground.target()).expect("the file");
+        fs::remove_file(ground.target()).expect("the file");
     }
     // It falls silent, and what the other one has is wrong: what is right is there for the next time.
     let is_back = Switch::default();

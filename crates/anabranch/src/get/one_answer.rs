@@ -12,6 +12,7 @@ use std::path::Path;
 
 use algo::{Rate, Time};
 use anabranch_http::client::{Event, FetchError, FetchRequest, RequestKind};
+use mirror::digests::PieceHashes;
 use mirror::range_scheduler::{RETRY_MAX, RETRY_MIN, backoff};
 use mirror::url::Url;
 use mmtp::ContentId;
@@ -203,6 +204,44 @@ impl Stage for Taking {
 }
 
 impl OneAnswer {
+    /// Holds it against hashes of pieces, each of so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it does not have them, [`Error::Target`] if it cannot be read.
+    pub(super) fn check_pieces(&self, piece_bytes: u64, hashes: &PieceHashes) -> Result<()> {
+        let pieces = self.length.div_ceil(piece_bytes);
+        if pieces != hashes.len() as u64 {
+            let hashes = hashes.len();
+            return Err(Error::corrupt(format!(
+                "what came has {pieces} pieces of {piece_bytes} bytes, not {hashes} as it should: nothing of \
+                 it is kept"
+            )));
+        }
+        let mut bytes = vec![0; BLOCK_BYTES];
+        for (piece, hash) in (0..pieces).zip(hashes.iter()) {
+            let (mut at, end) = (piece * piece_bytes, self.length.min((piece + 1) * piece_bytes));
+            let mut hasher = hashes.hasher();
+            while at < end {
+                let read = &mut bytes[..usize::try_from(end - at).unwrap_or(usize::MAX).min(BLOCK_BYTES)];
+                self.read(read, at)?;
+                hasher.update(read);
+                at += read.len() as u64;
+            }
+            if !hasher.is(hash) {
+                return Err(Error::corrupt(format!(
+                    "what came is not what it should be at byte {}: nothing of it is kept",
+                    piece * piece_bytes
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, bytes: &mut [u8], at: u64) -> Result<()> {
+        let read = self.file.read_exact_at(bytes, at);
+        read.map_err(|e| Error::target(format!("what came cannot be read again: {e}")))
+    }
+
     /// Puts it into its place, if it is what is demanded. It goes there as a part, as all that comes; what is
     /// there of others is not mixed with it.
     ///
@@ -226,8 +265,7 @@ impl OneAnswer {
         sink.advance(&mut want, checking)?;
         for block in missing {
             let mut bytes = vec![0; id.block_len(block)];
-            let read = self.file.read_exact_at(&mut bytes, block * BLOCK_BYTES as u64);
-            read.map_err(|e| Error::target(format!("what came cannot be read again: {e}")))?;
+            self.read(&mut bytes, block * BLOCK_BYTES as u64)?;
             let cv = cv_of(&id, block, &bytes);
             sink.block(0, block, bytes, cv, 0)?;
         }

@@ -7,6 +7,7 @@
 
 use mirror::metalink::Metalink;
 use mirror::url::Url;
+use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
 use super::resolution::Resolved;
@@ -19,7 +20,7 @@ use crate::get::locators::Locators;
 use crate::get::one_answer;
 use crate::get::origin::host;
 use crate::get::request::Request;
-use crate::target::{DestPath, what_is_there};
+use crate::target::{DestPath, RootCheck, what_is_there};
 use crate::{Error, Result, VouchedBy};
 
 /// What discovery found.
@@ -166,8 +167,11 @@ impl Alternatives<'_> {
         discovery.tell_notices(events.observer);
         let mut found = found?;
         if came.is_some() {
-            // Nobody else has any part in it.
+            // Nobody else has any part in it, and its blocks were not looked at as they came.
             found.mirrors.retain(|mirror| mirror.url.as_str() == url.as_str());
+            if matches!(found.check, Check::Leaves(_)) {
+                (found.check, found.proof.root) = (Check::Nothing, RootCheck::Whole);
+            }
         }
         (found.came, found.signed) = (came, self.resolved.signed.clone());
         Ok(found)
