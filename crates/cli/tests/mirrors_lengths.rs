@@ -361,7 +361,13 @@ fn what_has_no_length_is_held_against_every_kind_of_hash() {
             format!("<pieces length=\"65536\" type=\"sha-256\">{}</pieces>", pieces.concat()),
         ];
         let longer = [&ground.content[..], &[0; 70_000]].concat();
-        let bad = [untold(&wrong(&ground.content)), untold(&ground.content[..len - 1]), untold(&longer)];
+        let bad = [
+            untold(&wrong(&ground.content)),
+            untold(&ground.content[..len - 1]),
+            untold(&longer),
+            Site::good(&longer),
+            Site::good(&ground.content[..len.saturating_sub(70_000)]),
+        ];
         let good = untold(&ground.content);
         let list = ground.dir.path().join("f.meta4");
         for (kind, hashes) in kinds.iter().enumerate() {

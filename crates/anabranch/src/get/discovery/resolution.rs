@@ -290,8 +290,8 @@ impl Discovery<'_> {
         let mut votes: Vec<(u64, usize)> = votes.into_iter().collect();
         // The shorter one first, which costs less to try.
         votes.sort_by_key(|(length, votes)| (std::cmp::Reverse(*votes), *length));
+        let may_be = |length: &u64| known.pieces.as_ref().is_none_or(|pieces| pieces.fit(*length));
         if self.tries_lengths && votes.len() > 1 {
-            let may_be = |length: &u64| known.pieces.as_ref().is_none_or(|pieces| pieces.fit(*length));
             let lengths = votes.iter().map(|(length, _)| *length).filter(|length| *length <= LENGTH_MAX);
             let lengths: Vec<u64> = lengths.filter(may_be).take(LENGTHS_MAX).collect();
             if !lengths.is_empty() {
@@ -310,6 +310,9 @@ impl Discovery<'_> {
             )));
         }
         match most.map(|(length, _)| length).or_else(|| self.told_length()) {
+            Some(length) if !may_be(&length) => Err(Error::corrupt(format!(
+                "servers have a file of {length} bytes, and the Metalink has hashes of pieces of another one"
+            ))),
             Some(length) if length <= LENGTH_MAX => Ok(vec![length]),
             Some(length) => {
                 let by = said.iter().find(|(_, says)| *says == length).map(|(url, _)| host(url));
