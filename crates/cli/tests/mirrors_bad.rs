@@ -716,6 +716,43 @@ fn made(len: usize) -> impl Twist {
     }
 }
 
+/// The user's Metalink says it, and the server only that nobody knows (RFC 9110, 14.4): its ranges are as good.
+#[test]
+fn ranges_of_a_file_of_unsaid_length() {
+    let ground = Ground::new(3_000_000);
+    let twist = |request: &Request, reply: Reply| match request.range() {
+        Some(range) => reply.with("content-range", format!("bytes {}-{}/*", range.start, range.end - 1)),
+        None => reply,
+    };
+    for leaves in [true, false] {
+        let site = Site::new(&ground.content, twist);
+        let list = metalink(&ground, &[site.url()], leaves);
+        run(ground.get_named(&[list], &["--json"])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("the file");
+        assert!(site.body_bytes() < 3_500_000, "{}", site.body_bytes());
+    }
+}
+
+/// Pieces that a liar had wrong come from a server that can only be asked for everything.
+#[test]
+fn pieces_of_an_honest_server_without_ranges() {
+    for len in [900_000, 6_000_000] {
+        let ground = Ground::new(len);
+        let liar = Site::good(&flipped(&ground.content, len / 2, len / 2 + 1));
+        let honest = Site::new(&ground.content, move |_, _| whole(len));
+        for urls in [[liar.url(), honest.url()], [honest.url(), liar.url()]] {
+            let before = honest.body_bytes();
+            let list = metalink(&ground, &urls, false);
+            run(ground.get_named(&[list], &["--json"])).expect(0);
+            ground.assert_arrived();
+            fs::remove_file(ground.target()).expect("the file");
+            let came = honest.body_bytes() - before;
+            assert!(came < 3 * len as u64 + 2_000_000, "{came}");
+        }
+    }
+}
+
 #[test]
 fn nobody_says_how_long_it_is() {
     for len in [3_000_000, 70_000, 10, 0] {

@@ -421,3 +421,48 @@ fn who_says_no_length_is_in_reserve() {
     ground.assert_arrived();
     assert!(silent.body_bytes() < before + 5_000_000, "{}", silent.body_bytes() - before);
 }
+
+/// Of servers that say no length, one that is silent, or whose answers break off, gives way to the next.
+#[test]
+fn who_says_no_length_and_does_not_send_it_gives_way() {
+    let ground = Ground::new(3_000_000);
+    let hash = checksum(&ground.content);
+    let good = untold(&ground.content);
+    for (bytes, then) in [(300_000, Then::Stall), (0, Then::Stall), (3_000_000, Then::Close)] {
+        let content = ground.content.clone();
+        let bad = Site::new(&ground.content, move |_, _| {
+            let reply = Reply::new(200, &content).chunked();
+            Reply { length: Some(content.len()), body: content[..bytes].to_vec(), then, ..reply }
+        });
+        let args = ["--json", &hash, "--timeout", "5"];
+        let done = run(ground.get_named(&[bad.url(), good.url()], &args)).expect(0);
+        ground.assert_arrived();
+        let wanted = format!("trying that of {}", good.name());
+        assert!(done.notes().contains(&wanted), "{bytes} {then:?}: {}", done.notes());
+        fs::remove_file(ground.target()).expect("the file");
+    }
+}
+
+/// What is slow gives way to what may be it, too.
+#[test]
+fn a_drip_does_not_keep_the_others_away() {
+    let ground = Ground::new(2_000_000);
+    let (hash, good) = (checksum(&ground.content), untold(&ground.content));
+    let drip = Site::slow(&noise(1_000_000), 8_000);
+    let done = run(ground.get_named(&[drip.url(), good.url()], &["--json", &hash])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("which is slow"), "{}", done.notes());
+}
+
+/// It comes again after the others, and goes on where it was.
+#[test]
+fn what_is_slow_and_right_arrives() {
+    let ground = Ground::new(500_000);
+    let slow = Site::slow(&ground.content, 13_000);
+    let bad = untold(&wrong(&ground.content));
+    let hash = checksum(&ground.content);
+    let done = run(ground.get_named(&[slow.url(), bad.url()], &["--json", &hash])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("comes again after the others"), "{}", done.notes());
+    assert!(slow.body_bytes() < 620_000, "{}", slow.body_bytes());
+}

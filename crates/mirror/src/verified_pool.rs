@@ -370,6 +370,18 @@ impl Pool for VerifiedPool {
         }
     }
 
+    fn begin_whole(&mut self, mirror: MirrorId) {
+        if let Mode::Pieces(pieces) = &mut self.mode {
+            pieces.begin_whole(mirror);
+        }
+    }
+
+    fn end_whole(&mut self, mirror: MirrorId) {
+        if let Mode::Pieces(pieces) = &mut self.mode {
+            pieces.end_whole(mirror);
+        }
+    }
+
     fn release(&mut self, blocks: Range<u64>) {
         let blocks = blocks.start..blocks.end.min(self.id.blocks());
         if blocks.is_empty() {

@@ -255,6 +255,29 @@ fn what_a_server_without_ranges_brings_is_verified_as_all_is() {
     }
 }
 
+/// A liar that has ranges beside an honest server that has none: what it had wrong comes with all the rest.
+#[test]
+fn what_a_liar_had_wrong_comes_from_a_server_without_ranges() {
+    for length in [900_000, 3_000_000, 60_000_000] {
+        let content = content(length);
+        let blocks = (length as u64).div_ceil(16_384);
+        for check in [leaves(&content), pieces(&content)] {
+            for wrong in [0..1, blocks / 2..blocks / 2 + 1, blocks - 1..blocks, 0..blocks] {
+                for honest in 1..3 {
+                    let mut links = three(20, true);
+                    links[0].wrong = wrong.clone();
+                    links[1..].iter_mut().for_each(|link| link.ranges = false);
+                    let outcome = fetch(&content, check.clone(), &links[..=honest], 3);
+                    assert!(outcome.complete.is_some(), "{length}: {wrong:?}, {honest}");
+                    assert!(outcome.file == content, "{length}: {wrong:?}, {honest}");
+                    let fetches = outcome.connections[1..].iter().map(|c| c.counters.fetches).sum::<u64>();
+                    assert!(fetches <= 1 + honest as u64, "{length}: {wrong:?}, {honest}: {fetches}");
+                }
+            }
+        }
+    }
+}
+
 /// Asks one server for 4 MiB until a minute is over; when it was asked, and how it stands then.
 fn always(ranges: bool, answer: impl Fn(u64) -> Vec<Input<'static>>) -> (Vec<Time>, ConnectionReport) {
     let length = 4 << 20;

@@ -14,7 +14,7 @@
 use algo::{Span, Time};
 use anabranch_http::client::Event;
 
-use super::idle_timeout::IdleTimer;
+use super::idle_timeout::{IdleTimer, SlowTimer};
 use super::world::{Arrival, SocketId, World};
 use crate::event::Observer;
 use crate::{Error, Progress, Result};
@@ -146,12 +146,19 @@ pub(super) trait Stage {
     }
 }
 
+/// Silence after which a stage gives way to others.
+const SILENCE_MAX: Span = Span::from_secs(20);
+
 /// See the [module](self).
 pub(super) struct EventLoop<'a, 'o> {
     pub(super) world: &'a mut dyn World,
     pub(super) observer: &'a mut Observer<'o>,
     /// Without an answer for so long, a stage is given up.
     timeout: Span,
+    /// Something else can be tried, to which a stage that is silent or slow gives way.
+    has_others: bool,
+    /// One did for it was slow.
+    gave_way: bool,
     refresh_at: Time,
     /// When the sockets were last read.
     read_at: Time,
@@ -162,22 +169,39 @@ pub(super) struct EventLoop<'a, 'o> {
 impl<'a, 'o> EventLoop<'a, 'o> {
     pub(super) fn new(world: &'a mut dyn World, observer: &'a mut Observer<'o>, timeout: Span) -> Self {
         let now = world.now();
-        Self { world, observer, timeout, refresh_at: now + REFRESH_EVERY, read_at: now, events: Vec::new() }
+        Self {
+            world,
+            observer,
+            timeout,
+            has_others: false,
+            gave_way: false,
+            refresh_at: now + REFRESH_EVERY,
+            read_at: now,
+            events: Vec::new(),
+        }
+    }
+
+    /// Runs stages to which there are others, or there are not: of these, one that is silent or slow gives
+    /// way. Returns what comes of it, and whether a stage gave way for it was slow: it may be right yet.
+    pub(super) fn beside_others<T>(
+        &mut self,
+        has_others: bool,
+        run: impl FnOnce(&mut Self) -> T,
+    ) -> (T, bool) {
+        (self.has_others, self.gave_way) = (has_others, false);
+        let result = run(self);
+        self.has_others = false;
+        (result, self.gave_way)
     }
 
     /// For how long nothing may be heard.
-    pub(super) const fn timeout(&self) -> Span {
-        self.timeout
-    }
-
-    /// Sets that.
-    pub(super) const fn set_timeout(&mut self, timeout: Span) {
-        self.timeout = timeout;
+    fn timeout(&self) -> Span {
+        if self.has_others { self.timeout.min(SILENCE_MAX) } else { self.timeout }
     }
 
     /// What a stage may use between two runs.
     pub(super) fn context(&mut self) -> Context<'_, 'o> {
-        let (timeout, stale_at) = (self.timeout, Time::NEVER);
+        let (timeout, stale_at) = (self.timeout(), Time::NEVER);
         Context { world: &mut *self.world, observer: &mut *self.observer, timeout, stale_at }
     }
 
@@ -194,7 +218,8 @@ impl<'a, 'o> EventLoop<'a, 'o> {
     }
 
     fn turns(&mut self, stage: &mut dyn Stage) -> Result<()> {
-        let mut silence = IdleTimer::new(self.world.now());
+        let now = self.world.now();
+        let mut timers = (IdleTimer::new(now), SlowTimer::new(now));
         let mut stale_at = self.read_at + STALE_AFTER;
         loop {
             match stage.poll(&mut Context { stale_at, ..self.context() })? {
@@ -207,7 +232,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
                 Poll::Wait(until) => {
                     let now = self.world.now();
                     self.look_at_links(now, stage);
-                    if self.is_given_up(now, &mut silence, stage)? {
+                    if self.is_given_up(now, &mut timers, stage)? {
                         return Ok(());
                     }
                     if self.observer.is_due(now)
@@ -244,12 +269,25 @@ impl<'a, 'o> EventLoop<'a, 'o> {
     }
 
     /// Whether nobody has answered for so long that the stage is over.
-    fn is_given_up(&mut self, now: Time, silence: &mut IdleTimer, stage: &mut dyn Stage) -> Result<bool> {
+    fn is_given_up(
+        &mut self,
+        now: Time,
+        (silence, slow): &mut (IdleTimer, SlowTimer),
+        stage: &mut dyn Stage,
+    ) -> Result<bool> {
         let Some(Liveness { who, heard, busy }) = stage.liveness() else { return Ok(false) };
         if busy {
             silence.heard(now);
+            slow.restart(now);
         }
-        match silence.look(now, heard, self.timeout, who, || stage.faults(), self.observer) {
+        let timeout = self.timeout();
+        let mut why = silence.look(now, heard, timeout, who, || stage.faults(), self.observer);
+        if why.is_none() && self.has_others {
+            let bytes = || Some(stage.progress(now)?.paths.iter().map(|path| path.bytes).sum());
+            why = slow.look(now, bytes);
+            self.gave_way = why.is_some();
+        }
+        match why {
             None => Ok(false),
             Some(why) => stage.give_up(why).map(|()| true),
         }

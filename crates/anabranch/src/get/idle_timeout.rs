@@ -1,11 +1,45 @@
-//! How long nobody has answered, and when that is reported.
+//! How long nobody has answered, and when that is reported; whether what comes is slow.
 
-use algo::{Span, Time};
+use algo::{Rate, Span, Time};
 
 use crate::event::Observer;
 
 /// Without an answer for so long, the user is told that nobody answers.
 const REPORT_AFTER: Span = Span::from_secs(3);
+
+/// What brings less than so many bytes in so long is slow.
+const SLOW_BYTES: u64 = 512 << 10;
+const SLOW_FOR: Span = Span::from_secs(30);
+
+/// A watch on how much comes.
+pub(super) struct SlowTimer {
+    bytes: u64,
+    since: Time,
+}
+
+impl SlowTimer {
+    pub(super) const fn new(now: Time) -> Self {
+        Self { bytes: 0, since: now }
+    }
+
+    /// Looks, now and then, at the bytes that have come so far; returns why that is slow.
+    pub(super) fn look(&mut self, now: Time, bytes: impl FnOnce() -> Option<u64>) -> Option<String> {
+        let span = now.since(self.since);
+        if span < SLOW_FOR {
+            return None;
+        }
+        let all = bytes().unwrap_or(self.bytes);
+        let came = all.saturating_sub(self.bytes);
+        *self = Self { bytes: all, since: now };
+        let is_slow = Rate::of(came, span) < Rate::of(SLOW_BYTES, SLOW_FOR);
+        is_slow.then(|| format!("{came} bytes have come in {} s, which is slow", span.as_millis() / 1_000))
+    }
+
+    /// Something else was done meanwhile.
+    pub(super) const fn restart(&mut self, now: Time) {
+        self.since = now;
+    }
+}
 
 /// A watch on something that counts up while anybody answers.
 pub(super) struct IdleTimer {

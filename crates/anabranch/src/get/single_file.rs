@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use algo::Span;
 use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
@@ -22,9 +21,6 @@ use crate::error::ErrorKind;
 use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck};
 use crate::{Error, Report, Result, Verified, VouchedBy};
 
-/// Silence after which the file of one length is given up, where there is one of another length to try.
-const SILENCE_MAX: Span = Span::from_secs(20);
-
 /// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Of several that may be
 /// it, the first, and while what comes is not what is wanted or does not come to its end, the next; which it
 /// was, and how it ended.
@@ -38,29 +34,25 @@ pub(super) fn fetch(
     if alternatives.len() > 1 {
         alternatives.sort_by_what_is_there(&destination()?)?;
     }
-    let mut tried = Tried::default();
+    let (mut tried, mut slow) = (Tried::default(), None);
     while let Some(next) = alternatives.next_text() {
         let is_last = alternatives.len() == 1;
-        if let Some(why) = tried.text() {
+        if let Some(why) = slow.take().or_else(|| tried.text()) {
             events.observer.notice(&format!("{why}: trying {next}"));
-        }
-        let timeout = events.timeout();
-        if !is_last {
-            events.set_timeout(timeout.min(SILENCE_MAX));
         }
         let Some(found) = alternatives.next(request, events) else { break };
         let ended = found.map(|found| {
-            let outcome = fetch_one(request, &found, sources, destination, is_last, events);
-            (found, outcome)
+            let fetch = |events: &mut _| fetch_one(request, &found, sources, destination, is_last, events);
+            let (outcome, is_slow) = events.beside_others(!is_last, fetch);
+            (found, outcome, is_slow)
         });
-        events.set_timeout(timeout);
-        let (error, found, outcome) = match ended {
-            Ok((found, Ok(outcome))) => match outcome.result.clone() {
+        let (error, found, outcome, is_slow) = match ended {
+            Ok((found, Ok(outcome), is_slow)) => match outcome.result.clone() {
                 Ok(()) => return Ok((found, outcome)),
-                Err(error) => (error, Some(found), Some(outcome)),
+                Err(error) => (error, Some(found), Some(outcome), is_slow),
             },
-            Ok((found, Err(error))) => (error, Some(found), None),
-            Err(error) => (error, None, None),
+            Ok((found, Err(error), is_slow)) => (error, Some(found), None, is_slow),
+            Err(error) => (error, None, None, false),
         };
         let is_end = ends_all(error.kind());
         if is_end || is_last {
@@ -68,7 +60,14 @@ pub(super) fn fetch(
             let (Some(found), Some(outcome)) = (found, outcome) else { return Err(error) };
             return Ok((found, FileOutcome { result: Err(error), ..outcome }));
         }
-        tried.add(found.map(|found| found.id.length), &error);
+        match found {
+            Some(found) if is_slow => {
+                slow =
+                    Some(format!("that of {} bytes comes again after the others: {error}", found.id.length));
+                alternatives.put_back(found);
+            }
+            found => tried.add(found.map(|found| found.id.length), &error),
+        }
     }
     Err(Error::not_found("no mirror has the file"))
 }

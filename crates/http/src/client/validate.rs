@@ -155,14 +155,11 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
     match parts.status {
         StatusCode::PARTIAL_CONTENT => {
             let ((from, to), complete) = sent_range(headers, head)?;
-            match complete {
-                Some(complete) if complete != *length => return Err(changed_length(complete, *length)),
-                None => {
-                    return Err(FetchError::NotTheFile(
-                        "the server does not say how long the file is".to_owned(),
-                    ));
-                }
-                Some(_) => {}
+            // One that does not say how long the file is (RFC 9110 14.4) sends what is asked for all the same.
+            if let Some(complete) = complete
+                && complete != *length
+            {
+                return Err(changed_length(complete, *length));
             }
             if other {
                 return Err(FetchError::ChangedTag);

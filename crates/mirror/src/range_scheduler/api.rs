@@ -33,6 +33,15 @@ pub trait Pool {
     fn take_from_end(&mut self, from_end: bool) {
         let _ = from_end;
     }
+    /// A mirror is asked for all of the file, from the first block on. It may bring any block that is wanted
+    /// when its turn comes, until [`end_whole`](Self::end_whole).
+    fn begin_whole(&mut self, mirror: MirrorId) {
+        let _ = mirror;
+    }
+    /// That answer is over.
+    fn end_whole(&mut self, mirror: MirrorId) {
+        let _ = mirror;
+    }
     /// Gives back blocks that were taken and have not come. The pool ignores those that are no longer
     /// missing.
     fn release(&mut self, blocks: Range<u64>);

@@ -108,11 +108,11 @@ impl RangeScheduler {
         }
         let connection = &mut self.connections[p];
         connection.throughput.pause();
-        if let Some(fetch) = connection.fetch.take()
-            && fetch.role == FetchRole::WholeFile
-            && fetch.new_bytes == 0
-            && (1..fetch.end).contains(&fetch.at)
-        {
+        let fetch = connection.fetch.take()?;
+        if fetch.role == FetchRole::WholeFile || fetch.streams {
+            pool.end_whole(connection.mirror);
+        }
+        if fetch.role == FetchRole::WholeFile && fetch.new_bytes == 0 && (1..fetch.end).contains(&fetch.at) {
             connection.breaks_at = Some(fetch.at);
         }
         id

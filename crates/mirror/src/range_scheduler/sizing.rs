@@ -103,6 +103,7 @@ impl RangeScheduler {
         self.cancel_prefetch(p, pool);
         self.release_all(p, pool);
         let (length, blocks) = (self.length, self.blocks());
+        pool.begin_whole(self.connections[p].mirror);
         if let Some(fetch) = &mut self.connections[p].fetch {
             (fetch.role, fetch.end, fetch.keep) = (FetchRole::WholeFile, length, blocks);
         }
@@ -134,6 +135,7 @@ impl RangeScheduler {
             }
         }
         if pool.idle_for(mirror) > 0 {
+            pool.begin_whole(mirror);
             self.ask(now, p, 0..self.blocks(), FetchRole::WholeFile);
         }
     }

@@ -35,6 +35,7 @@ impl RangeScheduler {
             let blocks = pool.take_at(self.connections[p].mirror, 0, first).unwrap_or(0..0);
             self.ask_up_to(now, p, blocks, self.length, FetchRole::Owner);
             self.connections[p].has_streamed = true;
+            pool.begin_whole(self.connections[p].mirror);
             self.connections[p].fetch.iter_mut().for_each(|fetch| fetch.streams = true);
         }
         pool.take_from_end(self.connections.iter().any(Connection::may_stream));

@@ -91,11 +91,14 @@ pub(super) struct Pieces {
     hashes: PieceHashes,
     open: BTreeMap<u64, OpenPiece>,
     alone: BTreeMap<u64, SoleFetch>,
+    /// Mirrors that send everything from the first block on, and so every piece from its first block on.
+    whole: BTreeSet<MirrorId>,
 }
 
 impl Pieces {
     pub(super) const fn new(per_piece: u64, blocks: u64, hashes: PieceHashes) -> Self {
-        Self { per_piece, blocks, hashes, open: BTreeMap::new(), alone: BTreeMap::new() }
+        let whole = BTreeSet::new();
+        Self { per_piece, blocks, hashes, open: BTreeMap::new(), alone: BTreeMap::new(), whole }
     }
 
     pub(super) const fn per_piece(&self) -> u64 {
@@ -137,9 +140,31 @@ impl Pieces {
         self.open.get(&self.piece_of(block)).is_some_and(|open| open.held.contains_key(&block))
     }
 
-    /// Whether `mirror` may bring the block.
+    /// Whether `mirror` may bring the block. A piece that has to come from one mirror alone, and that nobody
+    /// is bringing, may come with a whole answer.
     pub(super) fn takes(&self, mirror: MirrorId, block: u64) -> bool {
-        self.alone.get(&self.piece_of(block)).is_none_or(|alone| alone.by == Some(mirror))
+        let piece = self.piece_of(block);
+        let comes_with_all = || block == self.blocks_of(piece).start && self.whole.contains(&mirror);
+        self.alone.get(&piece).is_none_or(|alone| match alone.by {
+            Some(by) => by == mirror,
+            None => comes_with_all(),
+        })
+    }
+
+    /// A mirror sends everything from now on, from the first block on.
+    pub(super) fn begin_whole(&mut self, mirror: MirrorId) {
+        self.whole.insert(mirror);
+    }
+
+    /// It does not any more. The piece that it was bringing alone begins anew.
+    pub(super) fn end_whole(&mut self, mirror: MirrorId) {
+        if !self.whole.remove(&mirror) {
+            return;
+        }
+        for (piece, alone) in self.alone.iter_mut().filter(|(_, alone)| alone.by == Some(mirror)) {
+            alone.by = None;
+            self.open.remove(piece);
+        }
     }
 
     /// A piece that nobody is bringing alone yet, for `mirror` to do so.
@@ -183,6 +208,9 @@ impl Pieces {
             return false;
         }
         let first = self.blocks_of(piece).start;
+        if let Some(alone) = self.alone.get_mut(&piece) {
+            alone.by = Some(held.mirror);
+        }
         let open = self.open.entry(piece).or_insert_with(|| OpenPiece::new(first, self.hashes.hasher()));
         open.hold(block, held);
         true

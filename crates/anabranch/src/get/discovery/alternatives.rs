@@ -3,7 +3,9 @@
 //!
 //! A server that does not say how long its file is may have any of them, or another one. It is not asked for
 //! parts of a file of somebody else's length: its file is taken in one answer, if those of a known length
-//! are not the one.
+//! are not the one. One that is silent or slow gives way to others; what is slow comes again after them.
+
+use std::collections::{BTreeSet, VecDeque};
 
 use mirror::metalink::Metalink;
 use mirror::url::Url;
@@ -55,13 +57,22 @@ pub(in crate::get) fn discover<'a>(
     discovery.tell_notices(events.observer);
     let resolved = resolved?;
     discovery.warnings.drain(..).for_each(|warning| events.observer.warning(&warning));
-    Ok(Discovered::File(Box::new(Alternatives { discovery, resolved })))
+    Ok(Discovered::File(Box::new(Alternatives {
+        discovery,
+        resolved,
+        slow: VecDeque::new(),
+        were_slow: BTreeSet::new(),
+    })))
 }
 
 /// See the [module](self).
 pub(in crate::get) struct Alternatives<'a> {
     discovery: Discovery<'a>,
     resolved: Resolved,
+    /// Those that were slow: they come after all others.
+    slow: VecDeque<DiscoveredFile>,
+    /// The places of servers that were slow in their one answer: they come once more.
+    were_slow: BTreeSet<usize>,
 }
 
 impl Alternatives<'_> {
@@ -113,19 +124,24 @@ impl Alternatives<'_> {
     }
 
     pub(in crate::get) fn len(&self) -> usize {
-        self.resolved.measured.len() + self.resolved.unmeasured.len()
+        self.resolved.measured.len() + self.resolved.unmeasured.len() + self.slow.len()
+    }
+
+    /// What was slow comes again after all others.
+    pub(in crate::get) fn put_back(&mut self, found: DiscoveredFile) {
+        self.slow.push_back(found);
     }
 
     /// The next one in words; `None` if that was the last.
     pub(in crate::get) fn next_text(&self) -> Option<String> {
-        let of_length = self.resolved.measured.front().map(|found| {
+        let of_length = |found: &DiscoveredFile| {
             let hosts: Vec<String> = found.mirrors.iter().map(|mirror| host(&mirror.url)).collect();
             format!("that of {} bytes, from {}", found.id.length, hosts.join(", "))
-        });
-        of_length.or_else(|| {
-            let place = *self.resolved.unmeasured.front()?;
-            Some(format!("that of {}", host(&self.discovery.urls[place])))
-        })
+        };
+        let of_place = |place: &usize| format!("that of {}", host(&self.discovery.urls[*place]));
+        let Resolved { measured, unmeasured, .. } = &self.resolved;
+        let first = measured.front().map(of_length).or_else(|| unmeasured.front().map(of_place));
+        first.or_else(|| self.slow.front().map(of_length))
     }
 
     /// Takes the next one.
@@ -134,9 +150,20 @@ impl Alternatives<'_> {
         request: &Request,
         events: &mut EventLoop<'_, '_>,
     ) -> Option<Result<DiscoveredFile>> {
-        match self.resolved.measured.pop_front() {
-            Some(found) => Some(Ok(found)),
-            None => self.resolved.unmeasured.pop_front().map(|place| self.measure(place, request, events)),
+        if let Some(found) = self.resolved.measured.pop_front() {
+            return Some(Ok(found));
+        }
+        match self.resolved.unmeasured.pop_front() {
+            Some(place) => {
+                let has_others = self.len() > 0;
+                let take = |events: &mut EventLoop<'_, '_>| self.measure(place, request, events);
+                let (found, is_slow) = events.beside_others(has_others, take);
+                if is_slow && self.were_slow.insert(place) {
+                    self.resolved.unmeasured.push_back(place);
+                }
+                Some(found)
+            }
+            None => self.slow.pop_front().map(Ok),
         }
     }
 
