@@ -716,7 +716,8 @@ fn made(len: usize) -> impl Twist {
     }
 }
 
-/// The user's Metalink says it, and the server only that nobody knows (RFC 9110, 14.4): its ranges are as good.
+/// The user's Metalink says it, and the server only that nobody knows (RFC 9110, 14.4): its ranges are as
+/// good.
 #[test]
 fn ranges_of_a_file_of_unsaid_length() {
     let ground = Ground::new(3_000_000);

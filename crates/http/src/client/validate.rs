@@ -155,7 +155,7 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
     match parts.status {
         StatusCode::PARTIAL_CONTENT => {
             let ((from, to), complete) = sent_range(headers, head)?;
-            // One that does not say how long the file is (RFC 9110 14.4) sends what is asked for all the same.
+            // One that does not say how long it is (RFC 9110, 14.4) sends what is asked for all the same.
             if let Some(complete) = complete
                 && complete != *length
             {
