@@ -18,6 +18,7 @@ mod journal_file;
 mod left;
 mod output;
 mod part;
+mod pieces;
 mod provenance;
 #[cfg(any(test, feature = "soak"))]
 mod room;
@@ -32,6 +33,7 @@ pub(crate) use journal_file::what_is_there;
 pub(crate) use left::{LeftIn, Numbers, Refuted};
 pub(crate) use output::Output;
 pub(crate) use part::cv_of;
+pub(crate) use pieces::{is_there_in_pieces, wrong_piece};
 #[cfg(any(test, feature = "soak"))]
 pub(crate) use room::Room;
 

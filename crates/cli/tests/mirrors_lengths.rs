@@ -383,6 +383,19 @@ fn what_has_no_length_is_held_against_every_kind_of_hash() {
                 ground.assert_arrived();
                 fs::remove_file(ground.target()).expect("the file");
             }
+            // It is recognised, and so is another file.
+            let site = Site::good(&ground.content);
+            fs::write(&list, metalink(hashes, &[site.url()])).expect("a Metalink");
+            fs::write(ground.target(), &ground.content).expect("a file");
+            run(ground.get_named(&[&list], &["--json"])).expect(0);
+            assert!(site.seen().iter().all(|request| !request.is_for_bytes() || request.path != PATH));
+            ground.assert_arrived();
+            fs::write(ground.target(), &longer).expect("a file");
+            let done = run(ground.get_named(&[&list], &[])).expect(6);
+            assert!(done.err.contains("with other content"), "{}", done.err);
+            run(ground.get_named(&[&list], &["--force"])).expect(0);
+            ground.assert_arrived();
+            fs::remove_file(ground.target()).expect("the file");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::fetch::{Ground, checksum, names, run, spawn};
-use common::site::{Reply, Request, Site, Switch, Then, honest, liar, wrong};
+use common::site::{Reply, Request, Site, Switch, Then, honest, liar, whole, wrong};
 use nix::sys::signal::Signal;
 
 /// Answers with a head, and with nothing more once it `is_mute`.
@@ -188,4 +188,43 @@ fn a_liar_without_ranges_is_tried_last() {
     interrupted_each(2_000, &ground, &[bad.url(), good.url()], &hash, &[&bad, &good]);
     ground.assert_arrived();
     assert!(good.body_bytes() < 20_000_000 + 4_000_000, "{}", good.body_bytes());
+}
+
+/// A liar that brings a little with each request, and then nothing, has no more than its turn.
+#[test]
+fn a_liar_that_drips_does_not_keep_the_others_from_their_turn() {
+    let ground = Ground::new(100_000);
+    let bad = wrong(&ground.content);
+    let sent = AtomicU64::new(0);
+    let drip = Site::new(&bad, move |request, reply: Reply| {
+        let bytes = reply.body.len() as u64;
+        match request.is_for_bytes() && sent.fetch_add(bytes, Ordering::Relaxed) + bytes > 20_000 {
+            true => reply.cut(1_024, Then::Stall),
+            false => reply,
+        }
+    });
+    let honest = Site::new(&ground.content, |_, _| whole(100_000));
+    let urls = [liar(&ground.content, u64::MAX), drip, honest];
+    let done =
+        run(ground.get_named(&urls.each_ref().map(Site::url), &["--json", &checksum(&ground.content)]));
+    done.expect(0);
+    ground.assert_arrived();
+}
+
+/// Neither has ranges. The one that is asked first sends a little, then nothing, or drips: the other is
+/// asked.
+#[test]
+fn one_without_ranges_that_does_not_send_it_gives_way_to_another() {
+    let ground = Ground::new(1_500_000);
+    let honest = Site::new(&ground.content, |_, _| whole(1_500_000));
+    for (bytes, rate) in [(16_384, u64::MAX), (1_500_000, 2_000)] {
+        let bad = Site::new(&ground.content, move |request, _| match request.is_for_bytes() {
+            true => whole(1_500_000).cut(bytes, Then::Stall).at(rate),
+            false => whole(1_500_000),
+        });
+        let urls = [bad.url(), honest.url()];
+        run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
+        ground.assert_arrived();
+        std::fs::remove_file(ground.target()).expect("the file");
+    }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::anabranch;
-use common::fetch::{Ground, names, run, spawn};
+use common::fetch::{Ground, leaf_list, names, run, spawn};
 use common::site::{PATH, Reply, Site, Switch, honest};
 use mmtp::ContentId;
 use mmtp::uri::Uri;
@@ -361,6 +361,28 @@ fn whose_length_most_servers_say_does_not_decide_where_a_signature_does() {
         ground.assert_arrived();
         fs::remove_file(ground.target()).expect("the file");
     }
+}
+
+/// What servers say of parts of their own files is true of each, and two of three are liars.
+#[test]
+fn hashes_that_servers_say_do_not_keep_a_signed_file_away() {
+    let Some(signing) = Signing::new() else { return };
+    let ground = Ground::new(300_000);
+    let signature = signing.sign(&ground.source());
+    let mut wrong = ground.content.clone();
+    wrong[150_000] ^= 1;
+    let site = |content: &[u8]| {
+        let (content, signature) = (content.to_vec(), signature.clone());
+        Site::answering(move |request| match request.path.as_str() {
+            PATH => honest(request, &content, "\"v1\""),
+            "/f.bin.asc" => Reply::new(200, &signature),
+            "/f.bin.b3leaves" => Reply::new(200, &leaf_list(&content)),
+            _ => Reply::new(404, b"no such file"),
+        })
+    };
+    let sites = [site(&wrong), site(&ground.content), site(&wrong)];
+    run(ground.get_named(&sites.each_ref().map(Site::url), &["--json", &signing.option(&[])])).expect(0);
+    ground.assert_arrived();
 }
 
 /// The server has a longer file by now, which is signed as well.

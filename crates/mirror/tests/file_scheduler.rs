@@ -344,6 +344,20 @@ fn a_link_that_falls_silent_keeps_nothing_back() {
     assert!(millis(ended.at) < 26_000, "{}", millis(ended.at));
 }
 
+/// Two servers never answer, with two connections each. Who has answered is asked for what they were.
+#[test]
+fn silent_servers_do_not_pass_a_file_from_one_to_the_other() {
+    let silent = |server| Link { silent: Time::ZERO..secs(600), second: true, ..Link::new(server, 100, 20) };
+    let liar = Link { wrong: 0..2, ..Link::new(0, 100, 5) };
+    for honest in 1..4 {
+        let mut links = vec![liar.clone(), silent(1), silent(2), silent(3)];
+        links[honest] = Link { second: true, ..Link::new(honest as ServerId, 100, 20) };
+        let ended = run(&files(2, 30_000, &[0, 1, 2, 3]), &links);
+        assert!(ended.complete.iter().all(|done| *done), "{honest}");
+        assert!(millis(ended.at) < 6_000, "{honest}: {}", millis(ended.at));
+    }
+}
+
 #[test]
 fn what_one_lacks_comes_from_others_and_what_all_lack_is_lost() {
     let mut one = Link::new(0, 10, 20);

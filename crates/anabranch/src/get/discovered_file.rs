@@ -1,5 +1,6 @@
 //! What is known of a file before it is fetched: who has it, and what it is checked by.
 
+use mirror::metalink::Pieces;
 use mirror::url::Url;
 use mirror::verified_pool::Check;
 use mmtp::ContentId;
@@ -110,6 +111,14 @@ impl DiscoveredFile {
     /// Whether nobody but servers says what is right.
     pub(super) const fn is_self_asserted(&self) -> bool {
         matches!(self.vouched_by, Some(VouchedBy::Hosts(_)))
+    }
+
+    /// The hashes of its pieces, if it is checked by these.
+    pub(super) fn pieces(&self) -> Option<Pieces> {
+        match &self.check {
+            Check::Pieces { bytes, hashes } => Some(Pieces { bytes: *bytes, hashes: hashes.clone() }),
+            _ => None,
+        }
     }
 
     /// How it is verified: a clause.

@@ -8,12 +8,12 @@ use super::outcome::FileOutcome;
 use super::request::Request;
 use crate::Result;
 use crate::event::{CHECKING_PART, Observer};
-use crate::target::{DestPath, FinalCheck, is_there, is_there_of_another_length};
+use crate::target::{DestPath, FinalCheck, is_there, is_there_in_pieces, is_there_of_another_length};
 use crate::{Progress, Report, Verified};
 
-/// How it ends if the file is there already and that is known by what came in an earlier transfer alone, or
-/// by a hash while servers have a file of another length. Where it is of that length, and where a signature
-/// tells, the target looks itself.
+/// How it ends if the file is there already and that is known by what came in an earlier transfer alone, by
+/// hashes of pieces alone, or by a hash while servers have a file of another length. Where a hash is of the
+/// same length, and where a signature tells, the target looks itself.
 ///
 /// # Errors
 /// [`Error::Target`](crate::Error::Target) if another file is there and `force` is not given,
@@ -45,7 +45,14 @@ pub(super) fn already(
             let (verified, since) = (Verified::Unchanged, Some(since.clone()));
             id.map(|id| (id, Report { verified, unverified_since: since, ..Report::default() }))
         }
-        None if found.proof.digests.is_empty() => return Ok(None),
+        None if found.proof.digests.is_empty() => {
+            let Some(pieces) = found.pieces().filter(|_| !found.proof.is_something()) else {
+                return Ok(None);
+            };
+            let id = is_there_in_pieces(&destination()?, &pieces, request.force, &mut progress)?;
+            let (verified, verified_by) = (Verified::Pieces, found.vouched_by.clone());
+            id.map(|id| (id, Report { verified, verified_by, ..Report::default() }))
+        }
         None => {
             let id = is_there_of_another_length(&destination()?, length, &found.proof, &mut progress)?;
             if id.is_some() {

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use algo::{Rate, Time};
 use anabranch_http::client::{Event, FetchError, FetchRequest, RequestKind};
-use mirror::digests::PieceHashes;
+use mirror::metalink::Pieces;
 use mirror::range_scheduler::{RETRY_MAX, RETRY_MIN, backoff};
 use mirror::url::Url;
 use mmtp::ContentId;
@@ -26,7 +26,7 @@ use super::server_status::{code, describe, pause};
 use super::sink::{Destination, Here, Job, Sink};
 use crate::format::seconds;
 use crate::report::one_a_path;
-use crate::target::{Aliases, Demands, DestPath, Output, cv_of, make_way};
+use crate::target::{Aliases, Demands, DestPath, Output, cv_of, make_way, wrong_piece};
 use crate::{Error, PathProgress, PathState, Progress, Result};
 
 /// It is begun anew so often at most.
@@ -204,56 +204,32 @@ impl Stage for Taking {
 }
 
 impl OneAnswer {
-    /// Holds it against hashes of pieces, each of so many bytes.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] if it does not have them, [`Error::Target`] if it cannot be read.
-    pub(super) fn check_pieces(&self, piece_bytes: u64, hashes: &PieceHashes) -> Result<()> {
-        let pieces = self.length.div_ceil(piece_bytes);
-        if pieces != hashes.len() as u64 {
-            let hashes = hashes.len();
-            return Err(Error::corrupt(format!(
-                "what came has {pieces} pieces of {piece_bytes} bytes, not {hashes} as it should: nothing of \
-                 it is kept"
-            )));
-        }
-        let mut bytes = vec![0; BLOCK_BYTES];
-        for (piece, hash) in (0..pieces).zip(hashes.iter()) {
-            let (mut at, end) = (piece * piece_bytes, self.length.min((piece + 1) * piece_bytes));
-            let mut hasher = hashes.hasher();
-            while at < end {
-                let read = &mut bytes[..usize::try_from(end - at).unwrap_or(usize::MAX).min(BLOCK_BYTES)];
-                self.read(read, at)?;
-                hasher.update(read);
-                at += read.len() as u64;
-            }
-            if !hasher.is(hash) {
-                return Err(Error::corrupt(format!(
-                    "what came is not what it should be at byte {}: nothing of it is kept",
-                    piece * piece_bytes
-                )));
-            }
-        }
-        Ok(())
-    }
-
     fn read(&self, bytes: &mut [u8], at: u64) -> Result<()> {
         let read = self.file.read_exact_at(bytes, at);
         read.map_err(|e| Error::target(format!("what came cannot be read again: {e}")))
     }
 
     /// Puts it into its place, if it is what is demanded. It goes there as a part, as all that comes; what is
-    /// there of others is not mixed with it.
+    /// there of others is not mixed with it. It is held against hashes of `pieces`, if there are any.
     ///
     /// # Errors
     /// As for every content that is whole.
     pub(super) fn put(
         &self,
+        pieces: Option<&Pieces>,
         (id, aliases, demands): (ContentId, Aliases, Demands),
         place: DestPath,
         force: bool,
         checking: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Sink> {
+        if let Some(pieces) = pieces {
+            let wrong =
+                wrong_piece(&place, &self.file, id.length, pieces, &mut |_, at| checking(at, id.length));
+            if let Some(at) = wrong? {
+                let why = "what came has other pieces than it should";
+                return Err(Error::corrupt(format!("{why}, from byte {at} on: nothing of it is kept")));
+            }
+        }
         make_way(&place, &self.file, &id, &aliases, &demands, &mut |bytes| checking(bytes, id.length))?;
         let open = Box::new(move || Ok(Destination::File(place)));
         let mut sink = Sink::new(vec![Job { id, aliases, demands, executable: false, open }], force);

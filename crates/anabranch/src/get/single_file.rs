@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use mirror::metalink::Pieces;
 use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
@@ -176,7 +177,7 @@ fn fetch_one(
     let wanted = Wanted { id: found.id, aliases: found.aliases.clone(), demands };
     let transferred = match &found.came {
         None => transfer(request, &wanted, &mut destination, &mut content, events),
-        Some(came) => place(came, &found.check, wanted, destination()?, request.force, events),
+        Some(came) => place(came, found.pieces().as_ref(), wanted, destination()?, request.force, events),
     };
     let (mut whole, signer, dissent) = match transferred {
         Ok(Arrived { root, signer, dissent }) => (Ok(root), signer, dissent),
@@ -310,18 +311,15 @@ pub(super) struct Arrived {
 /// Puts what came in one answer into its place.
 fn place(
     came: &OneAnswer,
-    check: &Check,
+    pieces: Option<&Pieces>,
     wanted: Wanted,
     place: DestPath,
     force: bool,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Arrived> {
     let what = (wanted.id, wanted.aliases, wanted.demands);
-    if let Check::Pieces { bytes, hashes } = check {
-        came.check_pieces(*bytes, hashes)?;
-    }
     let mut cx = events.context();
-    let mut arrivals = came.put(what, place, force, &mut checking(&mut cx, CHECKING_WHOLE))?;
+    let mut arrivals = came.put(pieces, what, place, force, &mut checking(&mut cx, CHECKING_WHOLE))?;
     let (root, signer) = (arrivals.root(), arrivals.signer().map(str::to_owned));
     Ok(Arrived { root, signer, dissent: arrivals.dissent() })
 }

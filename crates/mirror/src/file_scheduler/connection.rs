@@ -126,6 +126,11 @@ impl Connection {
         !matches!(self.state, State::Down | State::Closed)
     }
 
+    /// Whether its last request did not fail.
+    pub(super) const fn is_proven(&self) -> bool {
+        !self.trial
+    }
+
     /// Whether it has no request and may have one.
     pub(super) fn is_free(&self, now: Time) -> bool {
         self.is_usable() && now >= self.blocked_until && self.requests.is_empty()

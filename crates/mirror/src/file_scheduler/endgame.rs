@@ -3,6 +3,7 @@
 use algo::{Span, Time};
 
 use super::api::FileId;
+use super::connection::Connection;
 use super::{ALL_OUTSTANDING_MAX, FileScheduler, FileState};
 use crate::fetch_id::ConnectionId;
 
@@ -35,7 +36,8 @@ impl FileScheduler {
                 let file = &self.files[request.file];
                 let has_it = file.urls.iter().any(|url| url.server == connection.server && !url.gone);
                 let saves = left > connection.would_take(file.bytes) + SAVING_MIN;
-                if file.state == FileState::Requested(1)
+                let is_asked_once = file.state == FileState::Requested(1);
+                if (is_asked_once || connection.is_proven() && self.is_stuck(now, request.file))
                     && has_it
                     && saves
                     && worst.is_none_or(|(most, _)| left > most)
@@ -45,5 +47,13 @@ impl FileScheduler {
             }
         }
         worst.map(|(_, file)| file)
+    }
+
+    /// Whether nothing comes from any of those who have been asked for a file.
+    fn is_stuck(&self, now: Time, file: FileId) -> bool {
+        let has_it =
+            |connection: &&Connection| connection.requests.iter().any(|request| request.file == file);
+        self.files[file].state != FileState::Done
+            && self.connections.iter().filter(has_it).all(|connection| connection.is_slow(now))
     }
 }

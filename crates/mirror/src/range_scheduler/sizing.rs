@@ -26,6 +26,9 @@ const GAPS_A_RANGE_WANTED: u64 = 100;
 /// Where mirrors are compared, one that is so many times slower than another is there to compare.
 const SLOWER: u64 = 4;
 
+/// One that has been asked for everything so long ago, and trickles, is not waited for.
+const WHOLE_FOR: Span = Span::from_secs(10);
+
 /// Whether it brings so little that a server without ranges is not kept in reserve for it.
 fn trickles(connection: &Connection) -> bool {
     connection.throughput.rate().is_some_and(|rate| rate < TRICKLE)
@@ -115,12 +118,16 @@ impl RangeScheduler {
         }
     }
 
-    /// A server without ranges is asked for everything, if no other connection can be used. Where it broke
-    /// off itself, asking again brings again what is here: then one that has stalled once is waited for.
+    /// A server without ranges is asked for everything, if no other connection can be used: one that sends
+    /// everything already, and has stalled or trickles, cannot. Where it broke off itself, asking again
+    /// brings again what is here: then one that has stalled once is waited for.
     fn assign_whole_file(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         let again = self.connections[p].counters.failures > 0;
         let others = self.connections.iter().enumerate().any(|(q, connection)| {
-            let whole = connection.fetch.as_ref().is_some_and(|fetch| fetch.role == FetchRole::WholeFile);
+            let whole = connection.fetch.as_ref().is_some_and(|fetch| {
+                let is_slow = trickles(connection) && now.since(fetch.asked_at) >= WHOLE_FOR;
+                fetch.role == FetchRole::WholeFile && connection.state != State::Stalled && !is_slow
+            });
             let ranges = brings_ranges(connection, pool, again);
             q != p && (whole || connection.is_streaming() || ranges)
         });

@@ -112,7 +112,10 @@ impl Discovery<'_> {
                     "the Metalink has no other hashes than {kinds}: these prove nothing and are not used"
                 ));
             }
-            known = self.told_by_servers(length);
+            // Where a signature tells, what servers say of parts would only have those banned that differ.
+            if !self.signatures.are_wanted() {
+                known = self.told_by_servers(length);
+            }
         }
         if known.is_nothing() {
             // What others introduce is not held against what is remembered.

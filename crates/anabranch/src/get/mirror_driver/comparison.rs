@@ -29,6 +29,8 @@ pub(super) struct ComparisonState {
 #[derive(Clone, Copy)]
 pub(super) struct Alone {
     pub(super) since: Time,
+    /// Bytes that had come from it by then.
+    pub(super) before: u64,
     /// Bytes that have come from it, and when the last of them came.
     pub(super) bytes: u64,
     pub(super) at: Time,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use algo::{Span, Time};
+use algo::{Rate, Span, Time};
 use mirror::range_scheduler::{ConnectionReport, MirrorId, State, TRICKLE};
 use mirror::verified_pool::Wrong;
 
@@ -149,8 +149,9 @@ impl MirrorDriver {
         let PoolState::Plain(plain) = &mut self.pool else { return false };
         let next = plain.try_next(untried.into_iter());
         let is_first = next.is_some_and(|mirror| plain.stood_back(mirror) == 0);
+        let bytes_of = |mirror| self.brought_from(mirror);
         self.comparison.alone =
-            next.map(|mirror| Alone { since: now, bytes: self.brought_from(mirror), at: now });
+            next.map(bytes_of).map(|bytes| Alone { since: now, before: bytes, bytes, at: now });
         if let Some(next) = next.filter(|_| is_first && self.mirrors.len() > 1) {
             observer.notice(&format!("{} is tried alone", self.name(next)));
         }
@@ -164,9 +165,8 @@ impl MirrorDriver {
     pub(super) fn replace_candidate(&mut self, cx: &mut Context<'_, '_>) -> Result<bool> {
         let now = cx.now();
         let PoolState::Plain(plain) = &self.pool else { return Ok(false) };
-        let (Some(mirror), Some(Alone { since, bytes, at })) = (plain.alone(), self.comparison.alone) else {
-            return Ok(false);
-        };
+        let (Some(mirror), Some(alone)) = (plain.alone(), self.comparison.alone) else { return Ok(false) };
+        let Alone { since, before, bytes, at } = alone;
         if plain.blocks_left() == 0 {
             self.comparison.alone = None;
             return Ok(false);
@@ -181,10 +181,12 @@ impl MirrorDriver {
         // Another has its turn before all of it is given up.
         let patience = if at == since { first } else { ALONE_FOR };
         let patience = patience.min(Span::from_nanos(cx.timeout.as_nanos() / 2));
-        let is_slow = comes && now.since(since) >= ALONE_FOR && self.is_outrun(mirror) && !has_stood_back;
+        let trickles = Rate::of(brought - before, now.since(since)).as_bytes() < TRICKLE;
+        let is_outrun = trickles || self.is_outrun(mirror);
+        let is_slow = comes && now.since(since) >= ALONE_FOR && is_outrun && !has_stood_back;
         let is_silent = !comes && !is_out && now.since(at) >= patience;
         if comes {
-            self.comparison.alone = Some(Alone { since, bytes: brought, at: now });
+            self.comparison.alone = Some(Alone { bytes: brought, at: now, ..alone });
         }
         if is_out && !has_others {
             return Err(self.undecided().unwrap_or_else(|| {
