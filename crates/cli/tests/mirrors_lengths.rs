@@ -447,13 +447,28 @@ fn who_says_no_length_and_does_not_send_it_gives_way() {
             let reply = Reply::new(200, &content).chunked();
             Reply { length: Some(content.len()), body: content[..bytes].to_vec(), then, ..reply }
         });
-        let args = ["--json", &hash, "--timeout", "5"];
-        let done = run(ground.get_named(&[bad.url(), good.url()], &args)).expect(0);
-        ground.assert_arrived();
-        let wanted = format!("trying that of {}", good.name());
-        assert!(done.notes().contains(&wanted), "{bytes} {then:?}: {}", done.notes());
-        fs::remove_file(ground.target()).expect("the file");
+        // Also where nothing tells what is right.
+        for hash in [&[hash.as_str()][..], &[]] {
+            let args = [&["--json", "--timeout", "5"], hash].concat();
+            let done = run(ground.get_named(&[bad.url(), good.url()], &args)).expect(0);
+            ground.assert_arrived();
+            let wanted = format!("trying that of {}", good.name());
+            assert!(done.notes().contains(&wanted), "{bytes} {then:?}: {}", done.notes());
+            fs::remove_file(ground.target()).expect("the file");
+        }
     }
+}
+
+/// Who could not be asked may have what the one that sent all of it does not.
+#[test]
+fn that_others_could_not_be_asked_is_said() {
+    let ground = Ground::new(500_000);
+    let away = Switch::turned().away(&ground.content, 4_000_000);
+    let bad = untold(&wrong(&ground.content));
+    let urls = [bad.url(), away.url()];
+    let done = run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(5);
+    assert!(done.err.contains("could not be asked: the same command asks again"), "{}", done.err);
+    assert!(done.err.contains(&away.name()), "{}", done.err);
 }
 
 /// What is slow gives way to what may be it, too.

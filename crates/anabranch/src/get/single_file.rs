@@ -177,7 +177,8 @@ fn fetch_one(
     let wanted = Wanted { id: found.id, aliases: found.aliases.clone(), demands };
     let transferred = match &found.came {
         None => transfer(request, &wanted, &mut destination, &mut content, events),
-        Some(came) => place(came, found.pieces().as_ref(), wanted, destination()?, request.force, events),
+        Some(came) => place(came, found.pieces().as_ref(), wanted, destination()?, request.force, events)
+            .map_err(|error| others_may_have_it(&error, &found.unheard)),
     };
     let (mut whole, signer, dissent) = match transferred {
         Ok(Arrived { root, signer, dissent }) => (Ok(root), signer, dissent),
@@ -306,6 +307,15 @@ pub(super) struct Arrived {
     signer: Option<String>,
     /// What servers say of it that say something else.
     dissent: Vec<String>,
+}
+
+/// What is wrong is not the last word where others `unheard` may have what is right.
+fn others_may_have_it(error: &Error, unheard: &[String]) -> Error {
+    if unheard.is_empty() || error.kind() != ErrorKind::Corrupt {
+        return error.clone();
+    }
+    let unheard = unheard.join(" and ");
+    Error::corrupt(format!("{error}; {unheard} could not be asked: the same request asks again"))
 }
 
 /// Puts what came in one answer into its place.

@@ -89,7 +89,13 @@ impl Alternatives<'_> {
             && let Some(next) = self.next(request, events)
         {
             match next {
-                Ok(found) => self.resolved.measured.push_back(found),
+                Ok(found) => {
+                    self.resolved.measured.push_back(found);
+                    if !self.discovery.tries_lengths {
+                        // Nothing tells that this is not it.
+                        self.resolved.unmeasured.clear();
+                    }
+                }
                 Err(error) => match self.next_text().filter(|_| !ends_all(error.kind())) {
                     Some(next) => events.observer.notice(&format!("{error}: trying {next}")),
                     None => return Err(error),

@@ -331,7 +331,8 @@ impl Discovery<'_> {
     }
 
     /// The places of URLs of which only an answer tells how long the file is: all that may be tried after
-    /// others, those that the user named first; else one, if nobody says any length.
+    /// others, those that the user named first; also if nothing tells what is right, and nobody says any
+    /// length.
     fn unmeasured(&self) -> VecDeque<usize> {
         let all = self.heads.iter().zip(&self.named).enumerate();
         let without = all.filter(|(_, (head, _))| head.as_ref().is_some_and(|head| head.length.is_none()));
@@ -341,7 +342,8 @@ impl Discovery<'_> {
         let most = match self.tries_lengths {
             _ if self.is_read_in_order => 0,
             true => LENGTHS_MAX,
-            false => usize::from(!is_length_known),
+            false if is_length_known => 0,
+            false => LENGTHS_MAX,
         };
         named.into_iter().chain(others).map(|(place, _)| place).take(most).collect()
     }
