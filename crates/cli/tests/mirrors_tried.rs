@@ -211,6 +211,24 @@ fn a_liar_that_drips_does_not_keep_the_others_from_their_turn() {
     ground.assert_arrived();
 }
 
+/// One that was fast and trickles now is no measure for the honest one, and gives way each time.
+#[test]
+fn what_was_fast_and_trickles_does_not_keep_the_honest_one_from_its_turn() {
+    let ground = Ground::new(5_000_000);
+    let sent = AtomicU64::new(0);
+    let staller = Site::new(&ground.content, move |request, reply: Reply| {
+        let bytes = reply.body.len() as u64;
+        match request.is_for_bytes() && sent.fetch_add(bytes, Ordering::Relaxed) + bytes > 300_000 {
+            true => reply.cut(16_384, Then::Stall),
+            false => reply,
+        }
+    });
+    let urls = [liar(&ground.content, 20_000_000), staller, Site::slow(&ground.content, 400_000)];
+    let hash = checksum(&ground.content);
+    run(ground.get_named(&urls.each_ref().map(Site::url), &["--json", &hash])).expect(0);
+    ground.assert_arrived();
+}
+
 /// Neither has ranges. The one that is asked first sends a little, then nothing, or drips: the other is
 /// asked.
 #[test]

@@ -182,8 +182,10 @@ impl MirrorDriver {
         let patience = if at == since { first } else { ALONE_FOR };
         let patience = patience.min(Span::from_nanos(cx.timeout.as_nanos() / 2));
         let trickles = Rate::of(brought - before, now.since(since)).as_bytes() < TRICKLE;
-        let is_outrun = trickles || self.is_outrun(mirror);
-        let is_slow = comes && now.since(since) >= ALONE_FOR && is_outrun && !has_stood_back;
+        // One that trickles gives way each time that it is its turn.
+        let turn = Span::from_nanos(ALONE_FOR.as_nanos() << plain.stood_back(mirror).min(5));
+        let is_outrun = trickles || !has_stood_back && self.is_outrun(mirror);
+        let is_slow = comes && now.since(since) >= turn && is_outrun;
         let is_silent = !comes && !is_out && now.since(at) >= patience;
         if comes {
             self.comparison.alone = Some(Alone { bytes: brought, at: now, ..alone });
@@ -242,9 +244,13 @@ impl MirrorDriver {
     }
 
     /// Whether a mirror that may yet be tried is much faster than this one. Of one that has not been heard
-    /// yet nobody knows: it may be the one that was tried when an earlier transfer was interrupted.
+    /// yet nobody knows: it may be the one that was tried when an earlier transfer was interrupted. What one
+    /// promised that has stood back itself does not count.
     fn is_outrun(&self, mirror: MirrorId) -> bool {
-        let fastest = self.untried().filter_map(|other| self.rate_of(other)).max();
+        let stood_back =
+            |other: &MirrorId| matches!(&self.pool, PoolState::Plain(plain) if plain.stood_back(*other) > 0);
+        let others = self.untried().filter(|other| !stood_back(other));
+        let fastest = others.filter_map(|other| self.rate_of(other)).max();
         self.rate_of(mirror).zip(fastest).is_some_and(|(rate, fastest)| rate < fastest / SLOWER)
     }
 
