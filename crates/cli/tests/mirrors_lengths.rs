@@ -294,12 +294,6 @@ fn a_liar_that_falls_silent_does_not_take_the_turn_of_others() {
     }
 }
 
-/// A server that does not say how long its file is.
-fn untold(content: &[u8]) -> Site {
-    let content = content.to_vec();
-    Site::new(&content.clone(), move |_, _| Reply::new(200, &content).chunked().at(20_000_000))
-}
-
 /// A Metalink that has this of the file, and no size of it.
 fn metalink(hashes: &str, urls: &[String]) -> String {
     let urls: Vec<String> = urls.iter().map(|url| format!("<url>{url}</url>")).collect();
@@ -312,7 +306,7 @@ fn metalink(hashes: &str, urls: &[String]) -> String {
 fn who_says_no_length_is_not_taken_to_have_that_of_another() {
     let ground = Ground::new(6_000_000);
     let [shorter, wrong] = [noise(5_000_000), wrong(&ground.content)];
-    let good = untold(&ground.content);
+    let good = Site::untold(&ground.content);
     let hash = checksum(&ground.content);
     let list = ground.dir.path().join("f.meta4");
     // With a length that it says, without one, and in both orders; named, and in a Metalink without a size.
@@ -320,7 +314,7 @@ fn who_says_no_length_is_not_taken_to_have_that_of_another() {
         true => Reply::new(404, b""),
         false => reply.chunked(),
     });
-    for bad in [Site::slow(&shorter, 20_000_000), untold(&shorter), untold(&wrong), gone] {
+    for bad in [Site::slow(&shorter, 20_000_000), Site::untold(&shorter), Site::untold(&wrong), gone] {
         let urls = [bad.url(), good.url()];
         for turned in [false, true] {
             let urls = if turned { [&urls[1], &urls[0]] } else { [&urls[0], &urls[1]] };
@@ -341,7 +335,7 @@ fn who_says_no_length_is_not_taken_to_have_that_of_another() {
         fs::remove_file(ground.target()).expect("the file");
     }
     // Where nobody has it each is named, and nothing is left but what the last one sent.
-    let bad = [Site::good(&shorter), untold(&wrong)];
+    let bad = [Site::good(&shorter), Site::untold(&wrong)];
     let done = run(ground.get_named(&bad.each_ref().map(Site::url), &["--json", &hash])).expect(5);
     assert!(done.err.contains("no file of 5000000 bytes is the one that is wanted"), "{}", done.err);
     assert_eq!(names(&ground.to()), ["f.unverified"]);
@@ -362,13 +356,13 @@ fn what_has_no_length_is_held_against_every_kind_of_hash() {
         ];
         let longer = [&ground.content[..], &[0; 70_000]].concat();
         let bad = [
-            untold(&wrong(&ground.content)),
-            untold(&ground.content[..len - 1]),
-            untold(&longer),
+            Site::untold(&wrong(&ground.content)),
+            Site::untold(&ground.content[..len - 1]),
+            Site::untold(&longer),
             Site::good(&longer),
             Site::good(&ground.content[..len.saturating_sub(70_000)]),
         ];
-        let good = untold(&ground.content);
+        let good = Site::untold(&ground.content);
         let list = ground.dir.path().join("f.meta4");
         for (kind, hashes) in kinds.iter().enumerate() {
             for bad in &bad {
@@ -405,7 +399,7 @@ fn what_has_no_length_is_held_against_every_kind_of_hash() {
 fn who_says_no_length_is_in_reserve() {
     let ground = Ground::new(6_000_000);
     let hash = checksum(&ground.content);
-    let spare = untold(&ground.content);
+    let spare = Site::untold(&ground.content);
     let good = Site::slow(&ground.content, 20_000_000);
     run(ground.get_named(&[spare.url(), good.url()], &["--json", &hash])).expect(0);
     ground.assert_arrived();
@@ -423,7 +417,7 @@ fn who_says_no_length_is_in_reserve() {
     // It falls silent, and what the other one has is wrong: what is right is there for the next time.
     let is_back = Switch::default();
     let silent = is_back.silent_after(2_000_000, &ground.content, 6_000_000);
-    let bad = untold(&wrong(&ground.content));
+    let bad = Site::untold(&wrong(&ground.content));
     let get = || ground.get_named(&[silent.url(), bad.url()], &["--json", &hash, "--timeout", "4"]);
     let done = run(get()).expect(5);
     assert!(done.err.contains("f.part stays"), "{}", done.err);
@@ -440,7 +434,7 @@ fn who_says_no_length_is_in_reserve() {
 fn who_says_no_length_and_does_not_send_it_gives_way() {
     let ground = Ground::new(3_000_000);
     let hash = checksum(&ground.content);
-    let good = untold(&ground.content);
+    let good = Site::untold(&ground.content);
     for (bytes, then) in [(300_000, Then::Stall), (0, Then::Stall), (3_000_000, Then::Close)] {
         let content = ground.content.clone();
         let bad = Site::new(&ground.content, move |_, _| {
@@ -464,7 +458,7 @@ fn who_says_no_length_and_does_not_send_it_gives_way() {
 fn that_others_could_not_be_asked_is_said() {
     let ground = Ground::new(500_000);
     let away = Switch::turned().away(&ground.content, 4_000_000);
-    let bad = untold(&wrong(&ground.content));
+    let bad = Site::untold(&wrong(&ground.content));
     let urls = [bad.url(), away.url()];
     let done = run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(5);
     assert!(done.err.contains("could not be asked: the same command asks again"), "{}", done.err);
@@ -475,7 +469,7 @@ fn that_others_could_not_be_asked_is_said() {
 #[test]
 fn a_drip_does_not_keep_the_others_away() {
     let ground = Ground::new(2_000_000);
-    let (hash, good) = (checksum(&ground.content), untold(&ground.content));
+    let (hash, good) = (checksum(&ground.content), Site::untold(&ground.content));
     let drip = Site::slow(&noise(1_000_000), 8_000);
     let done = run(ground.get_named(&[drip.url(), good.url()], &["--json", &hash])).expect(0);
     ground.assert_arrived();
@@ -487,7 +481,7 @@ fn a_drip_does_not_keep_the_others_away() {
 fn what_is_slow_and_right_arrives() {
     let ground = Ground::new(500_000);
     let slow = Site::slow(&ground.content, 13_000);
-    let bad = untold(&wrong(&ground.content));
+    let bad = Site::untold(&wrong(&ground.content));
     let hash = checksum(&ground.content);
     let done = run(ground.get_named(&[slow.url(), bad.url()], &["--json", &hash])).expect(0);
     ground.assert_arrived();

@@ -21,6 +21,18 @@ fn mute(ground: &Ground, rate: u64, is_mute: &Switch) -> Site {
     })
 }
 
+/// Brings no more than `each` bytes with an answer, and then nothing, once it was asked for so many.
+fn stalls_after(bytes: u64, content: &[u8], each: usize) -> Site {
+    let sent = AtomicU64::new(0);
+    Site::new(content, move |request, reply: Reply| {
+        let more = reply.body.len() as u64;
+        match request.is_for_bytes() && sent.fetch_add(more, Ordering::Relaxed) + more > bytes {
+            true => reply.cut(each, Then::Stall),
+            false => reply,
+        }
+    })
+}
+
 /// Fetches, and is interrupted after so many milliseconds, until the file is there; returns what was said.
 fn interrupted_each(millis: u64, ground: &Ground, urls: &[String], hash: &str, sites: &[&Site]) -> String {
     let (mut runs, mut said) = (0, String::new());
@@ -195,14 +207,7 @@ fn a_liar_without_ranges_is_tried_last() {
 fn a_liar_that_drips_does_not_keep_the_others_from_their_turn() {
     let ground = Ground::new(100_000);
     let bad = wrong(&ground.content);
-    let sent = AtomicU64::new(0);
-    let drip = Site::new(&bad, move |request, reply: Reply| {
-        let bytes = reply.body.len() as u64;
-        match request.is_for_bytes() && sent.fetch_add(bytes, Ordering::Relaxed) + bytes > 20_000 {
-            true => reply.cut(1_024, Then::Stall),
-            false => reply,
-        }
-    });
+    let drip = stalls_after(20_000, &bad, 1_024);
     let honest = Site::new(&ground.content, |_, _| whole(100_000));
     let urls = [liar(&ground.content, u64::MAX), drip, honest];
     let done =
@@ -215,14 +220,7 @@ fn a_liar_that_drips_does_not_keep_the_others_from_their_turn() {
 #[test]
 fn what_was_fast_and_trickles_does_not_keep_the_honest_one_from_its_turn() {
     let ground = Ground::new(5_000_000);
-    let sent = AtomicU64::new(0);
-    let staller = Site::new(&ground.content, move |request, reply: Reply| {
-        let bytes = reply.body.len() as u64;
-        match request.is_for_bytes() && sent.fetch_add(bytes, Ordering::Relaxed) + bytes > 300_000 {
-            true => reply.cut(16_384, Then::Stall),
-            false => reply,
-        }
-    });
+    let staller = stalls_after(300_000, &ground.content, 16_384);
     let urls = [liar(&ground.content, 20_000_000), staller, Site::slow(&ground.content, 400_000)];
     let hash = checksum(&ground.content);
     run(ground.get_named(&urls.each_ref().map(Site::url), &["--json", &hash])).expect(0);

@@ -350,8 +350,7 @@ fn whose_length_most_servers_say_does_not_decide_where_a_signature_does() {
         fs::remove_file(ground.target()).expect("the file");
         // The honest one does not say any. A liar of the right length falls silent: its bytes are not mixed
         // with what comes.
-        let content = ground.content.clone();
-        let untold = Site::new(&content.clone(), move |_, _| Reply::new(200, &content).chunked());
+        let untold = Site::untold(&ground.content);
         let wrong = common::site::wrong(&ground.content);
         let silent = Switch::default().silent_after(1_000_000, &wrong, 4_000_000);
         let last = sites.len() - 1;

@@ -274,6 +274,12 @@ impl Site {
         Self::new(content, |_, reply| reply)
     }
 
+    /// One that does not say how long its file is.
+    pub(crate) fn untold(content: &[u8]) -> Self {
+        let content = content.to_vec();
+        Self::new(&content.clone(), move |_, _| Reply::new(200, &content).chunked().at(20_000_000))
+    }
+
     /// An honest one that sends each body at this rate, bytes a second.
     pub(crate) fn slow(content: &[u8], rate: u64) -> Self {
         Self::new(content, move |_, reply| reply.at(rate))

@@ -339,12 +339,8 @@ impl Discovery<'_> {
         let (named, others): (Vec<_>, Vec<_>) = without.partition(|(_, (_, named))| **named);
         let is_length_known =
             self.heads.iter().flatten().any(|head| head.length.is_some()) || self.told_length().is_some();
-        let most = match self.tries_lengths {
-            _ if self.is_read_in_order => 0,
-            true => LENGTHS_MAX,
-            false if is_length_known => 0,
-            false => LENGTHS_MAX,
-        };
+        let may_be_tried = !self.is_read_in_order && (self.tries_lengths || !is_length_known);
+        let most = if may_be_tried { LENGTHS_MAX } else { 0 };
         named.into_iter().chain(others).map(|(place, _)| place).take(most).collect()
     }
 
