@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::anabranch;
 use common::fetch::{Done, Ground, checksum, names, run, spawn};
 use common::nginx::Nginx;
-use common::site::{LOGIN, PATH, Reply, Request, Site, Then, honest, whole};
+use common::site::{LOGIN, PATH, Reply, Request, Site, Then, honest, liar, whole};
 use nix::sys::signal::Signal;
 use sha2::{Digest as _, Sha256};
 
@@ -651,6 +651,28 @@ fn faults_now_and_then() {
     beside(3_000_000, closed, "");
 }
 
+/// A connection that ends before there is an answer says little of the server: it is asked once more.
+#[test]
+fn the_first_connection_ends_without_an_answer() {
+    let hangs_up = |times: usize| {
+        let asked = Arc::new(AtomicUsize::new(0));
+        move |_: &Request, mut reply: Reply| {
+            if asked.fetch_add(1, Ordering::Relaxed) < times {
+                reply.then = Then::HangUp;
+            }
+            reply
+        }
+    };
+    arrives(3_000_000, hangs_up(1));
+    never(hangs_up(usize::MAX), 4, "no answer from 127.0.0.1");
+    let ground = Ground::new(3_000_000);
+    let (liar, honest) = (liar(&ground.content, 8_000_000), Site::new(&ground.content, hangs_up(1)));
+    let right = checksum(&ground.content);
+    let done = run(ground.get_named(&[liar.url(), honest.url()], &["--json", &right])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.banned(), [liar.name()], "{}", done.out);
+}
+
 #[test]
 fn it_says_nothing_any_more() {
     let stalls = |request: &Request, reply: Reply| {
@@ -812,6 +834,15 @@ fn it_breaks_off_and_nobody_says_how_long_it_is() {
     let (ground, done) = alone(3_000_000, always, &["--timeout", "5"]);
     done.expect(4);
     assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+    // What it is silent before it breaks off counts as one silence.
+    let ground = Ground::new(3_000_000);
+    let chunked = self::made(3_000_000);
+    let site = Site::new(&ground.content, move |request: &Request, reply: Reply| {
+        chunked(request, reply).cut(1_000_000, Then::CloseLate)
+    });
+    run(ground.get_named(&[site.url()], &["--json", "--timeout", "5"])).expect(4);
+    let of_it = site.seen().iter().filter(|request| request.path == PATH && request.is_for_bytes()).count();
+    assert_eq!(of_it, 2, "the first says what it has");
 }
 
 /// A Metalink says how long it is, and the server does not: it is as long all the same, and asked for once.

@@ -85,7 +85,7 @@ struct Probe {
     by: Option<usize>,
     /// The deadline of the answer.
     until: Time,
-    /// Answers so far that said "not now" (5xx, 429).
+    /// How often it was sent again: its server said "not now" (5xx, 429), or broke off.
     times: u32,
     /// When the first bytes of the body came.
     begun: Option<Time>,
@@ -383,7 +383,7 @@ impl Discovery<'_> {
             }
             Event::Failed { id, error } => {
                 if let Some(probe) = self.asked.remove(&id) {
-                    self.failed(probe, error)?;
+                    self.answered_with_error(probe, error)?;
                 }
             }
             Event::Sample { .. } => {}

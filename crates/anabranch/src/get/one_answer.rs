@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use algo::{Rate, Time};
+use algo::{Rate, Span, Time};
 use anabranch_http::client::{Event, FetchError, FetchRequest, RequestKind};
 use mirror::metalink::Pieces;
 use mirror::range_scheduler::{RETRY_MAX, RETRY_MIN, backoff};
@@ -56,6 +56,10 @@ struct Taking {
     ask_at: Time,
     start: Time,
     heard: u64,
+    /// When it was asked, or its last bytes came.
+    heard_at: Time,
+    /// How long it was silent before attempts failed, in sum.
+    silence: Span,
     is_done: bool,
 }
 
@@ -87,6 +91,8 @@ pub(super) fn take(
         ask_at: start,
         start,
         heard: 0,
+        heard_at: start,
+        silence: Span::ZERO,
         is_done: false,
     };
     events.run(&mut taking)?;
@@ -142,7 +148,9 @@ impl Taking {
                 | FetchError::ServerError { .. }
                 | FetchError::Busy { .. }
         );
-        if !may_work || self.tries >= TRIES_MAX {
+        // A server that stalls again and again may do so no longer than one that does it once.
+        self.silence = self.silence + now.since(self.heard_at);
+        if !may_work || self.tries >= TRIES_MAX || self.silence >= cx.timeout {
             let why = describe(error, self.trusted);
             return Err(code(error).error(format!("{}: {why}", host(&self.url))));
         }
@@ -160,7 +168,7 @@ impl Stage for Taking {
             return Ok(Poll::Done);
         }
         if !self.is_asked && cx.now() >= self.ask_at {
-            (self.is_asked, self.tries) = (true, self.tries + 1);
+            (self.is_asked, self.tries, self.heard_at) = (true, self.tries + 1, cx.now());
             let request = FetchRequest {
                 route: 0,
                 via: self.via.clone(),
@@ -181,6 +189,7 @@ impl Stage for Taking {
                 Event::Body { bytes, .. } => {
                     self.file.write_all_at(&bytes, self.bytes).map_err(|e| cannot_write(&e))?;
                     self.bytes += bytes.len() as u64;
+                    self.heard_at = now;
                 }
                 Event::Done { .. } => self.is_done = true,
                 Event::Failed { error, .. } => self.failed(now, &error, cx)?,

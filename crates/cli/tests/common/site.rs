@@ -58,6 +58,10 @@ pub(crate) enum Then {
     Keep,
     /// The end of the connection.
     Close,
+    /// The end of the connection, after 3 s of nothing.
+    CloseLate,
+    /// The end of the connection, and there was no answer either.
+    HangUp,
     /// Nothing at all.
     Stall,
     /// Nothing at all, and there was no answer either.
@@ -352,8 +356,10 @@ impl Shared {
 
     /// Whether the connection goes on.
     fn send(&self, mut stream: &TcpStream, reply: &Reply) -> bool {
-        if reply.then == Then::Mute {
-            return self.idle();
+        match reply.then {
+            Then::Mute => return self.idle(),
+            Then::HangUp => return false,
+            _ => {}
         }
         let length = reply.length.unwrap_or(reply.body.len());
         let mut head = format!("HTTP/1.1 {} Words\r\n", reply.status);
@@ -380,8 +386,10 @@ impl Shared {
             }
             self.body_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
-        if reply.then == Then::Stall {
-            return self.idle();
+        match reply.then {
+            Then::Stall => return self.idle(),
+            Then::CloseLate => thread::sleep(Duration::from_secs(3)),
+            _ => {}
         }
         let is_whole = is_chunked && reply.length.is_none();
         reply.then == Then::Keep && (!is_whole || stream.write_all(b"0\r\n\r\n").is_ok())

@@ -1,5 +1,5 @@
-//! Servers that do not answer: they are asked from the next local end too, and those that cannot answer now
-//! are asked again while nobody else has answered.
+//! Servers that do not answer: they are asked from the next local end too, those whose connection breaks off
+//! once more, and those that cannot answer now again while nobody else has answered.
 
 use algo::{Span, Time};
 use anabranch_http::client::{FetchError, FetchId, RequestKind};
@@ -17,6 +17,9 @@ use crate::get::world::World;
 /// A server that has not answered for so long is asked from the next local end, too: a link may lead to
 /// others and not to it, and say nothing.
 const BESIDE_AFTER: Span = Span::from_secs(1);
+
+/// A connection that has broken off within so long is tried once more at once.
+const SOON: Span = Span::from_secs(5);
 
 impl Probe {
     /// Whether the user names what it asks for.
@@ -37,6 +40,19 @@ impl Probe {
 }
 
 impl Discovery<'_> {
+    /// An error came. A connection that has broken off says little of the server: many a one has just begun
+    /// anew, or had too many. Without another attempt a good mirror would be out of the whole transfer.
+    pub(super) fn answered_with_error(&mut self, mut probe: Probe, error: FetchError) -> Result<()> {
+        let is_soon = self.now < self.end.min(probe.asked_at + SOON);
+        if probe.is_of_user() && probe.times == 0 && is_soon && matches!(error, FetchError::Broken(_)) {
+            (probe.times, probe.begun) = (1, None);
+            probe.body.clear();
+            self.put(probe);
+            return Ok(());
+        }
+        self.failed(probe, error)
+    }
+
     /// A probe has failed: it is sent from the next local end, or later, or has failed for good.
     pub(super) fn failed(&mut self, probe: Probe, error: FetchError) -> Result<()> {
         let asked = probe.is_of_user();
