@@ -20,6 +20,7 @@ mod history;
 mod idle_timeout;
 mod locators;
 mod mirror_driver;
+mod mirror_rounds;
 mod name_lookup;
 mod network_source;
 mod offered_names;

@@ -22,7 +22,7 @@ const KEYRING_MAX: u64 = 64 << 20;
 pub(crate) const SIGNATURE_MAX: usize = 64 << 10;
 
 /// Signatures that are kept at most.
-const SIGNATURES_MAX: usize = 16;
+const SIGNATURES_MAX: usize = 64;
 
 /// Keys whose signatures are accepted.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::fetch::{Done, Ground, checksum, names, run, spawn};
-use common::site::{Reply, Request, Site, honest, liar, wrong};
+use common::site::{Reply, Request, Site, honest, late_liar, wrong};
 use common::wait_until;
 use nix::sys::signal::Signal;
 
@@ -35,7 +35,7 @@ fn begin_with(ground: &Ground, signal: Signal, more: &[&str]) -> Site {
         true => reply.at(8_000_000),
         false => reply.at(200_000),
     });
-    let liar = liar(&ground.content, 6_000_000);
+    let liar = late_liar(&ground.content, 6_000_000);
     let running = spawn(ground.get_named(&[honest.url(), liar.url()], &[&["--json"], more].concat()));
     wait_until(20, || wrong_bytes(ground) > 4_000_000);
     running.signal(signal);
@@ -72,7 +72,7 @@ fn what_a_dead_mirror_began_alone_is_gone_on_with_by_another() {
         let ground = Ground::new(24_000_000);
         let first = match is_honest {
             true => Site::slow(&ground.content, 6_000_000),
-            false => liar(&ground.content, 6_000_000),
+            false => late_liar(&ground.content, 6_000_000),
         };
         let url = first.url();
         let running = spawn(ground.get_named(&[&url], &["--json"]));
@@ -230,7 +230,7 @@ fn what_one_server_left_comes_again_where_a_hash_tells() {
 #[test]
 fn with_a_hash_what_each_mirror_brought_stays_its_own() {
     let ground = Ground::new(24_000_000);
-    let (honest, bad) = (Site::slow(&ground.content, 10_000_000), liar(&ground.content, 10_000_000));
+    let (honest, bad) = (Site::slow(&ground.content, 10_000_000), late_liar(&ground.content, 10_000_000));
     let hash = checksum(&ground.content);
     let urls = [bad.url(), honest.url()];
     let came = || honest.body_bytes() + bad.body_bytes();
@@ -307,7 +307,7 @@ fn of_two_lengths_the_second_has_its_turn_after_an_interruption_too() {
 /// Begins with these; then one that lies, and was not asked before, is named beside them.
 fn then_a_liar_is_named_too(ground: &Ground, honest: &[Site]) -> Done {
     interrupted_at(ground, &honest.iter().collect::<Vec<_>>(), 12_000_000);
-    let bad = liar(&ground.content, 6_000_000);
+    let bad = late_liar(&ground.content, 6_000_000);
     let urls: Vec<String> = honest.iter().chain([&bad]).map(Site::url).collect();
     run(ground.get_named(&urls, &["--json"]))
 }
@@ -335,7 +335,7 @@ fn what_was_left_stays_where_one_and_a_new_one_differ() {
         let says = format!("what an earlier run left stays; {} alone goes on with it", sites[0].name());
         assert!(done.err.contains("different bytes") && done.err.contains(&says), "{}", done.err);
         ground.assert_part();
-        let bad = liar(&ground.content, 6_000_000);
+        let bad = late_liar(&ground.content, 6_000_000);
         let hash = checksum(&ground.content);
         let done = match by_hash {
             false => {
@@ -357,7 +357,7 @@ fn what_was_left_stays_where_one_and_a_new_one_differ() {
 fn a_liar_that_takes_part_again_does_not_vouch_for_what_it_left() {
     let ground = Ground::new(24_000_000);
     let honest = begin(&ground, Signal::SIGKILL);
-    let again = liar(&ground.content, 6_000_000);
+    let again = late_liar(&ground.content, 6_000_000);
     let done = run(ground.get_named(&[again.url(), honest.url()], &["--json"])).expect(5);
     assert!(done.err.contains("different bytes"), "{}", done.err);
     assert!(!ground.target().exists());
@@ -390,7 +390,7 @@ fn what_honest_mirrors_left_stays() {
 fn a_mirror_that_was_found_out_is_not_asked_again() {
     let ground = Ground::new(30_000_000);
     let sites = [(); 2].map(|()| Site::slow(&ground.content, 3_000_000));
-    let bad = liar(&ground.content, 3_000_000);
+    let bad = late_liar(&ground.content, 3_000_000);
     let urls = [sites[0].url(), bad.url(), sites[1].url()];
     let running = spawn(ground.get_named(&urls, &["--json"]));
     running.wait_said("wrong bytes in block");
@@ -416,7 +416,7 @@ fn a_mirror_that_was_found_out_is_not_asked_again() {
 fn who_was_found_out_and_is_named_alone_is_told_so() {
     let ground = Ground::new(30_000_000);
     let sites = [(); 2].map(|()| Site::slow(&ground.content, 3_000_000));
-    let bad = liar(&ground.content, 3_000_000);
+    let bad = late_liar(&ground.content, 3_000_000);
     let running = spawn(ground.get_named(&[sites[0].url(), bad.url(), sites[1].url()], &["--json"]));
     running.wait_said("wrong bytes in block");
     // It is recorded right after it is said, and more comes then.

@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use common::fetch::{Ground, checksum, names, run, spawn};
 use common::site::{Reply, Request, Site, Switch, Then, honest, liar, whole, wrong};
@@ -243,4 +243,49 @@ fn one_without_ranges_that_does_not_send_it_gives_way_to_another() {
         ground.assert_arrived();
         std::fs::remove_file(ground.target()).expect("the file");
     }
+}
+
+/// It answers its first request with 503, or after a while: it is asked again before the get fails, for it has
+/// what is wanted. `more`: how many bytes longer the liar's file is.
+#[test]
+fn a_busy_mirror_is_asked_again_where_the_others_do_not_have_it() {
+    for more in [0, 1] {
+        let ground = Ground::new(3_000_000);
+        let (asked, bad) = (AtomicUsize::new(0), [wrong(&ground.content), vec![7; more]].concat());
+        let busy = Site::new(&ground.content, move |_, reply| match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => Reply::new(503, b"later").with("retry-after", "1"),
+            _ => reply,
+        });
+        let liar = Site::good(&bad);
+        let (urls, hash) = ([liar.url(), busy.url()], checksum(&ground.content));
+        let done = run(ground.get_named(&urls, &["--json", &hash])).expect(0);
+        ground.assert_arrived();
+        assert!(done.notes().contains("is asked once more"), "{}", done.notes());
+    }
+    // It is busy for good: the time-out is for that as for all.
+    let ground = Ground::new(3_000_000);
+    let busy = Site::new(&ground.content, |_, _| Reply::new(503, b"later").with("retry-after", "1"));
+    let liar = Site::good(&wrong(&ground.content));
+    let hash = checksum(&ground.content);
+    let done = run(ground.get_named(&[liar.url(), busy.url()], &["--json", "--timeout", "4", &hash]));
+    let done = done.expect(5);
+    assert!(done.err.contains("could not be asked"), "{}", done.err);
+    assert!(busy.seen().len() > 2, "{}", busy.seen().len());
+    ground.assert_part();
+}
+
+/// The only one that answers at the start falls silent: the busy one is asked again, and has it.
+#[test]
+fn a_busy_mirror_is_asked_again_where_the_other_falls_silent() {
+    let ground = Ground::new(3_000_000);
+    let asked = AtomicUsize::new(0);
+    let busy = Site::new(&ground.content, move |_, reply| match asked.fetch_add(1, Ordering::Relaxed) {
+        0 => Reply::new(503, b"later").with("retry-after", "1"),
+        _ => reply,
+    });
+    let silent = Switch::default().silent_after(1_000_000, &wrong(&ground.content), 4_000_000);
+    let hash = checksum(&ground.content);
+    let done = run(ground.get_named(&[silent.url(), busy.url()], &["--json", "--timeout", "5", &hash]));
+    done.expect(0);
+    ground.assert_arrived();
 }

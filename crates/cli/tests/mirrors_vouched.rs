@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::fetch::{Done, Ground, checksum, leaf_list, names, run, spawn};
-use common::site::{PATH, Reply, Request, Site, Then, honest, wrong};
+use common::site::{PATH, Reply, Request, Site, Then, honest, late_wrong, wrong};
 use common::{Server, anabranch, wait_until};
 use data_encoding::{BASE64, HEXLOWER};
 use mmtp::ContentId;
@@ -531,11 +531,11 @@ fn what_all_mirrors_have_is_kept_though_it_is_not_what_the_hash_is_of() {
 
 #[test]
 fn who_falls_silent_is_compared_all_the_same() {
-    // It sends one range of wrong bytes, and then nothing any more. One that is sly leaves right what it can
-    // foresee to be compared: the ends of its range.
+    // It begins as the file does, sends one range of wrong bytes, and then nothing any more. One that is sly
+    // leaves right what it can foresee to be compared: the ends of its range.
     for (run_number, is_sly) in [(0, false), (1, false), (0, true), (1, true), (0, true), (1, true)] {
         let ground = Ground::new(20 << 20);
-        let (right, bad) = (ground.content.clone(), wrong(&ground.content));
+        let (right, bad) = (ground.content.clone(), late_wrong(&ground.content));
         let has_sent = Arc::new(AtomicBool::new(false));
         let sent = Arc::clone(&has_sent);
         let silent = Site::answering(move |request: &Request| {

@@ -384,6 +384,23 @@ fn hashes_that_servers_say_do_not_keep_a_signed_file_away() {
     ground.assert_arrived();
 }
 
+/// Wherever it stands in the list of those that the user names.
+#[test]
+fn a_signature_is_looked_for_beside_every_mirror_that_is_named() {
+    let Some(signing) = Signing::new() else { return };
+    let stranger = Signing::new().expect("it is there");
+    let ground = Ground::new(300_000);
+    let (good, foreign) = (signing.sign(&ground.source()), stranger.sign(&ground.source()));
+    for beside in [None, Some(&foreign[..])] {
+        let mut sites: Vec<Site> = (0..5).map(|_| site(&ground.content, beside)).collect();
+        sites.push(site(&ground.content, Some(&good)));
+        let urls: Vec<String> = sites.iter().map(Site::url).collect();
+        run(ground.get_named(&urls, &["--json", &signing.option(&[])])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("the file");
+    }
+}
+
 /// The server has a longer file by now, which is signed as well.
 #[test]
 fn a_part_of_another_length_is_not_in_the_way_of_what_is_signed() {

@@ -7,8 +7,8 @@
 //!   mirror is banned. If it came from several, it is fetched again from one alone, and the comparison shows
 //!   who sent wrong blocks.
 //! * **Nothing**: no hash is known, and mirrors are compared; see `verified_pool/cross_check.rs`. Where one
-//!   of three mirrors differs, all its blocks are [revoked](Event::Revoked). Where two differ and there is no
-//!   third, neither can be trusted, and the transfer fails. If a hash of the whole is known, it decides; see
+//!   differs from more than half of them, all its blocks are [revoked](Event::Revoked). Where no side has so
+//!   many, nobody can be trusted, and the transfer fails. If a hash of the whole is known, it decides; see
 //!   `verified_pool/candidates.rs`.
 //!
 //! The pool leaves out blocks that the caller already has. Of a reported block of 16 KiB it keeps two bits
@@ -23,6 +23,7 @@ mod earlier_blocks;
 mod judgement;
 mod piece_delivery;
 mod pieces;
+mod voters;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -35,9 +36,10 @@ use mmtp::tree::{self, ChainingValue};
 
 use crate::range_scheduler::{MirrorId, Pool};
 use candidates::Candidates;
-use cross_check::{Comparison, CrossCheck, Others};
+use cross_check::{Comparison, CrossCheck};
 use earlier_blocks::is_earlier;
 use pieces::Pieces;
+use voters::{Verdict, Voters};
 
 pub use api::{Check, CheckError, Event, Wrong};
 pub use cross_check::{CHECK_EVERY_BLOCKS, CHECKS_MAX};
@@ -66,10 +68,8 @@ pub struct VerifiedPool {
     done: Bitmap,
     left: u64,
     banned: BTreeSet<MirrorId>,
-    /// Mirrors that have taken part and may still bring something.
-    mirrors: BTreeSet<MirrorId>,
-    /// Mirrors that the user did not name: they decide nothing where others can.
-    introduced: BTreeSet<MirrorId>,
+    /// Mirrors that may still bring something, and who decides where they are compared.
+    voters: Voters,
     /// Where a hash of the whole decides who is right.
     candidates: Option<Candidates>,
     complete: bool,
@@ -116,8 +116,7 @@ impl VerifiedPool {
             done: Bitmap::new(blocks),
             left: blocks,
             banned: BTreeSet::new(),
-            mirrors: BTreeSet::new(),
-            introduced: BTreeSet::new(),
+            voters: Voters::default(),
             candidates: None,
             complete: false,
             disagreed: false,
@@ -161,7 +160,52 @@ impl VerifiedPool {
     /// These mirrors are not of the user's choice: where mirrors are compared, they have no vote as long as
     /// others can decide. It must be said before the first block comes.
     pub fn set_introduced(&mut self, mirrors: impl Iterator<Item = MirrorId>) {
-        self.introduced.extend(mirrors);
+        self.voters.introduced.extend(mirrors);
+    }
+
+    /// These mirrors are asked sooner or later. So what others bring is compared with them, however fast it
+    /// comes, and where mirrors differ, nothing is concluded before these have said what they have, or are
+    /// [gone](Self::mirror_gone). It must be said before the first block comes.
+    pub fn expect(&mut self, mirrors: impl Iterator<Item = MirrorId>) {
+        for mirror in mirrors {
+            self.voters.expected.insert(mirror);
+            if let Mode::Nothing(cross) = &mut self.mode {
+                cross.joins(mirror);
+            }
+        }
+    }
+
+    /// Compares what the files of all mirrors begin with, of which this is known, where nothing else tells what
+    /// is right: who differs from more than half of them is [banned](Event::Banned). It must be said before the
+    /// first block comes, and last of what must.
+    pub fn compare_openings(&mut self, openings: impl Iterator<Item = (MirrorId, Option<[u8; 32]>)>) {
+        if !self.only_compares() || self.candidates.is_some() {
+            return;
+        }
+        let (said, silent): (Vec<_>, Vec<_>) = openings.partition(|(_, opening)| opening.is_some());
+        let mut said: Vec<_> =
+            said.into_iter().filter_map(|(mirror, opening)| Some((mirror, opening?))).collect();
+        let voters = Voters {
+            expected: silent.into_iter().map(|(mirror, _)| mirror).collect(),
+            introduced: self.voters.introduced.clone(),
+            ..Voters::default()
+        };
+        loop {
+            match voters.verdict(&said, false) {
+                Verdict::Odd(mirror) => {
+                    said.retain(|(other, _)| *other != mirror);
+                    self.found(0, Comparison::Outlier(mirror));
+                }
+                Verdict::Split(mirrors) => return self.found(0, Comparison::Conflict(mirrors)),
+                Verdict::Same | Verdict::Open => return,
+            }
+        }
+    }
+
+    /// Whether mirrors are known to differ in a block, and it is not decided who is right.
+    #[must_use]
+    pub fn is_disputed(&self) -> bool {
+        matches!(&self.mode, Mode::Nothing(cross) if cross.is_disputed()) && !self.disagreed
     }
 
     /// From now on no mirror is asked for blocks from `end_block` on, except for the rest of a piece, which
@@ -201,10 +245,7 @@ impl VerifiedPool {
 
     /// A mirror is not used any more, but is not banned: it cannot decide a comparison.
     pub fn mirror_gone(&mut self, mirror: MirrorId) {
-        self.mirrors.remove(&mirror);
-        if let Mode::Nothing(cross) = &mut self.mode {
-            cross.gone(mirror);
-        }
+        self.voters.remove(mirror);
         self.recheck();
         self.check_complete();
     }
@@ -260,7 +301,7 @@ impl VerifiedPool {
         if !self.banned.insert(mirror) {
             return;
         }
-        self.mirrors.remove(&mirror);
+        self.voters.remove(mirror);
         self.events.push_back(Event::Banned { mirror, block });
         match &mut self.mode {
             Mode::Leaves(_) | Mode::Alone(_) => {}
@@ -277,9 +318,8 @@ impl VerifiedPool {
     }
 
     fn recheck(&mut self) {
-        let others = Others { all: &self.mirrors, introduced: &self.introduced };
         if let Mode::Nothing(cross) = &mut self.mode {
-            for (block, found) in cross.recheck(&others) {
+            for (block, found) in cross.recheck(&self.voters) {
                 self.found(block, found);
             }
         }
@@ -329,7 +369,7 @@ impl Pool for VerifiedPool {
         if !self.is_asked(mirror) {
             return None;
         }
-        self.mirrors.insert(mirror);
+        self.voters.all.insert(mirror);
         if self.from_end
             && let Some(last) = self.idle.last()
         {
@@ -358,8 +398,7 @@ impl Pool for VerifiedPool {
             }
             Mode::Nothing(cross) => {
                 cross.joins(mirror);
-                let others = Others { all: &self.mirrors, introduced: &self.introduced };
-                if let Some(block) = cross.take(mirror, &others) {
+                if let Some(block) = cross.take(mirror, &self.voters) {
                     return Some(block..block + 1);
                 }
                 let next = self.idle.first_in(horizon.clone())?.start;
@@ -405,7 +444,7 @@ impl Pool for VerifiedPool {
             + match &self.mode {
                 Mode::Leaves(_) | Mode::Alone(_) => 0,
                 Mode::Pieces(pieces) => pieces.unbound(),
-                Mode::Nothing(cross) => cross.waiting(),
+                Mode::Nothing(cross) => cross.waiting(&self.voters),
             }
     }
 
@@ -420,8 +459,7 @@ impl Pool for VerifiedPool {
         match &self.mode {
             _ if !self.may_bring(mirror) => 0,
             Mode::Nothing(cross) => {
-                let others = Others { all: &self.mirrors, introduced: &self.introduced };
-                self.idle.len_below(self.horizon) + cross.waiting_for(mirror, &others)
+                self.idle.len_below(self.horizon) + cross.waiting_for(mirror, &self.voters)
             }
             _ => self.idle(),
         }
@@ -457,7 +495,7 @@ impl Pool for VerifiedPool {
         if !self.is_wanted_from(mirror, block) || bytes.len() != self.id.block_len(block) {
             return;
         }
-        self.mirrors.insert(mirror);
+        self.voters.all.insert(mirror);
         let cv = self.cv_of(block, bytes);
         if let Some(candidates) = &mut self.candidates {
             candidates.brought(mirror, block, &cv, self.done.contains(block));
@@ -480,8 +518,7 @@ impl Pool for VerifiedPool {
                 if !done {
                     cross.brought(mirror, block, cv);
                 }
-                let others = Others { all: &self.mirrors, introduced: &self.introduced };
-                let found = cross.compare(mirror, block, cv, &others);
+                let found = cross.compare(mirror, block, cv, &self.voters);
                 if !done {
                     self.accept(mirror, block, bytes.to_vec(), cv);
                 }

@@ -11,8 +11,8 @@ use mirror::metalink::{File, Metalink};
 use mmtp::ContentId;
 
 use super::discovered_file::DiscoveredFile;
-use super::discovery::Expected;
 use super::discovery::alternatives::{Discovered, discover};
+use super::discovery::{Expected, Patience};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::offered_names::OfferedNames;
@@ -334,13 +334,14 @@ impl DirectoryDownload<'_> {
             origins: self.beside.origins.clone(),
             ..Locators::default()
         };
-        let mut alternatives = match discover(asked, Expected::default(), self.request, events)? {
-            Discovered::File(alternatives) => alternatives,
-            Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
-        };
+        let mut alternatives =
+            match discover(asked, Expected::default(), Patience::One, self.request, events)? {
+                Discovered::File(alternatives) => alternatives,
+                Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
+            };
         // The Metalink of one file is taken for the user's: it is of whom the whole one is.
         alternatives.are_vouched_for_by(&self.by);
-        single_file::fetch(self.request, *alternatives, &[], &mut || self.place(&name), events)
+        single_file::fetch(self.request, *alternatives, &[], &mut || self.place(&name), false, events)
     }
 }
 

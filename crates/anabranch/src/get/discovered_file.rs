@@ -33,6 +33,8 @@ pub(super) struct Mirror {
     pub(super) introduced: bool,
     /// Whether the user named its origin.
     pub(super) trusted: bool,
+    /// A hash of the beginning of what it has, if that has come.
+    pub(super) opening: Option<[u8; 32]>,
 }
 
 impl Mirror {

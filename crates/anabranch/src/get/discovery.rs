@@ -29,7 +29,9 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use algo::{Span, Time};
-use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, RequestKind, RouteId};
+use anabranch_http::client::{
+    Event, FetchError, FetchId, FetchRequest, Head, METADATA_BYTES, RequestKind, RouteId,
+};
 use mirror::digests::Digests;
 use mirror::leaf_list::{self, LeafList};
 use mirror::metalink::{self, Metalink};
@@ -99,6 +101,15 @@ pub(super) struct Expected {
     pub(super) digests: Digests,
 }
 
+/// Whether servers are waited for that can only say that they cannot answer now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// No longer than until another one has answered.
+    One,
+    /// Those that the user named, until the time-out: the others have not brought what is wanted.
+    All,
+}
+
 /// What is to be asked of servers, or no longer.
 enum Command {
     Fetch(FetchId, FetchRequest),
@@ -144,6 +155,8 @@ struct Discovery<'a> {
     is_here: bool,
     /// What comes is read in order, so that nothing can be tried twice.
     is_read_in_order: bool,
+    /// See [`Patience::All`].
+    waits_for_busy: bool,
     /// Files of several lengths are tried in turn: a hash of the user's or a signature tells which it is.
     tries_lengths: bool,
     asked: BTreeMap<FetchId, Probe>,
@@ -154,6 +167,8 @@ struct Discovery<'a> {
     /// Whether the user named each of these, or a Metalink of the user's.
     named: Vec<bool>,
     heads: Vec<Option<Head>>,
+    /// Hashes of the beginnings of what they have, if these have come.
+    openings: Vec<Option<[u8; 32]>>,
     /// Metalinks to ask for, and the URL whose server offers them, if the user does not name them.
     lists: VecDeque<(Url, Option<usize>)>,
     /// What a Metalink of the user's says.
@@ -190,6 +205,7 @@ struct Discovery<'a> {
 fn ask_all<'a>(
     asked: Locators,
     said: Expected,
+    patience: Patience,
     request: &'a Request,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Discovery<'a>> {
@@ -217,6 +233,7 @@ fn ask_all<'a>(
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
         is_here: false,
         is_read_in_order: request.reader.is_some(),
+        waits_for_busy: patience == Patience::All,
         tries_lengths: false,
         asked: BTreeMap::new(),
         again: Vec::new(),
@@ -224,6 +241,7 @@ fn ask_all<'a>(
         urls: Vec::new(),
         named: Vec::new(),
         heads: Vec::new(),
+        openings: Vec::new(),
         lists: asked.lists.into_iter().map(|url| (url, None)).collect(),
         metalink: None,
         lists_of_leaves: Vec::new(),
@@ -313,6 +331,7 @@ impl Discovery<'_> {
             self.urls.push(url);
             self.named.push(named);
             self.heads.push(None);
+            self.openings.push(None);
         }
     }
 
@@ -395,7 +414,13 @@ impl Discovery<'_> {
         let Probe { kind, url, body, by, .. } = probe;
         let known = self.told.len();
         match kind {
-            ProbeKind::Mirror(number) => self.links(number),
+            ProbeKind::Mirror(number) => {
+                let length = self.heads[number].as_ref().and_then(|head| head.length);
+                let is_all_of_it =
+                    length.is_some_and(|length| body.len() as u64 == length.min(METADATA_BYTES));
+                self.openings[number] = is_all_of_it.then(|| *blake3::hash(&body).as_bytes());
+                self.links(number);
+            }
             ProbeKind::List => match (Metalink::parse(&body), by) {
                 (Ok(metalink), Some(_)) if metalink.files.len() > 1 && self.is_of_directory(&url) => {
                     let by = host(&url);

@@ -15,14 +15,13 @@ use mmtp::uri::Uri;
 
 use super::content_fetch::ContentFetch;
 use super::directory;
-use super::discovery::Expected;
-use super::discovery::alternatives::{Discovered, discover};
 use super::event_loop::EventLoop;
-use super::locators::{Beside, Locators, MetalinkOrigin};
+use super::locators::{Beside, Locators};
+use super::mirror_rounds;
 use super::name_lookup::look_up;
 use super::network_source::{self, NetworkName};
 use super::offered_names::OfferedNames;
-use super::outcome::{FileOutcome, Outcome};
+use super::outcome::Outcome;
 use super::request::Request;
 use super::routes::one_a_family;
 use super::single_file::{self, Wanted};
@@ -34,9 +33,6 @@ use crate::filenames::lossy;
 use crate::host_port::HostPort;
 use crate::target::{Aliases, FinalCheck, RootCheck};
 use crate::{Error, Report, Result, VouchedBy};
-
-/// What comes before a content's name where it can be fetched by that.
-const URI_HINT: &str = "with it others get just these bytes: anabranch:";
 
 /// Fetches what `locators` name; the last event says how it ended.
 pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Report> {
@@ -90,7 +86,7 @@ pub(super) fn fetch_named(
         None if named.lists.len() + usize::from(named.metalink.is_some()) > 1 => Err(Error::usage(
             "two Metalinks: fetch other Metalinks by themselves, or put all URLs of one file into one",
         )),
-        None => from_mirrors(request, named, events),
+        None => from_mirrors(request, &named, events),
     }
 }
 
@@ -171,10 +167,9 @@ fn fetch_verified(
 }
 
 /// Fetches a content that HTTP servers have, and perhaps others too.
-fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
-    let uri = named.uri.clone();
+fn from_mirrors(request: &Request, named: &Locators, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
     // With mirrors, sources that cannot be looked up are no reason to give up.
-    let sources = match resolve(request, uri.as_ref(), events) {
+    let sources = match resolve(request, named.uri.as_ref(), events) {
         Err(error) if error.kind() == ErrorKind::Unreachable => Vec::new(),
         resolved => resolved?,
     };
@@ -183,56 +178,11 @@ fn from_mirrors(request: &Request, named: Locators, events: &mut EventLoop<'_, '
             "`keyring` is of the whole file, which nobody has before it is read in order: name a file for it",
         ));
     }
-    let expected = Expected { id: uri.as_ref().map(|uri| uri.id), digests: request.digests };
-    let (beside, names_list) = (Beside::of(&named), !named.lists.is_empty());
-    let discovered = discover(named, expected, request, events);
-    let mut alternatives = match (discovered, &uri) {
-        (Err(error), Some(uri))
-            if !sources.is_empty()
-                && matches!(
-                    error.kind(),
-                    ErrorKind::NotFound | ErrorKind::Unreachable | ErrorKind::Refused
-                ) =>
-        {
-            events.observer.notice(&format!("{error}: going on without mirrors"));
-            return from_sources(request, uri, events);
-        }
-        (discovered, _) => match discovered? {
-            Discovered::File(alternatives) => alternatives,
-            Discovered::Directory(metalink, url, by) => {
-                // Beside a URL there is one only if that is of the same directory.
-                let beside = Beside { urls: beside.urls && names_list, ..beside };
-                let by = by.map_or(VouchedBy::User, |host| VouchedBy::Hosts(vec![host]));
-                return directory::get(request, metalink, MetalinkOrigin::Url(url), by, &beside, events);
-            }
-        },
-    };
-    let first = alternatives.first(request, events)?;
-    if !sources.is_empty() && !first.named {
-        return Err(Error::usage(
-            "`from_source` needs the content's id, which neither URL nor Metalink tell: give the anabranch: \
-             URI too",
-        ));
+    match (mirror_rounds::fetch(request, named, &sources, events)?, &named.uri) {
+        (Some(outcome), _) => Ok(outcome),
+        (None, Some(uri)) => from_sources(request, uri, events),
+        (None, None) => Err(Error::not_found("no mirror has the file")),
     }
-    match request.reader.is_some() && sources.is_empty() && first.is_vouched_for_by_nobody() {
-        // Whoever reads it has nothing else that says so, and may have asked for errors only.
-        true => events.observer.warning(&first.verification_text()),
-        false => events.observer.notice(&first.verification_text()),
-    }
-    if request.reader.is_some() && sources.is_empty() && first.is_verified_at_the_end() {
-        events
-            .observer
-            .notice("what is read is only known to be right when all of it has come without an error");
-    }
-    let path = first.names.path(request, false, &first.id, events.observer)?;
-    let mut destination = || request.place(&path);
-    let (found, FileOutcome { id, report, result, has_dissent }) =
-        single_file::fetch(request, *alternatives, &sources, &mut destination, events)?;
-    // Of what somebody calls wrong nobody is to be told that it is right.
-    if result.is_ok() && !found.named && !has_dissent {
-        events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
-    }
-    Ok(Outcome { report: Report { target: lossy(&path), ..report }, result })
 }
 
 /// Fetches a directory from sources: its manifest, then its files.

@@ -221,6 +221,7 @@ impl MirrorDriver {
             let check = std::mem::replace(check, Check::Nothing);
             let mut plain = self.pool_of(check, here.has)?;
             self.take_up(&mut plain, here);
+            self.compare_openings(&mut plain);
             self.pool = PoolState::Plain(plain);
         }
         Ok(())
@@ -234,8 +235,14 @@ impl MirrorDriver {
         plain.set_horizon(self.horizon);
         let introduced = (0..).zip(&self.mirrors).filter(|(_, state)| state.mirror.introduced);
         plain.set_introduced(introduced.map(|(mirror, _)| mirror));
-        if self.judged {
-            plain.judged_as_a_whole();
+        match self.judged {
+            true => plain.judged_as_a_whole(),
+            // With the mirrors that can be asked for any part, and lead somewhere.
+            false => plain.expect((0..).zip(&self.mirrors).filter_map(|(mirror, state)| {
+                let is_asked = state.mirror.ranges && !state.mirror.introduced && state.status.out.is_none();
+                let has_route = self.routes.iter().any(|route| route.mirror == mirror);
+                (is_asked && has_route).then_some(mirror)
+            })),
         }
         Ok(Box::new(plain))
     }

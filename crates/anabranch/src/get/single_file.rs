@@ -24,12 +24,13 @@ use crate::{Error, Report, Result, Verified, VouchedBy};
 
 /// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Of several that may be
 /// it, the first, and while what comes is not what is wanted or does not come to its end, the next; which it
-/// was, and how it ended.
+/// was, and how it ended. `gives_way`: if all are silent or slow, the caller has others yet.
 pub(super) fn fetch(
     request: &Request,
     mut alternatives: Alternatives<'_>,
     sources: &[(String, Vec<SocketAddr>)],
     destination: &mut dyn FnMut() -> Result<DestPath>,
+    gives_way: bool,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<(DiscoveredFile, FileOutcome)> {
     if alternatives.len() > 1 {
@@ -44,7 +45,9 @@ pub(super) fn fetch(
         let Some(found) = alternatives.next(request, events) else { break };
         let ended = found.map(|found| {
             let fetch = |events: &mut _| fetch_one(request, &found, sources, destination, is_last, events);
-            let (outcome, is_slow) = events.beside_others(!is_last, fetch);
+            // Without a hash it would not be sure that another round goes on with what came.
+            let gives_way = gives_way && !found.is_vouched_for_by_nobody();
+            let (outcome, is_slow) = events.beside_others(!is_last || gives_way, fetch);
             (found, outcome, is_slow)
         });
         let (error, found, outcome, is_slow) = match ended {

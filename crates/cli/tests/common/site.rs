@@ -158,6 +158,20 @@ pub(crate) fn liar(content: &[u8], rate: u64) -> Site {
     Site::new(content, move |request, _| honest(request, &wrong, "\"v1\"").at(rate))
 }
 
+/// Other bytes after the beginning: only comparing parts tells that.
+pub(crate) fn late_wrong(content: &[u8]) -> Vec<u8> {
+    let mut wrong = wrong(content);
+    let begins = content.len().min(METADATA_BYTES as usize);
+    wrong[..begins].copy_from_slice(&content[..begins]);
+    wrong
+}
+
+/// A server that has [`late_wrong`] bytes, else as [`liar`].
+pub(crate) fn late_liar(content: &[u8], rate: u64) -> Site {
+    let wrong = late_wrong(content);
+    Site::new(content, move |request, _| honest(request, &wrong, "\"v1\"").at(rate))
+}
+
 /// Turned while servers that know it answer.
 #[derive(Clone, Default)]
 pub(crate) struct Switch(Arc<AtomicBool>);

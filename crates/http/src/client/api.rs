@@ -114,9 +114,10 @@ pub struct FetchRequest {
 /// What of a file is fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestKind {
-    /// Only its metadata. No [`Event::Body`] follows.
+    /// Its metadata, and its first [`METADATA_BYTES`] as far as they come in a moment: that they do not is no
+    /// error.
     ///
-    /// It is a GET of the first [`METADATA_BYTES`], which are dropped, and not a HEAD: what the server sends
+    /// It is a GET and not a HEAD: what the server sends
     /// opens the window of its TCP, so that the ranges behind it come as fast as if they had been asked for
     /// at once. It shows whether the server has ranges instead of what it says of itself, and a URL that is
     /// signed for GET takes it.

@@ -23,6 +23,8 @@ pub(super) enum BodyPolicy {
     Exactly(u64),
     /// It is handed over and has at most so many bytes.
     AtMost(u64),
+    /// Its first [`METADATA_BYTES`] are handed over, as far as they come; the rest is not wanted.
+    Opening,
     /// It is not wanted.
     Nothing,
 }
@@ -110,12 +112,12 @@ pub(super) fn validate(
                 return Err(other_range(sent, (0, METADATA_BYTES - 1)));
             }
             (head.length, head.ranges) = (complete, true);
-            Ok((head, BodyPolicy::Nothing))
+            Ok((head, BodyPolicy::Opening))
         }
         RequestKind::Metadata if parts.status == StatusCode::OK => {
             // A server that answers a range with everything has no ranges, whatever it says.
             head.ranges = false;
-            Ok((head, BodyPolicy::Nothing))
+            Ok((head, BodyPolicy::Opening))
         }
         RequestKind::Metadata => Err(status_error(parts.status, headers)),
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::cross_check::{CrossCheck, Others};
+use super::cross_check::CrossCheck;
 use super::{Mode, VerifiedPool};
 use crate::range_scheduler::MirrorId;
 
@@ -17,7 +17,7 @@ impl VerifiedPool {
             Mode::Pieces(pieces) => pieces.begin(first),
             Mode::Nothing(cross) => cross.joins(mirror),
         }
-        self.mirrors.insert(mirror);
+        self.voters.all.insert(mirror);
         self.idle.take(first..u64::MAX, blocks)
     }
 
@@ -58,8 +58,7 @@ impl VerifiedPool {
             }
             Mode::Nothing(cross) => {
                 cross.joins(mirror);
-                let others = Others { all: &self.mirrors, introduced: &self.introduced };
-                if let Some(block) = cross.take(mirror, &others) {
+                if let Some(block) = cross.take(mirror, &self.voters) {
                     return Some(block..block + 1);
                 }
                 first.max(CrossCheck::region_start(last.end - 1))

@@ -5,8 +5,9 @@
 //! region of [`CHECK_EVERY_BLOCKS`], before the content is complete. So a mirror that is wrong throughout a
 //! region is always found. When a mirror is asked for a range that follows a range of another mirror, it is
 //! also asked for the block before it, which costs no request. If a region has no such block when it is
-//! complete, a block of each mirror is fetched from another mirror; a seed that no mirror knows chooses the
-//! block. If two mirrors differ, neither is trusted; a third one decides.
+//! complete, a block of each mirror is fetched from other mirrors; a seed that no mirror knows chooses the
+//! block. A block is compared until more than half of the mirrors have it, up to a few; if two differ, nobody
+//! is trusted, and all are asked: see [`voters`](super::voters).
 //!
 //! A mirror can foresee those comparisons: it knows where its ranges begin and end, and could leave just
 //! these blocks right. So of every [`CHOSEN_OF`] blocks one, which the seed chooses too, is fetched from
@@ -15,7 +16,7 @@
 //! after it has brought something, the block that the seed chooses of each region is compared too.
 //!
 //! Mirrors that somebody else than the user named, the *introduced* ones, have no vote: whoever introduces
-//! them may be all of them. They are compared with named mirrors, with two where there are two, and decide
+//! them may be all of them. They are compared with named mirrors, with as many as any other, and decide
 //! nothing as long as a named one can.
 
 mod earlier;
@@ -25,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mmtp::tree::ChainingValue;
 
 use super::earlier_blocks::{EarlierBlocks, is_earlier};
+use super::voters::{Verdict, Voters, has};
 use crate::range_scheduler::MirrorId;
 
 /// Blocks of a region. One block per mirror and region is compared.
@@ -41,13 +43,18 @@ struct Check {
     cvs: Vec<(MirrorId, ChainingValue)>,
     /// The content is not complete without it.
     needed: bool,
-    /// Another mirror than those in `cvs` has been asked for it.
-    asked: bool,
+    /// Mirrors that have been asked for it, and have not brought it.
+    asked: Vec<MirrorId>,
 }
 
 impl Check {
+    /// One that the content is not complete without, of a block that this mirror brought.
+    fn of(mirror: MirrorId, cv: ChainingValue) -> Self {
+        Self { cvs: vec![(mirror, cv)], needed: true, asked: Vec::new() }
+    }
+
     fn has(&self, mirror: MirrorId) -> bool {
-        self.cvs.iter().any(|(m, _)| *m == mirror)
+        has(&self.cvs, mirror)
     }
 
     fn differs(&self) -> bool {
@@ -59,30 +66,20 @@ impl Check {
         self.cvs.iter().any(|(mirror, _)| is_earlier(*mirror))
     }
 
-    /// Whether no mirror has been asked for it, and `mirror` may decide it, `others` taking part.
-    fn waits_for(&self, mirror: MirrorId, others: &Others<'_>) -> bool {
-        self.needed
-            && !self.asked
-            && !self.has(mirror)
-            && (others.is_named(mirror) || !others.named().any(|named| !self.has(named)))
-    }
-}
-
-/// The mirrors that may still bring something.
-pub(super) struct Others<'a> {
-    /// All of them.
-    pub(super) all: &'a BTreeSet<MirrorId>,
-    /// Those of them, and others, that the user did not name.
-    pub(super) introduced: &'a BTreeSet<MirrorId>,
-}
-
-impl Others<'_> {
-    fn is_named(&self, mirror: MirrorId) -> bool {
-        !self.introduced.contains(&mirror) && !is_earlier(mirror)
-    }
-
-    fn named(&self) -> impl Iterator<Item = MirrorId> {
-        self.all.iter().copied().filter(|mirror| self.is_named(*mirror))
+    /// Whether this mirror should be asked for it: all that have a vote where mirrors differ, else as many as
+    /// have to agree; one without a vote only where nobody with one is left.
+    fn waits_for(&self, mirror: MirrorId, voters: &Voters) -> bool {
+        if !self.needed || self.has(mirror) || self.asked.contains(&mirror) {
+            return false;
+        }
+        match voters.is_named(mirror) {
+            false => self.asked.is_empty() && voters.open(&self.cvs).next().is_none(),
+            true if self.differs() => true,
+            true => {
+                let said = self.cvs.iter().map(|(said, _)| said).chain(&self.asked);
+                said.filter(|said| voters.is_named(**said)).count() < voters.quorum(&self.cvs)
+            }
+        }
     }
 }
 
@@ -107,7 +104,7 @@ struct Region {
 pub(super) enum Comparison {
     /// No difference, or not yet known.
     Inconclusive,
-    /// This mirror's bytes are not those of two others.
+    /// This mirror's bytes are not those of the mirrors that decide.
     Outlier(MirrorId),
     /// These mirrors have different bytes, and no other mirror can decide.
     Conflict(Vec<MirrorId>),
@@ -220,8 +217,7 @@ impl CrossCheck {
             let Some(region) = self.regions.remove(&number) else { continue };
             for (mirror, (block, cv)) in region.samples {
                 if self.doubted.contains(&mirror) || !region.proven.contains(&mirror) {
-                    let check = || Check { cvs: vec![(mirror, cv)], needed: true, asked: false };
-                    self.checks.entry(block).or_insert_with(check);
+                    self.checks.entry(block).or_insert_with(|| Check::of(mirror, cv));
                 } else {
                     self.unchecked.insert((mirror, number), (block, cv));
                 }
@@ -242,19 +238,24 @@ impl CrossCheck {
             .collect();
         for (key, (block, cv)) in theirs {
             self.unchecked.remove(&key);
-            let check = || Check { cvs: vec![(mirror, cv)], needed: true, asked: false };
-            self.checks.entry(block).or_insert_with(check).needed = true;
+            self.checks.entry(block).or_insert_with(|| Check::of(mirror, cv)).needed = true;
         }
     }
 
-    /// Checks that nobody has been asked for.
-    pub(super) fn waiting(&self) -> u64 {
-        self.checks.values().filter(|check| check.needed && !check.asked).count() as u64
+    /// Checks that some mirror should be asked for.
+    pub(super) fn waiting(&self, voters: &Voters) -> u64 {
+        let waits = |check: &&Check| voters.all.iter().any(|mirror| check.waits_for(*mirror, voters));
+        self.checks.values().filter(waits).count() as u64
     }
 
-    /// The waiting checks that `mirror` may decide.
-    pub(super) fn waiting_for(&self, mirror: MirrorId, others: &Others<'_>) -> u64 {
-        self.checks.values().filter(|check| check.waits_for(mirror, others)).count() as u64
+    /// The same for this one.
+    pub(super) fn waiting_for(&self, mirror: MirrorId, voters: &Voters) -> u64 {
+        self.checks.values().filter(|check| check.waits_for(mirror, voters)).count() as u64
+    }
+
+    /// Whether mirrors differ in a block, and it is not decided.
+    pub(super) fn is_disputed(&self) -> bool {
+        self.checks.values().any(Check::differs)
     }
 
     /// Whether no comparison is missing.
@@ -272,10 +273,10 @@ impl CrossCheck {
         self.checks.get(&block).is_some_and(|check| !check.has(mirror))
     }
 
-    /// A check that nobody has been asked for and that `mirror` may decide.
-    pub(super) fn take(&mut self, mirror: MirrorId, others: &Others<'_>) -> Option<u64> {
-        let (&block, check) = self.checks.iter_mut().find(|(_, check)| check.waits_for(mirror, others))?;
-        check.asked = true;
+    /// A check that `mirror` should be asked for.
+    pub(super) fn take(&mut self, mirror: MirrorId, voters: &Voters) -> Option<u64> {
+        let (&block, check) = self.checks.iter_mut().find(|(_, check)| check.waits_for(mirror, voters))?;
+        check.asked.push(mirror);
         Some(block)
     }
 
@@ -312,14 +313,14 @@ impl CrossCheck {
             return false;
         }
         let cvs = edge.cv.map(|cv| (edge.mirror, cv)).into_iter().collect();
-        self.checks.insert(first - 1, Check { cvs, needed: false, asked: true });
+        self.checks.insert(first - 1, Check { cvs, needed: false, asked: vec![mirror] });
         true
     }
 
     /// A mirror that was asked for these blocks has not brought them.
     pub(super) fn release(&mut self, first: u64, end: u64) {
         for check in self.checks.range_mut(first..end).map(|(_, check)| check) {
-            check.asked = false;
+            check.asked.clear();
         }
     }
 
@@ -342,8 +343,7 @@ impl CrossCheck {
             if let Some(check) = self.checks.get_mut(&block) {
                 check.needed = true;
             } else if !first {
-                let cvs = vec![(mirror, cv)];
-                self.checks.insert(block, Check { cvs, needed: true, asked: false });
+                self.checks.insert(block, Check::of(mirror, cv));
             }
             if first {
                 self.first = Some((mirror, block, cv));
@@ -351,8 +351,7 @@ impl CrossCheck {
         }
         // As long as there is nobody to compare with, whole regions wait for that.
         if self.asked.len() > 1 && self.is_chosen(block) && self.checks.len() < CHECKS_MAX {
-            let check = || Check { cvs: vec![(mirror, cv)], needed: true, asked: false };
-            self.checks.entry(block).or_insert_with(check).needed = true;
+            self.checks.entry(block).or_insert_with(|| Check::of(mirror, cv)).needed = true;
         }
         self.had(block);
         if self.missing.get(number as usize) == Some(&0) {
@@ -361,64 +360,39 @@ impl CrossCheck {
         }
     }
 
-    /// `mirror` brought a block that is being checked. `others` are the mirrors that might still decide.
+    /// `mirror` brought a block that is being checked.
     pub(super) fn compare(
         &mut self,
         mirror: MirrorId,
         block: u64,
         cv: ChainingValue,
-        others: &Others<'_>,
+        voters: &Voters,
     ) -> Comparison {
         let Some(check) = self.checks.get_mut(&block) else { return Comparison::Inconclusive };
+        check.asked.retain(|asked| *asked != mirror);
         if check.has(mirror) {
             return Comparison::Inconclusive;
         }
         check.cvs.push((mirror, cv));
-        self.check(block, others)
+        self.check(block, voters)
     }
 
-    fn check(&mut self, block: u64, others: &Others<'_>) -> Comparison {
-        let Some(check) = self.checks.get(&block) else { return Comparison::Inconclusive };
-        let (lacks_voices, is_awaited) = (self.lacks_voices(check), self.is_awaited(check, others));
-        let Some(check) = self.checks.get_mut(&block) else { return Comparison::Inconclusive };
-        let [(_, first), _, ..] = check.cvs[..] else { return Comparison::Inconclusive };
-        let named = check.cvs.iter().filter(|(mirror, _)| others.is_named(*mirror));
-        let named: Vec<(MirrorId, ChainingValue)> = named.copied().collect();
-        // Whether another named mirror may still say something.
-        let is_open = others.named().any(|mirror| !check.has(mirror));
-        let is_enough = named.len() > 1 || !is_open;
-        if check.cvs.iter().all(|(_, cv)| *cv == first) {
-            if is_enough && !lacks_voices {
-                self.agreed(block);
-            } else {
-                (check.needed, check.asked) = (true, false);
-            }
+    fn check(&mut self, block: u64, voters: &Voters) -> Comparison {
+        let Some(check) = self.checks.get(&block).filter(|check| check.cvs.len() > 1) else {
             return Comparison::Inconclusive;
+        };
+        match voters.verdict(&check.cvs, self.lacks_voices(check)) {
+            Verdict::Odd(mirror) => Comparison::Outlier(mirror),
+            Verdict::Split(mirrors) => Comparison::Conflict(mirrors),
+            Verdict::Same => {
+                self.agreed(block);
+                Comparison::Inconclusive
+            }
+            Verdict::Open => {
+                self.checks.entry(block).and_modify(|check| check.needed = true);
+                Comparison::Inconclusive
+            }
         }
-        // Where named mirrors say something, the others say nothing.
-        let is_any = named.is_empty() && !is_open;
-        let voters = check.cvs.iter().filter(|(mirror, _)| !is_earlier(*mirror) && is_any);
-        let voters: Vec<(MirrorId, ChainingValue)> = voters.chain(&named).copied().collect();
-        let same = |cv: &ChainingValue| voters.iter().filter(|(_, other)| other == cv).count();
-        let differ = voters.iter().any(|(_, cv)| *cv != voters[0].1);
-        if !differ && is_enough && !voters.is_empty() {
-            let odd = check.cvs.iter().find(|(_, cv)| *cv != voters[0].1);
-            return odd.map_or(Comparison::Inconclusive, |(odd, _)| Comparison::Outlier(*odd));
-        }
-        if let (true, Some((odd, _))) =
-            (voters.iter().any(|(_, cv)| same(cv) > 1), voters.iter().find(|(_, cv)| same(cv) == 1))
-        {
-            return Comparison::Outlier(*odd);
-        }
-        // Where only introduced ones are left, any of them may decide.
-        let is_left = is_open
-            || is_awaited
-            || (named.is_empty() && others.all.iter().any(|mirror| !check.has(*mirror)));
-        if differ && (voters.len() > 2 || !is_left) {
-            return Comparison::Conflict(voters.iter().map(|(mirror, _)| *mirror).collect());
-        }
-        (check.needed, check.asked) = (true, false);
-        Comparison::Inconclusive
     }
 
     /// All who brought the block agree.
@@ -440,8 +414,7 @@ impl CrossCheck {
             && !agree.contains(&first)
         {
             // The others were compared with each other: now the first one is checked.
-            let check = Check { cvs: vec![(first, cv)], needed: true, asked: false };
-            self.checks.entry(block).or_insert(check);
+            self.checks.entry(block).or_insert_with(|| Check::of(first, cv));
         }
         self.sample();
         self.settle(number);
@@ -452,6 +425,7 @@ impl CrossCheck {
         self.forget_earlier(mirror);
         for check in self.checks.values_mut() {
             check.cvs.retain(|(m, _)| *m != mirror);
+            check.asked.retain(|m| *m != mirror);
         }
         self.checks.retain(|_, check| !check.cvs.is_empty());
         self.edges.retain(|_, edge| edge.mirror != mirror);
@@ -478,9 +452,9 @@ impl CrossCheck {
     }
 
     /// Evaluates all checks again, because fewer mirrors can decide now.
-    pub(super) fn recheck(&mut self, others: &Others<'_>) -> Vec<(u64, Comparison)> {
+    pub(super) fn recheck(&mut self, voters: &Voters) -> Vec<(u64, Comparison)> {
         let blocks: Vec<u64> = self.checks.keys().copied().collect();
-        let found = blocks.into_iter().map(|block| (block, self.check(block, others)));
+        let found = blocks.into_iter().map(|block| (block, self.check(block, voters)));
         found.filter(|(_, found)| *found != Comparison::Inconclusive).collect()
     }
 }

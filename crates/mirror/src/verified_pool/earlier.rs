@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::api::Event;
-use super::cross_check::Others;
 use super::earlier_blocks::{Earlier, MirrorsOfNow, is_earlier};
 use super::{Mode, VerifiedPool};
 use crate::range_scheduler::MirrorId;
@@ -19,7 +18,8 @@ impl VerifiedPool {
             && self.candidates.is_none()
         {
             let here = (0..self.id.blocks()).filter(|block| self.done.contains(*block));
-            cross.take_up(here, earlier, mirrors);
+            self.voters.expected.extend(mirrors.asked);
+            cross.take_up(here, earlier, mirrors.voices, mirrors.newcomers);
             if self.complete && !cross.is_settled() {
                 // All of it is here, and has to be compared.
                 self.complete = false;
@@ -41,10 +41,10 @@ impl VerifiedPool {
     /// those make the rest. Returns whether any was given up. Differences that were found still count.
     pub fn waive(&mut self, answers: impl Fn(MirrorId) -> bool) -> bool {
         let answer: BTreeSet<MirrorId> = (0..MirrorId::MAX).filter(|mirror| answers(*mirror)).collect();
-        self.mirrors.retain(|mirror| answer.contains(mirror));
-        let others = Others { all: &self.mirrors, introduced: &self.introduced };
+        self.voters.all.retain(|mirror| answer.contains(mirror));
+        self.voters.expected.retain(|mirror| answer.contains(mirror));
         let waived = match &mut self.mode {
-            Mode::Nothing(cross) => cross.waive(&others, &answer),
+            Mode::Nothing(cross) => cross.waive(&self.voters, &answer),
             _ => false,
         };
         self.recheck();

@@ -49,8 +49,6 @@ pub(super) struct EarlierBlocks {
     pub(super) voices: usize,
     /// The mirrors of now that brought nothing of it.
     pub(super) newcomers: BTreeSet<MirrorId>,
-    /// The mirrors of now, until they fail: one that has not been asked yet may still decide.
-    pub(super) awaited: BTreeSet<MirrorId>,
     /// Regions of which something will not have been compared at their end.
     pub(super) given_up: BTreeSet<u64>,
     /// Regions that were compared, and of which that has not been told.

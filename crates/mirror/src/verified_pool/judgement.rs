@@ -18,6 +18,7 @@ impl VerifiedPool {
     pub fn judged_as_a_whole(&mut self) {
         if self.only_compares() {
             self.candidates = Some(Candidates::new(self.id.blocks()));
+            self.voters.judged = true;
         }
     }
 
@@ -195,7 +196,7 @@ impl VerifiedPool {
         if !self.candidates.as_mut().is_some_and(|candidates| candidates.set_aside(mirror)) {
             return;
         }
-        self.mirrors.remove(&mirror);
+        self.voters.remove(mirror);
         self.events.push_back(Event::SetAside { mirror, block });
         self.take_back(mirror);
     }

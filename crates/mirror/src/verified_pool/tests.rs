@@ -419,12 +419,22 @@ fn a_comparison_that_waited_for_who_is_silent_is_made_by_another() {
 
 /// Three mirrors, each with two of six blocks; those that lie do so throughout.
 fn three(liars: &[MirrorId], prepare: impl FnOnce(&mut VerifiedPool)) -> VerifiedPool {
-    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
+    each_with_two(3, liars, prepare)
+}
+
+/// The same of so many.
+fn each_with_two(
+    mirrors: MirrorId,
+    liars: &[MirrorId],
+    prepare: impl FnOnce(&mut VerifiedPool),
+) -> VerifiedPool {
+    let blocks = 2 * u64::from(mirrors);
+    let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
     prepare(&mut pool);
-    for mirror in 0..3 {
+    for mirror in 0..mirrors {
         assert_eq!(pool.take(mirror, 2).map(|r| r.end - r.start), Some(2));
     }
-    for mirror in 0..3 {
+    for mirror in 0..mirrors {
         bring(&mut pool, liars, mirror, u64::from(mirror) * 2..u64::from(mirror) * 2 + 2);
     }
     pool
@@ -437,15 +447,20 @@ fn bring(pool: &mut VerifiedPool, liars: &[MirrorId], mirror: MirrorId, blocks: 
     }
 }
 
-/// Lets all mirrors bring what they are asked for, until nobody is asked for anything.
+/// Lets all three bring what they are asked for, until nobody is asked for anything.
 fn go_on(pool: &mut VerifiedPool, liars: &[MirrorId]) -> Vec<Event> {
+    go_on_with(pool, &[0, 1, 2], liars)
+}
+
+/// Lets these mirrors bring what they are asked for, in this order, until nobody is asked for anything.
+fn go_on_with(pool: &mut VerifiedPool, order: &[MirrorId], liars: &[MirrorId]) -> Vec<Event> {
     let mut said = Vec::new();
     loop {
         let mut asked = false;
-        for mirror in 0..3 {
-            if let Some(blocks) = pool.take(mirror, 9) {
+        for mirror in order {
+            if let Some(blocks) = pool.take(*mirror, 9) {
                 asked = true;
-                bring(pool, liars, mirror, blocks.clone());
+                bring(pool, liars, *mirror, blocks.clone());
                 // What a mirror does not bring that is banned meanwhile.
                 pool.release(blocks);
             }
@@ -455,6 +470,76 @@ fn go_on(pool: &mut VerifiedPool, liars: &[MirrorId]) -> Vec<Event> {
             return said;
         }
     }
+}
+
+/// Mirrors that agree decide nothing as long as they are not more than half, whoever speaks first (of very
+/// many, as long as they are fewer than four).
+#[test]
+fn liars_that_agree_are_outvoted_by_more_than_as_many() {
+    for (mirrors, liars) in [(3, 1), (5, 2), (7, 3), (10, 2), (10, 3)] {
+        for liars_first in [true, false] {
+            let liars: Vec<MirrorId> =
+                if liars_first { (0..liars).collect() } else { (mirrors - liars..mirrors).collect() };
+            let honest = (0..mirrors).filter(|mirror| !liars.contains(mirror));
+            let order: Vec<MirrorId> = match liars_first {
+                true => (0..mirrors).collect(),
+                false => liars.iter().copied().chain(honest).collect(),
+            };
+            // Each brings some of it, or the liars bring all before anybody else is asked.
+            let each = each_with_two(mirrors, &liars, |pool| pool.expect(0..mirrors));
+            let mut fast = VerifiedPool::new(9 * BLOCK, Check::Nothing, |_| false).expect("it fits");
+            fast.expect(0..mirrors);
+            for mut pool in [each, fast] {
+                let mut said = go_on_with(&mut pool, &liars, &liars);
+                assert!(!pool.complete, "{mirrors} {liars:?}");
+                said.extend(go_on_with(&mut pool, &order, &liars));
+                let banned: BTreeSet<MirrorId> = said
+                    .iter()
+                    .filter_map(
+                        |event| if let Event::Banned { mirror, .. } = event { Some(*mirror) } else { None },
+                    )
+                    .collect();
+                assert_eq!(banned, liars.iter().copied().collect(), "{mirrors}: {said:?}");
+                assert!(said.contains(&Event::Complete) && pool.blocks_left() == 0, "{said:?}");
+            }
+        }
+    }
+}
+
+/// What files begin with: who has no part that can be asked for has a vote, and who has not said it counts.
+#[test]
+fn what_files_begin_with_is_compared_before_anything_comes() {
+    let said = |openings: &[Option<u8>], introduced: Range<MirrorId>| {
+        let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
+        pool.set_introduced(introduced);
+        pool.compare_openings((0..).zip(openings.iter().map(|opening| opening.map(|byte| [byte; 32]))));
+        pool.events().collect::<Vec<_>>()
+    };
+    let banned = |mirror| Event::Banned { mirror, block: 0 };
+    assert_eq!(said(&[Some(1), Some(1)], 0..0), []);
+    assert_eq!(said(&[Some(1)], 0..0), []);
+    assert_eq!(said(&[None, None], 0..0), []);
+    assert_eq!(said(&[Some(1), Some(2), Some(1)], 0..0), [banned(1)]);
+    assert_eq!(said(&[Some(2), Some(1), Some(2), Some(1), Some(1)], 0..0), [banned(0), banned(2)]);
+    assert_eq!(said(&[Some(1), Some(2)], 0..0), [Event::Conflict { mirrors: vec![0, 1], block: 0 }]);
+    // Another one may say something yet, or has no vote.
+    assert_eq!(said(&[Some(1), Some(2), None], 0..0), []);
+    assert_eq!(said(&[Some(1), Some(2), Some(2)], 1..3), [banned(1), banned(2)]);
+    assert_eq!(said(&[Some(1), Some(2), Some(1), None], 3..4), [banned(1)]);
+}
+
+/// Half of them is not enough, for either side.
+#[test]
+fn two_and_two_decide_nothing() {
+    let mut pool = each_with_two(4, &[1, 3], |pool| pool.expect(0..4));
+    let said = go_on_with(&mut pool, &[0, 1, 2, 3], &[1, 3]);
+    assert!(matches!(&said[..], [Event::Conflict { mirrors, .. }] if mirrors.len() == 4), "{said:?}");
+    // Of those that are left one may.
+    let mut pool = each_with_two(4, &[1, 3], |pool| pool.expect(0..4));
+    pool.mirror_gone(3);
+    let said = go_on_with(&mut pool, &[0, 1, 2], &[1]);
+    assert!(matches!(said[0], Event::Banned { mirror: 1, .. }), "{said:?}");
+    assert!(said.contains(&Event::Complete), "{said:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
 use super::resolution::Resolved;
-use super::{Discovery, Expected, ask_all};
+use super::{Discovery, Expected, Patience, ask_all};
 use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::get::discovered_file::DiscoveredFile;
@@ -42,10 +42,11 @@ pub(in crate::get) enum Discovered<'a> {
 pub(in crate::get) fn discover<'a>(
     asked: Locators,
     said: Expected,
+    patience: Patience,
     request: &'a Request,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Discovered<'a>> {
-    let mut discovery = ask_all(asked, said, request, events)?;
+    let mut discovery = ask_all(asked, said, patience, request, events)?;
     if let Some((metalink, url, by)) = discovery.several {
         return Ok(Discovered::Directory(metalink, url, by));
     }
@@ -127,6 +128,12 @@ impl Alternatives<'_> {
                 *vouched_by = Some(by.clone());
             }
         }
+    }
+
+    /// The servers that the user named, and that have not said what they have: they cannot be reached, or
+    /// cannot answer now.
+    pub(in crate::get) fn unheard(&self) -> &[String] {
+        &self.discovery.unheard
     }
 
     pub(in crate::get) fn len(&self) -> usize {

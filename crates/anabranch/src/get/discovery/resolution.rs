@@ -376,6 +376,7 @@ impl Discovery<'_> {
                 ranges: head.ranges,
                 named: self.named[number],
                 introduced: !voters.contains(&number),
+                opening: self.openings[number],
                 trusted: self.is_named(url),
             });
         }

@@ -1,5 +1,5 @@
 //! Servers that do not answer: they are asked from the next local end too, those whose connection breaks off
-//! once more, and those that cannot answer now again while nobody else has answered.
+//! once more, and those that cannot answer now again while nobody else has answered, or until they have.
 
 use algo::{Span, Time};
 use anabranch_http::client::{FetchError, FetchId, RequestKind};
@@ -184,7 +184,7 @@ impl Discovery<'_> {
     pub(super) fn later(&mut self, mut probe: Probe, error: FetchError) -> Option<(Probe, FetchError)> {
         let (now, end) = (self.now, self.end);
         let is_now = matches!(error, FetchError::ServerError { .. } | FetchError::Busy { .. });
-        if !is_now || self.has_answer() {
+        if !is_now || self.has_answer() && !(self.waits_for_busy && probe.is_of_user()) {
             return Some((probe, error));
         }
         let longer = backoff(RETRY_MIN, probe.times, RETRY_MAX);
@@ -196,7 +196,8 @@ impl Discovery<'_> {
         }
         if probe.by.is_none() && !std::mem::replace(&mut self.retry_reported, true) {
             let (name, left) = (host(&probe.url), end.since(now).as_millis() / 1_000);
-            self.notices.push(format!("{name}: {error}: asked again, gives up in {left} s"));
+            let or = if self.waits_for_busy { "" } else { " or when another answers" };
+            self.notices.push(format!("{name}: {error}: asked again, gives up in {left} s{or}"));
         }
         probe.times += 1;
         probe.begun = None;
@@ -206,15 +207,15 @@ impl Discovery<'_> {
     }
 
     /// Asks again what is due; returns when the next is. Once a mirror has answered, the others are not
-    /// waited for.
+    /// waited for, unless their word [matters](super::Patience).
     pub(super) fn ask_again(&mut self) -> Result<Option<Time>> {
         let now = self.now;
         let has_answer = self.has_answer();
         let mut waiting = Vec::new();
         for (at, mut probe, error) in std::mem::take(&mut self.again) {
-            if has_answer && probe.by.is_none() {
+            if has_answer && probe.by.is_none() && !self.waits_for_busy {
                 self.failed(probe, error)?;
-            } else if has_answer || now >= at {
+            } else if has_answer && probe.by.is_some() || now >= at {
                 probe.until = if probe.by.is_some() { (now + BESIDE_FOR).min(self.end) } else { self.end };
                 (probe.via, probe.next_via) = (self.via, self.via + 1);
                 self.put(probe);

@@ -6,16 +6,21 @@ use mirror::url::Url;
 use super::{Discovery, ProbeKind};
 use crate::openpgp::SIGNATURE_MAX;
 
-/// URLs beside which they are looked for at most.
+/// URLs of others than the user beside which they are looked for at most.
 const BESIDE_MAX: usize = 4;
 /// What is appended to a file's name for its signature.
 const SUFFIXES: [&str; 2] = [".asc", ".sig"];
+
 impl Discovery<'_> {
     /// Looks beside the URLs that are known by now.
     pub(super) fn look_for_signatures(&mut self) {
-        while self.asked_for_signatures < self.urls.len().min(BESIDE_MAX) {
+        while self.asked_for_signatures < self.urls.len() {
             let number = self.asked_for_signatures;
             self.asked_for_signatures += 1;
+            let others = self.named[..number].iter().filter(|is_named| !**is_named).count();
+            if !self.named[number] && others >= BESIDE_MAX {
+                continue;
+            }
             let there = SUFFIXES.iter().filter_map(|suffix| self.urls[number].sibling(suffix).ok());
             for url in there.collect::<Vec<_>>() {
                 self.ask_for_signature(&url, number);

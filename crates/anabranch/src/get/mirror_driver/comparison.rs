@@ -15,6 +15,8 @@ pub(super) const COMPARE_FOR: Span = Span::from_secs(3);
 pub(super) struct ComparisonState {
     /// Since when only comparisons are missing, and since when these are waited for.
     pub(super) waiting: Option<(Time, Time)>,
+    /// Since when mirrors are known to differ while parts are missing.
+    pub(super) disputed: Option<Time>,
     /// Those who were left when comparisons were given up last.
     pub(super) lone: Option<BTreeSet<MirrorId>>,
     /// Whether it has been said that some are given up.
@@ -39,7 +41,11 @@ pub(super) struct Alone {
 impl ComparisonState {
     /// When to look again.
     pub(super) fn deadline(&self, now: Time) -> Time {
-        if self.waiting.is_some() || self.alone.is_some() { now + COMPARE_FOR } else { Time::NEVER }
+        if self.waiting.is_some() || self.alone.is_some() || self.disputed.is_some() {
+            now + COMPARE_FOR
+        } else {
+            Time::NEVER
+        }
     }
 }
 

@@ -92,6 +92,14 @@ impl MirrorDriver {
         plain.take_up(left, MirrorsOfNow { asked, voices, newcomers });
     }
 
+    /// What each mirror's file begins with tells apart those that differ from the start, before anything is
+    /// fetched, and also those that cannot be asked for a part.
+    pub(super) fn compare_openings(&self, plain: &mut VerifiedPool) {
+        let is_asked = |mirror: &MirrorId| self.unwanted.iter().all(|(unwanted, _)| unwanted != mirror);
+        let all = (0..).zip(&self.mirrors).filter(|(mirror, _)| is_asked(mirror));
+        plain.compare_openings(all.map(|(mirror, state)| (mirror, state.mirror.opening)));
+    }
+
     /// Mirrors of which all was wrong in an earlier transfer are not asked, or come last if they may have
     /// another file now; unless that is all of them.
     fn leave_out_refuted(&mut self, plain: &mut VerifiedPool, left: &LeftIn<'_>) {
@@ -161,6 +169,9 @@ impl MirrorDriver {
                     let error = FetchError::NotTheFile(REFUTED_EARLIER.to_owned());
                     self.out(mirror, &error, subscriber, observer);
                 }
+            }
+            if let PoolState::Plain(plain) = &mut self.pool {
+                plain.mirror_gone(mirror);
             }
             let Self { machine, mirrors, pool, .. } = self;
             with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {

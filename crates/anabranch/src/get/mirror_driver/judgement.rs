@@ -27,26 +27,18 @@ impl MirrorDriver {
     /// When only comparisons are missing: what only mirrors could compare that have failed is given up at
     /// once where one is left, and what only silent ones could, after a while. The others make the rest.
     pub(super) fn compare(&mut self, now: Time, observer: &mut Observer<'_>) {
-        let is_comparing =
-            |pool: &PoolState| matches!(pool, PoolState::Plain(plain) if plain.only_checks_left());
-        if !is_comparing(&self.pool) {
+        let PoolState::Plain(plain) = &self.pool else { return };
+        let is_disputed = plain.is_disputed() && !self.judged;
+        if !plain.only_checks_left() {
             (self.comparison.waiting, self.comparison.lone) = (None, None);
+            self.settle_dispute(now, is_disputed);
             return;
         }
         let (since, from) = *self.comparison.waiting.get_or_insert((now, now));
         // The hash of the whole says more than comparisons do.
         let is_over = self.judged || !self.machine.has_usable_connection() || now.since(since) >= COMPARE_MAX;
         let is_late = now.since(from) >= COMPARE_FOR;
-        let awaited = self.mirrors_that(|one| {
-            let has_failed = matches!(one.state, State::Failing | State::Down | State::Closed);
-            let answers = match one.state {
-                State::Opening => one.counters.stalls + one.counters.failures == 0,
-                state => state == State::Open && one.rate.is_none_or(|rate| rate >= TRICKLE),
-            };
-            // One that was silent before is not waited for anew.
-            let is_silent = is_late || one.heard_at > Time::ZERO && now.since(one.heard_at) >= COMPARE_FOR;
-            !is_over && one.ranges && !has_failed && (answers || !is_silent)
-        });
+        let awaited = if is_over { BTreeSet::new() } else { self.that_answer(now, is_late) };
         let is_new = awaited.len() < 2 && self.comparison.lone.as_ref() != Some(&awaited);
         if !is_over && !is_late && !is_new {
             return;
@@ -62,6 +54,35 @@ impl MirrorDriver {
         {
             observer.notice("not all parts could be compared between mirrors: too few of them answer");
         }
+    }
+
+    /// Where mirrors are known to differ while parts are missing, who does not answer is not waited for for
+    /// ever: what comes meanwhile may be in vain.
+    fn settle_dispute(&mut self, now: Time, is_disputed: bool) {
+        let since = *self.comparison.disputed.get_or_insert(now);
+        if !is_disputed {
+            self.comparison.disputed = None;
+        } else if now.since(since) >= COMPARE_MAX {
+            self.comparison.disputed = None;
+            let answer = self.that_answer(now, true);
+            if let PoolState::Plain(plain) = &mut self.pool {
+                plain.waive(|mirror| answer.contains(&mirror));
+            }
+        }
+    }
+
+    /// The mirrors that can be asked for a part and are waited for. `is_late`: who is silent is not.
+    fn that_answer(&self, now: Time, is_late: bool) -> BTreeSet<MirrorId> {
+        self.mirrors_that(|one| {
+            let has_failed = matches!(one.state, State::Failing | State::Down | State::Closed);
+            let answers = match one.state {
+                State::Opening => one.counters.stalls + one.counters.failures == 0,
+                state => state == State::Open && one.rate.is_none_or(|rate| rate >= TRICKLE),
+            };
+            // One that was silent before is not waited for anew.
+            let is_silent = is_late || one.heard_at > Time::ZERO && now.since(one.heard_at) >= COMPARE_FOR;
+            one.ranges && !has_failed && (answers || !is_silent)
+        })
     }
 
     /// The mirrors of which a connection is like this.

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use algo::{Span, Time};
-use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, RequestKind, RouteId};
+use anabranch_http::client::{
+    Event, FetchError, FetchId, FetchRequest, Head, METADATA_BYTES, RequestKind, RouteId,
+};
 use mirror::url::Url;
 use net::{Egress, WakeReceiver, Waker};
 
@@ -343,6 +345,8 @@ impl World for SimWorld {
             }
             RequestKind::Metadata => {
                 self.put(at, id, Some(link), head);
+                let bytes = self.content[..self.content.len().min(METADATA_BYTES as usize)].to_vec().into();
+                self.put(at, id, Some(link), Event::Body { id, bytes });
                 self.put(at, id, Some(link), Event::Done { id });
                 at
             }

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::RouteWorker;
 use super::queued_fetch::DRAINED_BYTES_MAX;
-use crate::client::api::{Event, FetchId};
+use crate::client::api::{Event, FetchId, METADATA_BYTES};
 use crate::client::connect::Connection;
 use crate::client::error::FetchError;
 use crate::client::validate::BodyPolicy;
@@ -28,6 +28,10 @@ impl RouteWorker {
         let (most, exactly) = match policy {
             BodyPolicy::Exactly(bytes) => (bytes, true),
             BodyPolicy::AtMost(bytes) => (bytes, false),
+            BodyPolicy::Opening => {
+                self.opening(id, connection).await;
+                return Ok(());
+            }
             BodyPolicy::Nothing => {
                 self.drain(connection).await;
                 return Ok(());
@@ -83,6 +87,30 @@ impl RouteWorker {
         }
         self.keep(connection);
         Ok(())
+    }
+
+    /// Hands over the beginning of a body, as far as it comes in a moment. That it does not is no error.
+    async fn opening(&mut self, id: FetchId, mut connection: Connection) {
+        let mut left = METADATA_BYTES as usize;
+        let mut has_ended = false;
+        let read = async {
+            while left > 0 && !has_ended {
+                match connection.data().await? {
+                    Some(data) => {
+                        let bytes = data.slice(..data.len().min(left));
+                        left -= bytes.len();
+                        self.queue.push(Event::Body { id, bytes });
+                    }
+                    None => has_ended = true,
+                }
+            }
+            Ok::<(), String>(())
+        };
+        match timeout(LAST_CHUNK_WAIT, read).await {
+            Ok(Ok(())) if has_ended => self.keep(connection),
+            Ok(Ok(())) => self.drain(connection).await,
+            Ok(Err(_)) | Err(_) => {}
+        }
     }
 
     /// Reads an unwanted body to its end and keeps the connection, if that is cheap.

@@ -11,9 +11,10 @@ use std::ops::Range;
 
 use mmtp::tree::ChainingValue;
 
-use super::{CHECK_EVERY_BLOCKS, Check, CrossCheck, Others};
+use super::{CHECK_EVERY_BLOCKS, Check, CrossCheck};
 use crate::range_scheduler::MirrorId;
-use crate::verified_pool::earlier_blocks::{EARLIER_CHECKS_MAX, Earlier, FIRST, LAST, MirrorsOfNow};
+use crate::verified_pool::earlier_blocks::{EARLIER_CHECKS_MAX, Earlier, FIRST, LAST};
+use crate::verified_pool::voters::{Voters, has};
 
 impl CrossCheck {
     /// Takes up what earlier transfers left.
@@ -21,9 +22,10 @@ impl CrossCheck {
         &mut self,
         blocks: impl Iterator<Item = u64>,
         earlier: &dyn Earlier,
-        MirrorsOfNow { asked, voices, newcomers }: MirrorsOfNow,
+        voices: usize,
+        newcomers: BTreeSet<MirrorId>,
     ) {
-        (self.earlier.voices, self.earlier.awaited, self.earlier.newcomers) = (voices, asked, newcomers);
+        (self.earlier.voices, self.earlier.newcomers) = (voices, newcomers);
         let mut numbers: BTreeMap<u8, MirrorId> = BTreeMap::new();
         let mut samples: BTreeMap<(MirrorId, u64), ([u8; 32], u64)> = BTreeMap::new();
         let mut chosen: Vec<(MirrorId, u64)> = Vec::new();
@@ -56,8 +58,7 @@ impl CrossCheck {
             match Some(block).filter(|_| has_room).and_then(|block| earlier.cv(block)) {
                 _ if !is_new => {}
                 Some(cv) => {
-                    let check = Check { cvs: vec![(mirror, cv)], needed: true, asked: false };
-                    self.checks.insert(block, check);
+                    self.checks.insert(block, Check::of(mirror, cv));
                 }
                 None => self.give_up(block / CHECK_EVERY_BLOCKS),
             }
@@ -68,19 +69,8 @@ impl CrossCheck {
     /// mirror.
     pub(in super::super) fn compare_first(&mut self, mirror: MirrorId, block: u64, cv: ChainingValue) {
         if self.known.insert(mirror) {
-            self.checks.insert(block, Check { cvs: vec![(mirror, cv)], needed: true, asked: false });
+            self.checks.insert(block, Check::of(mirror, cv));
         }
-    }
-
-    /// A mirror of now says nothing any more.
-    pub(in super::super) fn gone(&mut self, mirror: MirrorId) {
-        self.earlier.awaited.remove(&mirror);
-    }
-
-    /// Whether another mirror of now may yet say what is right of what an earlier one brought.
-    pub(super) fn is_awaited(&self, check: &Check, others: &Others<'_>) -> bool {
-        let may_say = |mirror: &MirrorId| others.is_named(*mirror) && !check.has(*mirror);
-        check.is_of_earlier() && self.earlier.awaited.iter().any(may_say)
     }
 
     /// Whether a block that an earlier mirror brought has been compared with too few mirrors of now: one that
@@ -101,7 +91,6 @@ impl CrossCheck {
 
     /// What an earlier mirror brought is not compared any more: it is missing again.
     pub(super) fn forget_earlier(&mut self, mirror: MirrorId) {
-        self.gone(mirror);
         if self.earlier.mirrors.remove(&mirror) {
             self.checks.retain(|_, check| !check.has(mirror));
         }
@@ -112,14 +101,11 @@ impl CrossCheck {
         self.earlier.given_up.insert(number);
     }
 
-    /// Goes on without the comparisons that none of `others` can make, and makes those at last that waited
+    /// Goes on without the comparisons that none of `voters` can make, and makes those at last that waited
     /// for one of these. What was left is also compared by those that `answer` and have not been asked yet.
     /// Returns whether any was given up.
-    pub(in super::super) fn waive(&mut self, others: &Others<'_>, answer: &BTreeSet<MirrorId>) -> bool {
-        let can = |mirrors: &[(MirrorId, ChainingValue)]| {
-            others.all.iter().any(|other| mirrors.iter().all(|(mirror, _)| mirror != other))
-        };
-        self.earlier.awaited.retain(|mirror| answer.contains(mirror));
+    pub(in super::super) fn waive(&mut self, voters: &Voters, answer: &BTreeSet<MirrorId>) -> bool {
+        let can = |said: &[(MirrorId, ChainingValue)]| voters.everyone().any(|mirror| !has(said, mirror));
         let (mut waived, voices) = (Vec::new(), self.earlier.voices);
         loop {
             // What differs is decided by who is left.

@@ -1,0 +1,158 @@
+//! What HTTP servers have, and perhaps others too: in one round, or in two.
+//!
+//! Who answers at the start brings the file. If that was in vain, and servers that the user named could not
+//! be asked at the start, these may have what is wanted: they are asked once more, until the time-out, and
+//! the transfer goes on with them. What came of the first round is there in the second, as after an
+//! interruption.
+
+use std::net::SocketAddr;
+
+use super::directory;
+use super::discovery::alternatives::{Discovered, discover};
+use super::discovery::{Expected, Patience};
+use super::event_loop::EventLoop;
+use super::locators::{Beside, Locators, MetalinkOrigin};
+use super::outcome::{FileOutcome, Outcome};
+use super::request::Request;
+use super::single_file;
+use crate::error::ErrorKind;
+use crate::filenames::lossy;
+use crate::{Error, Report, Result, VouchedBy};
+
+/// What comes before a content's name where it can be fetched by that.
+const URI_HINT: &str = "with it others get just these bytes: anabranch:";
+
+/// Fetches what servers have. `sources` speak mmTP; `None`: no server has it, and they are to bring it alone.
+pub(super) fn fetch(
+    request: &Request,
+    named: &Locators,
+    sources: &[(String, Vec<SocketAddr>)],
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Option<Outcome>> {
+    let round = Round { request, named, sources };
+    // What is read in order cannot be tried again.
+    let is_repeatable = sources.is_empty() && request.reader.is_none();
+    let mut unheard = Vec::new();
+    let first = round.run(if is_repeatable { Which::First } else { Which::Only }, &mut unheard, events);
+    let is_in_vain = may_have_been_in_vain(&first);
+    let Some(kind) = is_in_vain.filter(|_| is_repeatable && !unheard.is_empty()) else {
+        return first;
+    };
+    let (names, seconds) = (unheard.join(" and "), request.timeout.as_millis() / 1_000);
+    events.observer.notice(&format!(
+        "what is wanted has not come: {names} is asked once more, which could not be asked; gives up in \
+         {seconds} s"
+    ));
+    let left = unheard.len();
+    let second = Which::Second { left, goes_on: kind == ErrorKind::Unreachable };
+    match round.run(second, &mut unheard, events) {
+        Ok(Some(outcome)) => Ok(Some(outcome)),
+        Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
+        Ok(None) | Err(_) => first,
+    }
+}
+
+/// The kind of error with which a round has ended, if another server may have what is wanted.
+fn may_have_been_in_vain(round: &Result<Option<Outcome>>) -> Option<ErrorKind> {
+    let error = match round {
+        Ok(outcome) => outcome.as_ref()?.result.as_ref().err()?,
+        Err(error) => error,
+    };
+    let kinds = [ErrorKind::Corrupt, ErrorKind::Unreachable, ErrorKind::NotFound, ErrorKind::Refused];
+    kinds.into_iter().find(|kind| *kind == error.kind())
+}
+
+/// Which of the rounds it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// There is no other.
+    Only,
+    /// There may be another.
+    First,
+    /// The last one. So many servers could not be asked before.
+    Second {
+        left: usize,
+        /// Also if none of them answers: what came before was slow, or silent for a while.
+        goes_on: bool,
+    },
+}
+
+/// What is the same in each round.
+struct Round<'a> {
+    request: &'a Request,
+    named: &'a Locators,
+    sources: &'a [(String, Vec<SocketAddr>)],
+}
+
+impl Round<'_> {
+    /// One round; `unheard` are the servers that could not be asked in it. `None`: no server has it, and there
+    /// are sources; or in the second, none of those answers either.
+    fn run(
+        &self,
+        which: Which,
+        unheard: &mut Vec<String>,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Option<Outcome>> {
+        let Self { request, named, sources } = self;
+        let expected = Expected { id: named.uri.as_ref().map(|uri| uri.id), digests: request.digests };
+        let patience = if let Which::Second { .. } = which { Patience::All } else { Patience::One };
+        let discovered = discover((*named).clone(), expected, patience, request, events);
+        let mut alternatives = match discovered {
+            Ok(Discovered::File(alternatives)) => alternatives,
+            Ok(Discovered::Directory(metalink, url, by)) => {
+                // Beside a URL there is one only if that is of the same directory.
+                let beside = Beside::of(named);
+                let beside = Beside { urls: beside.urls && !named.lists.is_empty(), ..beside };
+                let by = by.map_or(VouchedBy::User, |host| VouchedBy::Hosts(vec![host]));
+                let base = MetalinkOrigin::Url(url);
+                return directory::get(request, metalink, base, by, &beside, events).map(Some);
+            }
+            Err(error)
+                if named.uri.is_some()
+                    && !sources.is_empty()
+                    && matches!(
+                        error.kind(),
+                        ErrorKind::NotFound | ErrorKind::Unreachable | ErrorKind::Refused
+                    ) =>
+            {
+                events.observer.notice(&format!("{error}: going on without mirrors"));
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        alternatives.unheard().clone_into(unheard);
+        if let Which::Second { left, goes_on } = which
+            && unheard.len() >= left
+            && !goes_on
+        {
+            return Ok(None);
+        }
+        let first = alternatives.first(request, events)?;
+        if !sources.is_empty() && !first.named {
+            return Err(Error::usage(
+                "`from_source` needs the content's id, which neither URL nor Metalink tell: give the \
+                 anabranch: URI too",
+            ));
+        }
+        match request.reader.is_some() && sources.is_empty() && first.is_vouched_for_by_nobody() {
+            // Whoever reads it has nothing else that says so, and may have asked for errors only.
+            true => events.observer.warning(&first.verification_text()),
+            false => events.observer.notice(&first.verification_text()),
+        }
+        if request.reader.is_some() && sources.is_empty() && first.is_verified_at_the_end() {
+            events
+                .observer
+                .notice("what is read is only known to be right when all of it has come without an error");
+        }
+        let path = first.names.path(request, false, &first.id, events.observer)?;
+        let mut destination = || request.place(&path);
+        let gives_way = which == Which::First && !unheard.is_empty();
+        let (found, FileOutcome { id, report, result, has_dissent }) =
+            single_file::fetch(request, *alternatives, sources, &mut destination, gives_way, events)?;
+        // Of what somebody calls wrong nobody is to be told that it is right.
+        if result.is_ok() && !found.named && !has_dissent {
+            events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
+        }
+        Ok(Some(Outcome { report: Report { target: lossy(&path), ..report }, result }))
+    }
+}

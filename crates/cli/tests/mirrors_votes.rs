@@ -1,0 +1,71 @@
+//! Who decides where no hash tells what is right: more than half of the mirrors that are named, whoever is
+//! fast, whoever agrees with whom, and whether or not it can be asked for a part.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use common::fetch::{Ground, names, run};
+use common::site::{Reply, Request, Site, honest, late_wrong, wrong};
+
+/// A server of these bytes at this rate.
+fn site(content: &[u8], rate: u64) -> Site {
+    let content = content.to_vec();
+    Site::new(&content.clone(), move |request, _| honest(request, &content, "\"v1\"").at(rate))
+}
+
+/// One that sends all of it, whatever it is asked for.
+fn without_ranges(content: &[u8]) -> Site {
+    let content = content.to_vec();
+    Site::new(&content.clone(), move |_: &Request, _: Reply| {
+        let reply = Reply::new(200, &content).with("etag", "\"v1\"");
+        reply.with("content-type", "application/octet-stream")
+    })
+}
+
+/// Fetches from these without a hash; who was struck off.
+fn struck_off(ground: &Ground, sites: &[Site]) -> BTreeSet<String> {
+    let urls: Vec<String> = sites.iter().map(Site::url).collect();
+    let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["verified"], "nothing");
+    fs::remove_file(ground.target()).expect("the file");
+    done.banned().into_iter().collect()
+}
+
+/// Liars that agree, are faster than all others, and begin as the file does.
+#[test]
+fn two_liars_that_agree_do_not_outvote_three() {
+    let ground = Ground::new(3_000_000);
+    let bad = late_wrong(&ground.content);
+    for honest in [3, 5] {
+        for first in [0, 2, honest] {
+            let mut sites: Vec<Site> = (0..honest).map(|_| site(&ground.content, 2_000_000)).collect();
+            let liars = [(); 2].map(|()| site(&bad, 30_000_000));
+            let names: BTreeSet<String> = liars.iter().map(Site::name).collect();
+            sites.splice(first..first, liars);
+            assert_eq!(struck_off(&ground, &sites), names, "{first} of {honest}");
+        }
+    }
+    // As many liars as honest ones: nobody can tell.
+    let sites = [&ground.content, &bad, &ground.content, &bad].map(|content| site(content, 4_000_000));
+    let done = run(ground.get_named(&sites.each_ref().map(Site::url), &["--json"])).expect(5);
+    assert!(sites.iter().all(|site| done.err.contains(&site.name())), "{}", done.err);
+    assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+}
+
+/// What a server without ranges begins with is known before anything is fetched.
+#[test]
+fn who_gives_no_ranges_has_a_vote() {
+    let ground = Ground::new(3_000_000);
+    let bad = wrong(&ground.content);
+    let sites = [site(&bad, 30_000_000), without_ranges(&ground.content), without_ranges(&ground.content)];
+    assert_eq!(struck_off(&ground, &sites), BTreeSet::from([sites[0].name()]));
+    let sites = [site(&ground.content, 4_000_000), without_ranges(&ground.content), without_ranges(&bad)];
+    assert_eq!(struck_off(&ground, &sites), BTreeSet::from([sites[2].name()]));
+    let sites = [site(&bad, 30_000_000), without_ranges(&ground.content)];
+    let done = run(ground.get_named(&sites.each_ref().map(Site::url), &["--json"])).expect(5);
+    assert!(sites.iter().all(|site| done.err.contains(&site.name())), "{}", done.err);
+    assert_eq!(done.summary()["last"]["done_bytes"], 0, "it is known at the start");
+}
