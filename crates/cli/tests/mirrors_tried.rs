@@ -245,8 +245,8 @@ fn one_without_ranges_that_does_not_send_it_gives_way_to_another() {
     }
 }
 
-/// It answers its first request with 503, or after a while: it is asked again before the get fails, for it has
-/// what is wanted. `more`: how many bytes longer the liar's file is.
+/// It answers its first request with 503: it is asked again before the get fails, for it has what is wanted.
+/// `more`: how many bytes longer the liar's file is.
 #[test]
 fn a_busy_mirror_is_asked_again_where_the_others_do_not_have_it() {
     for more in [0, 1] {

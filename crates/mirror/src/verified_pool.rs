@@ -24,6 +24,7 @@ mod judgement;
 mod piece_delivery;
 mod pieces;
 mod voters;
+mod votes;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -39,7 +40,7 @@ use candidates::Candidates;
 use cross_check::{Comparison, CrossCheck};
 use earlier_blocks::is_earlier;
 use pieces::Pieces;
-use voters::{Verdict, Voters};
+use voters::Voters;
 
 pub use api::{Check, CheckError, Event, Wrong};
 pub use cross_check::{CHECK_EVERY_BLOCKS, CHECKS_MAX};
@@ -155,57 +156,6 @@ impl VerifiedPool {
         if let Mode::Nothing(cross) = &mut self.mode {
             cross.seed(seed);
         }
-    }
-
-    /// These mirrors are not of the user's choice: where mirrors are compared, they have no vote as long as
-    /// others can decide. It must be said before the first block comes.
-    pub fn set_introduced(&mut self, mirrors: impl Iterator<Item = MirrorId>) {
-        self.voters.introduced.extend(mirrors);
-    }
-
-    /// These mirrors are asked sooner or later. So what others bring is compared with them, however fast it
-    /// comes, and where mirrors differ, nothing is concluded before these have said what they have, or are
-    /// [gone](Self::mirror_gone). It must be said before the first block comes.
-    pub fn expect(&mut self, mirrors: impl Iterator<Item = MirrorId>) {
-        for mirror in mirrors {
-            self.voters.expected.insert(mirror);
-            if let Mode::Nothing(cross) = &mut self.mode {
-                cross.joins(mirror);
-            }
-        }
-    }
-
-    /// Compares what the files of all mirrors begin with, of which this is known, where nothing else tells what
-    /// is right: who differs from more than half of them is [banned](Event::Banned). It must be said before the
-    /// first block comes, and last of what must.
-    pub fn compare_openings(&mut self, openings: impl Iterator<Item = (MirrorId, Option<[u8; 32]>)>) {
-        if !self.only_compares() || self.candidates.is_some() {
-            return;
-        }
-        let (said, silent): (Vec<_>, Vec<_>) = openings.partition(|(_, opening)| opening.is_some());
-        let mut said: Vec<_> =
-            said.into_iter().filter_map(|(mirror, opening)| Some((mirror, opening?))).collect();
-        let voters = Voters {
-            expected: silent.into_iter().map(|(mirror, _)| mirror).collect(),
-            introduced: self.voters.introduced.clone(),
-            ..Voters::default()
-        };
-        loop {
-            match voters.verdict(&said, false) {
-                Verdict::Odd(mirror) => {
-                    said.retain(|(other, _)| *other != mirror);
-                    self.found(0, Comparison::Outlier(mirror));
-                }
-                Verdict::Split(mirrors) => return self.found(0, Comparison::Conflict(mirrors)),
-                Verdict::Same | Verdict::Open => return,
-            }
-        }
-    }
-
-    /// Whether mirrors are known to differ in a block, and it is not decided who is right.
-    #[must_use]
-    pub fn is_disputed(&self) -> bool {
-        matches!(&self.mode, Mode::Nothing(cross) if cross.is_disputed()) && !self.disagreed
     }
 
     /// From now on no mirror is asked for blocks from `end_block` on, except for the rest of a piece, which

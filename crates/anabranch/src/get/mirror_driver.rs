@@ -237,12 +237,7 @@ impl MirrorDriver {
         plain.set_introduced(introduced.map(|(mirror, _)| mirror));
         match self.judged {
             true => plain.judged_as_a_whole(),
-            // With the mirrors that can be asked for any part, and lead somewhere.
-            false => plain.expect((0..).zip(&self.mirrors).filter_map(|(mirror, state)| {
-                let is_asked = state.mirror.ranges && !state.mirror.introduced && state.status.out.is_none();
-                let has_route = self.routes.iter().any(|route| route.mirror == mirror);
-                (is_asked && has_route).then_some(mirror)
-            })),
+            false => plain.expect(self.expected()),
         }
         Ok(Box::new(plain))
     }
@@ -488,12 +483,6 @@ impl MirrorDriver {
 
     fn is_wanting(&self) -> bool {
         matches!(&self.pool, PoolState::Plain(plain) if plain.blocks_left() > 0)
-    }
-
-    /// Whether mirrors are only compared with each other: no hash of the content is known.
-    fn is_hashless(&self) -> bool {
-        let only_compares = matches!(&self.pool, PoolState::Plain(plain) if plain.only_compares());
-        only_compares && !self.is_whole_known
     }
 
     fn name(&self, mirror: MirrorId) -> &str {

@@ -85,8 +85,8 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// One round; `unheard` are the servers that could not be asked in it. `None`: no server has it, and there
-    /// are sources; or in the second, none of those answers either.
+    /// One round; `unheard` are the servers that could not be asked in it. `None`: no server has it, and
+    /// there are sources; or in the second, none of those answers either.
     fn run(
         &self,
         which: Which,

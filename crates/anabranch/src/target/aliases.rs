@@ -78,7 +78,8 @@ pub(super) fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'stati
         }
         (true, false) => {
             "was begun with a hash, and this request has none to tell that it is the same: give that hash \
-             too (the URI, `checksum` or the Metalink) to go on, "
+             too (the URI, `checksum` or the Metalink) to go on, or name that URL alone if its server said \
+             it, "
         }
         (false, _) => {
             "was begun from another URL without any hash, so nothing tells that this one has the same: name \

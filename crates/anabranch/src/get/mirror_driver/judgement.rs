@@ -85,6 +85,15 @@ impl MirrorDriver {
         })
     }
 
+    /// The mirrors that are asked sooner or later, and can be asked for any part.
+    pub(super) fn expected(&self) -> impl Iterator<Item = MirrorId> {
+        let all = (0..).zip(&self.mirrors).filter(|(_, state)| {
+            state.mirror.ranges && !state.mirror.introduced && state.status.out.is_none()
+        });
+        let leads = |mirror: &MirrorId| self.routes.iter().any(|route| route.mirror == *mirror);
+        all.map(|(mirror, _)| mirror).filter(leads)
+    }
+
     /// The mirrors of which a connection is like this.
     fn mirrors_that(&self, is: impl Fn(&ConnectionReport) -> bool) -> BTreeSet<MirrorId> {
         self.machine.connections().filter(is).map(|connection| connection.mirror).collect()
@@ -344,6 +353,12 @@ impl MirrorDriver {
     pub(super) fn names(&self, mirrors: &[MirrorId]) -> String {
         let names: Vec<&str> = mirrors.iter().map(|mirror| self.name(*mirror)).collect();
         names.join(" and ")
+    }
+
+    /// Whether mirrors are only compared with each other: no hash of the content is known.
+    pub(super) fn is_hashless(&self) -> bool {
+        let only_compares = matches!(&self.pool, PoolState::Plain(plain) if plain.only_compares());
+        only_compares && !self.is_whole_known
     }
 
     /// The error when no mirror is left.
