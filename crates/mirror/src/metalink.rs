@@ -151,8 +151,8 @@ pub enum MetalinkErrorKind {
     NoName,
     /// A file has a name that is not safe.
     #[error(
-        "the name {0:?} is not safe, expected a relative path without \"..\", \".\", empty components, components over 255 \
-         bytes and control characters"
+        "the name {0:?} is not safe, expected a relative path without \"..\", \".\", empty components, \
+         components over 255 bytes and control characters"
     )]
     Name(String),
     /// A size is no number, or over [`LENGTH_MAX`](mmtp::id::LENGTH_MAX).
