@@ -23,7 +23,8 @@ use sha2::{Digest as _, Sha256};
 
 /// Three servers with the content, and the Metalink and leaf list of it in the ground's directory.
 fn three(test: &str, ground: &Ground) -> Option<Nginx> {
-    let nginx = Nginx::start(test, &["", "", ""])?;
+    // Slow enough that none of them brings all of it before another connection is there.
+    let nginx = Nginx::start(test, &["limit_rate 8m;"; 3])?;
     for server in 0..3 {
         nginx.put(server, "f.bin", &ground.content);
     }

@@ -757,6 +757,21 @@ fn ranges_of_a_file_of_unsaid_length() {
     }
 }
 
+/// A piece that a liar had wrong comes from an honest server whose connections end before it is whole.
+#[test]
+fn pieces_of_an_honest_server_that_breaks_off() {
+    let ground = Ground::new(3_000_000);
+    let honest = Site::new(&ground.content, |request: &Request, reply: Reply| {
+        let len = reply.body.len().min(600_000);
+        if request.is_for_bytes() { reply.cut(len, Then::Close) } else { reply }
+    });
+    let liar = Site::good(&flipped(&ground.content, 0, 100_000));
+    let list = metalink(&ground, &[liar.url(), honest.url()], false);
+    let done = run(ground.get_named(&[list], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.banned(), [liar.name()], "{}", done.out);
+}
+
 /// Pieces that a liar had wrong come from a server that can only be asked for everything.
 #[test]
 fn pieces_of_an_honest_server_without_ranges() {

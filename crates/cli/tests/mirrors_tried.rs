@@ -262,6 +262,27 @@ fn a_busy_mirror_is_asked_again_where_the_others_do_not_have_it() {
         ground.assert_arrived();
         assert!(done.notes().contains("is asked once more"), "{}", done.notes());
     }
+    // The same where a Metalink of the user's names both.
+    for more in [0, 1] {
+        let ground = Ground::new(3_000_000);
+        let (asked, bad) = (AtomicUsize::new(0), [wrong(&ground.content), vec![7; more]].concat());
+        let busy = Site::new(&ground.content, move |_, reply| match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => Reply::new(503, b"later").with("retry-after", "1"),
+            _ => reply,
+        });
+        let liar = Site::good(&bad);
+        let hash = checksum(&ground.content).replace("--checksum=sha-256=", "");
+        let list = ground.dir.path().join("f.meta4");
+        let urls = [&liar, &busy].map(|site| format!("<url>{}</url>", site.url())).concat();
+        let text = format!(
+            "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>3000000</size>\
+             <hash type=\"sha-256\">{hash}</hash>{urls}</file></metalink>"
+        );
+        std::fs::write(&list, text).expect("a file");
+        run(ground.get_named(&[list.to_str().expect("UTF-8").to_owned()], &["--json"])).expect(0);
+        ground.assert_arrived();
+        assert_eq!(names(&ground.to()), ["f"]);
+    }
     // It is busy for good: the time-out is for that as for all.
     let ground = Ground::new(3_000_000);
     let busy = Site::new(&ground.content, |_, _| Reply::new(503, b"later").with("retry-after", "1"));

@@ -5,6 +5,9 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use common::fetch::{Ground, names, run};
 use common::site::{Reply, Request, Site, honest, late_wrong, wrong};
@@ -68,4 +71,71 @@ fn who_gives_no_ranges_has_a_vote() {
     let done = run(ground.get_named(&sites.each_ref().map(Site::url), &["--json"])).expect(5);
     assert!(sites.iter().all(|site| done.err.contains(&site.name())), "{}", done.err);
     assert_eq!(done.summary()["last"]["done_bytes"], 0, "it is known at the start");
+}
+
+/// What a server begins with that does not say how long its file is counts, whatever length the others say.
+#[test]
+fn who_says_no_length_has_a_vote() {
+    let ground = Ground::new(3_000_000);
+    let bad = wrong(&ground.content);
+    for longer in [0, 5_000] {
+        let liar = site(&[&bad[..], &vec![7; longer]].concat(), 30_000_000);
+        let sites = [liar, Site::untold(&ground.content), Site::untold(&ground.content)];
+        let done = run(ground.get_named(&sites.each_ref().map(Site::url), &["--json"])).expect(0);
+        ground.assert_arrived();
+        assert!(done.out.contains("begins with other bytes than most mirrors"), "{}", done.out);
+        fs::remove_file(ground.target()).expect("the file");
+    }
+    let sites = [site(&bad, 30_000_000), Site::untold(&ground.content)];
+    let done = run(ground.get_named(&sites.each_ref().map(Site::url), &["--json"])).expect(5);
+    assert!(done.err.contains("the first 13 KiB"), "{}", done.err);
+}
+
+/// Those that cannot be asked for parts count where others differ, and that they cannot be compared is said.
+#[test]
+fn who_cannot_be_asked_for_parts_is_not_outvoted_by_a_minority() {
+    let ground = Ground::new(3_000_000);
+    let bad = late_wrong(&ground.content);
+    let sites = [
+        site(&ground.content, 4_000_000),
+        site(&bad, 30_000_000),
+        site(&bad, 30_000_000),
+        without_ranges(&ground.content),
+        without_ranges(&ground.content),
+    ];
+    let done = run(ground.get_named(&sites.each_ref().map(Site::url), &["--json"])).expect(5);
+    assert!(done.banned().is_empty(), "{:?}", done.banned());
+    assert!(!ground.target().exists());
+    // Where nobody differs, it is said, with -q too, that these were compared only with what they begin with.
+    let sites =
+        [site(&ground.content, 4_000_000), without_ranges(&ground.content), without_ranges(&ground.content)];
+    let done = run(ground.get_named(&sites.each_ref().map(Site::url), &["-q"])).expect(0);
+    ground.assert_arrived();
+    assert!(done.err.contains("of the 3 mirrors that are named only 1 can be compared"), "{}", done.err);
+}
+
+/// They answer late, or can only do so at the second try: without a hash they are waited for.
+#[test]
+fn who_is_late_or_busy_at_first_has_a_vote() {
+    let ground = Ground::new(3_000_000);
+    let bad = wrong(&ground.content);
+    let late = |request: &Request, reply: Reply| {
+        if !request.is_for_bytes() {
+            thread::sleep(Duration::from_millis(1_600));
+        }
+        reply
+    };
+    let busy = || {
+        let asked = AtomicUsize::new(0);
+        Site::new(&ground.content, move |_, reply| match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => Reply::new(503, b"later"),
+            _ => reply,
+        })
+    };
+    for honest in [[(); 2].map(|()| Site::new(&ground.content, late)), [(); 2].map(|()| busy())] {
+        let liar = site(&bad, 30_000_000);
+        let name = liar.name();
+        let sites: Vec<Site> = [liar].into_iter().chain(honest).collect();
+        assert_eq!(struck_off(&ground, &sites), BTreeSet::from([name]));
+    }
 }

@@ -46,6 +46,7 @@ pub use api::{Check, CheckError, Event, Wrong};
 pub use cross_check::{CHECK_EVERY_BLOCKS, CHECKS_MAX};
 pub use earlier_blocks::{EARLIER_CHECKS_MAX, Earlier, MirrorsOfNow};
 pub use pieces::{OPEN_BYTES, OPEN_BYTES_MAX, PIECE_BYTES_MAX};
+pub use voters::Openings;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

@@ -12,7 +12,7 @@ use mmtp::ContentId;
 
 use super::discovered_file::DiscoveredFile;
 use super::discovery::alternatives::{Discovered, discover};
-use super::discovery::{Expected, Patience};
+use super::discovery::{Expected, Round};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::offered_names::OfferedNames;
@@ -335,7 +335,7 @@ impl DirectoryDownload<'_> {
             ..Locators::default()
         };
         let mut alternatives =
-            match discover(asked, Expected::default(), Patience::One, self.request, events)? {
+            match discover(asked, Expected::default(), Round::Only, &mut Vec::new(), self.request, events)? {
                 Discovered::File(alternatives) => alternatives,
                 Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
             };

@@ -63,6 +63,8 @@ pub(super) struct DiscoveredFile {
     pub(super) mirrors: Vec<Mirror>,
     /// The servers that the user named, and that do not answer now.
     pub(super) unheard: Vec<String>,
+    /// How many origins the user named, or a Metalink of the user's, whatever they answer.
+    pub(super) origins: usize,
     /// Who says what is right, if there is any hash.
     pub(super) vouched_by: Option<VouchedBy>,
     /// What servers say of the whole themselves, whether it counts or not.
@@ -108,6 +110,22 @@ impl DiscoveredFile {
     /// Whether nobody vouches for the file.
     pub(super) const fn is_vouched_for_by_nobody(&self) -> bool {
         self.vouched_by.is_none() && self.signed.is_none()
+    }
+
+    /// Where mirrors are only compared, and those that can be compared throughout are not more than half of
+    /// those that are named: what is to be said of that.
+    pub(super) fn too_few_to_compare(&self) -> Option<String> {
+        let is_compared = self.is_vouched_for_by_nobody() && self.check == Check::Nothing;
+        let can_be = self.mirrors.iter().filter(|mirror| mirror.ranges && !mirror.introduced).count();
+        let are_few = self.origins > 1 && 2 * can_be <= self.origins;
+        (is_compared && !self.proof.is_something() && are_few).then(|| {
+            format!(
+                "UNVERIFIED: of the {} mirrors that are named only {can_be} can be compared with each other \
+                 throughout (others do not answer, give no ranges, or do not say how long the file is): \
+                 these decide alone; give `checksum`, or a Metalink that you trust",
+                self.origins
+            )
+        })
     }
 
     /// Whether nobody but servers says what is right.

@@ -60,6 +60,9 @@ const LINE_MAX: usize = 16 * 1024;
 /// may take longer, for it is as long as the file is ([`sidecar::LEAVES_FOR`]).
 const BESIDE_FOR: Span = Span::from_secs(10);
 
+/// Once some servers have answered, and nothing has come for so long, what is missing is not waited for.
+const QUIET: Span = Span::from_secs(3);
+
 /// What a probe asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeKind {
@@ -101,13 +104,16 @@ pub(super) struct Expected {
     pub(super) digests: Digests,
 }
 
-/// Whether servers are waited for that can only say that they cannot answer now.
+/// Which of the rounds of a transfer it is: see [`mirror_rounds`](super::mirror_rounds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// No longer than until another one has answered.
-    One,
-    /// Those that the user named, until the time-out: the others have not brought what is wanted.
-    All,
+pub(super) enum Round {
+    /// There is no other.
+    Only,
+    /// There may be another.
+    First,
+    /// The last one: servers that can only say that they cannot answer now are waited for until the
+    /// time-out, if the user named them, for the others have not brought what is wanted.
+    Second,
 }
 
 /// What is to be asked of servers, or no longer.
@@ -155,8 +161,9 @@ struct Discovery<'a> {
     is_here: bool,
     /// What comes is read in order, so that nothing can be tried twice.
     is_read_in_order: bool,
-    /// See [`Patience::All`].
-    waits_for_busy: bool,
+    round: Round,
+    /// When the first mirror answered.
+    answered_at: Option<Time>,
     /// Files of several lengths are tried in turn: a hash of the user's or a signature tells which it is.
     tries_lengths: bool,
     asked: BTreeMap<FetchId, Probe>,
@@ -192,6 +199,8 @@ struct Discovery<'a> {
     troubles: Vec<(ErrorKind, String)>,
     /// The servers that the user named, and that cannot be reached or answer only that they cannot now.
     unheard: Vec<String>,
+    /// The same, and those that a Metalink of the user's names.
+    absent: Vec<String>,
     wants_beside: bool,
     /// A Metalink of several files, which is all there is to find, and its server if the user did not name
     /// it.
@@ -205,7 +214,7 @@ struct Discovery<'a> {
 fn ask_all<'a>(
     asked: Locators,
     said: Expected,
-    patience: Patience,
+    round: Round,
     request: &'a Request,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Discovery<'a>> {
@@ -233,7 +242,8 @@ fn ask_all<'a>(
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
         is_here: false,
         is_read_in_order: request.reader.is_some(),
-        waits_for_busy: patience == Patience::All,
+        round,
+        answered_at: None,
         tries_lengths: false,
         asked: BTreeMap::new(),
         again: Vec::new(),
@@ -254,6 +264,7 @@ fn ask_all<'a>(
         next: 0,
         troubles: Vec::new(),
         unheard: Vec::new(),
+        absent: Vec::new(),
         wants_beside: true,
         several: None,
     };
@@ -367,12 +378,6 @@ impl Discovery<'_> {
         known.or_else(|| self.heads.iter().flatten().find_map(|head| head.length))
     }
 
-    /// Whether what servers say themselves would be used: the user says nothing that tells what is right.
-    fn wants_claims(&self) -> bool {
-        let Expected { id, digests } = self.said;
-        id.is_none() && digests.is_empty() && self.metalink.is_none()
-    }
-
     fn event(&mut self, event: Event) -> Result<()> {
         if let Event::Head { id, .. } | Event::Body { id, .. } | Event::Failed { id, .. } = &event
             && let Some(probe) = self.asked.get(id)
@@ -384,6 +389,7 @@ impl Discovery<'_> {
             Event::Head { id, head } => {
                 if let Some(Probe { kind: ProbeKind::Mirror(number), via, .. }) = self.asked.get(&id) {
                     self.heads[*number] = Some(*head);
+                    self.answered_at.get_or_insert(self.now);
                     self.via = *via;
                     self.drop_twins(id);
                 }
@@ -416,8 +422,8 @@ impl Discovery<'_> {
         match kind {
             ProbeKind::Mirror(number) => {
                 let length = self.heads[number].as_ref().and_then(|head| head.length);
-                let is_all_of_it =
-                    length.is_some_and(|length| body.len() as u64 == length.min(METADATA_BYTES));
+                let came = body.len() as u64;
+                let is_all_of_it = came == METADATA_BYTES || length == Some(came);
                 self.openings[number] = is_all_of_it.then(|| *blake3::hash(&body).as_bytes());
                 self.links(number);
             }

@@ -237,7 +237,7 @@ impl MirrorDriver {
         plain.set_introduced(introduced.map(|(mirror, _)| mirror));
         match self.judged {
             true => plain.judged_as_a_whole(),
-            false => plain.expect(self.expected()),
+            false => self.expect(&mut plain),
         }
         Ok(Box::new(plain))
     }

@@ -8,15 +8,15 @@
 use std::net::SocketAddr;
 
 use super::directory;
-use super::discovery::alternatives::{Discovered, discover};
-use super::discovery::{Expected, Patience};
+use super::discovery::alternatives::{Discovered, discover, ends_all};
+use super::discovery::{Expected, Round};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
 use super::single_file;
 use crate::error::ErrorKind;
-use crate::filenames::lossy;
+use crate::filenames::{first_few, lossy};
 use crate::{Error, Report, Result, VouchedBy};
 
 /// What comes before a content's name where it can be fetched by that.
@@ -29,74 +29,55 @@ pub(super) fn fetch(
     sources: &[(String, Vec<SocketAddr>)],
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Option<Outcome>> {
-    let round = Round { request, named, sources };
+    let transfer = Transfer { request, named, sources };
     // What is read in order cannot be tried again.
     let is_repeatable = sources.is_empty() && request.reader.is_none();
-    let mut unheard = Vec::new();
-    let first = round.run(if is_repeatable { Which::First } else { Which::Only }, &mut unheard, events);
-    let is_in_vain = may_have_been_in_vain(&first);
-    let Some(kind) = is_in_vain.filter(|_| is_repeatable && !unheard.is_empty()) else {
+    let mut absent = Vec::new();
+    let first = transfer.run(if is_repeatable { Round::First } else { Round::Only }, &mut absent, events);
+    if !is_repeatable || absent.is_empty() || !may_have_been_in_vain(&first) {
         return first;
-    };
-    let (names, seconds) = (unheard.join(" and "), request.timeout.as_millis() / 1_000);
+    }
+    let (names, seconds) = (first_few(absent, " and "), request.timeout.as_millis() / 1_000);
     events.observer.notice(&format!(
         "what is wanted has not come: {names} is asked once more, which could not be asked; gives up in \
          {seconds} s"
     ));
-    let left = unheard.len();
-    let second = Which::Second { left, goes_on: kind == ErrorKind::Unreachable };
-    match round.run(second, &mut unheard, events) {
-        Ok(Some(outcome)) => Ok(Some(outcome)),
-        Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
-        Ok(None) | Err(_) => first,
+    match transfer.run(Round::Second, &mut Vec::new(), events) {
+        // Nobody answers any more: what happened before says more.
+        Err(error) if !ends_all(error.kind()) => first,
+        second => second,
     }
 }
 
-/// The kind of error with which a round has ended, if another server may have what is wanted.
-fn may_have_been_in_vain(round: &Result<Option<Outcome>>) -> Option<ErrorKind> {
+/// Whether another server may have what a round has not brought.
+fn may_have_been_in_vain(round: &Result<Option<Outcome>>) -> bool {
     let error = match round {
-        Ok(outcome) => outcome.as_ref()?.result.as_ref().err()?,
-        Err(error) => error,
+        Ok(outcome) => outcome.as_ref().and_then(|outcome| outcome.result.as_ref().err()),
+        Err(error) => Some(error),
     };
     let kinds = [ErrorKind::Corrupt, ErrorKind::Unreachable, ErrorKind::NotFound, ErrorKind::Refused];
-    kinds.into_iter().find(|kind| *kind == error.kind())
-}
-
-/// Which of the rounds it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
-    /// There is no other.
-    Only,
-    /// There may be another.
-    First,
-    /// The last one. So many servers could not be asked before.
-    Second {
-        left: usize,
-        /// Also if none of them answers: what came before was slow, or silent for a while.
-        goes_on: bool,
-    },
+    error.is_some_and(|error| kinds.contains(&error.kind()))
 }
 
 /// What is the same in each round.
-struct Round<'a> {
+struct Transfer<'a> {
     request: &'a Request,
     named: &'a Locators,
     sources: &'a [(String, Vec<SocketAddr>)],
 }
 
-impl Round<'_> {
-    /// One round; `unheard` are the servers that could not be asked in it. `None`: no server has it, and
-    /// there are sources; or in the second, none of those answers either.
+impl Transfer<'_> {
+    /// One round; `absent` are the servers that could not be asked in it. `None`: no server has it, and there
+    /// are sources.
     fn run(
         &self,
-        which: Which,
-        unheard: &mut Vec<String>,
+        round: Round,
+        absent: &mut Vec<String>,
         events: &mut EventLoop<'_, '_>,
     ) -> Result<Option<Outcome>> {
         let Self { request, named, sources } = self;
         let expected = Expected { id: named.uri.as_ref().map(|uri| uri.id), digests: request.digests };
-        let patience = if let Which::Second { .. } = which { Patience::All } else { Patience::One };
-        let discovered = discover((*named).clone(), expected, patience, request, events);
+        let discovered = discover((*named).clone(), expected, round, absent, request, events);
         let mut alternatives = match discovered {
             Ok(Discovered::File(alternatives)) => alternatives,
             Ok(Discovered::Directory(metalink, url, by)) => {
@@ -120,13 +101,6 @@ impl Round<'_> {
             }
             Err(error) => return Err(error),
         };
-        alternatives.unheard().clone_into(unheard);
-        if let Which::Second { left, goes_on } = which
-            && unheard.len() >= left
-            && !goes_on
-        {
-            return Ok(None);
-        }
         let first = alternatives.first(request, events)?;
         if !sources.is_empty() && !first.named {
             return Err(Error::usage(
@@ -139,6 +113,9 @@ impl Round<'_> {
             true => events.observer.warning(&first.verification_text()),
             false => events.observer.notice(&first.verification_text()),
         }
+        if let Some(warning) = first.too_few_to_compare().filter(|_| sources.is_empty()) {
+            events.observer.warning(&warning);
+        }
         if request.reader.is_some() && sources.is_empty() && first.is_verified_at_the_end() {
             events
                 .observer
@@ -146,7 +123,7 @@ impl Round<'_> {
         }
         let path = first.names.path(request, false, &first.id, events.observer)?;
         let mut destination = || request.place(&path);
-        let gives_way = which == Which::First && !unheard.is_empty();
+        let gives_way = round == Round::First && !absent.is_empty();
         let (found, FileOutcome { id, report, result, has_dissent }) =
             single_file::fetch(request, *alternatives, sources, &mut destination, gives_way, events)?;
         // Of what somebody calls wrong nobody is to be told that it is right.

@@ -70,6 +70,8 @@ type BadContributions = Vec<(u64, MirrorId, ChainingValue)>;
 struct SoleFetch {
     /// The mirror that is bringing it.
     by: Option<MirrorId>,
+    /// What mirrors have brought of it that broke off: each goes on with its own when it is its turn again.
+    begun: BTreeMap<MirrorId, OpenPiece>,
     poisoned: BadContributions,
 }
 
@@ -115,7 +117,8 @@ impl Pieces {
     }
 
     fn open_bytes(&self) -> u64 {
-        self.open.len() as u64 * self.per_piece * BLOCK_BYTES as u64
+        let begun: usize = self.alone.values().map(|alone| alone.begun.len()).sum();
+        (self.open.len() + begun) as u64 * self.per_piece * BLOCK_BYTES as u64
     }
 
     /// Whether pieces that have not been begun may be given out.
@@ -167,11 +170,17 @@ impl Pieces {
         }
     }
 
-    /// A piece that nobody is bringing alone yet, for `mirror` to do so.
+    /// A piece that nobody is bringing alone yet, for `mirror` to do so: what it has not brought of it.
     pub(super) fn bind(&mut self, mirror: MirrorId) -> Option<Range<u64>> {
-        let (&piece, alone) = self.alone.iter_mut().find(|(_, alone)| alone.by.is_none())?;
+        let free = self.alone.iter_mut().filter(|(_, alone)| alone.by.is_none());
+        let (&piece, alone) = free.min_by_key(|(_, alone)| !alone.begun.contains_key(&mirror))?;
         alone.by = Some(mirror);
-        Some(self.blocks_of(piece))
+        if let Some(begun) = alone.begun.remove(&mirror) {
+            self.open.insert(piece, begun);
+        }
+        let blocks = self.blocks_of(piece);
+        let first = blocks.clone().find(|block| !self.holds(*block))?;
+        Some(first..blocks.end)
     }
 
     /// Blocks of pieces that are to come from one mirror alone and that nobody is bringing.
@@ -181,13 +190,15 @@ impl Pieces {
     }
 
     /// These blocks were not brought by whoever took them. Pieces among them that one mirror was to bring
-    /// alone begin anew; returns the other blocks, which are to be idle.
+    /// alone may be brought by another, from their beginning, or by that one, from where it was; returns the
+    /// other blocks, which are to be idle.
     pub(super) fn unbind(&mut self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let (first, last) = (self.piece_of(blocks.start), self.piece_of(blocks.end - 1));
         let mut anew = Vec::new();
         for (&piece, alone) in self.alone.range_mut(first..=last) {
-            alone.by = None;
-            self.open.remove(&piece);
+            if let (Some(mirror), Some(open)) = (alone.by.take(), self.open.remove(&piece)) {
+                alone.begun.insert(mirror, open);
+            }
             anew.push(piece);
         }
         let (mut idle, mut from) = (Vec::new(), blocks.start);
@@ -245,8 +256,9 @@ impl Pieces {
     /// What a mirror has brought to pieces that are not whole is worth nothing: returns those blocks.
     pub(super) fn discard_from(&mut self, mirror: MirrorId) -> Vec<u64> {
         let mut again = Vec::new();
-        for alone in self.alone.values_mut().filter(|alone| alone.by == Some(mirror)) {
-            alone.by = None;
+        for alone in self.alone.values_mut() {
+            alone.begun.remove(&mirror);
+            alone.by = alone.by.filter(|by| *by != mirror);
         }
         for (piece, open) in &mut self.open {
             let theirs = open.discard_from(mirror, piece * self.per_piece, &self.hashes);

@@ -144,6 +144,30 @@ fn a_wrong_piece_of_several_comes_again_from_one() {
 }
 
 /// A piece is hashed in order, whatever comes first; what a liar brought of it leaves no trace in its hash.
+/// A piece that has to come from one mirror alone, which breaks off each time before it is whole.
+#[test]
+fn who_breaks_off_goes_on_with_its_own_part_of_a_piece() {
+    let mut pool = VerifiedPool::new(4 * BLOCK, pieces(4, 4), |_| false).expect("it fits");
+    assert_eq!((pool.take(0, 2), pool.take(1, 2)), (Some(0..2), Some(2..4)));
+    bring(&mut pool, &[1], 0, 0..2);
+    bring(&mut pool, &[1], 1, 2..4);
+    // It is mixed, and wrong: one has to bring it alone. Each brings some of it.
+    for (mirror, blocks) in [(0, 0..2), (1, 0..1), (0, 2..3)] {
+        let taken = pool.take(mirror, 64).expect("the piece");
+        assert_eq!(taken, blocks.start..4, "{mirror}");
+        bring(&mut pool, &[1], mirror, blocks.clone());
+        pool.release(blocks.end..4);
+    }
+    assert_eq!(pool.take(0, 64), Some(3..4));
+    bring(&mut pool, &[1], 0, 3..4);
+    let said: Vec<_> = pool.events().collect();
+    assert_eq!(verified(&said), [0, 1, 2, 3]);
+    assert!(
+        said.contains(&Event::Banned { mirror: 1, block: 2 }) && said.contains(&Event::Complete),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn a_liar_leaves_no_trace_in_pieces_that_are_not_whole() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]] {

@@ -17,6 +17,8 @@ pub(super) struct Voters {
     pub(super) all: BTreeSet<MirrorId>,
     /// Those whose word is waited for where mirrors differ, though they have not taken part.
     pub(super) expected: BTreeSet<MirrorId>,
+    /// Those with a vote that cannot be asked for a part: they count, and say something only by chance.
+    pub(super) mute: BTreeSet<MirrorId>,
     /// Those of all that the user did not name.
     pub(super) introduced: BTreeSet<MirrorId>,
     /// A hash of the whole tells who is right in the end: comparisons only save time.
@@ -38,8 +40,9 @@ pub(super) enum Verdict {
 
 impl Voters {
     pub(super) fn remove(&mut self, mirror: MirrorId) {
-        self.all.remove(&mirror);
-        self.expected.remove(&mirror);
+        for all in [&mut self.all, &mut self.expected, &mut self.mute] {
+            all.remove(&mirror);
+        }
     }
 
     /// Those that may say something, with a vote or without.
@@ -56,13 +59,20 @@ impl Voters {
         &'a self,
         said: &'a [(MirrorId, ChainingValue)],
     ) -> impl Iterator<Item = MirrorId> + 'a {
-        self.everyone().filter(|mirror| self.is_named(*mirror) && !has(said, *mirror))
+        let can_say = |mirror: &MirrorId| self.is_named(*mirror) && !self.mute.contains(mirror);
+        self.everyone().filter(move |mirror| can_say(mirror) && !has(said, *mirror))
+    }
+
+    /// How many of those that cannot be asked have not said it.
+    fn mute(&self, said: &[(MirrorId, ChainingValue)]) -> usize {
+        self.mute.iter().filter(|mirror| self.is_named(**mirror) && !has(said, **mirror)).count()
     }
 
     /// So many with a vote have to have the same: more than half of them, and two; but no more than
     /// [`QUORUM_MAX`] as long as nobody differs.
     pub(super) fn quorum(&self, said: &[(MirrorId, ChainingValue)]) -> usize {
-        let all = self.open(said).count() + said.iter().filter(|(mirror, _)| self.is_named(*mirror)).count();
+        let said_by = said.iter().filter(|(mirror, _)| self.is_named(*mirror)).count();
+        let all = self.open(said).count() + self.mute(said) + said_by;
         if self.judged { 2 } else { (all / 2 + 1).clamp(2, QUORUM_MAX) }
     }
 
@@ -92,20 +102,58 @@ impl Voters {
             // Only those without a vote have something else.
             return odd(&right).filter(|_| is_enough).map_or(Verdict::Open, Verdict::Odd);
         }
+        let all = votes.len() + open + self.mute(said);
         let is_decided = match self.judged {
             true => top > 1 && 2 * top > votes.len(),
-            false => 2 * top > votes.len() + open,
+            false => 2 * top > all,
         };
         if is_decided {
             return odd(&right).map_or(Verdict::Open, Verdict::Odd);
         }
         let is_split = match self.judged {
             true => votes.len() > 2 || open == 0,
-            false => 2 * (top + open) <= votes.len() + open,
+            false => 2 * (top + open) <= all,
         };
         match is_split {
             true => Verdict::Split(votes.iter().map(|(mirror, _)| *mirror).collect()),
             false => Verdict::Open,
+        }
+    }
+}
+
+/// What follows from the hashes of what the files of mirrors begin with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Openings {
+    /// Those that begin otherwise than more than half of all that have a vote.
+    pub odd: Vec<MirrorId>,
+    /// Those that differ, where no side has so many and nobody else may say something; or none.
+    pub split: Vec<MirrorId>,
+}
+
+impl Openings {
+    /// Compares them, as far as they are known; these are `introduced`, and have no vote.
+    pub fn compare(
+        openings: impl Iterator<Item = (MirrorId, Option<[u8; 32]>)>,
+        introduced: &BTreeSet<MirrorId>,
+    ) -> Self {
+        let (said, silent): (Vec<_>, Vec<_>) = openings.partition(|(_, opening)| opening.is_some());
+        let mut said: Vec<_> =
+            said.into_iter().filter_map(|(mirror, opening)| Some((mirror, opening?))).collect();
+        let voters = Voters {
+            expected: silent.into_iter().map(|(mirror, _)| mirror).collect(),
+            introduced: introduced.clone(),
+            ..Voters::default()
+        };
+        let mut odd = Vec::new();
+        loop {
+            match voters.verdict(&said, false) {
+                Verdict::Odd(mirror) => {
+                    said.retain(|(other, _)| *other != mirror);
+                    odd.push(mirror);
+                }
+                Verdict::Split(split) => return Self { odd, split },
+                Verdict::Same | Verdict::Open => return Self { odd, split: Vec::new() },
+            }
         }
     }
 }

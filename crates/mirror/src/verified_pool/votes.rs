@@ -2,7 +2,7 @@
 //! [`voters`](super::voters).
 
 use super::cross_check::Comparison;
-use super::voters::{Verdict, Voters};
+use super::voters::Openings;
 use super::{Mode, VerifiedPool};
 use crate::range_scheduler::MirrorId;
 
@@ -25,6 +25,12 @@ impl VerifiedPool {
         }
     }
 
+    /// These mirrors have a vote, and cannot be asked for a part: where mirrors differ, more than half of all
+    /// have to agree, these included. It must be said before the first block comes.
+    pub fn set_mute(&mut self, mirrors: impl Iterator<Item = MirrorId>) {
+        self.voters.mute.extend(mirrors);
+    }
+
     /// Compares what the files of all mirrors begin with, as far as it is known, where nothing else tells
     /// what is right: who differs from more than half of them is [banned](super::Event::Banned). It must be
     /// said before the first block comes, and last of what must.
@@ -32,23 +38,10 @@ impl VerifiedPool {
         if !self.only_compares() || self.candidates.is_some() {
             return;
         }
-        let (said, silent): (Vec<_>, Vec<_>) = openings.partition(|(_, opening)| opening.is_some());
-        let mut said: Vec<_> =
-            said.into_iter().filter_map(|(mirror, opening)| Some((mirror, opening?))).collect();
-        let voters = Voters {
-            expected: silent.into_iter().map(|(mirror, _)| mirror).collect(),
-            introduced: self.voters.introduced.clone(),
-            ..Voters::default()
-        };
-        loop {
-            match voters.verdict(&said, false) {
-                Verdict::Odd(mirror) => {
-                    said.retain(|(other, _)| *other != mirror);
-                    self.found(0, Comparison::Outlier(mirror));
-                }
-                Verdict::Split(mirrors) => return self.found(0, Comparison::Conflict(mirrors)),
-                Verdict::Same | Verdict::Open => return,
-            }
+        let Openings { odd, split } = Openings::compare(openings, &self.voters.introduced);
+        odd.into_iter().for_each(|mirror| self.found(0, Comparison::Outlier(mirror)));
+        if !split.is_empty() {
+            self.found(0, Comparison::Conflict(split));
         }
     }
 

@@ -13,7 +13,7 @@ use mirror::verified_pool::Check;
 use mmtp::ContentId;
 
 use super::resolution::Resolved;
-use super::{Discovery, Expected, Patience, ask_all};
+use super::{Discovery, Expected, Round, ask_all};
 use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::get::discovered_file::DiscoveredFile;
@@ -34,7 +34,8 @@ pub(in crate::get) enum Discovered<'a> {
     Directory(Metalink, Url, Option<String>),
 }
 
-/// Asks all servers what there is of what was asked for.
+/// Asks all servers what there is of what was asked for. `absent` become the servers that the user named, or
+/// a Metalink of the user's, and that cannot be reached, or cannot answer now.
 ///
 /// # Errors
 /// [`Error::Usage`] if that contradicts itself, [`Error::NotFound`], [`Error::Unreachable`] or
@@ -42,11 +43,13 @@ pub(in crate::get) enum Discovered<'a> {
 pub(in crate::get) fn discover<'a>(
     asked: Locators,
     said: Expected,
-    patience: Patience,
+    round: Round,
+    absent: &mut Vec<String>,
     request: &'a Request,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Discovered<'a>> {
-    let mut discovery = ask_all(asked, said, patience, request, events)?;
+    let mut discovery = ask_all(asked, said, round, request, events)?;
+    discovery.absent.clone_into(absent);
     if let Some((metalink, url, by)) = discovery.several {
         return Ok(Discovered::Directory(metalink, url, by));
     }
@@ -128,12 +131,6 @@ impl Alternatives<'_> {
                 *vouched_by = Some(by.clone());
             }
         }
-    }
-
-    /// The servers that the user named, and that have not said what they have: they cannot be reached, or
-    /// cannot answer now.
-    pub(in crate::get) fn unheard(&self) -> &[String] {
-        &self.discovery.unheard
     }
 
     pub(in crate::get) fn len(&self) -> usize {

@@ -8,10 +8,10 @@
 use mirror::digests::{DIGEST_KINDS, Digests};
 use mirror::http_fields;
 use mirror::leaf_list::LeafList;
-use mirror::metalink::Pieces;
+use mirror::metalink::{File, Hashes, Pieces};
 
-use super::Discovery;
 use super::told::Told;
+use super::{Discovery, Expected};
 use crate::get::origin::{host, origin, origin_text};
 use crate::target::Claim;
 
@@ -22,6 +22,23 @@ pub(super) struct Quorum<T> {
 }
 
 impl Discovery<'_> {
+    /// Whether nothing that the user says tells what is right: what mirrors have is only compared.
+    pub(super) fn is_hashless(&self) -> bool {
+        let Expected { id, digests } = self.said;
+        let is_listed = |file: &File| {
+            let Hashes { blake3, digests } = &file.hashes;
+            blake3.is_some() || !digests.is_empty() || file.pieces.is_some()
+        };
+        let is_listed = self.metalink.as_ref().is_some_and(is_listed);
+        id.is_none() && digests.is_empty() && !is_listed && !self.signatures.are_wanted()
+    }
+
+    /// Whether what servers say themselves would be used: the user says nothing that tells what is right.
+    pub(super) fn wants_claims(&self) -> bool {
+        let Expected { id, digests } = self.said;
+        id.is_none() && digests.is_empty() && self.metalink.is_none()
+    }
+
     /// The first of the URLs of each origin that the user named.
     pub(super) fn first_of_each_origin(&self) -> impl Iterator<Item = usize> {
         let is_first =

@@ -1,19 +1,19 @@
 //! What the answers come to: one content, what it is checked by, who has it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use anabranch_http::client::FetchError;
 use mirror::digests::Digests;
 use mirror::http_fields::{ETag, disposition_name};
 use mirror::metalink::{self, Pieces};
 use mirror::url::Url;
-use mirror::verified_pool::{Check, PIECE_BYTES_MAX};
+use mirror::verified_pool::{Check, Openings, PIECE_BYTES_MAX};
 use mmtp::ContentId;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
 use super::claims::Quorum;
 use super::names::Evidence;
-use super::{Discovery, Expected};
+use super::{Discovery, Expected, Round};
 use crate::error::ErrorKind;
 use crate::filenames::{first_few, show};
 use crate::format::bytes;
@@ -60,6 +60,7 @@ impl Discovery<'_> {
     /// Puts together what is known of the file; or of several that servers say are it, of which a hash of the
     /// user's tells which it is: first those of the length which most have.
     pub(super) fn resolve(&mut self) -> Result<Resolved> {
+        self.compare_openings()?;
         let Expected { id, digests: checksum } = self.said;
         let file = self.metalink.as_ref();
         let hashes = file.map(|file| file.hashes).unwrap_or_default();
@@ -96,6 +97,36 @@ impl Discovery<'_> {
         let signed = self.signatures.take()?;
         all.iter_mut().for_each(|found| found.signed.clone_from(&signed));
         Ok(Resolved { known, signed, measured: all, unmeasured })
+    }
+
+    /// Where nothing tells what is right, and some do not say how long their file is: who begins otherwise
+    /// than more than half of the mirrors does not count. Where all say it, the transfer itself looks.
+    fn compare_openings(&mut self) -> Result<()> {
+        let voters: Vec<usize> = self.first_of_each_origin().collect();
+        let heads = || voters.iter().filter_map(|number| self.heads[*number].as_ref());
+        if !self.is_hashless() || heads().all(|head| head.length.is_some()) {
+            return Ok(());
+        }
+        let answered = voters.iter().filter(|number| self.heads[**number].is_some());
+        let openings =
+            answered.filter_map(|number| Some((u8::try_from(*number).ok()?, self.openings[*number])));
+        let Openings { odd, split } = Openings::compare(openings, &BTreeSet::new());
+        let name = |number: &u8| host(&self.urls[usize::from(*number)]);
+        if !split.is_empty() {
+            let names: Vec<String> = split.iter().map(name).collect();
+            return Err(Error::corrupt(format!(
+                "{} have different bytes (the first 13 KiB), and there is no hash to tell which are right: \
+                 name one of them, or give `checksum` or a Metalink",
+                names.join(" and ")
+            )));
+        }
+        for number in odd {
+            let why = format!("{}: it begins with other bytes than most mirrors: not used", name(&number));
+            self.warnings.push(why.clone());
+            self.troubles.push((ErrorKind::Corrupt, why));
+            self.heads[usize::from(number)] = None;
+        }
+        Ok(())
     }
 
     /// What is known of a file of this length, where the user knows this.
@@ -199,7 +230,9 @@ impl Discovery<'_> {
             proof,
             names,
             mirrors,
-            unheard: self.unheard.clone(),
+            // In the first round nothing is given up of what those may have that are asked in the second.
+            unheard: if self.round == Round::First { self.absent.clone() } else { self.unheard.clone() },
+            origins: self.first_of_each_origin().count(),
             vouched_by: by.filter(|_| is_known),
             claims: self.claims(length),
             signed: None,

@@ -6,7 +6,7 @@ use anabranch_http::client::{FetchError, FetchId, RequestKind};
 use mirror::range_scheduler::{RETRY_MAX, RETRY_MIN, backoff};
 use net::Egress;
 
-use super::{BESIDE_FOR, Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind};
+use super::{BESIDE_FOR, Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, QUIET, Round};
 use crate::Result;
 use crate::error::ErrorKind;
 use crate::get::origin::host;
@@ -157,8 +157,9 @@ impl Discovery<'_> {
                 let is_named = self.is_named(url);
                 let why = describe(&error, is_named);
                 let code = code(&error);
-                if is_named && code == ErrorKind::Unreachable {
-                    self.unheard.push(host(url));
+                if code == ErrorKind::Unreachable {
+                    self.unheard.extend(is_named.then(|| host(url)));
+                    self.absent.extend(self.named[number].then(|| host(url)));
                 }
                 self.unsaid.push(format!("{}: {error}", host(url)));
                 self.troubles.push((code, format!("{}: {why}", host(url))));
@@ -183,8 +184,13 @@ impl Discovery<'_> {
     /// else has said what the file is; gives it back if that is of no use.
     pub(super) fn later(&mut self, mut probe: Probe, error: FetchError) -> Option<(Probe, FetchError)> {
         let (now, end) = (self.now, self.end);
-        let is_now = matches!(error, FetchError::ServerError { .. } | FetchError::Busy { .. });
-        if !is_now || self.has_answer() && !(self.waits_for_busy && probe.is_of_user()) {
+        let is_now = match error {
+            FetchError::ServerError { .. } | FetchError::Busy { .. } => true,
+            // Where its word matters, and it is not just silent.
+            FetchError::Broken(_) => self.has_answer() && self.may_wait() && now < probe.until,
+            _ => false,
+        };
+        if !is_now || self.has_answer() && !(self.may_wait() && probe.is_of_user()) {
             return Some((probe, error));
         }
         let longer = backoff(RETRY_MIN, probe.times, RETRY_MAX);
@@ -196,7 +202,7 @@ impl Discovery<'_> {
         }
         if probe.by.is_none() && !std::mem::replace(&mut self.retry_reported, true) {
             let (name, left) = (host(&probe.url), end.since(now).as_millis() / 1_000);
-            let or = if self.waits_for_busy { "" } else { " or when another answers" };
+            let or = if self.round == Round::Second { "" } else { " or when another answers" };
             self.notices.push(format!("{name}: {error}: asked again, gives up in {left} s{or}"));
         }
         probe.times += 1;
@@ -206,14 +212,21 @@ impl Discovery<'_> {
         None
     }
 
+    /// Whether servers that the user named are waited for though others have answered: these have not what is
+    /// wanted; or nothing but what mirrors have tells what is right, and it is for a moment.
+    fn may_wait(&self) -> bool {
+        let is_soon = self.answered_at.is_none_or(|at| self.now < at + QUIET);
+        self.round == Round::Second || self.is_hashless() && is_soon
+    }
+
     /// Asks again what is due; returns when the next is. Once a mirror has answered, the others are not
-    /// waited for, unless their word [matters](super::Patience).
+    /// waited for, unless [their word matters](Self::may_wait).
     pub(super) fn ask_again(&mut self) -> Result<Option<Time>> {
         let now = self.now;
         let has_answer = self.has_answer();
         let mut waiting = Vec::new();
         for (at, mut probe, error) in std::mem::take(&mut self.again) {
-            if has_answer && probe.by.is_none() && !self.waits_for_busy {
+            if has_answer && probe.by.is_none() && !self.may_wait() {
                 self.failed(probe, error)?;
             } else if has_answer && probe.by.is_some() || now >= at {
                 probe.until = if probe.by.is_some() { (now + BESIDE_FOR).min(self.end) } else { self.end };

@@ -6,16 +6,14 @@ use mirror::leaf_list::LeafList;
 use mirror::metalink::METALINK_MAX;
 
 use super::sidecar::OFFERED_LEAVES_MAX;
-use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind};
+use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, QUIET};
 use crate::format::seconds;
 use crate::get::event_loop::{Context, Poll, Stage};
 use crate::get::origin::origin;
 use crate::{Progress, Result};
 
-/// Once some servers have answered, and nothing has come for so long, what is missing is not waited for.
-const QUIET: Span = Span::from_secs(3);
-/// The same where only servers are waited for that have said nothing at all: at least so long, and so many
-/// times as long as the slowest of the others took.
+/// The same where only servers are waited for that have said nothing at all, and a hash tells what is right:
+/// at least so long, and so many times as long as the slowest of the others took.
 const MUTE_MIN: Span = Span::from_secs(1);
 const MUTE_ANSWERS: u64 = 4;
 /// After so long progress is reported: the time, and what is waited for.
@@ -81,7 +79,7 @@ impl Discovery<'_> {
     /// How long nothing may come.
     fn patience(&self) -> Span {
         let is_mute = |probe: &Probe| !self.answered.contains(&origin(&probe.url));
-        match self.again.is_empty() && self.asked.values().all(is_mute) {
+        match self.again.is_empty() && !self.is_hashless() && self.asked.values().all(is_mute) {
             true => self.slowest.times(MUTE_ANSWERS).max(MUTE_MIN).min(QUIET),
             false => QUIET,
         }

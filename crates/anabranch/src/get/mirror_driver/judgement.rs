@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use algo::{Rate, Span, Time};
 use mirror::range_scheduler::{ConnectionReport, MirrorId, State, TRICKLE};
-use mirror::verified_pool::Wrong;
+use mirror::verified_pool::{VerifiedPool, Wrong};
 
 use super::comparison::{Alone, COMPARE_FOR, place_of};
 use super::{Context, MirrorDriver, MirrorState, PoolEvent, PoolState};
@@ -38,7 +38,11 @@ impl MirrorDriver {
         // The hash of the whole says more than comparisons do.
         let is_over = self.judged || !self.machine.has_usable_connection() || now.since(since) >= COMPARE_MAX;
         let is_late = now.since(from) >= COMPARE_FOR;
-        let awaited = if is_over { BTreeSet::new() } else { self.that_answer(now, is_late) };
+        // Where mirrors differ, who is only slow is waited for.
+        let awaited = match is_over {
+            true => BTreeSet::new(),
+            false => self.that_answer(now, is_late && !is_disputed),
+        };
         let is_new = awaited.len() < 2 && self.comparison.lone.as_ref() != Some(&awaited);
         if !is_over && !is_late && !is_new {
             return;
@@ -71,7 +75,7 @@ impl MirrorDriver {
         }
     }
 
-    /// The mirrors that can be asked for a part and are waited for. `is_late`: who is silent is not.
+    /// The mirrors that can be asked for a part and are waited for. `is_late`: who is slow is not.
     fn that_answer(&self, now: Time, is_late: bool) -> BTreeSet<MirrorId> {
         self.mirrors_that(|one| {
             let has_failed = matches!(one.state, State::Failing | State::Down | State::Closed);
@@ -85,13 +89,16 @@ impl MirrorDriver {
         })
     }
 
-    /// The mirrors that are asked sooner or later, and can be asked for any part.
-    pub(super) fn expected(&self) -> impl Iterator<Item = MirrorId> {
-        let all = (0..).zip(&self.mirrors).filter(|(_, state)| {
-            state.mirror.ranges && !state.mirror.introduced && state.status.out.is_none()
-        });
-        let leads = |mirror: &MirrorId| self.routes.iter().any(|route| route.mirror == *mirror);
-        all.map(|(mirror, _)| mirror).filter(leads)
+    /// Tells the pool which mirrors are asked sooner or later, and which cannot be asked for any part.
+    pub(super) fn expect(&self, plain: &mut VerifiedPool) {
+        let voters = (0..)
+            .zip(&self.mirrors)
+            .filter(|(_, state)| !state.mirror.introduced && state.status.out.is_none());
+        let leads = |mirror: MirrorId| self.routes.iter().any(|route| route.mirror == mirror);
+        let voters = voters.filter(|(mirror, _)| leads(*mirror));
+        let (with, without): (Vec<_>, Vec<_>) = voters.partition(|(_, state)| state.mirror.ranges);
+        plain.expect(with.into_iter().map(|(mirror, _)| mirror));
+        plain.set_mute(without.into_iter().map(|(mirror, _)| mirror));
     }
 
     /// The mirrors of which a connection is like this.
