@@ -29,13 +29,14 @@ fn begin(ground: &Ground, signal: Signal) -> Site {
 }
 
 fn begin_with(ground: &Ground, signal: Signal, more: &[&str]) -> Site {
+    // The liar brings enough before the other has a block to compare.
     let is_over = Arc::new(AtomicBool::new(false));
     let is_fast = Arc::clone(&is_over);
     let honest = Site::new(&ground.content, move |_, reply| match is_fast.load(Ordering::Relaxed) {
         true => reply.at(8_000_000),
-        false => reply.at(200_000),
+        false => reply.at(30_000),
     });
-    let liar = late_liar(&ground.content, 6_000_000);
+    let liar = late_liar(&ground.content, 12_000_000);
     let running = spawn(ground.get_named(&[honest.url(), liar.url()], &[&["--json"], more].concat()));
     wait_until(20, || wrong_bytes(ground) > 4_000_000);
     running.signal(signal);

@@ -120,9 +120,9 @@ impl DiscoveredFile {
         let are_few = self.origins > 1 && 2 * can_be <= self.origins;
         (is_compared && !self.proof.is_something() && are_few).then(|| {
             format!(
-                "UNVERIFIED: of the {} mirrors that are named only {can_be} can be compared with each other \
-                 throughout (others do not answer, give no ranges, or do not say how long the file is): \
-                 these decide alone; give `checksum`, or a Metalink that you trust",
+                "UNVERIFIED: of {} mirrors that are named {can_be} can be compared throughout, which is not \
+                 more than half: the others do not answer, give no ranges, or do not say how long the file \
+                 is; give `checksum`, or a Metalink that you trust",
                 self.origins
             )
         })

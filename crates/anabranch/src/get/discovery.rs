@@ -29,9 +29,7 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use algo::{Span, Time};
-use anabranch_http::client::{
-    Event, FetchError, FetchId, FetchRequest, Head, METADATA_BYTES, RequestKind, RouteId,
-};
+use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, Head, RequestKind, RouteId};
 use mirror::digests::Digests;
 use mirror::leaf_list::{self, LeafList};
 use mirror::metalink::{self, Metalink};
@@ -346,31 +344,6 @@ impl Discovery<'_> {
         }
     }
 
-    /// Drops probes past their deadlines; if others have been answered and it is `quiet` now, all of them.
-    fn expire(&mut self, quiet: bool) -> Result<()> {
-        for probe in self.asked.values_mut() {
-            probe.until = probe.leaves_until().unwrap_or(probe.until).min(self.end);
-        }
-        let late: Vec<FetchId> = self
-            .asked
-            .iter()
-            .filter(|(_, probe)| quiet && probe.kind != ProbeKind::Signature || self.now >= probe.until)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in late {
-            self.commands.push(Command::Cancel(id));
-            if let Some(probe) = self.asked.remove(&id) {
-                if probe.kind == ProbeKind::Leaves && probe.begun.is_some() {
-                    let name = host(&probe.url);
-                    self.notices.push(format!("the leaf list of {name} comes too slowly: it is left out"));
-                }
-                let error = FetchError::Broken("no answer yet".to_owned());
-                self.failed(probe, error)?;
-            }
-        }
-        Ok(())
-    }
-
     /// The length of the file, if it is known by now.
     fn length_so_far(&self) -> Option<u64> {
         let known = self.said.id.map(|id| id.length);
@@ -387,10 +360,12 @@ impl Discovery<'_> {
         }
         match event {
             Event::Head { id, head } => {
-                if let Some(Probe { kind: ProbeKind::Mirror(number), via, .. }) = self.asked.get(&id) {
-                    self.heads[*number] = Some(*head);
+                if let Some(probe) = self.asked.get_mut(&id)
+                    && let ProbeKind::Mirror(number) = probe.kind
+                {
+                    probe.begun = Some(self.now);
                     self.answered_at.get_or_insert(self.now);
-                    self.via = *via;
+                    (self.heads[number], self.via) = (Some(*head), probe.via);
                     self.drop_twins(id);
                 }
             }
@@ -411,6 +386,11 @@ impl Discovery<'_> {
                     self.answered_with_error(probe, error)?;
                 }
             }
+            Event::Opening { id, bytes } => {
+                if let Some(Probe { kind: ProbeKind::Mirror(number), .. }) = self.asked.get(&id) {
+                    self.openings[*number] = Some(*blake3::hash(&bytes).as_bytes());
+                }
+            }
             Event::Sample { .. } => {}
         }
         Ok(())
@@ -420,13 +400,7 @@ impl Discovery<'_> {
         let Probe { kind, url, body, by, .. } = probe;
         let known = self.told.len();
         match kind {
-            ProbeKind::Mirror(number) => {
-                let length = self.heads[number].as_ref().and_then(|head| head.length);
-                let came = body.len() as u64;
-                let is_all_of_it = came == METADATA_BYTES || length == Some(came);
-                self.openings[number] = is_all_of_it.then(|| *blake3::hash(&body).as_bytes());
-                self.links(number);
-            }
+            ProbeKind::Mirror(number) => self.links(number),
             ProbeKind::List => match (Metalink::parse(&body), by) {
                 (Ok(metalink), Some(_)) if metalink.files.len() > 1 && self.is_of_directory(&url) => {
                     let by = host(&url);

@@ -39,7 +39,7 @@ pub(super) fn fetch(
     }
     let (names, seconds) = (first_few(absent, " and "), request.timeout.as_millis() / 1_000);
     events.observer.notice(&format!(
-        "what is wanted has not come: {names} is asked once more, which could not be asked; gives up in \
+        "what is wanted has not come: once more to those that could not be asked, {names}; gives up in \
          {seconds} s"
     ));
     match transfer.run(Round::Second, &mut Vec::new(), events) {
@@ -113,7 +113,9 @@ impl Transfer<'_> {
             true => events.observer.warning(&first.verification_text()),
             false => events.observer.notice(&first.verification_text()),
         }
-        if let Some(warning) = first.too_few_to_compare().filter(|_| sources.is_empty()) {
+        if let Some(warning) =
+            first.too_few_to_compare().filter(|_| sources.is_empty() && round != Round::Second)
+        {
             events.observer.warning(&warning);
         }
         if request.reader.is_some() && sources.is_empty() && first.is_verified_at_the_end() {

@@ -193,7 +193,7 @@ impl Stage for Taking {
                 }
                 Event::Done { .. } => self.is_done = true,
                 Event::Failed { error, .. } => self.failed(now, &error, cx)?,
-                Event::Head { .. } | Event::Sample { .. } => {}
+                Event::Head { .. } | Event::Opening { .. } | Event::Sample { .. } => {}
             }
             Ok(())
         })

@@ -114,8 +114,8 @@ pub struct FetchRequest {
 /// What of a file is fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestKind {
-    /// Its metadata, and its first [`METADATA_BYTES`] as far as they come in a moment: that they do not is no
-    /// error.
+    /// Its metadata, and what it begins with, if that comes in a moment: that it does not is no error. No
+    /// [`Event::Body`] follows.
     ///
     /// It is a GET and not a HEAD: what the server sends
     /// opens the window of its TCP, so that the ranges behind it come as fast as if they had been asked for
@@ -164,6 +164,14 @@ pub enum Event {
         /// Never empty.
         bytes: Bytes,
     },
+    /// What the file begins with, of a fetch of its [metadata](RequestKind::Metadata): its first
+    /// [`METADATA_BYTES`], or all of it if it has no more. Missing where it does not come in a moment.
+    Opening {
+        /// The fetch.
+        id: FetchId,
+        /// May be empty, as the file.
+        bytes: Bytes,
+    },
     /// The whole body has come; of a range, exactly the bytes asked for. The last event of a fetch.
     Done {
         /// The fetch.
@@ -189,9 +197,11 @@ pub enum Event {
 impl Event {
     pub(super) const fn fetch(&self) -> Option<FetchId> {
         match self {
-            Self::Head { id, .. } | Self::Body { id, .. } | Self::Done { id } | Self::Failed { id, .. } => {
-                Some(*id)
-            }
+            Self::Head { id, .. }
+            | Self::Body { id, .. }
+            | Self::Opening { id, .. }
+            | Self::Done { id }
+            | Self::Failed { id, .. } => Some(*id),
             Self::Sample { .. } => None,
         }
     }

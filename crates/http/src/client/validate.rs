@@ -23,7 +23,7 @@ pub(super) enum BodyPolicy {
     Exactly(u64),
     /// It is handed over and has at most so many bytes.
     AtMost(u64),
-    /// Its first [`METADATA_BYTES`] are handed over, as far as they come; the rest is not wanted.
+    /// Its first [`METADATA_BYTES`] are handed over, if they come in a moment; the rest is not wanted.
     Opening,
     /// It is not wanted.
     Nothing,

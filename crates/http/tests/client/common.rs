@@ -200,6 +200,10 @@ pub(crate) fn outcome(client: &mut Client, id: u64) -> Result<(Head, Vec<u8>), F
                 assert!(head.is_some() && end.is_none() && !more.is_empty());
                 bytes.extend_from_slice(&more);
             }
+            Event::Opening { id: of, bytes: opening } if of == id => {
+                assert!(head.is_some() && end.is_none() && bytes.is_empty());
+                bytes.extend_from_slice(&opening);
+            }
             Event::Done { id: of } if of == id => end = Some(Ok(())),
             Event::Failed { id: of, error } if of == id => end = Some(Err(error)),
             Event::Sample { .. } => {}
@@ -230,7 +234,7 @@ pub(crate) fn outcomes(client: &mut Client, count: usize) -> Vec<(u64, Result<Ve
                 assert!(current.is_none(), "a head of {id} before the end of {current:?}");
                 current = Some((id, Vec::new()));
             }
-            Event::Body { id, bytes } => {
+            Event::Body { id, bytes } | Event::Opening { id, bytes } => {
                 let (of, all) = current.as_mut().expect("a head before the body");
                 assert_eq!(*of, id);
                 all.extend_from_slice(&bytes);

@@ -252,7 +252,7 @@ fn looking_at_a_file() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nabc").is_ok()
     });
     let (head, bytes) = fetch(&mut client, 5, look(&silent, "/f")).unwrap();
-    assert_eq!((head.length, &bytes[..]), (Some(99), &b"abc"[..]));
+    assert_eq!((head.length, bytes.len()), (Some(99), 0));
     // Another part than the first, and too much of it.
     for (first, last) in [(1, 76), (0, METADATA_BYTES)] {
         let other = Server::start(move |_, stream| {

@@ -35,7 +35,7 @@ pub(in crate::get) enum Discovered<'a> {
 }
 
 /// Asks all servers what there is of what was asked for. `absent` become the servers that the user named, or
-/// a Metalink of the user's, and that cannot be reached, or cannot answer now.
+/// a Metalink of the user's, and that cannot be reached, or cannot answer now, if others have answered.
 ///
 /// # Errors
 /// [`Error::Usage`] if that contradicts itself, [`Error::NotFound`], [`Error::Unreachable`] or
@@ -49,7 +49,10 @@ pub(in crate::get) fn discover<'a>(
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Discovered<'a>> {
     let mut discovery = ask_all(asked, said, round, request, events)?;
-    discovery.absent.clone_into(absent);
+    if discovery.has_answer() {
+        // Else all were asked as long as there was any use in it.
+        discovery.absent.clone_into(absent);
+    }
     if let Some((metalink, url, by)) = discovery.several {
         return Ok(Discovered::Directory(metalink, url, by));
     }

@@ -46,6 +46,12 @@ impl Discovery<'_> {
         (0..self.urls.len()).filter(is_first)
     }
 
+    /// Of the URLs of each origin that the user named the first that is of use.
+    pub(super) fn first_of_use(&self, is_of_use: impl Fn(usize) -> bool) -> Vec<usize> {
+        let of_origin = |first| self.of_same_origin(first).find(|number| is_of_use(*number));
+        self.first_of_each_origin().filter_map(of_origin).collect()
+    }
+
     /// The URLs of the origin of this one that the user named.
     fn of_same_origin(&self, number: usize) -> impl Iterator<Item = usize> {
         let own = origin(&self.urls[number]);

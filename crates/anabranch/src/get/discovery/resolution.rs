@@ -99,17 +99,38 @@ impl Discovery<'_> {
         Ok(Resolved { known, signed, measured: all, unmeasured })
     }
 
+    /// Where nothing tells what is right, a server is not used that neither sends what its file begins with
+    /// nor can be asked for parts: nothing of it could be compared with what others have.
+    fn leave_out_unseen(&mut self) {
+        if !self.is_hashless() || self.openings.iter().all(Option::is_none) {
+            return;
+        }
+        for number in 0..self.urls.len() {
+            let is_unseen = self.openings[number].is_none();
+            if self.heads[number]
+                .take_if(|head| is_unseen && !(head.ranges && head.length.is_some()))
+                .is_some()
+            {
+                let name = host(&self.urls[number]);
+                let why = format!("{name}: it does not send what its file begins with: not used");
+                self.warnings.push(why.clone());
+                self.troubles.push((ErrorKind::Unreachable, why));
+            }
+        }
+    }
+
     /// Where nothing tells what is right, and some do not say how long their file is: who begins otherwise
     /// than more than half of the mirrors does not count. Where all say it, the transfer itself looks.
     fn compare_openings(&mut self) -> Result<()> {
-        let voters: Vec<usize> = self.first_of_each_origin().collect();
-        let heads = || voters.iter().filter_map(|number| self.heads[*number].as_ref());
-        if !self.is_hashless() || heads().all(|head| head.length.is_some()) {
+        self.leave_out_unseen();
+        let voters = self.first_of_use(|number| self.heads[number].is_some());
+        let is_untold =
+            |number: &usize| self.heads[*number].as_ref().is_some_and(|head| head.length.is_none());
+        if !self.is_hashless() || !voters.iter().any(is_untold) {
             return Ok(());
         }
-        let answered = voters.iter().filter(|number| self.heads[**number].is_some());
         let openings =
-            answered.filter_map(|number| Some((u8::try_from(*number).ok()?, self.openings[*number])));
+            voters.iter().filter_map(|number| Some((u8::try_from(*number).ok()?, self.openings[*number])));
         let Openings { odd, split } = Openings::compare(openings, &BTreeSet::new());
         let name = |number: &u8| host(&self.urls[usize::from(*number)]);
         if !split.is_empty() {
@@ -394,10 +415,11 @@ impl Discovery<'_> {
     /// Those that have a file of this length. Where lengths are tried, who says none may have another one.
     fn mirrors(&self, length: u64) -> Result<Vec<Mirror>> {
         let mut mirrors = Vec::new();
-        let voters: Vec<usize> = self.first_of_each_origin().collect();
-        for (number, (url, head)) in self.urls.iter().zip(&self.heads).enumerate() {
-            let may_be = |its: Option<u64>| its.map_or(!self.tries_lengths, |its| its == length);
-            let Some(head) = head.as_ref().filter(|head| may_be(head.length)) else { continue };
+        let may_be = |its: Option<u64>| its.map_or(!self.tries_lengths, |its| its == length);
+        let head_of = |number: usize| self.heads[number].as_ref().filter(|head| may_be(head.length));
+        let voters = self.first_of_use(|number| head_of(number).is_some());
+        for (number, url) in self.urls.iter().enumerate() {
+            let Some(head) = head_of(number) else { continue };
             let validator = head.etag.as_deref().and_then(ETag::parse);
             let validator = validator.as_ref().and_then(ETag::strong).map(str::to_owned);
             let date = head.last_modified.clone().filter(|_| validator.is_none());

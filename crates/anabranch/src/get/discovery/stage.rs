@@ -1,7 +1,7 @@
 //! The turns of discovery as the loop sees them.
 
 use algo::{Span, Time};
-use anabranch_http::client::{Event, RequestKind};
+use anabranch_http::client::{Event, FetchError, FetchId, RequestKind};
 use mirror::leaf_list::LeafList;
 use mirror::metalink::METALINK_MAX;
 
@@ -9,13 +9,15 @@ use super::sidecar::OFFERED_LEAVES_MAX;
 use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, QUIET};
 use crate::format::seconds;
 use crate::get::event_loop::{Context, Poll, Stage};
-use crate::get::origin::origin;
+use crate::get::origin::{host, origin};
 use crate::{Progress, Result};
 
 /// The same where only servers are waited for that have said nothing at all, and a hash tells what is right:
 /// at least so long, and so many times as long as the slowest of the others took.
 const MUTE_MIN: Span = Span::from_secs(1);
 const MUTE_ANSWERS: u64 = 4;
+/// How long what a file begins with is waited for where a hash tells what is right.
+const OPENING_FOR: Span = Span::from_secs(1);
 /// After so long progress is reported: the time, and what is waited for.
 const REPORT_AFTER: Span = Span::from_millis(500);
 /// What is said of it.
@@ -74,6 +76,42 @@ impl Discovery<'_> {
             self.heads.iter().any(Option::is_some) && self.now.since(self.heard_at) >= self.patience();
         self.expire(is_quiet)?;
         self.ask_more()
+    }
+
+    /// Drops probes past their deadlines; if others have been answered and it is `quiet` now, all of them.
+    fn expire(&mut self, quiet: bool) -> Result<()> {
+        // What files begin with matters where mirrors are only compared.
+        let opening_for = if self.is_hashless() { QUIET } else { OPENING_FOR };
+        for probe in self.asked.values_mut() {
+            let opening_until = probe.begun.filter(|_| matches!(probe.kind, ProbeKind::Mirror(_)));
+            let until = probe.leaves_until().or(opening_until.map(|begun| begun + opening_for));
+            probe.until = until.unwrap_or(probe.until).min(self.end);
+        }
+        let late: Vec<FetchId> = self
+            .asked
+            .iter()
+            .filter(|(_, probe)| quiet && probe.kind != ProbeKind::Signature || self.now >= probe.until)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in late {
+            self.commands.push(Command::Cancel(id));
+            if let Some(probe) = self.asked.remove(&id) {
+                if let ProbeKind::Mirror(number) = probe.kind
+                    && self.heads[number].is_some()
+                {
+                    // It has answered, and only what its file begins with is missing.
+                    self.done(probe)?;
+                    continue;
+                }
+                if probe.kind == ProbeKind::Leaves && probe.begun.is_some() {
+                    let name = host(&probe.url);
+                    self.notices.push(format!("the leaf list of {name} comes too slowly: it is left out"));
+                }
+                let error = FetchError::Broken("no answer yet".to_owned());
+                self.failed(probe, error)?;
+            }
+        }
+        Ok(())
     }
 
     /// How long nothing may come.

@@ -42,6 +42,8 @@ impl MirrorDriver {
                 Answer::Body { id, bytes } => {
                     machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);
                 }
+                // Nobody asks for it here.
+                Answer::Opening { .. } => {}
                 Answer::Done { id } => machine.handle(now, Input::Done { fetch: id }, pool),
                 // Whoever has given it up does not care why it failed.
                 Answer::Failed { id, .. } if !machine.is_live(id) => {}

@@ -33,6 +33,8 @@ impl Stage for SmallFiles<'_> {
             match event {
                 Answer::Head { id, head } => self.head(now, id, &head, cx),
                 Answer::Body { id, bytes } => self.body(now, id, &bytes, cx),
+                // Nobody asks for it here.
+                Answer::Opening { .. } => {}
                 Answer::Done { id } => self.done(now, id, cx.observer),
                 Answer::Failed { id, error } => self.failed(now, id, &error, cx.observer),
                 Answer::Sample { route, sample } => {

@@ -346,7 +346,7 @@ impl World for SimWorld {
             RequestKind::Metadata => {
                 self.put(at, id, Some(link), head);
                 let bytes = self.content[..self.content.len().min(METADATA_BYTES as usize)].to_vec().into();
-                self.put(at, id, Some(link), Event::Body { id, bytes });
+                self.put(at, id, Some(link), Event::Opening { id, bytes });
                 self.put(at, id, Some(link), Event::Done { id });
                 at
             }

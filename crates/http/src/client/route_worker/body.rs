@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use algo::Span;
+use bytes::BytesMut;
 use tokio::time::{sleep, timeout};
 
 use super::RouteWorker;
@@ -16,6 +17,8 @@ use crate::client::validate::BodyPolicy;
 const IDLE_CONNECTIONS_MAX: usize = 4;
 /// How long the end of a body is waited for after its last byte.
 const LAST_CHUNK_WAIT: Duration = Duration::from_secs(1);
+/// How long what a file begins with is waited for.
+const OPENING_WAIT: Duration = Duration::from_secs(3);
 
 impl RouteWorker {
     /// Hands the body over as it comes, and keeps the connection if the body ends as it should.
@@ -89,27 +92,27 @@ impl RouteWorker {
         Ok(())
     }
 
-    /// Hands over the beginning of a body, as far as it comes in a moment. That it does not is no error.
+    /// Hands over what a body begins with, if that comes in a moment. That it does not is no error.
     async fn opening(&mut self, id: FetchId, mut connection: Connection) {
-        let mut left = METADATA_BYTES as usize;
+        let mut opening = BytesMut::new();
         let mut has_ended = false;
         let read = async {
-            while left > 0 && !has_ended {
+            while opening.len() < METADATA_BYTES as usize && !has_ended {
                 match connection.data().await? {
-                    Some(data) => {
-                        let bytes = data.slice(..data.len().min(left));
-                        left -= bytes.len();
-                        self.queue.push(Event::Body { id, bytes });
-                    }
+                    Some(data) => opening.extend_from_slice(&data),
                     None => has_ended = true,
                 }
             }
             Ok::<(), String>(())
         };
-        match timeout(LAST_CHUNK_WAIT, read).await {
-            Ok(Ok(())) if has_ended => self.keep(connection),
-            Ok(Ok(())) => self.drain(connection).await,
-            Ok(Err(_)) | Err(_) => {}
+        if timeout(OPENING_WAIT, read).await != Ok(Ok(())) {
+            return;
+        }
+        opening.truncate(METADATA_BYTES as usize);
+        self.queue.push(Event::Opening { id, bytes: opening.freeze() });
+        match has_ended {
+            true => self.keep(connection),
+            false => self.drain(connection).await,
         }
     }
 
