@@ -116,9 +116,13 @@ impl Pieces {
         first..(first + self.per_piece).min(self.blocks)
     }
 
+    /// How many parts of pieces are kept for mirrors that broke off.
+    pub(super) fn kept(&self) -> usize {
+        self.alone.values().map(|alone| alone.begun.len()).sum()
+    }
+
     fn open_bytes(&self) -> u64 {
-        let begun: usize = self.alone.values().map(|alone| alone.begun.len()).sum();
-        (self.open.len() + begun) as u64 * self.per_piece * BLOCK_BYTES as u64
+        (self.open.len() + self.kept()) as u64 * self.per_piece * BLOCK_BYTES as u64
     }
 
     /// Whether pieces that have not been begun may be given out.
@@ -195,9 +199,14 @@ impl Pieces {
     pub(super) fn unbind(&mut self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let (first, last) = (self.piece_of(blocks.start), self.piece_of(blocks.end - 1));
         let mut anew = Vec::new();
+        // One piece may come though there is no room: what more is kept of others must not add up.
+        let mut open_bytes = self.open_bytes();
         for (&piece, alone) in self.alone.range_mut(first..=last) {
             if let (Some(mirror), Some(open)) = (alone.by.take(), self.open.remove(&piece)) {
-                alone.begun.insert(mirror, open);
+                match open_bytes <= OPEN_BYTES_MAX {
+                    true => drop(alone.begun.insert(mirror, open)),
+                    false => open_bytes -= self.per_piece * BLOCK_BYTES as u64,
+                }
             }
             anew.push(piece);
         }

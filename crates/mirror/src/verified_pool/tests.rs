@@ -168,6 +168,24 @@ fn who_breaks_off_goes_on_with_its_own_part_of_a_piece() {
     );
 }
 
+/// Many that break off in the longest of pieces: what is kept of them does not add up.
+#[test]
+fn what_is_kept_of_pieces_that_break_off_is_bounded() {
+    let per_piece = PIECE_BYTES_MAX / BLOCK;
+    let check = Check::Pieces { bytes: PIECE_BYTES_MAX, hashes: PieceHashes::Sha256(vec![[0; 32]]) };
+    let mut pool = VerifiedPool::new(PIECE_BYTES_MAX, check, |_| false).expect("it fits");
+    assert_eq!((pool.take(0, per_piece / 2), pool.take(1, per_piece)).0, Some(0..per_piece / 2));
+    bring_all(&mut pool, 0, 0..per_piece / 2);
+    bring_all(&mut pool, 1, per_piece / 2..per_piece);
+    for mirror in 2..20 {
+        assert_eq!(pool.take(mirror, per_piece), Some(0..per_piece));
+        bring_all(&mut pool, mirror, 0..1);
+        pool.release(1..per_piece);
+    }
+    let Mode::Pieces(pieces) = &pool.mode else { panic!("pieces") };
+    assert!(pieces.kept() as u64 * PIECE_BYTES_MAX <= OPEN_BYTES_MAX, "{}", pieces.kept());
+}
+
 #[test]
 fn a_liar_leaves_no_trace_in_pieces_that_are_not_whole() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]] {
