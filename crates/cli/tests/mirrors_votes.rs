@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::fetch::{Ground, names, run};
-use common::site::{Reply, Request, Site, Then, honest, late_wrong, wrong};
+use common::site::{PATH, Reply, Request, Site, Then, honest, late_wrong, wrong};
 
 /// A server of these bytes at this rate.
 fn site(content: &[u8], rate: u64) -> Site {
@@ -89,6 +89,27 @@ fn who_says_no_length_has_a_vote() {
     let sites = [site(&bad, 30_000_000), Site::untold(&ground.content)];
     let done = run(ground.get_named(&sites.each_ref().map(Site::url), &["--json"])).expect(5);
     assert!(done.err.contains("the first 13 KiB"), "{}", done.err);
+    // By another URL a liar gets no more.
+    let honest = [(); 2].map(|()| Site::untold(&ground.content));
+    let liar = Site::answering({
+        let bad = bad.clone();
+        move |_| Reply::new(200, &bad).chunked()
+    });
+    let again = format!("{}?2", liar.url());
+    let other = Site::answering({
+        let content = ground.content.clone();
+        move |request| match request.path.as_str() {
+            PATH => Reply::new(200, &content).chunked().cut(20_000, Then::Close),
+            _ => Reply::new(200, &bad).chunked(),
+        }
+    });
+    let twice = [liar.url(), again, honest[0].url(), honest[1].url()];
+    let second = [other.url(), format!("{}?2", other.url()), honest[0].url(), honest[1].url()];
+    for urls in [twice, second] {
+        run(ground.get_named(&urls, &["--json"])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("the file");
+    }
 }
 
 /// The same of a file that is shorter than what is asked for at first, and of none at all.

@@ -5,6 +5,7 @@
 //! the transfer goes on with them. What came of the first round is there in the second, as after an
 //! interruption.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 
 use super::directory;
@@ -29,7 +30,7 @@ pub(super) fn fetch(
     sources: &[(String, Vec<SocketAddr>)],
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Option<Outcome>> {
-    let transfer = Transfer { request, named, sources };
+    let transfer = Transfer { request, named, sources, warned: RefCell::default() };
     // What is read in order cannot be tried again.
     let is_repeatable = sources.is_empty() && request.reader.is_none();
     let mut absent = Vec::new();
@@ -64,6 +65,8 @@ struct Transfer<'a> {
     request: &'a Request,
     named: &'a Locators,
     sources: &'a [(String, Vec<SocketAddr>)],
+    /// The last warning.
+    warned: RefCell<String>,
 }
 
 impl Transfer<'_> {
@@ -75,7 +78,7 @@ impl Transfer<'_> {
         absent: &mut Vec<String>,
         events: &mut EventLoop<'_, '_>,
     ) -> Result<Option<Outcome>> {
-        let Self { request, named, sources } = self;
+        let Self { request, named, sources, .. } = self;
         let expected = Expected { id: named.uri.as_ref().map(|uri| uri.id), digests: request.digests };
         let discovered = discover((*named).clone(), expected, round, absent, request, events);
         let mut alternatives = match discovered {
@@ -113,9 +116,8 @@ impl Transfer<'_> {
             true => events.observer.warning(&first.verification_text()),
             false => events.observer.notice(&first.verification_text()),
         }
-        if let Some(warning) =
-            first.too_few_to_compare().filter(|_| sources.is_empty() && round != Round::Second)
-        {
+        let warning = first.too_few_to_compare().filter(|_| sources.is_empty());
+        if let Some(warning) = warning.filter(|warning| self.warned.replace(warning.clone()) != *warning) {
             events.observer.warning(&warning);
         }
         if request.reader.is_some() && sources.is_empty() && first.is_verified_at_the_end() {

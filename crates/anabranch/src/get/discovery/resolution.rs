@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use anabranch_http::client::FetchError;
+use anabranch_http::client::{FetchError, Head};
 use mirror::digests::Digests;
 use mirror::http_fields::{ETag, disposition_name};
 use mirror::metalink::{self, Pieces};
@@ -99,55 +99,55 @@ impl Discovery<'_> {
         Ok(Resolved { known, signed, measured: all, unmeasured })
     }
 
-    /// Where nothing tells what is right, a server is not used that neither sends what its file begins with
-    /// nor can be asked for parts: nothing of it could be compared with what others have.
-    fn leave_out_unseen(&mut self) {
-        if !self.is_hashless() || self.openings.iter().all(Option::is_none) {
-            return;
-        }
-        for number in 0..self.urls.len() {
-            let is_unseen = self.openings[number].is_none();
-            if self.heads[number]
-                .take_if(|head| is_unseen && !(head.ranges && head.length.is_some()))
-                .is_some()
-            {
-                let name = host(&self.urls[number]);
-                let why = format!("{name}: it does not send what its file begins with: not used");
-                self.warnings.push(why.clone());
-                self.troubles.push((ErrorKind::Unreachable, why));
-            }
-        }
-    }
-
-    /// Where nothing tells what is right, and some do not say how long their file is: who begins otherwise
-    /// than more than half of the mirrors does not count. Where all say it, the transfer itself looks.
+    /// Where nothing tells what is right, what more than half of the mirrors begin with decides at once about
+    /// those that cannot be asked for parts. They are not used if they begin otherwise, or do not say how. If
+    /// all say how long their file is, the transfer itself looks at those that begin otherwise.
     fn compare_openings(&mut self) -> Result<()> {
-        self.leave_out_unseen();
-        let voters = self.first_of_use(|number| self.heads[number].is_some());
-        let is_untold =
-            |number: &usize| self.heads[*number].as_ref().is_some_and(|head| head.length.is_none());
-        if !self.is_hashless() || !voters.iter().any(is_untold) {
+        if !self.is_hashless() {
             return Ok(());
         }
-        let openings =
-            voters.iter().filter_map(|number| Some((u8::try_from(*number).ok()?, self.openings[*number])));
-        let Openings { odd, split } = Openings::compare(openings, &BTreeSet::new());
-        let name = |number: &u8| host(&self.urls[usize::from(*number)]);
-        if !split.is_empty() {
-            let names: Vec<String> = split.iter().map(name).collect();
-            return Err(Error::corrupt(format!(
-                "{} have different bytes (the first 13 KiB), and there is no hash to tell which are right: \
-                 name one of them, or give `checksum` or a Metalink",
-                names.join(" and ")
-            )));
+        let voters = self.first_of_use(|number| self.heads[number].is_some());
+        let opening = |number: &usize| self.openings[*number];
+        let right = voters.iter().filter_map(opening).find(|right| {
+            let same = voters.iter().filter(|number| opening(number).as_ref() == Some(right)).count();
+            2 * same > voters.len()
+        });
+        let are_untold = self.heads.iter().flatten().any(|head| head.length.is_none());
+        if let Some(right) = right {
+            for number in 0..self.urls.len() {
+                let its = self.openings[number];
+                let is_other = its.is_some_and(|its| its != right) && are_untold;
+                let is_out =
+                    |head: &mut Head| is_other || its.is_none() && !(head.ranges && head.length.is_some());
+                if self.heads[number].take_if(is_out).is_some() {
+                    self.leave_out(number, is_other);
+                }
+            }
+            return Ok(());
         }
-        for number in odd {
-            let why = format!("{}: it begins with other bytes than most mirrors: not used", name(&number));
-            self.warnings.push(why.clone());
-            self.troubles.push((ErrorKind::Corrupt, why));
-            self.heads[usize::from(number)] = None;
+        let voters = voters.iter().filter_map(|number| Some((u8::try_from(*number).ok()?, opening(number))));
+        let split = Openings::compare(voters, &BTreeSet::new()).split;
+        if split.is_empty() || !are_untold {
+            return Ok(());
         }
-        Ok(())
+        let names: Vec<String> =
+            split.into_iter().map(|number| host(&self.urls[usize::from(number)])).collect();
+        Err(Error::corrupt(format!(
+            "{} have different bytes (the first 13 KiB), and there is no hash to tell which are right: name \
+             one of them, or give `checksum` or a Metalink",
+            names.join(" and ")
+        )))
+    }
+
+    /// Says that a server is not used.
+    fn leave_out(&mut self, number: usize, is_other: bool) {
+        let (kind, what) = match is_other {
+            true => (ErrorKind::Corrupt, "it begins with other bytes than most mirrors"),
+            false => (ErrorKind::Unreachable, "it does not send what its file begins with"),
+        };
+        let why = format!("{}: {what}: not used", host(&self.urls[number]));
+        self.warnings.push(why.clone());
+        self.troubles.push((kind, why));
     }
 
     /// What is known of a file of this length, where the user knows this.
