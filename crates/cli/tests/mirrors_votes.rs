@@ -143,6 +143,34 @@ fn who_does_not_show_what_its_file_begins_with_brings_nothing() {
     assert!(done.out.contains("it does not send what its file begins with"), "{}", done.out);
 }
 
+/// The same of one that can be asked for parts, where the others cannot.
+#[test]
+fn who_withholds_what_its_file_begins_with_decides_nothing() {
+    let ground = Ground::new(3_000_000);
+    let (bad, asked) = (wrong(&ground.content), AtomicUsize::new(0));
+    let liar = Site::new(&bad.clone(), move |request, _| {
+        let reply = honest(request, &bad, "\"v1\"");
+        if asked.fetch_add(1, Ordering::Relaxed) == 0 { reply.cut(0, Then::Stall) } else { reply }
+    });
+    let sites = [liar, without_ranges(&ground.content), without_ranges(&ground.content)];
+    run(ground.get_named(&sites.each_ref().map(Site::url), &["--json"])).expect(0);
+    ground.assert_arrived();
+}
+
+/// An origin has one vote on the length, too, however many of its URLs have others.
+#[test]
+fn an_origin_has_one_vote_on_the_length() {
+    let ground = Ground::new(100_000);
+    let good = [(); 2].map(|()| site(&ground.content, 30_000_000));
+    let liar = Site::answering(|request| {
+        let length = if request.path == PATH { 90_000 } else { 80_000 };
+        honest(request, &vec![1; length], "\"v1\"")
+    });
+    let urls = [liar.url(), format!("{}?2", liar.url()), good[0].url(), good[1].url()];
+    run(ground.get_named(&urls, &["--json"])).expect(0);
+    ground.assert_arrived();
+}
+
 /// An origin has one vote, by the first of its URLs that has the file.
 #[test]
 fn an_origin_whose_first_url_is_gone_has_a_vote() {

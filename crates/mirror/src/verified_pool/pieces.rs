@@ -70,6 +70,8 @@ type BadContributions = Vec<(u64, MirrorId, ChainingValue)>;
 struct SoleFetch {
     /// The mirror that is bringing it.
     by: Option<MirrorId>,
+    /// The one that was to bring it last, and did not.
+    left_by: Option<MirrorId>,
     /// What mirrors have brought of it that broke off: each goes on with its own when it is its turn again.
     begun: BTreeMap<MirrorId, OpenPiece>,
     poisoned: BadContributions,
@@ -176,7 +178,9 @@ impl Pieces {
 
     /// A piece that nobody is bringing alone yet, for `mirror` to do so: what it has not brought of it.
     pub(super) fn bind(&mut self, mirror: MirrorId) -> Option<Range<u64>> {
-        let free = self.alone.iter_mut().filter(|(_, alone)| alone.by.is_none());
+        // While one sends everything, it is not kept from a piece by who has just not brought that.
+        let leaves = |alone: &SoleFetch| !self.whole.is_empty() && alone.left_by == Some(mirror);
+        let free = self.alone.iter_mut().filter(|(_, alone)| alone.by.is_none() && !leaves(alone));
         let (&piece, alone) = free.min_by_key(|(_, alone)| !alone.begun.contains_key(&mirror))?;
         alone.by = Some(mirror);
         if let Some(begun) = alone.begun.remove(&mirror) {
@@ -202,6 +206,7 @@ impl Pieces {
         // One piece may come though there is no room: what more is kept of others must not add up.
         let mut open_bytes = self.open_bytes();
         for (&piece, alone) in self.alone.range_mut(first..=last) {
+            alone.left_by = alone.by.or(alone.left_by);
             if let (Some(mirror), Some(open)) = (alone.by.take(), self.open.remove(&piece)) {
                 match open_bytes <= OPEN_BYTES_MAX {
                     true => drop(alone.begun.insert(mirror, open)),

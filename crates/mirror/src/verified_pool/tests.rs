@@ -168,6 +168,22 @@ fn who_breaks_off_goes_on_with_its_own_part_of_a_piece() {
     );
 }
 
+/// Who trickles does not take a piece again while another sends everything.
+#[test]
+fn who_has_just_not_brought_a_piece_leaves_it_to_one_that_sends_all() {
+    let mut pool = VerifiedPool::new(4 * BLOCK, pieces(4, 4), |_| false).expect("it fits");
+    assert_eq!((pool.take(0, 2), pool.take(1, 2)), (Some(0..2), Some(2..4)));
+    bring(&mut pool, &[1], 0, 0..2);
+    bring(&mut pool, &[1], 1, 2..4);
+    assert_eq!(pool.take(0, 64), Some(0..4));
+    bring(&mut pool, &[1], 0, 0..1);
+    pool.release(1..4);
+    pool.begin_whole(2);
+    assert_eq!(pool.take(0, 64), None);
+    bring(&mut pool, &[1], 2, 0..4);
+    assert!(pool.events().any(|event| event == Event::Complete));
+}
+
 /// Many that break off in the longest of pieces: what is kept of them does not add up.
 #[test]
 fn what_is_kept_of_pieces_that_break_off_is_bounded() {

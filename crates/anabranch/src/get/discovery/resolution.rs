@@ -113,12 +113,16 @@ impl Discovery<'_> {
             2 * same > voters.len()
         });
         let are_untold = self.heads.iter().flatten().any(|head| head.length.is_none());
+        // If these are not more than half, nothing else would ever be held against one of them.
+        let can_be_compared = |head: &Head| head.ranges && head.length.is_some();
+        let compared = voters.iter().filter_map(|number| self.heads[*number].as_ref());
+        let are_few = 2 * compared.filter(|head| can_be_compared(head)).count() <= voters.len();
         if let Some(right) = right {
             for number in 0..self.urls.len() {
                 let its = self.openings[number];
                 let is_other = its.is_some_and(|its| its != right) && are_untold;
                 let is_out =
-                    |head: &mut Head| is_other || its.is_none() && !(head.ranges && head.length.is_some());
+                    |head: &mut Head| is_other || its.is_none() && (!can_be_compared(head) || are_few);
                 if self.heads[number].take_if(is_out).is_some() {
                     self.leave_out(number, is_other);
                 }
@@ -330,10 +334,12 @@ impl Discovery<'_> {
             let them = all.filter(move |(_, is)| **is == named);
             them.filter_map(|((url, head), _)| Some((url, head.as_ref()?.length?)))
         };
-        // One origin has one vote, if its URLs agree.
+        // One origin has one vote.
         let mut said: Vec<(&Url, u64)> = Vec::new();
         for (url, length) in says(true) {
-            if !said.iter().any(|(known, same)| *same == length && origin(known) == origin(url)) {
+            // Where lengths are tried, each of its URLs may have the right one.
+            let is_said = |same: u64| !self.tries_lengths || same == length;
+            if !said.iter().any(|(known, same)| is_said(*same) && origin(known) == origin(url)) {
                 said.push((url, length));
             }
         }
