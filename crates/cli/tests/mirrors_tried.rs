@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::fetch::{Ground, checksum, names, run, spawn};
 use common::site::{Reply, Request, Site, Switch, Then, honest, liar, whole, wrong};
@@ -251,11 +251,8 @@ fn one_without_ranges_that_does_not_send_it_gives_way_to_another() {
 fn a_busy_mirror_is_asked_again_where_the_others_do_not_have_it() {
     for more in [0, 1] {
         let ground = Ground::new(3_000_000);
-        let (asked, bad) = (AtomicUsize::new(0), [wrong(&ground.content), vec![7; more]].concat());
-        let busy = Site::new(&ground.content, move |_, reply| match asked.fetch_add(1, Ordering::Relaxed) {
-            0 => Reply::new(503, b"later").with("retry-after", "1"),
-            _ => reply,
-        });
+        let bad = [wrong(&ground.content), vec![7; more]].concat();
+        let busy = Site::busy_at_first(&ground.content);
         let liar = Site::good(&bad);
         let (urls, hash) = ([liar.url(), busy.url()], checksum(&ground.content));
         let done = run(ground.get_named(&urls, &["--json", &hash])).expect(0);
@@ -265,11 +262,8 @@ fn a_busy_mirror_is_asked_again_where_the_others_do_not_have_it() {
     // The same where a Metalink of the user's names both.
     for more in [0, 1] {
         let ground = Ground::new(3_000_000);
-        let (asked, bad) = (AtomicUsize::new(0), [wrong(&ground.content), vec![7; more]].concat());
-        let busy = Site::new(&ground.content, move |_, reply| match asked.fetch_add(1, Ordering::Relaxed) {
-            0 => Reply::new(503, b"later").with("retry-after", "1"),
-            _ => reply,
-        });
+        let bad = [wrong(&ground.content), vec![7; more]].concat();
+        let busy = Site::busy_at_first(&ground.content);
         let liar = Site::good(&bad);
         let hash = checksum(&ground.content).replace("--checksum=sha-256=", "");
         let list = ground.dir.path().join("f.meta4");
@@ -299,11 +293,7 @@ fn a_busy_mirror_is_asked_again_where_the_others_do_not_have_it() {
 #[test]
 fn a_busy_mirror_is_asked_again_where_the_other_falls_silent() {
     let ground = Ground::new(3_000_000);
-    let asked = AtomicUsize::new(0);
-    let busy = Site::new(&ground.content, move |_, reply| match asked.fetch_add(1, Ordering::Relaxed) {
-        0 => Reply::new(503, b"later").with("retry-after", "1"),
-        _ => reply,
-    });
+    let busy = Site::busy_at_first(&ground.content);
     let silent = Switch::default().silent_after(1_000_000, &wrong(&ground.content), 4_000_000);
     let hash = checksum(&ground.content);
     let done = run(ground.get_named(&[silent.url(), busy.url()], &["--json", "--timeout", "5", &hash]));

@@ -219,13 +219,7 @@ fn who_is_late_or_busy_at_first_has_a_vote() {
         }
         reply
     };
-    let busy = || {
-        let asked = AtomicUsize::new(0);
-        Site::new(&ground.content, move |_, reply| match asked.fetch_add(1, Ordering::Relaxed) {
-            0 => Reply::new(503, b"later"),
-            _ => reply,
-        })
-    };
+    let busy = || Site::busy_at_first(&ground.content);
     for honest in [[(); 2].map(|()| Site::new(&ground.content, late)), [(); 2].map(|()| busy())] {
         let liar = site(&bad, 30_000_000);
         let name = liar.name();

@@ -57,7 +57,6 @@ const LINE_MAX: usize = 16 * 1024;
 /// How long an answer about what may lie beside the file is waited for; a leaf list that has begun to come
 /// may take longer, for it is as long as the file is ([`sidecar::LEAVES_FOR`]).
 const BESIDE_FOR: Span = Span::from_secs(10);
-
 /// Once some servers have answered, and nothing has come for so long, what is missing is not waited for.
 const QUIET: Span = Span::from_secs(3);
 
@@ -90,7 +89,7 @@ struct Probe {
     until: Time,
     /// How often it was sent again: its server said "not now" (5xx, 429), or broke off.
     times: u32,
-    /// When the first bytes of the body came.
+    /// When the first bytes of the body came; of a mirror, its head.
     begun: Option<Time>,
     body: Vec<u8>,
 }

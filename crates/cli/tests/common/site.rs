@@ -292,6 +292,15 @@ impl Site {
         Self::new(content, |_, reply| reply)
     }
 
+    /// One that cannot answer its first request, and says so (503).
+    pub(crate) fn busy_at_first(content: &[u8]) -> Self {
+        let asked = AtomicUsize::new(0);
+        Self::new(content, move |_, reply| match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => Reply::new(503, b"later").with("retry-after", "1"),
+            _ => reply,
+        })
+    }
+
     /// One that does not say how long its file is.
     pub(crate) fn untold(content: &[u8]) -> Self {
         let content = content.to_vec();

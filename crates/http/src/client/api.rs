@@ -117,10 +117,9 @@ pub enum RequestKind {
     /// Its metadata, and what it begins with, if that comes in a moment: that it does not is no error. No
     /// [`Event::Body`] follows.
     ///
-    /// It is a GET and not a HEAD: what the server sends
-    /// opens the window of its TCP, so that the ranges behind it come as fast as if they had been asked for
-    /// at once. It shows whether the server has ranges instead of what it says of itself, and a URL that is
-    /// signed for GET takes it.
+    /// It is a GET and not a HEAD: what the server sends opens the window of its TCP, so that the ranges
+    /// behind it come as fast as if they had been asked for at once. It shows whether the server has ranges
+    /// instead of what it says of itself, and a URL that is signed for GET takes it.
     Metadata,
     /// Some of its bytes, and only if the file is `length` bytes long.
     Range {

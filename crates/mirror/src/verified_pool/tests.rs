@@ -144,14 +144,20 @@ fn a_wrong_piece_of_several_comes_again_from_one() {
 }
 
 /// A piece is hashed in order, whatever comes first; what a liar brought of it leaves no trace in its hash.
-/// A piece that has to come from one mirror alone, which breaks off each time before it is whole.
-#[test]
-fn who_breaks_off_goes_on_with_its_own_part_of_a_piece() {
+/// One piece, of which 0 has brought a half, and 1 the other one, wrong: now it has to come from one alone.
+fn mixed() -> VerifiedPool {
     let mut pool = VerifiedPool::new(4 * BLOCK, pieces(4, 4), |_| false).expect("it fits");
     assert_eq!((pool.take(0, 2), pool.take(1, 2)), (Some(0..2), Some(2..4)));
     bring(&mut pool, &[1], 0, 0..2);
     bring(&mut pool, &[1], 1, 2..4);
-    // It is mixed, and wrong: one has to bring it alone. Each brings some of it.
+    pool
+}
+
+/// A piece that has to come from one mirror alone, which breaks off each time before it is whole.
+#[test]
+fn who_breaks_off_goes_on_with_its_own_part_of_a_piece() {
+    let mut pool = mixed();
+    // Each brings some of it.
     for (mirror, blocks) in [(0, 0..2), (1, 0..1), (0, 2..3)] {
         let taken = pool.take(mirror, 64).expect("the piece");
         assert_eq!(taken, blocks.start..4, "{mirror}");
@@ -171,10 +177,7 @@ fn who_breaks_off_goes_on_with_its_own_part_of_a_piece() {
 /// Who trickles does not take a piece again while another sends everything.
 #[test]
 fn who_has_just_not_brought_a_piece_leaves_it_to_one_that_sends_all() {
-    let mut pool = VerifiedPool::new(4 * BLOCK, pieces(4, 4), |_| false).expect("it fits");
-    assert_eq!((pool.take(0, 2), pool.take(1, 2)), (Some(0..2), Some(2..4)));
-    bring(&mut pool, &[1], 0, 0..2);
-    bring(&mut pool, &[1], 1, 2..4);
+    let mut pool = mixed();
     assert_eq!(pool.take(0, 64), Some(0..4));
     bring(&mut pool, &[1], 0, 0..1);
     pool.release(1..4);
