@@ -536,7 +536,7 @@ fn a_class_marks_requests_answers_and_what_is_sent_on() {
     bed.end("r5");
     let taps = [Tap::start(&bed.place("r1")), Tap::start(&bed.place("r5"))];
     let fetch = |class: Option<&str>| {
-        taps.iter().for_each(Tap::forget);
+        Tap::settle(&taps);
         let target = bed.path(class.unwrap_or("none"));
         let get = bed.get("films/f").limit(Rate::from_bytes(2_000_000));
         let get = class.into_iter().fold(get, |get, class| get.class(class).expect("a class"));

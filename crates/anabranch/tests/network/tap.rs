@@ -85,8 +85,18 @@ impl Tap {
         self.seen.lock().expect("no panic").clone()
     }
 
-    pub(super) fn forget(&self) {
-        self.seen.lock().expect("no panic").clear();
+    /// Forgets all, until nothing of mmTP has come for half a second: a transfer that is over may have
+    /// answers on their way still, with its marks.
+    pub(super) fn settle(taps: &[Self]) {
+        let is_quiet = |tap: &Self| !tap.seen().iter().any(|seen| seen.is_mmtp);
+        for _ in 0..40 {
+            taps.iter().for_each(|tap| tap.seen.lock().expect("no panic").clear());
+            std::thread::sleep(Duration::from_millis(500));
+            if taps.iter().all(is_quiet) {
+                return;
+            }
+        }
+        panic!("20 s after the transfer there are packets of it");
     }
 }
 
