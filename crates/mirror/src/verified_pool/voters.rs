@@ -124,6 +124,8 @@ impl Voters {
 /// What follows from the hashes of what the files of mirrors begin with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Openings {
+    /// What more than half of all that have a vote begin with, if so many do.
+    pub right: Option<[u8; 32]>,
     /// Those that begin otherwise than more than half of all that have a vote.
     pub odd: Vec<MirrorId>,
     /// Those that differ, where no side has so many and nobody else may say something; or none.
@@ -144,6 +146,12 @@ impl Openings {
             introduced: introduced.clone(),
             ..Voters::default()
         };
+        let all = said.iter().map(|(mirror, _)| *mirror).chain(voters.everyone());
+        let all = all.filter(|mirror| voters.is_named(*mirror)).count();
+        let have = |right: &ChainingValue| {
+            said.iter().filter(|(mirror, cv)| cv == right && voters.is_named(*mirror)).count()
+        };
+        let right = said.iter().map(|(_, cv)| *cv).find(|cv| 2 * have(cv) > all);
         let mut odd = Vec::new();
         loop {
             match voters.verdict(&said, false) {
@@ -151,8 +159,8 @@ impl Openings {
                     said.retain(|(other, _)| *other != mirror);
                     odd.push(mirror);
                 }
-                Verdict::Split(split) => return Self { odd, split },
-                Verdict::Same | Verdict::Open => return Self { odd, split: Vec::new() },
+                Verdict::Split(split) => return Self { right, odd, split },
+                Verdict::Same | Verdict::Open => return Self { right, odd, split: Vec::new() },
             }
         }
     }

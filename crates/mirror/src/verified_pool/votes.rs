@@ -38,7 +38,7 @@ impl VerifiedPool {
         if !self.only_compares() || self.candidates.is_some() {
             return;
         }
-        let Openings { odd, split } = Openings::compare(openings, &self.voters.introduced);
+        let Openings { odd, split, .. } = Openings::compare(openings, &self.voters.introduced);
         odd.into_iter().for_each(|mirror| self.found(0, Comparison::Outlier(mirror)));
         if !split.is_empty() {
             self.found(0, Comparison::Conflict(split));

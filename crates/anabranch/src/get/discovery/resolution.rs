@@ -107,11 +107,9 @@ impl Discovery<'_> {
             return Ok(());
         }
         let voters = self.first_of_use(|number| self.heads[number].is_some());
-        let opening = |number: &usize| self.openings[*number];
-        let right = voters.iter().filter_map(opening).find(|right| {
-            let same = voters.iter().filter(|number| opening(number).as_ref() == Some(right)).count();
-            2 * same > voters.len()
-        });
+        let openings =
+            voters.iter().map(|number| Some((u8::try_from(*number).ok()?, self.openings[*number])));
+        let Openings { right, split, .. } = Openings::compare(openings.flatten(), &BTreeSet::new());
         let are_untold = self.heads.iter().flatten().any(|head| head.length.is_none());
         // If these are not more than half, nothing else would ever be held against one of them.
         let can_be_compared = |head: &Head| head.ranges && head.length.is_some();
@@ -129,8 +127,6 @@ impl Discovery<'_> {
             }
             return Ok(());
         }
-        let voters = voters.iter().filter_map(|number| Some((u8::try_from(*number).ok()?, opening(number))));
-        let split = Openings::compare(voters, &BTreeSet::new()).split;
         if split.is_empty() || !are_untold {
             return Ok(());
         }

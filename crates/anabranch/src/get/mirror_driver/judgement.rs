@@ -63,10 +63,12 @@ impl MirrorDriver {
     /// Where mirrors are known to differ while parts are missing, who does not answer is not waited for for
     /// ever: what comes meanwhile may be in vain.
     fn settle_dispute(&mut self, now: Time, is_disputed: bool) {
-        let since = *self.comparison.disputed.get_or_insert(now);
         if !is_disputed {
             self.comparison.disputed = None;
-        } else if now.since(since) >= COMPARE_MAX {
+            return;
+        }
+        let since = *self.comparison.disputed.get_or_insert(now);
+        if now.since(since) >= COMPARE_MAX {
             self.comparison.disputed = None;
             let answer = self.that_answer(now, true);
             if let PoolState::Plain(plain) = &mut self.pool {
