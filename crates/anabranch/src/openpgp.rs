@@ -76,12 +76,19 @@ impl Signed {
 pub(crate) struct Signatures {
     /// None: they are not looked for.
     keyring: Option<Arc<Keyring>>,
+    /// Those that have not been looked at.
     came: Vec<Vec<u8>>,
+    /// Those that some bytes make good.
+    useful: Vec<Vec<u8>>,
+    /// Why no bytes make the first of the others good.
+    useless: Option<String>,
+    /// Who could not be asked for one, and why.
+    unanswered: Option<String>,
 }
 
 impl Signatures {
     pub(crate) const fn of(keyring: Option<Arc<Keyring>>) -> Self {
-        Self { keyring, came: Vec::new() }
+        Self { keyring, came: Vec::new(), useful: Vec::new(), useless: None, unanswered: None }
     }
 
     pub(crate) const fn are_wanted(&self) -> bool {
@@ -92,40 +99,72 @@ impl Signatures {
     pub(crate) fn add(&mut self, signature: Vec<u8>) {
         const BEGIN: &[u8] = b"-----BEGIN PGP SIGNATURE-----";
         let is_armored = signature.windows(BEGIN.len()).any(|at| at == BEGIN);
-        let is_new = (is_armored || is_packet(&signature)) && !self.came.contains(&signature);
-        if self.keyring.is_some() && is_new && self.came.len() < SIGNATURES_MAX {
+        let is_new = [&self.came, &self.useful].into_iter().all(|known| !known.contains(&signature));
+        let is_one = is_armored || is_packet(&signature);
+        if self.keyring.is_some() && is_one && is_new && self.came.len() + self.useful.len() < SIGNATURES_MAX
+        {
             self.came.push(signature);
         }
+    }
+
+    /// A server could not answer that was asked for one; `why` names it.
+    pub(crate) fn could_not_come(&mut self, why: String) {
+        self.unanswered.get_or_insert(why);
+    }
+
+    /// Whether one has come that some bytes make good.
+    pub(crate) fn may_be_good(&mut self) -> bool {
+        !self.useful().is_empty()
+    }
+
+    /// Those of them that some bytes make good.
+    pub(crate) fn useful(&mut self) -> &[Vec<u8>] {
+        // Whoever takes them is told what fails.
+        let _ = self.look();
+        &self.useful
+    }
+
+    /// Looks at those that have come: whether its key is there is seen of other bytes too.
+    fn look(&mut self) -> Result<()> {
+        let Some(keyring) = &self.keyring else { return Ok(()) };
+        let nothing = nameless(&[]).map_err(|e| Error::system(format!("no memory for a signature: {e}")))?;
+        while let Some(signature) = self.came.first() {
+            let verdict = keyring.verify(signature, &nothing)?;
+            let signature = self.came.remove(0);
+            match verdict {
+                Verdict::Useless(why) => drop(self.useless.get_or_insert(why)),
+                Verdict::Good(_) | Verdict::OtherBytes(_) => self.useful.push(signature),
+            }
+        }
+        Ok(())
     }
 
     /// What the file has to be signed by, if the user says so: the signatures that may turn out to be good.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is no signature, [`Error::Corrupt`] if none can be good whatever comes.
+    /// [`Error::NotFound`] if there is no signature, [`Error::Unreachable`] if a server could not be asked
+    /// that may have one, [`Error::Corrupt`] if none can be good whatever comes.
     pub(crate) fn take(&mut self) -> Result<Option<Signed>> {
+        self.look()?;
         let Some(keyring) = self.keyring.clone() else { return Ok(None) };
-        if self.came.is_empty() {
-            return Err(Error::not_found(
+        if !self.useful.is_empty() {
+            return Ok(Some(Signed { keyring, signatures: std::mem::take(&mut self.useful).into() }));
+        }
+        let useless = self.useless.take().map(|why| keyring.none_good(&why));
+        Err(match (useless, self.unanswered.take()) {
+            (useless, Some(why)) => {
+                let useless = useless.map_or_else(String::new, |useless| format!("{useless}; "));
+                Error::unreachable(format!(
+                    "nothing is fetched without a good OpenPGP signature: {useless}and who may have one \
+                     could not be asked, {why}"
+                ))
+            }
+            (Some(why), None) => Error::corrupt(format!("nothing is fetched, for whatever comes, {why}")),
+            (None, None) => Error::not_found(
                 "there is no OpenPGP signature of the file: neither in a Metalink, nor named by a server, \
                  nor beside it (.asc, .sig)",
-            ));
-        }
-        // Whether its key is there is seen of other bytes too.
-        let nothing = nameless(&[]).map_err(|e| Error::system(format!("no memory for a signature: {e}")))?;
-        let (mut signatures, mut useless) = (Vec::new(), None);
-        for signature in std::mem::take(&mut self.came) {
-            match keyring.verify(&signature, &nothing)? {
-                Verdict::Useless(why) => useless = useless.or(Some(why)),
-                Verdict::Good(_) | Verdict::OtherBytes(_) => signatures.push(signature),
-            }
-        }
-        match useless {
-            Some(why) if signatures.is_empty() => {
-                let why = keyring.none_good(&why);
-                Err(Error::corrupt(format!("nothing is fetched, for whatever comes, {why}")))
-            }
-            _ => Ok(Some(Signed { keyring, signatures: signatures.into() })),
-        }
+            ),
+        })
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) use aliases::{Aliases, Version};
 pub(crate) use claims::{Claim, Dissent, hold};
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
-pub(crate) use existing::{is_there, is_there_of_another_length, make_way, remove_leftovers};
+pub(crate) use existing::{is_there, is_there_of_another_length, make_way, opening_of, remove_leftovers};
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
 pub(crate) use journal_file::what_is_there;
 pub(crate) use left::{LeftIn, Numbers, Refuted};

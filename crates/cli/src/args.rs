@@ -206,7 +206,8 @@ pub struct Get {
 
     /// Yield to everything else that uses the links, such as calls and other downloads, and keep queues short
     /// for them: the same as --cc ledbat-pp. It begins gently, so what takes others a few seconds takes it
-    /// several times as long
+    /// several times as long. Beside a server that sends with BBR, which keeps queues short itself, it takes
+    /// a share
     #[arg(long, conflicts_with = "cc")]
     pub background: bool,
 
@@ -246,7 +247,7 @@ pub struct Get {
     #[arg(long)]
     pub json: bool,
 
-    /// No progress and no summary; only errors, and what shows that something wrong came
+    /// No progress and no summary; only errors, and what shows that something wrong came or may have come
     #[arg(short, long)]
     pub quiet: bool,
 

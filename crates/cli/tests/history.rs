@@ -3,7 +3,7 @@
 mod common;
 
 use common::fetch::{Ground, checksum, run};
-use common::site::{Site, Switch, liar, wrong};
+use common::site::{Reply, Site, Switch, late_liar, liar, wrong};
 
 #[test]
 fn without_history_nothing_is_written_down_and_nothing_looked_up() {
@@ -98,4 +98,47 @@ fn what_nobody_verified_does_not_outvote_two_others() {
     let done = get(&[bad.url(), good[0].url(), good[1].url()]).expect(0);
     ground.assert_arrived();
     assert_eq!(done.banned(), [bad.name()], "the odd one");
+}
+
+/// The file that one server alone sent is there, and two others begin otherwise.
+#[test]
+fn what_is_there_is_held_against_what_most_mirrors_begin_with() {
+    let ground = Ground::new(500_000);
+    let cache = ground.dir.path().join("cache");
+    let (good, bad) = ([(); 2].map(|()| Site::good(&ground.content)), liar(&ground.content, u64::MAX));
+    let get = |urls: &[String], more: &[&str]| {
+        let mut command = ground.get_named(urls, more);
+        command.env("XDG_CACHE_HOME", &cache);
+        run(command)
+    };
+    let all = [bad.url(), good[0].url(), good[1].url()];
+    get(&[bad.url()], &[]).expect(0);
+    let said = get(&all, &["-q"]).expect(6).err;
+    assert!(said.contains("begins otherwise") && said.contains("--force"), "{said}");
+    get(&all, &["--force"]).expect(0);
+    ground.assert_arrived();
+    // What one of those has that agree is the same.
+    std::fs::remove_file(ground.target()).expect("the file");
+    get(&[good[0].url()], &[]).expect(0);
+    let all = [good[0].url(), good[1].url(), bad.url()];
+    assert_eq!(get(&all, &["--json"]).expect(0).summary()["verified"], "unchanged");
+}
+
+/// What came of one server alone before does not stand for the others' bytes.
+#[test]
+fn what_is_remembered_of_one_server_takes_no_warning_away() {
+    let ground = Ground::new(3_000_000);
+    let cache = ground.dir.path().join("cache");
+    let content = ground.content.clone();
+    let whole = Site::new(&[], move |_, _| Reply::new(200, &content).at(1_000_000));
+    let bad = late_liar(&ground.content, u64::MAX);
+    let get = |urls: &[String]| {
+        let mut command = ground.get_named(urls, &["-q"]);
+        command.env("XDG_CACHE_HOME", &cache);
+        run(command).expect(0)
+    };
+    get(&[bad.url()]);
+    std::fs::remove_file(ground.target()).expect("the file");
+    let said = get(&[bad.url(), whole.url()]).err;
+    assert!(said.contains("of 2 mirrors that are named 1 can be compared throughout"), "{said}");
 }

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::fetch::{Done, Ground, checksum, names, run, spawn};
-use common::site::{Reply, Request, Site, honest, late_liar, wrong};
+use common::site::{Reply, Request, Site, honest, late_liar, late_wrong, wrong};
 use common::wait_until;
+use data_encoding::BASE64;
 use nix::sys::signal::Signal;
+use sha2::{Digest as _, Sha256};
 
 fn resumed(done: &Done) -> u64 {
     done.summary()["last"]["resumed_bytes"].as_u64().expect("a number")
@@ -428,4 +430,40 @@ fn who_was_found_out_and_is_named_alone_is_told_so() {
     let done = run(ground.get_named(&[bad.url()], &["--json"])).expect(5);
     assert!(done.err.contains("struck off earlier") && done.err.contains("remove the part"), "{}", done.err);
     ground.assert_part();
+}
+
+/// A liar offers a hash of what it has. In one go it is found out, and that hash counts no more: nor does it
+/// after an interruption.
+#[test]
+fn what_one_says_of_the_file_that_was_found_out_does_not_count() {
+    let ground = Ground::new(30_000_000);
+    let sites = [(); 2].map(|()| Site::slow(&ground.content, 3_000_000));
+    let bad = late_wrong(&ground.content);
+    let digest = format!("sha-256=:{}:", BASE64.encode(&Sha256::digest(&bad)));
+    let liars = [(); 2].map(|()| {
+        let digest = digest.clone();
+        Site::new(&bad, move |_, reply| reply.with("repr-digest", digest.clone()).at(3_000_000))
+    });
+    let third = Site::slow(&ground.content, 3_000_000);
+    let urls = [&sites[0], &liars[0], &sites[1], &liars[1], &third].map(Site::url);
+    let running = spawn(ground.get_named(&urls, &["--json"]));
+    for liar in &liars {
+        running.wait_said(&format!("{}: wrong bytes in block", liar.name()));
+    }
+    running.signal(Signal::SIGKILL);
+    let _ = running.end();
+    ground.assert_part();
+    run(ground.get_named(&urls, &["--json"])).expect(0);
+    ground.assert_arrived();
+}
+
+/// It shows that something wrong came.
+#[test]
+fn what_comes_again_is_said_with_quiet_too() {
+    let ground = Ground::new(24_000_000);
+    let honest = begin(&ground, Signal::SIGKILL);
+    let other = Site::slow(&ground.content, 8_000_000);
+    let done = run(ground.get_named(&[honest.url(), other.url()], &["-q"])).expect(0);
+    ground.assert_arrived();
+    assert!(done.err.contains("is fetched again"), "{}", done.err);
 }

@@ -300,3 +300,17 @@ fn a_busy_mirror_is_asked_again_where_the_other_falls_silent() {
     done.expect(0);
     ground.assert_arrived();
 }
+
+/// An honest mirror takes its time before each answer: where the others have something else it is waited for.
+#[test]
+fn one_that_is_slow_to_answer_is_waited_for_where_the_others_do_not_have_it() {
+    let ground = Ground::new(300_000);
+    let slow = Site::new(&ground.content, |_, reply| {
+        std::thread::sleep(std::time::Duration::from_secs(4));
+        reply
+    });
+    let liar = Site::good(&wrong(&ground.content));
+    let hash = checksum(&ground.content);
+    run(ground.get_named(&[liar.url(), slow.url()], &["--json", &hash])).expect(0);
+    ground.assert_arrived();
+}

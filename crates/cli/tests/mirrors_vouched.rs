@@ -838,3 +838,34 @@ fn an_interrupted_transfer_says_who_vouches() {
         }
     }
 }
+
+/// Pieces of a length that nobody can check as they come: where the user's Metalink has nothing else, nothing
+/// is fetched. If there is one piece only, its hash is one of the whole.
+#[test]
+fn pieces_that_cannot_be_checked_are_not_passed_over() {
+    let ground = Ground::new(1_000_000);
+    let (good, bad) = (plain(&ground.content), plain(&wrong(&ground.content)));
+    let of = |each: usize| -> String {
+        let hashes = ground.content.chunks(each).map(|piece| format!("<hash>{}</hash>", sha256(piece)));
+        format!("<pieces length=\"{each}\" type=\"sha-256\">{}</pieces>", hashes.collect::<String>())
+    };
+    let whole = format!("<hash type=\"sha-256\">{}</hash>", sha256(&ground.content));
+    let get = |inner: &str, site: &Site, code: i32| {
+        let path = ground.dir.path().join("f.meta4");
+        let url = format!("<url>{}</url>", site.url());
+        fs::write(&path, metalink("f", ground.content.len(), &[inner, &url].concat())).expect("a file");
+        let done = run(ground.get_named(&[path.to_str().expect("UTF-8")], &["-q"])).expect(code);
+        let _ = fs::remove_file(ground.target());
+        let _ = fs::remove_file(ground.to().join("f.unverified"));
+        done.err
+    };
+    for site in [&good, &bad] {
+        let said = get(&of(100_000), site, 2);
+        assert!(said.contains("pieces of 100000 bytes, and these cannot be checked"), "{said}");
+        assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+    }
+    for inner in [of(1_000_000), [of(100_000), whole].concat()] {
+        get(&inner, &bad, 5);
+        get(&inner, &good, 0);
+    }
+}

@@ -5,10 +5,11 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::anabranch;
 use common::fetch::{Ground, leaf_list, names, run, spawn};
-use common::site::{PATH, Reply, Site, Switch, honest};
+use common::site::{PATH, Reply, Site, Switch, honest, wrong};
 use mmtp::ContentId;
 use mmtp::uri::Uri;
 use nix::sys::signal::Signal;
@@ -351,7 +352,7 @@ fn whose_length_most_servers_say_does_not_decide_where_a_signature_does() {
         // The honest one does not say any. A liar of the right length falls silent: its bytes are not mixed
         // with what comes.
         let untold = Site::untold(&ground.content);
-        let wrong = common::site::wrong(&ground.content);
+        let wrong = wrong(&ground.content);
         let silent = Switch::default().silent_after(1_000_000, &wrong, 4_000_000);
         let last = sites.len() - 1;
         let urls = [&urls[..last], &[silent.url(), untold.url()]].concat();
@@ -428,4 +429,66 @@ fn a_part_of_another_length_is_not_in_the_way_of_what_is_signed() {
     is_new.set(true);
     run(get()).expect(0);
     ground.assert_arrived();
+}
+
+/// A server that says "not now" may have one: it is asked again, as for the file itself.
+#[test]
+fn a_signature_that_cannot_come_now_is_asked_for_again() {
+    let Some(signing) = Signing::new() else { return };
+    let stranger = Signing::new().expect("it is there");
+    let ground = Ground::new(300_000);
+    let (good, foreign) = (signing.sign(&ground.source()), stranger.sign(&ground.source()));
+    let busy = |times: usize| {
+        let (content, good, asked) = (ground.content.clone(), good.clone(), AtomicUsize::new(0));
+        Site::answering(move |request| match request.path.as_str() {
+            PATH => honest(request, &content, "\"v1\""),
+            "/f.bin.asc" if asked.fetch_add(1, Ordering::Relaxed) < times => {
+                Reply::new(429, b"later").with("retry-after", "1")
+            }
+            "/f.bin.asc" => Reply::new(200, &good),
+            _ => Reply::new(404, b"no such file"),
+        })
+    };
+    let liar = site(&wrong(&ground.content), Some(&foreign));
+    for beside in [None, Some(&liar)] {
+        let honest = busy(2);
+        let urls: Vec<String> = beside.into_iter().chain([&honest]).map(Site::url).collect();
+        run(ground.get_named(&urls, &["--json", &signing.option(&[])])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("the file");
+    }
+    // For good: the time-out is for that as for all, and it is said who could not be asked.
+    let (never, option) = (busy(usize::MAX), signing.option(&[]));
+    let done = run(ground.get_named(&[never.url()], &["--json", "--timeout", "3", &option])).expect(4);
+    assert!(done.err.contains("could not be asked") && done.err.contains(&never.name()), "{}", done.err);
+    assert_eq!(asked_bytes(&[&never]), 0);
+}
+
+/// The same signature is of the same file, whether or not the server tells versions apart.
+#[test]
+fn a_part_is_known_again_by_the_signature() {
+    let Some(signing) = Signing::new() else { return };
+    let ground = Ground::new(4_000_000);
+    let signature = signing.sign(&ground.source());
+    for gives_version in [false, true] {
+        let (content, signature, count) = (ground.content.clone(), signature.clone(), AtomicUsize::new(0));
+        let site = Site::answering(move |request| match request.path.as_str() {
+            PATH if gives_version => {
+                let etag = format!("\"{}\"", count.fetch_add(1, Ordering::Relaxed));
+                honest(request, &content, &etag).at(2_000_000)
+            }
+            PATH => honest(request, &content, "").without("etag").at(2_000_000),
+            "/f.bin.asc" => Reply::new(200, &signature),
+            _ => Reply::new(404, b"no such file"),
+        });
+        let get = || ground.get_named(&[site.url()], &["--json", &signing.option(&[])]);
+        let running = spawn(get());
+        common::wait_until(20, || site.body_bytes() > 1_500_000);
+        running.signal(Signal::SIGKILL);
+        let _ = running.end();
+        ground.assert_part();
+        run(get()).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("the file");
+    }
 }

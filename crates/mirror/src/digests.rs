@@ -213,6 +213,18 @@ impl PieceHashes {
         }
     }
 
+    /// That of the only one, if there are no others: it is one of the whole.
+    #[must_use]
+    pub fn only(&self) -> Option<Digests> {
+        let mut own = Digests::default();
+        match self {
+            Self::Sha256(all) => own.sha256 = only(all),
+            Self::Sha384(all) => own.sha384 = only(all),
+            Self::Sha512(all) => own.sha512 = only(all),
+        }
+        (!own.is_empty()).then_some(own)
+    }
+
     /// The bytes of each.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).filter_map(move |piece| self.get(piece))
@@ -237,6 +249,10 @@ impl PieceHashes {
             Self::Sha512(_) => PieceHasher::Sha512(Sha512::new()),
         }
     }
+}
+
+const fn only<T: Copy>(all: &[T]) -> Option<T> {
+    if let [one] = all { Some(*one) } else { None }
 }
 
 /// Works out the hash of a piece.

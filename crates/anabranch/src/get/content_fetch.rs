@@ -18,7 +18,7 @@ use super::event_loop::{Context, EventLoop};
 use super::groups::{GroupPolicy, Groups};
 use super::mirror_driver::{MirrorConfig, MirrorDriver, PoolEvent};
 use super::network_source::Network;
-use super::origin::host;
+use super::origin::{host, origin_text};
 use super::rate_meter::RateMeter;
 use super::request::Request;
 use super::sink::{Here, Sink};
@@ -231,7 +231,12 @@ impl ContentFetch {
         let any = arrivals.advance(&mut want, &mut checking)?;
         drop(checking);
         arrivals.take_notices().iter().for_each(|notice| cx.observer.notice(notice));
-        mirrors.iter_mut().for_each(|mirrors| mirrors.strike_off(cx.now(), subscriber, cx.observer));
+        if let Some(mirrors) = mirrors {
+            // What these say of the file counts no more than it did then.
+            for url in mirrors.strike_off(cx.now(), subscriber, cx.observer) {
+                arrivals.distrust(0, &origin_text(&url), url.as_str())?;
+            }
+        }
         Ok(any)
     }
 

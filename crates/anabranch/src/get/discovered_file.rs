@@ -118,7 +118,7 @@ impl DiscoveredFile {
         let is_compared = self.is_vouched_for_by_nobody() && self.check == Check::Nothing;
         let can_be = self.mirrors.iter().filter(|mirror| mirror.ranges && !mirror.introduced).count();
         let are_few = self.origins > 1 && 2 * can_be <= self.origins;
-        (is_compared && !self.proof.is_something() && are_few).then(|| {
+        (is_compared && are_few).then(|| {
             format!(
                 "UNVERIFIED: of {} mirrors that are named {can_be} can be compared throughout, which is not \
                  more than half: the others do not answer, give no ranges, or do not say how long the file \

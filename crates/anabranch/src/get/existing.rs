@@ -1,22 +1,28 @@
 //! A file that exists at the destination before anything is fetched: whether it is the one that is wanted.
 
+use std::collections::BTreeSet;
+
+use mirror::verified_pool::Openings;
 use mmtp::ContentId;
 use net::Clock;
 
 use super::discovered_file::{DiscoveredFile, ExistingFile};
 use super::outcome::FileOutcome;
 use super::request::Request;
-use crate::Result;
 use crate::event::{CHECKING_PART, Observer};
-use crate::target::{DestPath, FinalCheck, is_there, is_there_in_pieces, is_there_of_another_length};
-use crate::{Progress, Report, Verified};
+use crate::filenames::show;
+use crate::target::{
+    DestPath, FinalCheck, is_there, is_there_in_pieces, is_there_of_another_length, opening_of,
+};
+use crate::{Error, Progress, Report, Result, Verified};
 
 /// How it ends if the file is there already and that is known by what came in an earlier transfer alone, by
 /// hashes of pieces alone, or by a hash while servers have a file of another length. Where a hash is of the
 /// same length, and where a signature tells, the target looks itself.
 ///
 /// # Errors
-/// [`Error::Target`](crate::Error::Target) if another file is there and `force` is not given,
+/// [`Error::Target`](crate::Error::Target) if another file is there and `overwrite` is not given, or one that
+/// begins otherwise than what mirrors have now,
 /// [`Error::Interrupted`](crate::Error::Interrupted) if the caller stops.
 pub(super) fn already(
     request: &Request,
@@ -40,7 +46,15 @@ pub(super) fn already(
         // Nothing shows that it is right: whoever says so wants it fetched.
         Some(_) if request.force => return Ok(None),
         Some(ExistingFile { id, since }) => {
-            let root = is_there(&destination()?, *id, FinalCheck::ROOT, false, &mut progress)?;
+            let place = destination()?;
+            let root = is_there(&place, *id, FinalCheck::ROOT, false, &mut progress)?;
+            if root.is_some() && is_contradicted(found, &place)? {
+                return Err(Error::target(format!(
+                    "{} is there, as it came on {since} without a hash, but begins otherwise (the first 13 \
+                     KiB) than the files of mirrors now: `overwrite` fetches it again",
+                    show(place.path())
+                )));
+            }
             let id = root.map(|root| ContentId { root, ..*id });
             let (verified, since) = (Verified::Unchanged, Some(since.clone()));
             id.map(|id| (id, Report { verified, unverified_since: since, ..Report::default() }))
@@ -67,4 +81,12 @@ pub(super) fn already(
     let last = Progress { total_bytes: all, done_bytes: all, resumed_bytes: all, ..Progress::default() };
     let report = Report { last, content: Some(id.to_string()), complete: true, ..report };
     Ok(Some(FileOutcome { id, report, result: Ok(()), has_dissent: false }))
+}
+
+/// Whether what is there begins otherwise than what most mirrors have, or these differ.
+fn is_contradicted(found: &DiscoveredFile, place: &DestPath) -> Result<bool> {
+    let voters = (0..).zip(&found.mirrors).filter(|(_, mirror)| !mirror.introduced);
+    let openings = voters.map(|(number, mirror)| (number, mirror.opening));
+    let Openings { right, split, .. } = Openings::compare(openings, &BTreeSet::new());
+    Ok(!split.is_empty() || right.is_some() && right != Some(opening_of(place)?))
 }

@@ -400,7 +400,7 @@ impl MirrorDriver {
                     }
                 }
                 verified_pool::Event::EarlierDropped { block } => {
-                    cx.observer.notice(&dropped(block));
+                    cx.observer.warning(&dropped(block));
                 }
                 verified_pool::Event::Revoked { blocks } => {
                     again = true;

@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
+use anabranch_http::client::METADATA_BYTES;
 use mmtp::ContentId;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
@@ -32,6 +34,18 @@ pub(crate) fn is_there(
     let Some(root) = is_there_already(place, &id, &proof.into(), force, progress)? else { return Ok(None) };
     remove_leftovers(place, &ContentId { root, ..id });
     Ok(Some(root))
+}
+
+/// A hash of what the file begins with that the place holds, as far as every server is asked for that.
+///
+/// # Errors
+/// [`Error::Target`] if it cannot be read.
+pub(crate) fn opening_of(place: &DestPath) -> Result<[u8; 32]> {
+    let mut bytes = Vec::new();
+    let file = place.open(place.name(), OFlag::O_RDONLY);
+    file.and_then(|file| file.take(METADATA_BYTES).read_to_end(&mut bytes))
+        .map_err(|e| place.failure("read", place.name(), &e))?;
+    Ok(*blake3::hash(&bytes).as_bytes())
 }
 
 /// What the place holds, if that is a file which is not of `length` bytes, and has all the digests that are

@@ -18,6 +18,8 @@ pub(super) enum Evidence<'a> {
     Pieces(u64, &'a PieceHashes),
     /// The hash of the whole, of this kind.
     Digest(&'a str, &'a [u8]),
+    /// An OpenPGP signature of it that may be good.
+    Signature(&'a [u8]),
     /// A URL has it, with this strong validator or date.
     Place(&'a Url, &'a str),
 }
@@ -91,6 +93,10 @@ fn name(length: u64, evidence: &Evidence<'_>) -> [u8; 32] {
             add(kind.as_bytes());
             add(digest);
         }
+        Evidence::Signature(signature) => {
+            add(b"signature");
+            add(signature);
+        }
         Evidence::Place(url, validator) => {
             add(b"place");
             add(url.as_str().as_bytes());
@@ -117,6 +123,8 @@ mod tests {
             (5, Evidence::Digest("sha-512", &[1; 32])),
             (5, Evidence::Pieces(5, &one)),
             (5, Evidence::Pieces(5, &two)),
+            (5, Evidence::Signature(&[1])),
+            (5, Evidence::Signature(&[2])),
         ];
         let names: std::collections::BTreeSet<_> = all.iter().map(|(length, of)| name(*length, of)).collect();
         assert_eq!(names.len(), all.len());

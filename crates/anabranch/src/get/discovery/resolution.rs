@@ -28,6 +28,8 @@ use crate::{Error, Result, VouchedBy};
 
 /// Lengths that are tried when servers differ.
 const LENGTHS_MAX: usize = 5;
+/// Signatures by which a part is known again.
+const SIGNATURE_NAMES: usize = 2;
 
 /// What the content is known by, and who says so.
 #[derive(Clone, Default)]
@@ -70,12 +72,24 @@ impl Discovery<'_> {
                 "the Metalink describes another content than the URI or `checksum` name",
             ));
         }
-        let digests = checksum.or(hashes.digests);
+        let mut digests = checksum.or(hashes.digests);
         let root = id.map(|id| id.root).or(hashes.blake3);
         let length = id.map(|id| id.length).or(file.and_then(|file| file.size));
-        let pieces = file.and_then(|file| file.pieces.clone());
-        let pieces = pieces.filter(|pieces| self.can_check(pieces));
+        let (pieces, unusable) = match file.and_then(|file| file.pieces.clone()) {
+            Some(pieces) if !is_checkable(&pieces) => (None, Some(pieces)),
+            pieces => (pieces, None),
+        };
+        let only = unusable.as_ref().filter(|pieces| length.is_some_and(|length| length <= pieces.bytes));
+        if let Some(only) = only.and_then(|pieces| pieces.hashes.only()) {
+            digests = digests.or(only);
+        }
         let known = Known { root, digests, pieces, by: Some(VouchedBy::User) };
+        if let Some(Pieces { bytes, .. }) = unusable.filter(|_| digests.is_empty()) {
+            if known.is_nothing() && self.leaves.is_none() && !self.signatures.are_wanted() {
+                return Err(no_use_of_pieces(bytes));
+            }
+            self.notices.push(without_pieces(bytes));
+        }
         let is_judged = !known.is_nothing() || self.signatures.are_wanted();
         self.tries_lengths = length.is_none() && is_judged && !self.is_read_in_order;
         let unmeasured = if length.is_some() { VecDeque::new() } else { self.unmeasured() };
@@ -238,6 +252,9 @@ impl Discovery<'_> {
             hashes.push(Evidence::Pieces(*bytes, pieces));
         }
         hashes.extend(digests.iter().map(|(kind, digest)| Evidence::Digest(kind, digest)));
+        let signatures = self.signatures.useful().to_vec();
+        hashes
+            .extend(signatures.iter().take(SIGNATURE_NAMES).map(|signature| Evidence::Signature(signature)));
         let (journal, aliases) = self.names(length, root, &hashes, &mirrors)?;
         if !matches!(check, Check::Nothing) {
             mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
@@ -272,10 +289,12 @@ impl Discovery<'_> {
             self.told_root(length).filter(|told| are_same(told.hosts.clone())).map(|told| told.value);
         if let Some(Quorum { value, hosts }) = self.told_pieces(length)
             && (known.root.is_none() || are_same(hosts.clone()))
-            && self.can_check(&value)
-            && are_same(hosts)
         {
-            known.pieces = Some(value);
+            if !is_checkable(&value) {
+                self.notices.push(without_pieces(value.bytes));
+            } else if are_same(hosts) {
+                known.pieces = Some(value);
+            }
         }
         if let Some(Quorum { value, hosts }) = self.told_digests(length)
             && are_same(hosts)
@@ -284,16 +303,6 @@ impl Discovery<'_> {
         }
         known.by = by.map(VouchedBy::Hosts);
         known
-    }
-
-    /// Whether pieces are of a length with which they can be checked.
-    fn can_check(&mut self, pieces: &Pieces) -> bool {
-        let fits = pieces.bytes.is_multiple_of(BLOCK_BYTES as u64) && pieces.bytes <= PIECE_BYTES_MAX;
-        if !fits {
-            let bytes = pieces.bytes;
-            self.notices.push(format!("pieces of {bytes} bytes cannot be checked; the whole is"));
-        }
-        fits
     }
 
     /// What the file may be called: as who names it says, else as in the URLs of the user's choice that have
@@ -447,4 +456,23 @@ impl Discovery<'_> {
         let does = if code == ErrorKind::NotFound { "has" } else { "gives" };
         code.error(format!("no mirror {does} the file: {why}"))
     }
+}
+
+/// Whether pieces are of a length with which they can be checked.
+const fn is_checkable(pieces: &Pieces) -> bool {
+    pieces.bytes.is_multiple_of(BLOCK_BYTES as u64) && pieces.bytes <= PIECE_BYTES_MAX
+}
+
+/// What is said where they cannot be checked.
+fn without_pieces(bytes: u64) -> String {
+    format!("pieces of {bytes} bytes cannot be checked, and are not used")
+}
+
+/// The user's Metalink has nothing else: who names it wants it to decide.
+fn no_use_of_pieces(bytes: u64) -> Error {
+    Error::usage(format!(
+        "the Metalink has no other hashes than those of pieces of {bytes} bytes, and these cannot be \
+         checked: only pieces of a multiple of 16 KiB, of 64 MiB at most, can; give `checksum` too, or name a URL \
+         without the Metalink"
+    ))
 }

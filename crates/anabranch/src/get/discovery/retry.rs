@@ -27,6 +27,11 @@ impl Probe {
         matches!(self.kind, ProbeKind::Mirror(_) | ProbeKind::List) && self.by.is_none()
     }
 
+    /// Whether the user wants what it asks for: no transfer is to go on without it for the word "not now".
+    fn is_demanded(&self) -> bool {
+        self.is_of_user() || self.kind == ProbeKind::Signature
+    }
+
     /// Whether it asks the same of the same server.
     fn is_twin_of(&self, other: &Self) -> bool {
         matches!(self.kind, ProbeKind::Mirror(_)) && self.kind == other.kind
@@ -44,7 +49,7 @@ impl Discovery<'_> {
     /// anew, or had too many. Without another attempt a good mirror would be out of the whole transfer.
     pub(super) fn answered_with_error(&mut self, mut probe: Probe, error: FetchError) -> Result<()> {
         let is_soon = self.now < self.end.min(probe.asked_at + SOON);
-        if probe.is_of_user() && probe.times == 0 && is_soon && matches!(error, FetchError::Broken(_)) {
+        if probe.is_demanded() && probe.times == 0 && is_soon && matches!(error, FetchError::Broken(_)) {
             (probe.times, probe.begun) = (1, None);
             probe.body.clear();
             self.put(probe);
@@ -174,6 +179,9 @@ impl Discovery<'_> {
             {
                 self.long_leaves.push((probe.url, probe.by));
             }
+            ProbeKind::Signature if code(&error) == ErrorKind::Unreachable => {
+                self.signatures.could_not_come(format!("{}: {error}", host(&probe.url)));
+            }
             // What may lie beside a file mostly does not.
             ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line | ProbeKind::Signature => {}
         }
@@ -190,7 +198,7 @@ impl Discovery<'_> {
             FetchError::Broken(_) => self.has_answer() && self.may_wait() && now < probe.until,
             _ => false,
         };
-        if !is_now || self.has_answer() && !(self.may_wait() && probe.is_of_user()) {
+        if !is_now || self.has_answer() && !self.is_awaited(&probe) {
             return Some((probe, error));
         }
         let longer = backoff(RETRY_MIN, probe.times, RETRY_MAX);
@@ -200,9 +208,10 @@ impl Discovery<'_> {
         if at >= end {
             return Some((probe, error));
         }
-        if probe.by.is_none() && !std::mem::replace(&mut self.retry_reported, true) {
+        if probe.is_demanded() && !std::mem::replace(&mut self.retry_reported, true) {
             let (name, left) = (host(&probe.url), end.since(now).as_millis() / 1_000);
-            let or = if self.round == Round::Second { "" } else { " or when another answers" };
+            let is_to_come = self.round == Round::Second || probe.kind == ProbeKind::Signature;
+            let or = if is_to_come { "" } else { " or when another answers" };
             self.notices.push(format!("{name}: {error}: asked again, gives up in {left} s{or}"));
         }
         probe.times += 1;
@@ -219,17 +228,28 @@ impl Discovery<'_> {
         self.round == Round::Second || self.is_hashless() && is_soon
     }
 
+    /// Whether it is waited for though others have answered. A signature is, as long as none has come that
+    /// may be good, and for a moment then.
+    fn is_awaited(&mut self, probe: &Probe) -> bool {
+        let is_soon = self.answered_at.is_none_or(|at| self.now < at + QUIET);
+        match probe.kind {
+            ProbeKind::Signature => is_soon || !self.signatures.may_be_good(),
+            _ => self.may_wait() && probe.is_of_user(),
+        }
+    }
+
     /// Asks again what is due; returns when the next is. Once a mirror has answered, the others are not
-    /// waited for, unless [their word matters](Self::may_wait).
+    /// waited for, unless [their word matters](Self::is_awaited).
     pub(super) fn ask_again(&mut self) -> Result<Option<Time>> {
         let now = self.now;
         let has_answer = self.has_answer();
         let mut waiting = Vec::new();
         for (at, mut probe, error) in std::mem::take(&mut self.again) {
-            if has_answer && probe.by.is_none() && !self.may_wait() {
+            let may_be = !probe.is_demanded() && probe.by.is_some();
+            if has_answer && !may_be && !self.is_awaited(&probe) {
                 self.failed(probe, error)?;
-            } else if has_answer && probe.by.is_some() || now >= at {
-                probe.until = if probe.by.is_some() { (now + BESIDE_FOR).min(self.end) } else { self.end };
+            } else if has_answer && may_be || now >= at {
+                probe.until = if may_be { (now + BESIDE_FOR).min(self.end) } else { self.end };
                 (probe.via, probe.next_via) = (self.via, self.via + 1);
                 self.put(probe);
             } else {

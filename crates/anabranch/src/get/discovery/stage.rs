@@ -6,7 +6,7 @@ use mirror::leaf_list::LeafList;
 use mirror::metalink::METALINK_MAX;
 
 use super::sidecar::OFFERED_LEAVES_MAX;
-use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, QUIET};
+use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, QUIET, Round};
 use crate::format::seconds;
 use crate::get::event_loop::{Context, Poll, Stage};
 use crate::get::origin::{host, origin};
@@ -87,10 +87,16 @@ impl Discovery<'_> {
             let until = probe.leaves_until().or(opening_until.map(|begun| begun + opening_for));
             probe.until = until.unwrap_or(probe.until).min(self.end);
         }
+        // In the second round the others have been in vain.
+        let may_be_missing = |probe: &Probe| match probe.kind {
+            ProbeKind::Signature => false,
+            ProbeKind::Mirror(number) => self.round != Round::Second || !self.named[number],
+            _ => true,
+        };
         let late: Vec<FetchId> = self
             .asked
             .iter()
-            .filter(|(_, probe)| quiet && probe.kind != ProbeKind::Signature || self.now >= probe.until)
+            .filter(|(_, probe)| quiet && may_be_missing(probe) || self.now >= probe.until)
             .map(|(id, _)| *id)
             .collect();
         for id in late {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use algo::Time;
 use anabranch_http::client::FetchError;
 use mirror::range_scheduler::{Input, MirrorId};
+use mirror::url::Url;
 use mirror::verified_pool::{Earlier as _, Event, MirrorsOfNow, VerifiedPool};
 use mmtp::id::BLOCK_BYTES;
 use mmtp::subscriber::Subscriber;
@@ -146,19 +147,21 @@ impl MirrorDriver {
         Ok(format!("what came now is removed, and what an earlier run left stays{with}"))
     }
 
-    /// Gives those up that lied in an earlier transfer, or had another version.
+    /// Gives those up that lied in an earlier transfer, or had another version. Returns the liars' URLs.
     pub(in crate::get) fn strike_off(
         &mut self,
         now: Time,
         subscriber: &mut Subscriber,
         observer: &mut Observer<'_>,
-    ) {
+    ) -> Vec<Url> {
+        let mut liars = Vec::new();
         for (mirror, why) in std::mem::take(&mut self.unwanted) {
             match why {
                 Unwanted::Liar => {
                     observer.banned(self.name(mirror), LIED_EARLIER);
                     if let Some(state) = self.mirrors.get_mut(usize::from(mirror)) {
                         state.status.ban(LIED_EARLIER.to_owned());
+                        liars.push(state.mirror.url.clone());
                     }
                 }
                 Unwanted::Changed => {
@@ -178,6 +181,7 @@ impl MirrorDriver {
                 machine.handle(now, Input::Banned { mirror }, pool);
             });
         }
+        liars
     }
 
     /// What the journal is told of a block that this mirror brought.

@@ -56,7 +56,9 @@ impl MirrorDriver {
             && !self.judged
             && !std::mem::replace(&mut self.comparison.reported, true)
         {
-            observer.notice("not all parts could be compared between mirrors: too few of them answer");
+            observer.warning(
+                "UNVERIFIED: not all parts could be compared between mirrors: too few of them answer",
+            );
         }
     }
 
