@@ -472,7 +472,7 @@ fn without_pieces(bytes: u64) -> String {
 fn no_use_of_pieces(bytes: u64) -> Error {
     Error::usage(format!(
         "the Metalink has no other hashes than those of pieces of {bytes} bytes, and these cannot be \
-         checked: only pieces of a multiple of 16 KiB, of 64 MiB at most, can; give `checksum` too, or name a URL \
-         without the Metalink"
+         checked: only pieces of a multiple of 16 KiB, of 64 MiB at most, can; give `checksum` too, or name \
+         a URL without the Metalink"
     ))
 }
