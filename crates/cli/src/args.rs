@@ -282,13 +282,16 @@ pub struct Demo {
     pub json: bool,
 }
 
-/// Print the manual page, or write all of them into a directory
+/// Print a manual page, or write all of them into a directory
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:\n  anabranch man | man -l -\n  anabranch man ~/.local/share/man/man1")]
+#[command(
+    after_help = "Examples:\n  anabranch man | man -l -\n  anabranch man get | man -l -\n  anabranch man ~/.local/share/man/man1"
+)]
 pub struct Man {
-    /// Write one page a command into this directory instead of printing the first
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub dir: Option<PathBuf>,
+    /// Write one page a command into this directory instead of printing the first; or the command whose page
+    /// is printed
+    #[arg(value_name = "DIR|COMMAND", value_hint = ValueHint::DirPath)]
+    pub place: Option<PathBuf>,
 }
 
 /// Print a completion script for a shell

@@ -10,22 +10,27 @@ use crate::exit::{self, Failure, Outcome};
 use crate::names::show;
 use crate::stdout::print;
 
-/// Prints the page of `anabranch`, or writes the pages of all its commands.
+/// Prints the page of `anabranch` or of one of its commands, or writes the pages of all.
 ///
 /// # Errors
 /// If the pages cannot be written.
 pub fn man(args: &Man) -> Outcome {
     let root = complete();
-    match &args.dir {
-        None => {
-            let page = page(&root, "anabranch").map_err(|e| Failure::other(e.to_string()))?;
-            print(&page)
-        }
-        Some(dir) => {
-            std::fs::create_dir_all(dir).map_err(|e| target(dir, &e))?;
-            write_pages(dir, &root, "anabranch")
-        }
+    let print_page = |command: &Command, name: &str| {
+        print(&page(command, name).map_err(|e| Failure::other(e.to_string()))?)
+    };
+    let Some(place) = &args.place else { return print_page(&root, "anabranch") };
+    let named = pages(&root).find(|command| place.as_os_str() == command.get_name());
+    if let Some(command) = named.filter(|_| !place.exists()) {
+        return print_page(command, &format!("anabranch-{}", command.get_name()));
     }
+    std::fs::create_dir_all(place).map_err(|e| target(place, &e))?;
+    write_pages(place, &root, "anabranch")
+}
+
+/// The commands of a command that have a page.
+fn pages(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help")
 }
 
 /// Prints the completion script of a shell.
@@ -47,7 +52,7 @@ fn complete() -> Command {
 /// The page of a command, and those of its commands.
 fn write_pages(dir: &Path, command: &Command, name: &str) -> Outcome {
     write_page(dir, command, name)?;
-    for command in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
+    for command in pages(command) {
         write_pages(dir, command, &format!("{name}-{}", command.get_name()))?;
     }
     Ok(())
@@ -107,7 +112,7 @@ mod tests {
     #[test]
     fn every_command_has_a_page_with_its_exit_status() {
         let dir = tempfile::tempdir().expect("a directory");
-        man(&Man { dir: Some(dir.path().to_owned()) }).expect("pages");
+        man(&Man { place: Some(dir.path().to_owned()) }).expect("pages");
         for name in ["anabranch", "anabranch-serve", "anabranch-get", "anabranch-lab", "anabranch-lab-run"] {
             let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).expect("a page");
             assert!(page.contains("EXIT STATUS") && page.contains("130"), "{name}");
@@ -121,7 +126,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("file");
         std::fs::write(&file, b"").expect("a file");
-        let failure = man(&Man { dir: Some(file) }).expect_err("no directory");
+        let failure = man(&Man { place: Some(file) }).expect_err("no directory");
         assert_eq!(failure.code, exit::Code::Target);
     }
 }

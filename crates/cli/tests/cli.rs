@@ -97,6 +97,7 @@ fn a_file_of_groups_is_wrong_in_a_line() {
 #[test]
 fn pages_and_completions() {
     assert!(stdout(&["man"]).contains(".SH \"EXIT STATUS\""));
+    assert!(stdout(&["man", "get"]).contains("disjoint"), "that of the command");
     let dir = tempfile::tempdir().expect("a directory");
     stdout(&["man", dir.path().to_str().expect("UTF-8")]);
     assert!(dir.path().join("anabranch-get.1").exists());

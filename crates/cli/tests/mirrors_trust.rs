@@ -254,7 +254,9 @@ fn a_mirror_does_not_tell_that_what_is_there_is_right() {
 
 #[test]
 fn a_date_proves_nothing_of_what_was_verified_before() {
-    let contents = [noise(LENGTH), noise(LENGTH + 1)[1..].to_vec()];
+    let other = noise(LENGTH + 1)[1..].to_vec();
+    let begins_as_it = [&noise(LENGTH)[..BLOCK_BYTES], &other[BLOCK_BYTES..]].concat();
+    let contents = [noise(LENGTH), begins_as_it, other];
     let now = Arc::new(AtomicUsize::new(0));
     let (which, there) = (Arc::clone(&now), contents.clone());
     let site = Site::answering(move |request| {
@@ -268,6 +270,11 @@ fn a_date_proves_nothing_of_what_was_verified_before() {
     now.store(1, Ordering::SeqCst);
     let (code, said) = get(dir.path(), &[&site.url()]);
     assert!(code == Some(0) && said.contains("UNVERIFIED, the same as on 20"), "{said}");
+    // What the server sends first shows another one.
+    now.store(2, Ordering::SeqCst);
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert!(code == Some(6) && said.contains("begins otherwise"), "{said}");
+    now.store(1, Ordering::SeqCst);
     let (code, said) = get(dir.path(), &[&site.url(), "--force"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(fs::read(dir.path().join("f")).expect("a file") == contents[1]);

@@ -141,7 +141,7 @@ pub struct Row {
     pub ci95: Option<f64>,
     /// Whether all seeds, two or more, gave the same run: nothing was left to chance, and the interval is
     /// zero.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub alike: bool,
     /// What the source reports.
     pub paper: Option<f64>,

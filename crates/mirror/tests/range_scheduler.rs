@@ -313,6 +313,45 @@ fn a_server_that_is_always_busy_is_asked_later_and_later() {
     assert_eq!(report.state, State::Busy);
 }
 
+/// A server that limits how often it is asked, as nginx's `limit_req`: few requests have to bring it all.
+#[test]
+fn a_server_that_takes_few_requests_is_asked_for_much_at_once() {
+    static BYTES: [u8; 64 << 10] = [0; 64 << 10];
+    let (length, mut now, mut free_at) = (32 << 20, Time::ZERO, Time::ZERO);
+    let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
+    let mut machine = RangeScheduler::new(length);
+    let control = Algorithm::by_name("reno").expect("an algorithm");
+    let config = ConnectionConfig { mirror: 0, group: 0, control, ranges: true };
+    assert_eq!(machine.add_connection(&config), Some(0));
+    let mut requests = 0;
+    while pool.blocks_left() > 0 && now < secs(60) {
+        let (fetch, bytes) = match machine.poll(now, &mut pool) {
+            Output::Wait(until) => {
+                now = until;
+                continue;
+            }
+            Output::Send(Command::Fetch { fetch, first_byte, end_byte, .. }) => {
+                (fetch, end_byte - first_byte)
+            }
+            Output::Send(_) | Output::Event(_) => continue,
+        };
+        requests += 1;
+        if now < free_at {
+            let failure = Failure::Busy { retry: Span::ZERO };
+            machine.handle(now, Input::Failed { fetch, failure }, &mut pool);
+            continue;
+        }
+        free_at = now + Span::from_millis(100);
+        machine.handle(now, Input::Head { fetch }, &mut pool);
+        for _ in 0..bytes / BYTES.len() as u64 {
+            now += Span::from_micros(100);
+            machine.handle(now, Input::Body { fetch, bytes: &BYTES }, &mut pool);
+        }
+        machine.handle(now, Input::Done { fetch }, &mut pool);
+    }
+    assert!(pool.blocks_left() == 0 && now < secs(8) && requests < 20, "{requests} until {now:?}");
+}
+
 #[test]
 fn a_server_without_ranges_that_breaks_off_is_asked_later_and_later() {
     static HALF: [u8; 2 << 20] = [0; 2 << 20];

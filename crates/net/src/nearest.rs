@@ -14,7 +14,8 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
             distance(&word, &low)
         }
     };
-    let best = names.into_iter().map(|name| (far(name), name)).min_by_key(|(far, _)| *far);
+    let best = names.into_iter().map(|name| (far(name), name));
+    let best = best.min_by_key(|(far, name)| (*far, distance(&word, &name.to_lowercase())));
     let near =
         |far: usize, name: &str| far <= (letters.max(name.chars().count()) / 3).max(1) && far < letters;
     best.filter(|(far, name)| near(*far, name)).map(|(_, name)| name)
@@ -51,6 +52,7 @@ mod tests {
         assert_eq!(nearest("mark", keys), Some("mark_above"));
         assert_eq!(nearest("queue_bytes", keys), Some("queue"));
         assert_eq!(nearest("bandwidth", keys), None);
+        assert_eq!(nearest("pair-fle", ["pair", "pair-file"]), Some("pair-file"));
         assert_eq!(nearest("x", []), None);
     }
 

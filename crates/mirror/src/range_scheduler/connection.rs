@@ -265,6 +265,7 @@ impl Connection {
     /// Its request has stopped answering.
     pub(super) fn stall(&mut self, now: Time) {
         // A trial without an answer has waited for its timeout. The wait after it doubles.
+        self.trial = true;
         self.back_off(
             now + backoff(STALL_RETRY_MIN, self.consecutive_failures, STALL_RETRY_MAX),
             State::Stalled,
@@ -280,23 +281,31 @@ impl Connection {
             self.on_success();
         } else {
             let wait = backoff(RETRY_MIN, self.consecutive_failures, RETRY_MAX);
+            self.trial = true;
             self.back_off(now + wait, State::Failing);
         }
         self.cold = true;
         self.counters.failures += 1;
     }
 
-    /// It asked to be left alone. Repeated requests lengthen the wait.
+    /// It asked to be left alone. Repeated requests lengthen the wait. The next one is no smaller: some
+    /// servers limit how many there are, and then few have to bring much.
     pub(super) fn busy(&mut self, now: Time, retry: Span) {
         let wait = retry.min(BUSY_MAX).max(backoff(RETRY_MIN, self.consecutive_failures, RETRY_MAX));
         self.back_off(now + wait, State::Busy);
         self.counters.failures += 1;
     }
 
-    /// No request before `blocked_until`, and a small one then.
+    /// No request before `blocked_until`.
     fn back_off(&mut self, blocked_until: Time, state: State) {
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
-        (self.blocked_until, self.trial, self.state) = (blocked_until, true, state);
+        (self.blocked_until, self.state) = (blocked_until, state);
+    }
+
+    /// Whether it brings what it is asked for, as far as is known: its last request did not fail, stall, or
+    /// come at a bad time.
+    pub(super) fn is_proven(&self) -> bool {
+        !self.trial && self.state != State::Busy
     }
 
     /// Whether its last request failed or stalled, and the one before did not: it is tried again within

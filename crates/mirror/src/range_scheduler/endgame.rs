@@ -55,7 +55,8 @@ impl RangeScheduler {
             .filter_map(|q| {
                 let connection = &self.connections[q];
                 let (tail, fetch) = (connection.tail(mirror, pool)?, connection.fetch.as_ref()?);
-                let theirs = if connection.trial { 0 } else { connection.throughput.rate().unwrap_or(rate) };
+                let theirs = connection.throughput.rate().unwrap_or(rate);
+                let theirs = if connection.is_proven() { theirs } else { 0 };
                 // Silence adds to what it needs.
                 let silent = now.since(fetch.last_rx);
                 let left = Rate::from_bytes(theirs).time_for(connection.bytes_left()) + silent;

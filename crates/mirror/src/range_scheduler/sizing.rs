@@ -38,7 +38,7 @@ fn trickles(connection: &Connection) -> bool {
 /// another one is tried alone, cannot. One that has to prove itself cannot either, except `or_soon` after its
 /// first failure.
 fn brings_ranges(connection: &Connection, pool: &dyn Pool, or_soon: bool) -> bool {
-    let proven = !connection.trial || or_soon && connection.has_failed_once();
+    let proven = connection.is_proven() || or_soon && connection.has_failed_once();
     let brings = proven && !trickles(connection);
     connection.ranges && connection.is_usable() && brings && pool.may_bring(connection.mirror)
 }
@@ -151,7 +151,7 @@ impl RangeScheduler {
     /// answers again: however fast it was, it may never come back.
     pub(super) fn sharing(&self) -> impl Iterator<Item = &Connection> {
         let shares = |connection: &&Connection| {
-            connection.is_usable() && !connection.trial && connection.state != State::Failing
+            connection.is_usable() && connection.is_proven() && connection.state != State::Failing
         };
         self.connections.iter().filter(shares)
     }
