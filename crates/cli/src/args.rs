@@ -284,9 +284,8 @@ pub struct Demo {
 
 /// Print a manual page, or write all of them into a directory
 #[derive(Args, Clone, Debug)]
-#[command(
-    after_help = "Examples:\n  anabranch man | man -l -\n  anabranch man get | man -l -\n  anabranch man ~/.local/share/man/man1"
-)]
+#[command(after_help = "Examples:\n  anabranch man | man -l -\n  anabranch man get | man -l -\n  \
+        anabranch man ~/.local/share/man/man1")]
 pub struct Man {
     /// Write one page a command into this directory instead of printing the first; or the command whose page
     /// is printed

@@ -142,3 +142,55 @@ fn what_is_remembered_of_one_server_takes_no_warning_away() {
     let said = get(&[bad.url(), whole.url()]).err;
     assert!(said.contains("of 2 mirrors that are named 1 can be compared throughout"), "{said}");
 }
+
+/// Wherever it stands among those that are named.
+#[test]
+fn what_the_user_vouched_for_is_not_hidden_by_what_nobody_did() {
+    let ground = Ground::new(3_000_000);
+    let cache = ground.dir.path().join("cache");
+    let (good, bad) = ([(); 2].map(|()| Site::good(&ground.content)), liar(&ground.content, u64::MAX));
+    let get = |urls: &[String], more: &[&str]| {
+        let mut command = ground.get_named(urls, &[&["--json"], more].concat());
+        command.env("XDG_CACHE_HOME", &cache);
+        run(command).expect(0).summary()
+    };
+    let remove = || std::fs::remove_file(ground.target()).expect("the file");
+    get(&[bad.url()], &[]);
+    remove();
+    // Nobody vouched for either: what is there is what one of them had.
+    get(&[good[0].url()], &[]);
+    let all = [bad.url(), good[0].url(), good[1].url()];
+    assert_eq!(get(&all, &[])["verified"], "unchanged");
+    remove();
+    get(&[good[0].url()], &[&checksum(&ground.content)]);
+    for urls in [&all[..2], &all] {
+        for is_there in [true, false] {
+            let summary = get(urls, &[]);
+            ground.assert_arrived();
+            assert_eq!(summary["verified"], "whole", "{summary}");
+            if is_there {
+                remove();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_text_hides_nothing_and_a_pipe_is_not_read() {
+    let ground = Ground::new(200_000);
+    let (site, cache) = (Site::good(&ground.content), ground.dir.path().join("cache"));
+    let known = cache.join("anabranch/urls.jsonl");
+    let get = || {
+        let mut command = ground.get_named(&[site.url()], &["--json"]);
+        command.env("XDG_CACHE_HOME", &cache);
+        run(command)
+    };
+    std::fs::create_dir_all(cache.join("anabranch")).expect("a directory");
+    std::fs::write(&known, b"\xff\xfe\n").expect("a file");
+    get().expect(0);
+    assert_eq!(get().expect(0).summary()["verified"], "unchanged");
+    std::fs::remove_file(&known).expect("the file");
+    nix::unistd::mkfifo(&known, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    std::fs::remove_file(ground.target()).expect("the file");
+    get().expect(0);
+}

@@ -17,8 +17,10 @@ use std::time::Duration;
 use common::anabranch;
 use common::fetch::{run, skipped, spawn};
 use common::nginx::{Nginx, SLOW};
+use common::site::{Reply, Site, late_wrong};
 use common::{noise, wait_until};
 use nix::sys::signal::Signal;
+use sha2::{Digest as _, Sha256};
 
 /// Files by their paths below a directory.
 type Tree = BTreeMap<String, Vec<u8>>;
@@ -484,13 +486,16 @@ fn it_goes_on_after_a_kill_and_after_ctrl_c() {
     assert_eq!(summary["last"]["resumed_bytes"].as_u64(), Some(there * 300_000));
 }
 
+fn sha256(bytes: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(&Sha256::digest(bytes))
+}
+
 /// A Metalink with these files, each at these URLs, with no more than its SHA-256.
 fn metalink(path: &Path, files: &[(&str, Option<&[u8]>, &str)]) {
-    use sha2::{Digest as _, Sha256};
     let mut text = String::from("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n");
     for (name, bytes, url) in files {
         let hash = bytes.map(|bytes| {
-            let hash = data_encoding::HEXLOWER.encode(&Sha256::digest(bytes));
+            let hash = sha256(bytes);
             format!("<size>{}</size><hash type=\"sha-256\">{hash}</hash>", bytes.len())
         });
         text += &format!("<file name=\"{name}\">{}<url>{url}</url></file>\n", hash.unwrap_or_default());
@@ -722,4 +727,56 @@ fn where_nothing_can_be_fetched_no_directory_is_left() {
     fs::create_dir_all(to.join("b")).expect("a directory");
     get();
     assert!(to.join("b").is_dir() && !to.join("b/c").exists());
+}
+
+/// Of three mirrors two cannot be compared throughout: that is said once, to those too who want errors only.
+#[test]
+fn in_a_directory_too_it_is_said_that_too_few_can_be_compared() {
+    let content = noise(200_000);
+    let bad = late_wrong(&content);
+    let honest = [(); 2].map(|()| {
+        let content = content.clone();
+        Site::new(&[], move |_, _| Reply::new(200, &content))
+    });
+    let liar = Site::good(&bad);
+    let sites = [&honest[0], &liar, &honest[1]];
+    let urls = sites.map(|site| format!("<url>{}</url>", site.url())).concat();
+    let files = ["one", "two"].map(|name| format!("<file name=\"{name}\">{urls}</file>")).concat();
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{files}</metalink>");
+    fs::write(dir.path().join("x.meta4"), text).expect("a file");
+    let done = run(get_in(dir.path(), &["-q", "--no-history", "x.meta4"])).expect(0);
+    assert_eq!(done.err.matches("of 3 mirrors that are named 1 can be compared").count(), 1, "{}", done.err);
+}
+
+/// Its honest mirror is slow to answer, and the other has another file: as if it were fetched alone, the
+/// honest one is asked once more. One that does not answer then either is waited for once.
+#[test]
+fn a_file_of_a_directory_has_a_second_round() {
+    let content = noise(3_000_000);
+    let slow = Site::new(&content, |_, reply| {
+        thread::sleep(Duration::from_secs(2));
+        reply
+    });
+    let other = Site::good(&content[..70_000]);
+    let gone = TcpListener::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address");
+    let gone = format!("http://{gone}/f");
+    let pieces = content.chunks(1 << 20).map(|piece| format!("<hash>{}</hash>", sha256(piece)));
+    let pieces = pieces.collect::<String>();
+    let pieces = format!("<pieces length=\"1048576\" type=\"sha-256\">{pieces}</pieces>");
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = |urls: &[&str]| {
+        let urls: String = urls.iter().map(|url| format!("<url>{url}</url>")).collect();
+        let inner = format!("<size>{}</size>{pieces}{urls}", content.len());
+        let files = ["one", "two"].map(|name| format!("<file name=\"{name}\">{inner}</file>")).concat();
+        format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{files}</metalink>")
+    };
+    fs::write(dir.path().join("x.meta4"), text(&[&other.url(), &slow.url()])).expect("a file");
+    run(get_in(dir.path(), &["--json", "x.meta4"])).expect(0);
+    let tree = read(&dir.path().join("x"));
+    assert_same(&tree, &Tree::from([("one".into(), content.clone()), ("two".into(), content.clone())]));
+    fs::write(dir.path().join("y.meta4"), text(&[&other.url(), &gone])).expect("a file");
+    let done = run(get_in(dir.path(), &["--json", "--timeout", "4", "y.meta4"])).expect(3);
+    assert_eq!(done.notes().matches("once more to those").count(), 1, "{}", done.notes());
+    assert_eq!(done.summary()["verified"], "nothing");
 }

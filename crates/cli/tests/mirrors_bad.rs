@@ -882,3 +882,14 @@ fn only_the_metalink_says_how_long_it_is() {
         assert!(!ground.target().exists());
     }
 }
+
+/// It is longer than what is read at once, so that the rate is held.
+#[test]
+fn a_long_head_does_not_stop_what_is_limited() {
+    let ground = Ground::new(300_000);
+    let long = Site::new(&ground.content, |_, reply| reply.with("x-long", "y".repeat(200_000)));
+    let good = Site::good(&ground.content);
+    let hash = checksum(&ground.content);
+    run(ground.get_named(&[long.url(), good.url()], &["--json", "--limit", "1M", &hash])).expect(0);
+    ground.assert_arrived();
+}

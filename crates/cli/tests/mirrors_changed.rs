@@ -162,3 +162,25 @@ fn a_right_file_is_right_whatever_length_servers_have() {
     let done = run(ground.get_named(&urls, &[&hash])).expect(6);
     assert!(done.err.contains("with other content"), "{}", done.err);
 }
+
+/// Two machines with one name, of which one gives no `ETag`, or a weak one.
+#[test]
+fn an_etag_that_is_missing_now_and_then_does_not_count_with_a_hash() {
+    let ground = Ground::new(12_000_000);
+    for other in [None, Some("W/\"v1\"")] {
+        let (answers, content) = (AtomicU64::new(0), ground.content.clone());
+        let site = Site::new(&ground.content, move |request, _: Reply| {
+            match (answers.fetch_add(1, Ordering::Relaxed) % 2, other) {
+                (0, _) => honest(request, &content, "\"v1\""),
+                (_, Some(weak)) => honest(request, &content, weak),
+                (_, None) => honest(request, &content, "").without("etag"),
+            }
+        });
+        for hash in [Some(checksum(&ground.content)), None] {
+            let more: Vec<&str> = ["--json"].into_iter().chain(hash.as_deref()).collect();
+            run(ground.get_named(&[site.url()], &more)).expect(0);
+            ground.assert_arrived();
+            std::fs::remove_file(ground.target()).expect("the file");
+        }
+    }
+}

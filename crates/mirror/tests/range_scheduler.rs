@@ -352,6 +352,42 @@ fn a_server_that_takes_few_requests_is_asked_for_much_at_once() {
     assert!(pool.blocks_left() == 0 && now < secs(8) && requests < 20, "{requests} until {now:?}");
 }
 
+/// A server takes its time before each answer. It is waited for longer and longer.
+#[test]
+fn a_server_that_is_slow_to_answer_is_heard() {
+    static BYTES: [u8; 64 << 10] = [0; 64 << 10];
+    let (length, mut now) = (1 << 20, Time::ZERO);
+    let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
+    let mut machine = RangeScheduler::new(length);
+    let control = Algorithm::by_name("reno").expect("an algorithm");
+    let config = ConnectionConfig { mirror: 0, group: 0, control, ranges: true };
+    assert_eq!(machine.add_connection(&config), Some(0));
+    // What it works on: when the answer comes, to what, and how many bytes of it there are.
+    let mut works_on: Option<(Time, _, u64)> = None;
+    while pool.blocks_left() > 0 && now < secs(60) {
+        match machine.poll(now, &mut pool) {
+            Output::Wait(until) => {
+                let Some((at, fetch, bytes)) = works_on.filter(|(at, ..)| *at <= until) else {
+                    now = until;
+                    continue;
+                };
+                (now, works_on) = (at, None);
+                machine.handle(now, Input::Head { fetch }, &mut pool);
+                for _ in 0..bytes / BYTES.len() as u64 {
+                    machine.handle(now, Input::Body { fetch, bytes: &BYTES }, &mut pool);
+                }
+                machine.handle(now, Input::Done { fetch }, &mut pool);
+            }
+            Output::Send(Command::Fetch { fetch, first_byte, end_byte, .. }) => {
+                works_on = Some((now + secs(15).since(Time::ZERO), fetch, end_byte - first_byte));
+            }
+            Output::Send(Command::Cancel { .. }) => works_on = None,
+            Output::Send(_) | Output::Event(_) => {}
+        }
+    }
+    assert_eq!(pool.blocks_left(), 0);
+}
+
 #[test]
 fn a_server_without_ranges_that_breaks_off_is_asked_later_and_later() {
     static HALF: [u8; 2 << 20] = [0; 2 << 20];

@@ -15,6 +15,7 @@ use super::discovery::alternatives::{Discovered, discover};
 use super::discovery::{Expected, Round};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
+use super::mirror_rounds::in_rounds;
 use super::offered_names::OfferedNames;
 use super::origin::{Origin, host, origin};
 use super::outcome::{FileOutcome, Outcome};
@@ -143,6 +144,10 @@ struct Totals {
     banned: Vec<BannedSource>,
     /// Origins of those.
     liars: Vec<Origin>,
+    /// The last warning.
+    warned: String,
+    /// Mirrors that did not answer in a second round: see [`in_rounds`].
+    deaf: BTreeSet<String>,
     unverified: usize,
     /// Of each that is only known to be the same as in an earlier transfer, the day of that.
     recalled: Vec<String>,
@@ -280,7 +285,7 @@ impl DirectoryDownload<'_> {
             Err(failure)
         } else if !file.mirrors.is_empty() {
             events.observer.about(Some(show(&name)));
-            let ended = self.alone(file, events);
+            let ended = self.alone(&file, events);
             events.observer.about(None);
             ended
         } else if self.sum.liars.is_empty() {
@@ -327,21 +332,50 @@ impl DirectoryDownload<'_> {
         }
     }
 
-    fn alone(&self, file: File, events: &mut EventLoop<'_, '_>) -> Result<(DiscoveredFile, FileOutcome)> {
-        let name = file.name.clone();
+    /// Fetches it in one round, or in two, as if it were alone.
+    fn alone(
+        &mut self,
+        file: &File,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<(DiscoveredFile, FileOutcome)> {
+        let (request, mut deaf) = (self.request, std::mem::take(&mut self.sum.deaf));
+        let run = |round, absent: &mut Vec<String>, events: &mut EventLoop<'_, '_>| {
+            self.round(file, round, absent, events)
+        };
+        let error = |(_, outcome): &(_, FileOutcome)| outcome.result.as_ref().err().map(Error::kind);
+        let ended = in_rounds(request, &mut deaf, events, run, error);
+        self.sum.deaf = deaf;
+        ended
+    }
+
+    fn round(
+        &mut self,
+        file: &File,
+        round: Round,
+        absent: &mut Vec<String>,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<(DiscoveredFile, FileOutcome)> {
         let asked = Locators {
-            metalink: Some((Metalink { files: vec![file] }, self.base.clone())),
+            metalink: Some((Metalink { files: vec![file.clone()] }, self.base.clone())),
             origins: self.beside.origins.clone(),
             ..Locators::default()
         };
         let mut alternatives =
-            match discover(asked, Expected::default(), Round::Only, &mut Vec::new(), self.request, events)? {
+            match discover(asked, Expected::default(), round, absent, self.request, events)? {
                 Discovered::File(alternatives) => alternatives,
                 Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
             };
         // The Metalink of one file is taken for the user's: it is of whom the whole one is.
         alternatives.are_vouched_for_by(&self.by);
-        single_file::fetch(self.request, *alternatives, &[], &mut || self.place(&name), false, events)
+        let warning = alternatives.first(self.request, events)?.too_few_to_compare();
+        // Mostly it is the same of all files.
+        if let Some(warning) = warning.filter(|warning| self.sum.warned != *warning) {
+            events.observer.warning(&warning);
+            self.sum.warned = warning;
+        }
+        let gives_way = round == Round::First && !absent.is_empty();
+        let mut destination = || self.place(&file.name);
+        single_file::fetch(self.request, *alternatives, &[], &mut destination, gives_way, events)
     }
 }
 
@@ -396,6 +430,7 @@ impl Totals {
             row.rate_bytes = (row.bytes as f64 / seconds) as u64;
         }
         let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.totals;
+        let is_nothing = !complete && (done_bytes == 0 || self.missing.len() == self.files);
         Report {
             last: Progress {
                 total_bytes,
@@ -409,7 +444,7 @@ impl Totals {
             content: Some(content),
             banned: std::mem::take(&mut self.banned),
             complete,
-            verified: if self.unverified > 0 { Verified::Nothing } else { Verified::Files },
+            verified: if self.unverified > 0 || is_nothing { Verified::Nothing } else { Verified::Files },
             verified_by: None,
             unverified_since: None,
         }

@@ -73,8 +73,8 @@ pub(super) struct DiscoveredFile {
     pub(super) signed: Option<Signed>,
     /// The earlier transfer from which alone the root is known.
     pub(super) recalled: Option<HistoryEntry>,
-    /// What a file that is there already is recognised by, where neither `proof` nor a signature tells.
-    pub(super) there: Option<ExistingFile>,
+    /// What a file that is there already may be recognised by, where neither `proof` nor a signature tells.
+    pub(super) there: Vec<ExistingFile>,
     /// All of it, where it could only be had in one answer.
     pub(super) came: Option<OneAnswer>,
 }

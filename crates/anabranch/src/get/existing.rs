@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use mirror::verified_pool::Openings;
-use mmtp::ContentId;
 use net::Clock;
 
 use super::discovered_file::{DiscoveredFile, ExistingFile};
@@ -41,25 +40,36 @@ pub(super) fn already(
         observer.checking(clock.now(), CHECKING_PART, progress);
         !observer.is_stopped()
     };
-    let report = match &found.there {
+    let report = match &found.there[..] {
         _ if request.reader.is_some() => return Ok(None),
         // Nothing shows that it is right: whoever says so wants it fetched.
-        Some(_) if request.force => return Ok(None),
-        Some(ExistingFile { id, since }) => {
+        [_, ..] if request.force => return Ok(None),
+        known @ [_, ..] => {
             let place = destination()?;
-            let root = is_there(&place, *id, FinalCheck::ROOT, false, &mut progress)?;
-            if root.is_some() && is_contradicted(found, &place)? {
+            let mut is_it = |id| is_there(&place, id, FinalCheck::ROOT, true, &mut progress);
+            let mut seen = BTreeSet::new();
+            let mut same = None;
+            for ExistingFile { id, since } in known.iter().filter(|known| seen.insert(known.id.root)) {
+                if is_it(*id)?.is_some() {
+                    same = Some((*id, since.clone()));
+                    break;
+                }
+            }
+            if let Some((_, since)) = &same
+                && is_contradicted(found, &place)?
+            {
                 return Err(Error::target(format!(
-                    "{} is there, as it came on {since} without a hash, but begins otherwise (the first 13 \
-                     KiB) than the files of mirrors now: `overwrite` fetches it again",
+                    "{} is there, as it came on {since}, but begins otherwise (the first 13 KiB) than the \
+                     files of mirrors now: `overwrite` fetches it again",
                     show(place.path())
                 )));
             }
-            let id = root.map(|root| ContentId { root, ..*id });
-            let (verified, since) = (Verified::Unchanged, Some(since.clone()));
-            id.map(|id| (id, Report { verified, unverified_since: since, ..Report::default() }))
+            let verified = Verified::Unchanged;
+            same.map(|(id, since)| {
+                (id, Report { verified, unverified_since: Some(since), ..Report::default() })
+            })
         }
-        None if found.proof.digests.is_empty() => {
+        [] if found.proof.digests.is_empty() => {
             let Some(pieces) = found.pieces().filter(|_| !found.proof.is_something()) else {
                 return Ok(None);
             };
@@ -67,7 +77,7 @@ pub(super) fn already(
             let (verified, verified_by) = (Verified::Pieces, found.vouched_by.clone());
             id.map(|id| (id, Report { verified, verified_by, ..Report::default() }))
         }
-        None => {
+        [] => {
             let id = is_there_of_another_length(&destination()?, length, &found.proof, &mut progress)?;
             if id.is_some() {
                 observer.notice(&format!("servers have a file of {length} bytes by now"));

@@ -66,18 +66,19 @@ pub(super) struct HistoryEntry {
 pub(super) struct History(pub(super) Option<PathBuf>);
 
 impl History {
-    /// The content that the first known one of these URLs had when it had this validator and this length.
-    /// What was mixed is recalled only if no other of them has changed since.
+    /// The contents that these URLs had, each when it had this validator and this length, in their order;
+    /// those that were verified come first. What was mixed is recalled only if no other of them has changed
+    /// since.
     pub(super) fn recall<'a>(
         &self,
         validated: impl Iterator<Item = (&'a Url, &'a str)>,
         length: u64,
-    ) -> Option<HistoryEntry> {
+    ) -> Vec<HistoryEntry> {
         let validated: Vec<_> = validated.filter(|(url, _)| is_public(url)).collect();
-        validated.first()?;
-        let file = BufReader::new(File::open(self.path()?).ok()?);
-        let lines = file.lines().take(2 * LINES_MAX).map_while(Result::ok);
-        let lines = lines.filter_map(|line| serde_json::from_str(&line).ok());
+        let file = self.path().filter(|_| !validated.is_empty()).and_then(|path| File::open(path).ok());
+        let Some(file) = file else { return Vec::new() };
+        let lines = BufReader::new(file).split(b'\n').take(2 * LINES_MAX).map_while(Result::ok);
+        let lines = lines.filter_map(|line| serde_json::from_slice(&line).ok());
         let lines: Vec<Line> = lines.filter(|line: &Line| line.length == length).collect();
         recall_of(&validated, &lines)
     }
@@ -124,8 +125,10 @@ impl History {
         replace(&path, without(&text, &urls, id).into_iter());
     }
 
+    /// Nothing is read from a pipe in its place, or written to it.
     fn path(&self) -> Option<PathBuf> {
-        Some(self.0.as_ref()?.join("urls.jsonl"))
+        let path = self.0.as_ref()?.join("urls.jsonl");
+        fs::metadata(&path).map_or(true, |there| there.is_file()).then_some(path)
     }
 
     /// Waits until nobody else changes it. Where files cannot be locked, it is changed without.
@@ -145,27 +148,31 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(format!("{torn}{text}").as_bytes())
 }
 
-fn recall_of(validated: &[(&Url, &str)], lines: &[Line]) -> Option<HistoryEntry> {
+fn recall_of(validated: &[(&Url, &str)], lines: &[Line]) -> Vec<HistoryEntry> {
     // The last word counts.
     let last = |url: &Url, validator: Option<&str>| {
         let is_it = |l: &&Line| l.url == url.as_str() && validator.is_none_or(|v| l.validator == v);
         lines.iter().rev().find(is_it)
     };
-    let (url, line) = validated.iter().find_map(|(url, v)| Some((*url, last(url, Some(v))?)))?;
-    let root = parse_root(&line.root).ok()?;
-    let is_same = |(url, validator): &(&Url, &str)| {
-        last(url, None).is_none_or(|known| known.validator == *validator && known.root == line.root)
+    let is_unchanged = |line: &Line| {
+        validated.iter().all(|(url, validator)| {
+            last(url, None).is_none_or(|known| known.validator == *validator && known.root == line.root)
+        })
     };
-    if line.came == Provenance::Mixed && !validated.iter().all(is_same) {
-        return None;
-    }
-    Some(HistoryEntry {
-        id: ContentId { root, length: line.length },
-        url: url.clone(),
-        came: line.came,
-        day: line.day.clone(),
-        strong: line.validator.starts_with('"'),
-    })
+    let entry = |(url, validator): &(&Url, &str)| {
+        let line = last(url, Some(validator))?;
+        let root = parse_root(&line.root).ok()?;
+        (line.came != Provenance::Mixed || is_unchanged(line)).then(|| HistoryEntry {
+            id: ContentId { root, length: line.length },
+            url: (*url).clone(),
+            came: line.came,
+            day: line.day.clone(),
+            strong: line.validator.starts_with('"'),
+        })
+    };
+    let mut entries: Vec<HistoryEntry> = validated.iter().filter_map(entry).collect();
+    entries.sort_by_key(|entry| entry.came != Provenance::Verified);
+    entries
 }
 
 #[expect(clippy::disallowed_methods, reason = "people are told the date; nothing is decided by it")]
@@ -300,7 +307,7 @@ mod tests {
             }
         });
         for url in urls.map(|url| Url::parse(&url).expect("a URL")) {
-            assert!(history.recall([(&url, "\"2\"")].into_iter(), 1).is_some(), "{}", url.as_str());
+            assert!(history.recall([(&url, "\"2\"")].into_iter(), 1).len() == 1, "{}", url.as_str());
         }
     }
 
@@ -312,7 +319,7 @@ mod tests {
         let url = Url::parse("http://b/").expect("a URL");
         let id = ContentId::of(b"y");
         history.remember([(url.as_str(), "\"2\"")].into_iter(), id, Provenance::Verified);
-        assert!(history.recall([(&url, "\"2\"")].into_iter(), 1).is_some());
+        assert!(history.recall([(&url, "\"2\"")].into_iter(), 1).len() == 1);
     }
 
     #[test]
@@ -320,7 +327,7 @@ mod tests {
         let (history, url) = (History::default(), Url::parse("http://a/").expect("a URL"));
         history.remember([(url.as_str(), "\"1\"")].into_iter(), ContentId::of(b"x"), Provenance::Alone);
         assert!(history.path().is_none());
-        assert!(history.recall([(&url, "\"1\"")].into_iter(), 1).is_none());
+        assert!(history.recall([(&url, "\"1\"")].into_iter(), 1).is_empty());
     }
 
     #[test]
@@ -353,16 +360,20 @@ mod tests {
         let lines = [line(0, "\"1\"", Provenance::Mixed), line(1, "today", Provenance::Mixed)];
         let recalled = |validated: &[(usize, &str)], lines: &[Line]| {
             let validated: Vec<_> = validated.iter().map(|(url, v)| (&urls[*url], *v)).collect();
-            recall_of(&validated, lines).map(|known| (known.came, known.strong))
+            let known = recall_of(&validated, lines);
+            known.iter().map(|known| (known.came, known.strong)).collect::<Vec<_>>()
         };
-        let mixed = Some((Provenance::Mixed, true));
-        assert_eq!(recalled(&[(0, "\"1\""), (1, "today")], &lines), mixed);
-        assert_eq!(recalled(&[(0, "\"1\""), (2, "\"9\"")], &lines), mixed, "of a third nothing is known");
-        assert_eq!(recalled(&[(1, "today")], &lines), Some((Provenance::Mixed, false)), "a date is weak");
-        assert_eq!(recalled(&[(0, "\"1\""), (1, "tomorrow")], &lines), None);
-        assert_eq!(recalled(&[(2, "\"9\"")], &lines), None);
+        let [mixed, dated] = [true, false].map(|strong| (Provenance::Mixed, strong));
+        assert_eq!(recalled(&[(0, "\"1\""), (1, "today")], &lines), [mixed, dated]);
+        assert_eq!(recalled(&[(0, "\"1\""), (2, "\"9\"")], &lines), [mixed], "of a third nothing is known");
+        assert_eq!(recalled(&[(1, "today")], &lines), [dated], "a date is weak");
+        assert_eq!(recalled(&[(0, "\"1\""), (1, "tomorrow")], &lines), []);
+        assert_eq!(recalled(&[(2, "\"9\"")], &lines), []);
         let alone = [line(0, "\"1\"", Provenance::Alone), line(1, "\"5\"", Provenance::Mixed)];
-        assert_eq!(recalled(&[(0, "\"1\""), (1, "\"6\"")], &alone), Some((Provenance::Alone, true)));
+        assert_eq!(recalled(&[(0, "\"1\""), (1, "\"6\"")], &alone), [(Provenance::Alone, true)]);
+        let both = [line(0, "\"1\"", Provenance::Alone), line(1, "\"5\"", Provenance::Verified)];
+        let [first, second] = [Provenance::Verified, Provenance::Alone].map(|came| (came, true));
+        assert_eq!(recalled(&[(0, "\"1\""), (1, "\"5\"")], &both), [first, second]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! interruption.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::directory;
@@ -32,10 +33,33 @@ pub(super) fn fetch(
 ) -> Result<Option<Outcome>> {
     let transfer = Transfer { request, named, sources, warned: RefCell::default() };
     // What is read in order cannot be tried again.
-    let is_repeatable = sources.is_empty() && request.reader.is_none();
+    if !sources.is_empty() || request.reader.is_some() {
+        return transfer.run(Round::Only, &mut Vec::new(), events);
+    }
+    let run =
+        |round, absent: &mut Vec<String>, events: &mut EventLoop<'_, '_>| transfer.run(round, absent, events);
+    let error = |outcome: &Option<Outcome>| outcome.as_ref()?.result.as_ref().err().map(Error::kind);
+    in_rounds(request, &mut BTreeSet::new(), events, run, error)
+}
+
+/// Runs the first round, and the second if that was in vain. `run` tells the servers that could not be asked,
+/// `error` what an outcome fails with. `deaf`: those that did not answer in a second round either; for them
+/// alone there is no other.
+///
+/// # Errors
+/// What a round fails with.
+pub(super) fn in_rounds<T>(
+    request: &Request,
+    deaf: &mut BTreeSet<String>,
+    events: &mut EventLoop<'_, '_>,
+    mut run: impl FnMut(Round, &mut Vec<String>, &mut EventLoop<'_, '_>) -> Result<T>,
+    error: impl Fn(&T) -> Option<ErrorKind>,
+) -> Result<T> {
     let mut absent = Vec::new();
-    let first = transfer.run(if is_repeatable { Round::First } else { Round::Only }, &mut absent, events);
-    if !is_repeatable || absent.is_empty() || !may_have_been_in_vain(&first) {
+    let first = run(Round::First, &mut absent, events);
+    let kind = first.as_ref().map_or_else(|error| Some(error.kind()), &error);
+    let is_in_vain = kind.is_some_and(may_have_been_in_vain);
+    if !is_in_vain || absent.iter().all(|name| deaf.contains(name)) {
         return first;
     }
     let (names, seconds) = (first_few(absent, " and "), request.timeout.as_millis() / 1_000);
@@ -43,21 +67,20 @@ pub(super) fn fetch(
         "what is wanted has not come: once more to those that could not be asked, {names}; gives up in \
          {seconds} s"
     ));
-    match transfer.run(Round::Second, &mut Vec::new(), events) {
+    let mut absent = Vec::new();
+    let second = run(Round::Second, &mut absent, events);
+    deaf.extend(absent);
+    match second {
         // Nobody answers any more: what happened before says more.
         Err(error) if !ends_all(error.kind()) => first,
         second => second,
     }
 }
 
-/// Whether another server may have what a round has not brought.
-fn may_have_been_in_vain(round: &Result<Option<Outcome>>) -> bool {
-    let error = match round {
-        Ok(outcome) => outcome.as_ref().and_then(|outcome| outcome.result.as_ref().err()),
-        Err(error) => Some(error),
-    };
-    let kinds = [ErrorKind::Corrupt, ErrorKind::Unreachable, ErrorKind::NotFound, ErrorKind::Refused];
-    error.is_some_and(|error| kinds.contains(&error.kind()))
+/// Whether another server may have what a round has not brought, which ended so.
+const fn may_have_been_in_vain(error: ErrorKind) -> bool {
+    use ErrorKind::{Corrupt, NotFound, Refused, Unreachable};
+    matches!(error, Corrupt | Unreachable | NotFound | Refused)
 }
 
 /// What is the same in each round.

@@ -38,7 +38,7 @@ pub enum FetchError {
     NoRanges,
     /// The file is not the one it was: another length or date.
     Changed(String),
-    /// Its `ETag` is not the one it was: it has changed, or the server gives each answer another.
+    /// Its `ETag` is not the one it was: it has changed, or the server gives each answer another, or none.
     ChangedTag,
     /// The file has changed, as its date says: it is another, and there is no strong `ETag`.
     ChangedDate,
@@ -79,7 +79,7 @@ impl fmt::Display for FetchError {
             }
             Self::NoRanges => f.write_str("the server cannot send parts of it"),
             Self::Changed(why) => write!(f, "the file has changed: {why}"),
-            Self::ChangedTag => f.write_str("the file has changed: its ETag is another now"),
+            Self::ChangedTag => f.write_str("the file has changed: its ETag is another now, or none"),
             Self::ChangedDate => f.write_str("the file has changed: it has another date"),
             Self::Encoded(coding) => write!(f, "the server sends it compressed ({coding})"),
             Self::Tls(why) => write!(f, "no secure connection: {why}"),

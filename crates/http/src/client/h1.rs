@@ -176,8 +176,10 @@ impl H1 {
             return Poll::Ready(Err(read_error));
         }
         let mut came = false;
-        while self.input.len() < self.data_bytes_max && self.input.len() < self.input.capacity() {
-            let left = self.data_bytes_max - self.input.len();
+        // What is there is too little to go on with, however much it is: a head may be longer than a piece.
+        let full = self.input.capacity().min(self.input.len() + self.data_bytes_max);
+        while self.input.len() < full {
+            let left = full - self.input.len();
             let mut room = (&mut self.input).limit(left);
             // The future has no state between polls, so each poll may create a new one.
             match pin!(self.io.read_buf(&mut room)).poll(cx) {

@@ -191,7 +191,7 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
                 _ if redated => Err(FetchError::ChangedDate),
                 // With If-Range, a server that has ranges sends everything if the file has changed.
                 _ if (head.length.is_some() || *first == 0) && validator.is_some() && tag.is_none() => {
-                    Err(FetchError::Changed("the server does not send its ETag any more".to_owned()))
+                    Err(FetchError::ChangedTag)
                 }
                 // One that does not say how long it is has to be as long all the same.
                 Some(_) | None if *first == 0 => {

@@ -19,7 +19,7 @@ pub const RETRY_MAX: Span = Span::from_secs(30);
 /// The first wait after a stall, in which the connection may come back by itself; doubles too.
 pub const STALL_RETRY_MIN: Span = Span::from_secs(2);
 /// The longest wait after a stall.
-pub const STALL_RETRY_MAX: Span = Span::from_secs(8);
+pub const STALL_RETRY_MAX: Span = Span::from_secs(16);
 /// The longest wait that a server can ask for.
 pub const BUSY_MAX: Span = Span::from_secs(600);
 /// What a new TCP connection needs besides its round trips: slow start.

@@ -168,7 +168,7 @@ impl Discovery<'_> {
     pub(super) fn found_of(&mut self, length: u64, mut known: Known) -> Result<DiscoveredFile> {
         let mirrors = self.mirrors(length)?;
         let names = self.offered_names(self.metalink.as_ref(), &mirrors);
-        let (mut recalled, mut there) = (None, None);
+        let (mut recalled, mut there) = (None, Vec::new());
         if known.is_nothing() {
             if let Some(file) = &self.metalink
                 && !(file.ignored_hashes.is_empty() && file.ignored_pieces.is_empty())
@@ -187,27 +187,27 @@ impl Discovery<'_> {
             // What others introduce is not held against what is remembered.
             let named = mirrors.iter().filter(|mirror| mirror.named);
             let validated = named.filter_map(|mirror| Some((&mirror.url, mirror.validator()?)));
-            if let Some(entry) = self.history.recall(validated, length) {
-                let HistoryEntry { id, came, strong, .. } = entry;
-                // What nobody verified is the word of one server: where two others are named they decide.
-                let is_enough = match came {
-                    Provenance::Verified => true,
-                    Provenance::Alone => mirrors.len() <= 2,
-                    Provenance::Mixed => false,
-                };
-                if strong && is_enough {
-                    self.notices.push(format!(
-                        "{} had the content {id} before (on {}), and says that it is unchanged",
-                        host(&entry.url),
-                        entry.day
-                    ));
-                    let by = Some(VouchedBy::User).filter(|_| came == Provenance::Verified);
-                    known = Known { root: Some(id.root), by, ..Known::default() };
-                    recalled = Some(entry);
-                } else {
-                    // However it came: that a file has the same date and length proves nothing.
-                    there = Some(ExistingFile { id, since: entry.day });
-                }
+            let entries = self.history.recall(validated, length);
+            let verified = entries.iter().find(|entry| entry.strong && entry.came == Provenance::Verified);
+            // What nobody verified is the word of one server: where two others are named they decide.
+            let is_alone = |entry: &&HistoryEntry| entry.strong && entry.came == Provenance::Alone;
+            let alone = entries.iter().find(is_alone).filter(|entry| {
+                mirrors.len() <= 2 && entries.iter().all(|other| other.id.root == entry.id.root)
+            });
+            if let Some(entry) = verified.or(alone) {
+                self.notices.push(format!(
+                    "{} had the content {} before (on {}), and says that it is unchanged",
+                    host(&entry.url),
+                    entry.id,
+                    entry.day
+                ));
+                let by = Some(VouchedBy::User).filter(|_| entry.came == Provenance::Verified);
+                known = Known { root: Some(entry.id.root), by, ..Known::default() };
+                recalled = Some(entry.clone());
+            } else {
+                // However it came: that a file has the same date and length proves nothing.
+                let existing = |HistoryEntry { id, day, .. }| ExistingFile { id, since: day };
+                there = entries.into_iter().map(existing).collect();
             }
         }
         self.complete(length, mirrors, names, known, recalled, there)
@@ -221,7 +221,7 @@ impl Discovery<'_> {
         names: OfferedNames,
         known: Known,
         recalled: Option<HistoryEntry>,
-        there: Option<ExistingFile>,
+        there: Vec<ExistingFile>,
     ) -> Result<DiscoveredFile> {
         let Known { root, digests, pieces, by } = known;
         let leaves = self.leaves.take_if(|leaves| leaves.id().length == length);
