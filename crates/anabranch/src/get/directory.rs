@@ -12,10 +12,10 @@ use mmtp::ContentId;
 
 use super::discovered_file::DiscoveredFile;
 use super::discovery::alternatives::{Discovered, discover};
+use super::discovery::rounds::in_rounds;
 use super::discovery::{Expected, Round};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
-use super::mirror_rounds::in_rounds;
 use super::offered_names::OfferedNames;
 use super::origin::{Origin, host, origin};
 use super::outcome::{FileOutcome, Outcome};

@@ -18,6 +18,7 @@ mod listing;
 mod names;
 mod resolution;
 mod retry;
+pub(super) mod rounds;
 mod sidecar;
 mod signatures;
 mod stage;
@@ -101,7 +102,7 @@ pub(super) struct Expected {
     pub(super) digests: Digests,
 }
 
-/// Which of the rounds of a transfer it is: see [`mirror_rounds`](super::mirror_rounds).
+/// Which of the rounds of a transfer it is: see [`rounds`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
     /// There is no other.

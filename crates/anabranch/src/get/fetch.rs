@@ -16,8 +16,8 @@ use mmtp::uri::Uri;
 use super::content_fetch::ContentFetch;
 use super::directory;
 use super::event_loop::EventLoop;
+use super::from_servers;
 use super::locators::{Beside, Locators};
-use super::mirror_rounds;
 use super::name_lookup::look_up;
 use super::network_source::{self, NetworkName};
 use super::offered_names::OfferedNames;
@@ -178,7 +178,7 @@ fn from_mirrors(request: &Request, named: &Locators, events: &mut EventLoop<'_, 
             "`keyring` is of the whole file, which nobody has before it is read in order: name a file for it",
         ));
     }
-    match (mirror_rounds::fetch(request, named, &sources, events)?, &named.uri) {
+    match (from_servers::fetch(request, named, &sources, events)?, &named.uri) {
         (Some(outcome), _) => Ok(outcome),
         (None, Some(uri)) => from_sources(request, uri, events),
         (None, None) => Err(Error::not_found("no mirror has the file")),

@@ -1,16 +1,12 @@
-//! What HTTP servers have, and perhaps others too: in one round, or in two.
-//!
-//! Who answers at the start brings the file. If that was in vain, and servers that the user named could not
-//! be asked at the start, these may have what is wanted: they are asked once more, until the time-out, and
-//! the transfer goes on with them. What came of the first round is there in the second, as after an
-//! interruption.
+//! Fetches what HTTP servers have, and perhaps others too.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::directory;
-use super::discovery::alternatives::{Discovered, discover, ends_all};
+use super::discovery::alternatives::{Discovered, discover};
+use super::discovery::rounds::in_rounds;
 use super::discovery::{Expected, Round};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
@@ -18,7 +14,7 @@ use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
 use super::single_file;
 use crate::error::ErrorKind;
-use crate::filenames::{first_few, lossy};
+use crate::filenames::lossy;
 use crate::{Error, Report, Result, VouchedBy};
 
 /// What comes before a content's name where it can be fetched by that.
@@ -40,47 +36,6 @@ pub(super) fn fetch(
         |round, absent: &mut Vec<String>, events: &mut EventLoop<'_, '_>| transfer.run(round, absent, events);
     let error = |outcome: &Option<Outcome>| outcome.as_ref()?.result.as_ref().err().map(Error::kind);
     in_rounds(request, &mut BTreeSet::new(), events, run, error)
-}
-
-/// Runs the first round, and the second if that was in vain. `run` tells the servers that could not be asked,
-/// `error` what an outcome fails with. `deaf`: those that did not answer in a second round either; for them
-/// alone there is no other.
-///
-/// # Errors
-/// What a round fails with.
-pub(super) fn in_rounds<T>(
-    request: &Request,
-    deaf: &mut BTreeSet<String>,
-    events: &mut EventLoop<'_, '_>,
-    mut run: impl FnMut(Round, &mut Vec<String>, &mut EventLoop<'_, '_>) -> Result<T>,
-    error: impl Fn(&T) -> Option<ErrorKind>,
-) -> Result<T> {
-    let mut absent = Vec::new();
-    let first = run(Round::First, &mut absent, events);
-    let kind = first.as_ref().map_or_else(|error| Some(error.kind()), &error);
-    let is_in_vain = kind.is_some_and(may_have_been_in_vain);
-    if !is_in_vain || absent.iter().all(|name| deaf.contains(name)) {
-        return first;
-    }
-    let (names, seconds) = (first_few(absent, " and "), request.timeout.as_millis() / 1_000);
-    events.observer.notice(&format!(
-        "what is wanted has not come: once more to those that could not be asked, {names}; gives up in \
-         {seconds} s"
-    ));
-    let mut absent = Vec::new();
-    let second = run(Round::Second, &mut absent, events);
-    deaf.extend(absent);
-    match second {
-        // Nobody answers any more: what happened before says more.
-        Err(error) if !ends_all(error.kind()) => first,
-        second => second,
-    }
-}
-
-/// Whether another server may have what a round has not brought, which ended so.
-const fn may_have_been_in_vain(error: ErrorKind) -> bool {
-    use ErrorKind::{Corrupt, NotFound, Refused, Unreachable};
-    matches!(error, Corrupt | Unreachable | NotFound | Refused)
 }
 
 /// What is the same in each round.
