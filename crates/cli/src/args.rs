@@ -287,8 +287,8 @@ pub struct Demo {
 #[command(after_help = "Examples:\n  anabranch man | man -l -\n  anabranch man get | man -l -\n  \
         anabranch man ~/.local/share/man/man1")]
 pub struct Man {
-    /// Write one page a command into this directory instead of printing the first; or the command whose page
-    /// is printed
+    /// Write one page a command into this directory instead of printing the first (a new one with a slash:
+    /// ./man); or the command whose page is printed (get, proxy-client)
     #[arg(value_name = "DIR|COMMAND", value_hint = ValueHint::DirPath)]
     pub place: Option<PathBuf>,
 }

@@ -22,7 +22,8 @@
 //! * `metrics`: what a program tells Prometheus; `holder`: the process that keeps laboratories and domains
 //!   up.
 
-#![deny(clippy::print_stdout)]
+// Both panic where nobody takes what they print: `stdout` and `view::say` do not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod args;
 pub mod demo;

@@ -20,12 +20,30 @@ pub fn man(args: &Man) -> Outcome {
         print(&page(command, name).map_err(|e| Failure::other(e.to_string()))?)
     };
     let Some(place) = &args.place else { return print_page(&root, "anabranch") };
-    let named = pages(&root).find(|command| place.as_os_str() == command.get_name());
-    if let Some(command) = named.filter(|_| !place.exists()) {
-        return print_page(command, &format!("anabranch-{}", command.get_name()));
+    let is_bare = place.components().count() == 1 && !place.as_os_str().as_encoded_bytes().contains(&b'/');
+    if is_bare && !place.exists() {
+        let name = place.to_string_lossy();
+        let wanted = name.strip_prefix("anabranch-").unwrap_or(&name);
+        return match named(&root, wanted) {
+            Some(command) => print_page(command, &format!("anabranch-{wanted}")),
+            None => Err(Failure::usage(format!(
+                "there is no page {}: `anabranch --help` lists the commands; a directory that is to be made \
+                 is named with a slash, ./{}",
+                show(place),
+                show(place)
+            ))),
+        };
     }
     std::fs::create_dir_all(place).map_err(|e| target(place, &e))?;
     write_pages(place, &root, "anabranch")
+}
+
+/// The command whose page is called so, as `proxy-client`.
+fn named<'c>(root: &'c Command, name: &str) -> Option<&'c Command> {
+    pages(root).find_map(|command| match name.strip_prefix(command.get_name())? {
+        "" => Some(command),
+        rest => named(command, rest.strip_prefix('-')?),
+    })
 }
 
 /// The commands of a command that have a page.

@@ -98,6 +98,10 @@ fn a_file_of_groups_is_wrong_in_a_line() {
 fn pages_and_completions() {
     assert!(stdout(&["man"]).contains(".SH \"EXIT STATUS\""));
     assert!(stdout(&["man", "get"]).contains("disjoint"), "that of the command");
+    for name in ["proxy-client", "anabranch-proxy-client"] {
+        assert!(stdout(&["man", name]).contains("pair\\-file"), "{name}");
+    }
+    anabranch().args(["man", "gte"]).assert().code(2);
     let dir = tempfile::tempdir().expect("a directory");
     stdout(&["man", dir.path().to_str().expect("UTF-8")]);
     assert!(dir.path().join("anabranch-get.1").exists());
@@ -142,4 +146,27 @@ fn units_name_the_program_without_a_path_and_their_commands_make_sense() {
         }
     }
     assert_eq!(seen, 7);
+}
+
+/// A full disk, and a reader that has gone: what is said is lost, and nothing else.
+#[cfg(target_os = "linux")]
+#[test]
+fn where_nobody_takes_what_is_said_the_exit_status_is_the_same() {
+    let code = |args: &[&str], stderr: std::process::Stdio| {
+        anabranch().args(args).stderr(stderr).status().expect("it runs").code()
+    };
+    for (args, wanted) in [
+        (&["get", "http://127.0.0.1:1/x"][..], 4),
+        (&["get", "--json", "http://127.0.0.1:1/x"], 4),
+        (&["lab", "run", "nix"], 2),
+        (&["mirror-list", "show", "nix"], 2),
+        (&["proxy", "client"], 2),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+        assert_eq!(code(args, full.into()), Some(wanted), "{args:?}");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        assert_eq!(code(args, writer.into()), Some(wanted), "{args:?}");
+        assert_eq!(code(args, std::process::Stdio::null()), Some(wanted), "{args:?}");
+    }
 }

@@ -893,3 +893,23 @@ fn a_long_head_does_not_stop_what_is_limited() {
     run(ground.get_named(&[long.url(), good.url()], &["--json", "--limit", "1M", &hash])).expect(0);
     ground.assert_arrived();
 }
+
+/// More URLs than are asked: that is said, also where none of the others has it.
+#[test]
+fn what_is_not_asked_is_said() {
+    let ground = Ground::new(50_000);
+    let content = ground.content.clone();
+    let site = Site::answering(move |request| match request.path.contains("none") {
+        true => Reply::new(404, b"no such file"),
+        false => honest(request, &content, "\"v1\""),
+    });
+    for (what, code) in [("some", 0), ("none", 3)] {
+        let urls: Vec<String> = (0..70).map(|n| format!("{}?{what}{n}", site.url())).collect();
+        let done = run(ground.get_named(&urls, &["-q", &checksum(&ground.content)])).expect(code);
+        assert!(
+            done.err.contains("64 URLs are asked at most, the first ones: 6 more are not"),
+            "{}",
+            done.err
+        );
+    }
+}

@@ -1,7 +1,7 @@
 //! The eBPF object, and libbpf.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
 
@@ -52,7 +52,7 @@ fn capture_log(verbose: bool) {
         }
     }
     fn show(_: PrintLevel, text: String) {
-        eprint!("{text}");
+        let _ = write!(std::io::stderr(), "{text}");
         keep(PrintLevel::Info, text);
     }
     if let Ok(mut log) = LIBBPF_LOG.lock() {

@@ -284,7 +284,10 @@ fn always(ranges: bool, answer: impl Fn(u64) -> Vec<Input<'static>>) -> (Vec<Tim
     let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
     let mut machine = RangeScheduler::new(length);
     let control = Algorithm::by_name("reno").expect("an algorithm");
-    assert_eq!(machine.add_connection(&ConnectionConfig { mirror: 0, group: 0, control, ranges }), Some(0));
+    assert_eq!(
+        machine.add_connection(&ConnectionConfig { mirror: 0, group: 0, control, ranges, delay: Span::ZERO }),
+        Some(0)
+    );
     let (mut now, mut asked) = (Time::ZERO, Vec::new());
     while now < secs(60) {
         match machine.poll(now, &mut pool) {
@@ -321,7 +324,7 @@ fn a_server_that_takes_few_requests_is_asked_for_much_at_once() {
     let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
     let mut machine = RangeScheduler::new(length);
     let control = Algorithm::by_name("reno").expect("an algorithm");
-    let config = ConnectionConfig { mirror: 0, group: 0, control, ranges: true };
+    let config = ConnectionConfig { mirror: 0, group: 0, control, ranges: true, delay: Span::ZERO };
     assert_eq!(machine.add_connection(&config), Some(0));
     let mut requests = 0;
     while pool.blocks_left() > 0 && now < secs(60) {
@@ -355,14 +358,24 @@ fn a_server_that_takes_few_requests_is_asked_for_much_at_once() {
 /// A server takes its time before each answer. It is waited for longer and longer.
 #[test]
 fn a_server_that_is_slow_to_answer_is_heard() {
+    assert_eq!(slow_to_answer(Span::from_secs(15), Span::ZERO), (0, 4));
+    // One that is known to be slow is waited for at once.
+    assert_eq!(slow_to_answer(Span::from_secs(15), Span::from_secs(14)), (0, 1));
+    assert_eq!(slow_to_answer(Span::from_secs(40), Span::from_secs(38)), (0, 1));
+}
+
+/// Blocks that are missing after a minute, and how often a server was asked that answers after so long, and
+/// is known to have taken so long before.
+fn slow_to_answer(delay: Span, before: Span) -> (u64, usize) {
     static BYTES: [u8; 64 << 10] = [0; 64 << 10];
-    let (length, mut now) = (1 << 20, Time::ZERO);
+    let (length, mut now) = (64 << 10, Time::ZERO);
     let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
     let mut machine = RangeScheduler::new(length);
     let control = Algorithm::by_name("reno").expect("an algorithm");
-    let config = ConnectionConfig { mirror: 0, group: 0, control, ranges: true };
+    let config = ConnectionConfig { mirror: 0, group: 0, control, ranges: true, delay: before };
     assert_eq!(machine.add_connection(&config), Some(0));
     // What it works on: when the answer comes, to what, and how many bytes of it there are.
+    let mut requests = 0;
     let mut works_on: Option<(Time, _, u64)> = None;
     while pool.blocks_left() > 0 && now < secs(60) {
         match machine.poll(now, &mut pool) {
@@ -379,13 +392,14 @@ fn a_server_that_is_slow_to_answer_is_heard() {
                 machine.handle(now, Input::Done { fetch }, &mut pool);
             }
             Output::Send(Command::Fetch { fetch, first_byte, end_byte, .. }) => {
-                works_on = Some((now + secs(15).since(Time::ZERO), fetch, end_byte - first_byte));
+                requests += 1;
+                works_on = Some((now + delay, fetch, end_byte - first_byte));
             }
             Output::Send(Command::Cancel { .. }) => works_on = None,
             Output::Send(_) | Output::Event(_) => {}
         }
     }
-    assert_eq!(pool.blocks_left(), 0);
+    (pool.blocks_left(), requests)
 }
 
 #[test]

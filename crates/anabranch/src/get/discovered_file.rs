@@ -1,5 +1,6 @@
 //! What is known of a file before it is fetched: who has it, and what it is checked by.
 
+use algo::Span;
 use mirror::metalink::Pieces;
 use mirror::url::Url;
 use mirror::verified_pool::Check;
@@ -26,6 +27,8 @@ pub(super) struct Mirror {
     pub(super) seen_at: Option<String>,
     /// Whether it sends parts.
     pub(super) ranges: bool,
+    /// How long it took to answer when it was first asked.
+    pub(super) delay: Span,
     /// Whether the user named it, or a Metalink of the user's.
     pub(super) named: bool,
     /// Whether it has no vote where mirrors are compared: somebody else named it, or it is of the same origin

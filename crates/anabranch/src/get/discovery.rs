@@ -172,6 +172,10 @@ struct Discovery<'a> {
     /// Whether the user named each of these, or a Metalink of the user's.
     named: Vec<bool>,
     heads: Vec<Option<Head>>,
+    /// How long each took to answer.
+    delays: Vec<Span>,
+    /// How many more were named than are asked.
+    unasked: usize,
     /// Hashes of the beginnings of what they have, if these have come.
     openings: Vec<Option<[u8; 32]>>,
     /// Metalinks to ask for, and the URL whose server offers them, if the user does not name them.
@@ -249,6 +253,8 @@ fn ask_all<'a>(
         urls: Vec::new(),
         named: Vec::new(),
         heads: Vec::new(),
+        delays: Vec::new(),
+        unasked: 0,
         openings: Vec::new(),
         lists: asked.lists.into_iter().map(|url| (url, None)).collect(),
         metalink: None,
@@ -340,7 +346,10 @@ impl Discovery<'_> {
             self.urls.push(url);
             self.named.push(named);
             self.heads.push(None);
+            self.delays.push(Span::ZERO);
             self.openings.push(None);
+        } else {
+            self.unasked += usize::from(named);
         }
     }
 
@@ -364,6 +373,7 @@ impl Discovery<'_> {
                     && let ProbeKind::Mirror(number) = probe.kind
                 {
                     probe.begun = Some(self.now);
+                    self.delays[number] = self.now.since(probe.asked_at);
                     self.answered_at.get_or_insert(self.now);
                     (self.heads[number], self.via) = (Some(*head), probe.via);
                     self.drop_twins(id);

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
 use crate::stdout;
+use crate::view::{note, say};
 
 /// Use several uplinks together
 #[derive(Args, Clone, Debug)]
@@ -58,7 +59,7 @@ pub fn setup(args: &Setup) -> Outcome {
     let plan = if args.dry_run { uplinks::plan(&options) } else { uplinks::setup(&options) };
     report(&plan.map_err(refused)?, args.dry_run, args.json);
     if !args.dry_run && !args.json {
-        eprintln!("{}: in use; `anabranch kernel teardown` puts everything back", args.via.join(", "));
+        say(&format!("{}: in use; `anabranch kernel teardown` puts everything back", args.via.join(", ")));
     }
     Ok(())
 }
@@ -86,9 +87,9 @@ pub(super) fn report(plan: &Plan, dry_run: bool, json: bool) {
         let report = Report { done: !dry_run, changes, notes: plan.notes() };
         return stdout::line(serde_json::to_string(&report).unwrap_or_default());
     }
-    plan.notes().iter().for_each(|note| eprintln!("anabranch: {note}"));
+    plan.notes().iter().for_each(|text| note(text));
     if changes.is_empty() {
-        eprintln!("nothing to change");
+        say("nothing to change");
     }
     changes.iter().for_each(stdout::line);
 }

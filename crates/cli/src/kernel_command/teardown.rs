@@ -8,6 +8,7 @@ use kernel::uplinks::{STATE_DIR, plan_teardown, teardown as put_back};
 use super::setup::{refused, report};
 use crate::exit::Outcome;
 use crate::stdout;
+use crate::view::say;
 
 /// Put back what setup changed
 #[derive(Args, Clone, Debug)]
@@ -41,7 +42,7 @@ pub fn teardown(args: &Teardown) -> Outcome {
     match plan.map_err(refused)? {
         Some(plan) => report(&plan, args.dry_run, args.json),
         None if args.json => stdout::line("{\"done\":false,\"changes\":[],\"notes\":[]}"),
-        None => eprintln!("there is nothing to put back"),
+        None => say("there is nothing to put back"),
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::exit::{Failure, Outcome};
 use crate::metrics;
 use crate::signals::stop_signals;
-use crate::view::{Lines, can_redraw, plural, rate};
+use crate::view::{Lines, can_redraw, note, plural, rate, say};
 
 /// More often than this the snapshots cost more than they show.
 const INTERVAL_MIN: Span = Span::from_millis(50);
@@ -115,9 +115,9 @@ pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) 
     let open = || ConnectionMonitor::open(Arc::clone(&controllers), args.tcp).map_err(failed);
     let mut monitor = open()?;
     if !kernel::controllers::may_see_subflows() {
-        eprintln!(
-            "anabranch: without root (or CAP_NET_ADMIN) the kernel does not tell which subflows are one \
-             connection: each is shown as one"
+        note(
+            "without root (or CAP_NET_ADMIN) the kernel does not tell which subflows are one connection: \
+             each is shown as one",
         );
     }
     let _server = match args.prometheus {
@@ -125,7 +125,7 @@ pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) 
         Some(address) => {
             let served = serve(open()?, clock, address);
             let (server, address) = served.map_err(|e| Failure::other(e.to_string()))?;
-            eprintln!("metrics at http://{address}/metrics");
+            say(&format!("metrics at http://{address}/metrics"));
             Some(server)
         }
     };

@@ -24,7 +24,7 @@ use crate::network_options::Network;
         anabranch net show Geant2012 --svg > geant.svg\n  \
         anabranch net paths Geant2012 --from IE --to TR -k 3\n  \
         anabranch net new && sudo anabranch net up demo.toml --serve p1=film.mkv --key demo.key\n  \
-        sudo anabranch net exec a -- anabranch get films/film.mkv\n  \
+        sudo anabranch net exec a -- anabranch get films/film.mkv -o got.mkv\n  \
         sudo anabranch net down",
     subcommand_required = true,
     arg_required_else_help = true

@@ -81,7 +81,7 @@ pub struct Keys {
         sudo anabranch net up demo.toml\n  \
         sudo anabranch net up demo.toml --serve p1=film.mkv --serve p2=film.mkv --key demo.key\n  \
         sudo anabranch net up demo.toml --cache r1=64M\n  \
-        sudo anabranch net exec a -- anabranch get films/film.mkv\n  \
+        sudo anabranch net exec a -- anabranch get films/film.mkv -o got.mkv\n  \
         sudo anabranch net down"
 )]
 pub struct Up {
@@ -147,7 +147,7 @@ impl OfNode {
         ANABRANCH_DOMAIN and the name of its node in ANABRANCH_NODE, where the commands of anabranch look \
         for them too.",
     after_help = "Examples:\n  \
-        sudo anabranch net exec a -- anabranch get films/film.mkv\n  \
+        sudo anabranch net exec a -- anabranch get films/film.mkv -o got.mkv\n  \
         sudo anabranch net exec a -- ping -c 3 10.91.0.2\n  \
         sudo anabranch net exec demo/r1 -- bash"
 )]

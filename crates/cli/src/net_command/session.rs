@@ -184,7 +184,7 @@ fn usage(state: &State) -> String {
         .find_map(|program| program.command.iter().skip_while(|word| *word != "--publish").nth(1));
     if let Some(node) = free {
         let command = match (published, lines.iter().find(|line| line.from == node.name)) {
-            (Some(published), _) => format!("anabranch get {}", quoted(published)),
+            (Some(published), _) => format!("anabranch get {} -o got", quoted(published)),
             (None, Some(line)) => format!("ping -c 3 {}", line.peer),
             (None, None) => "bash".into(),
         };

@@ -7,9 +7,10 @@ use std::io::{IsTerminal as _, Write as _};
 pub use anabranch::terminal::printable;
 use console::Term;
 
-/// Prints a line that stays, where nothing is redrawn.
+/// Prints a line that stays, where nothing is redrawn. Where standard error takes no more (a full disk, a
+/// reader that has gone), the command goes on: what it does and its exit status say the rest.
 pub fn say(line: &str) {
-    eprintln!("{}", printable(line));
+    let _ = writeln!(std::io::stderr(), "{}", printable(line));
 }
 
 /// Prints a remark for the person at the terminal.

@@ -220,6 +220,8 @@ pub struct ConnectionConfig {
     /// Whether the server answers ranges. If not it is asked for all bytes from the first one on: while no
     /// other connection can be used, or of a long content, of which others bring the end.
     pub ranges: bool,
+    /// How long the server took to answer before, zero if that is not known: it may take so long again.
+    pub delay: Span,
 }
 
 /// What went over a connection.

@@ -150,7 +150,7 @@ impl Connection {
             state: State::Opening,
             fetch: None,
             prefetch: VecDeque::new(),
-            throughput: Throughput::default(),
+            throughput: Throughput::after(config.delay),
             receive_window: ReceiveWindow::new(config.control),
             blocked_until: Time::ZERO,
             trial: false,

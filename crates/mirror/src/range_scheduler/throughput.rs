@@ -28,6 +28,8 @@ pub(super) struct Throughput {
     last: Option<Time>,
     /// From the request to the head over a TCP connection that is there, smoothed; zero before the first.
     first_byte: Span,
+    /// How long the server took to answer what was asked before by others.
+    before: Span,
     /// From the end of a body to the head of what was asked ahead, smoothed; none before the first.
     between: Option<Span>,
     /// The last measurement by itself: while a connection gets faster, `rate` lags behind.
@@ -36,6 +38,11 @@ pub(super) struct Throughput {
 }
 
 impl Throughput {
+    /// Of a server that took so long to answer before.
+    pub(super) fn after(delay: Span) -> Self {
+        Self { before: delay, ..Self::default() }
+    }
+
     /// Bytes a second while a body flows, at least 1; none while it is not known.
     pub(super) const fn rate(&self) -> Option<u64> {
         self.rate
@@ -121,13 +128,15 @@ impl Throughput {
     /// How long it may be silent: before a head, or in a body. A connection that has to connect first
     /// (`cold`) is given more.
     pub(super) fn stall_timeout(&self, in_body: bool, cold: bool) -> Span {
-        let usual = if in_body { self.gap } else { self.first_byte.max(self.between()) };
-        let least = if !in_body && (cold || self.first_byte == Span::ZERO) {
-            STALL_TIMEOUT_OPENING
-        } else {
-            STALL_TIMEOUT_MIN
+        let is_first = self.first_byte == Span::ZERO;
+        let usual = match in_body {
+            true => self.gap,
+            false => if is_first { self.before } else { self.first_byte }.max(self.between()),
         };
-        usual.times(GAPS).clamp(least, STALL_TIMEOUT_MAX)
+        let least = if !in_body && (cold || is_first) { STALL_TIMEOUT_OPENING } else { STALL_TIMEOUT_MIN };
+        // Where it is known to take longer, it is waited for longer.
+        let most = STALL_TIMEOUT_MAX.max(if in_body { Span::ZERO } else { usual.times(2) });
+        usual.times(GAPS).clamp(least, most)
     }
 }
 

@@ -39,7 +39,13 @@ impl Hand {
         let control = Algorithm::by_name("nmcc").expect("it is there");
         for mirror in 0..connections {
             mirrors
-                .add_connection(&ConnectionConfig { mirror, group: 0, control, ranges: true })
+                .add_connection(&ConnectionConfig {
+                    mirror,
+                    group: 0,
+                    control,
+                    ranges: true,
+                    delay: Span::ZERO,
+                })
                 .expect("few");
         }
         Self { mirrors, pool: Counting::new(blocks), now: Time::ZERO, wait: Time::ZERO }

@@ -301,7 +301,8 @@ impl<'a> World<'a> {
         let mut mirrors = RangeScheduler::new(length);
         let control = Algorithm::by_name("nmcc").expect("it is there");
         for link in links {
-            let config = ConnectionConfig { mirror: link.mirror, group: 0, control, ranges: link.ranges };
+            let (mirror, ranges) = (link.mirror, link.ranges);
+            let config = ConnectionConfig { mirror, group: 0, control, ranges, delay: Span::ZERO };
             mirrors.add_connection(&config).expect("few");
         }
         let lines = links

@@ -13,7 +13,7 @@ use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
 use super::claims::Quorum;
 use super::names::Evidence;
-use super::{Discovery, Expected, Round};
+use super::{Discovery, Expected, MIRRORS_MAX, Round};
 use crate::error::ErrorKind;
 use crate::filenames::{first_few, show};
 use crate::format::bytes;
@@ -63,6 +63,9 @@ impl Discovery<'_> {
     /// user's tells which it is: first those of the length which most have.
     pub(super) fn resolve(&mut self) -> Result<Resolved> {
         self.compare_openings()?;
+        if self.unasked > 0 {
+            self.warnings.push(self.unasked());
+        }
         let Expected { id, digests: checksum } = self.said;
         let file = self.metalink.as_ref();
         let hashes = file.map(|file| file.hashes).unwrap_or_default();
@@ -440,6 +443,7 @@ impl Discovery<'_> {
                 date,
                 seen_at: Some(head.url.clone()),
                 ranges: head.ranges,
+                delay: self.delays[number],
                 named: self.named[number],
                 introduced: !voters.contains(&number),
                 opening: self.openings[number],
@@ -449,12 +453,18 @@ impl Discovery<'_> {
         if mirrors.is_empty() { Err(self.nobody()) } else { Ok(mirrors) }
     }
 
+    /// What is said where more URLs are named than are asked.
+    fn unasked(&self) -> String {
+        format!("{MIRRORS_MAX} URLs are asked at most, the first ones: {} more are not", self.unasked)
+    }
+
     fn nobody(&self) -> Error {
         let code = server_status::most_specific(self.troubles.iter().map(|(code, _)| *code));
         let why: Vec<&str> = self.troubles.iter().take(5).map(|(_, why)| why.as_str()).collect();
         let why = if why.is_empty() { "none was named".to_owned() } else { why.join("; ") };
         let does = if code == ErrorKind::NotFound { "has" } else { "gives" };
-        code.error(format!("no mirror {does} the file: {why}"))
+        let more = if self.unasked > 0 { format!("; {}", self.unasked()) } else { String::new() };
+        code.error(format!("no mirror {does} the file: {why}{more}"))
     }
 }
 

@@ -119,8 +119,8 @@ impl MirrorDriver {
         for (via, peer) in found {
             let index = self.first_group + self.routes.len();
             let group = self.groups.of(index, &state.status.name, peer, &via);
-            let ranges = state.mirror.ranges;
-            let config = ConnectionConfig { mirror, group, control: self.algorithm, ranges };
+            let (ranges, delay) = (state.mirror.ranges, state.mirror.delay);
+            let config = ConnectionConfig { mirror, group, control: self.algorithm, ranges, delay };
             if self.machine.add_connection(&config).is_some() {
                 self.routes.push(Route { mirror, via, address: peer.ip(), shut: None, is_down: false });
             }
