@@ -20,16 +20,14 @@ pub fn man(args: &Man) -> Outcome {
         print(&page(command, name).map_err(|e| Failure::other(e.to_string()))?)
     };
     let Some(place) = &args.place else { return print_page(&root, "anabranch") };
-    let is_bare = place.components().count() == 1 && !place.as_os_str().as_encoded_bytes().contains(&b'/');
-    if is_bare && !place.exists() {
+    if !place.as_os_str().as_encoded_bytes().contains(&b'/') && !place.exists() {
         let name = place.to_string_lossy();
         let wanted = name.strip_prefix("anabranch-").unwrap_or(&name);
         return match named(&root, wanted) {
             Some(command) => print_page(command, &format!("anabranch-{wanted}")),
             None => Err(Failure::usage(format!(
-                "there is no page {}: `anabranch --help` lists the commands; a directory that is to be made \
-                 is named with a slash, ./{}",
-                show(place),
+                "there is no page {0}: `anabranch --help` lists the commands; a directory that is to be made \
+                 is named with a slash, ./{0}",
                 show(place)
             ))),
         };

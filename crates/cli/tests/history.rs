@@ -2,18 +2,29 @@
 
 mod common;
 
-use common::fetch::{Ground, checksum, run};
+use std::path::PathBuf;
+
+use common::fetch::{Done, Ground, checksum, run};
 use common::site::{Reply, Site, Switch, late_liar, liar, wrong};
+
+/// Where it is remembered.
+fn known(ground: &Ground) -> PathBuf {
+    ground.dir.path().join("cache/anabranch/urls.jsonl")
+}
+
+/// Fetches these, and remembers it there.
+fn remembering(ground: &Ground, urls: &[String], more: &[&str]) -> Done {
+    let mut command = ground.get_named(urls, more);
+    command.env("XDG_CACHE_HOME", ground.dir.path().join("cache"));
+    run(command)
+}
 
 #[test]
 fn without_history_nothing_is_written_down_and_nothing_looked_up() {
     let ground = Ground::new(200_000);
-    let (site, cache) = (Site::good(&ground.content), ground.dir.path().join("cache"));
-    let known = cache.join("anabranch/urls.jsonl");
+    let (site, known) = (Site::good(&ground.content), known(&ground));
     let get = |more: &[&str]| {
-        let mut command = ground.get_named(&[site.url()], &[&["--json", "--force"], more].concat());
-        command.env("XDG_CACHE_HOME", &cache);
-        let done = run(command).expect(0);
+        let done = remembering(&ground, &[site.url()], &[&["--json", "--force"], more].concat()).expect(0);
         ground.assert_arrived();
         done.summary()["verified"].clone()
     };
@@ -29,11 +40,9 @@ fn without_history_nothing_is_written_down_and_nothing_looked_up() {
 #[test]
 fn what_only_the_history_vouches_for_is_said_to_come_from_it() {
     let ground = Ground::new(200_000);
-    let (site, cache) = (Site::good(&ground.content), ground.dir.path().join("cache"));
+    let site = Site::good(&ground.content);
     let get = |more: &[&str]| {
-        let mut command = ground.get_named(&[site.url()], more);
-        command.env("XDG_CACHE_HOME", &cache);
-        let done = run(command).expect(0);
+        let done = remembering(&ground, &[site.url()], more).expect(0);
         ground.assert_arrived();
         done
     };
@@ -60,13 +69,9 @@ fn what_only_the_history_vouches_for_is_said_to_come_from_it() {
 #[test]
 fn what_was_there_already_is_not_remembered_of_a_url() {
     let ground = Ground::new(200_000);
-    let (cache, is_new) = (ground.dir.path().join("cache"), Switch::default());
+    let is_new = Switch::default();
     let site = is_new.updated(&ground.content, &wrong(&ground.content), u64::MAX);
-    let get = |more: &[&str]| {
-        let mut command = ground.get_named(&[site.url()], more);
-        command.env("XDG_CACHE_HOME", &cache);
-        run(command)
-    };
+    let get = |more: &[&str]| remembering(&ground, &[site.url()], more);
     let hash = checksum(&ground.content);
     get(&[&hash]).expect(0);
     is_new.set(true);
@@ -86,13 +91,8 @@ fn what_was_there_already_is_not_remembered_of_a_url() {
 #[test]
 fn what_nobody_verified_does_not_outvote_two_others() {
     let ground = Ground::new(5_000_000);
-    let cache = ground.dir.path().join("cache");
     let (good, bad) = ([(); 2].map(|()| Site::good(&ground.content)), liar(&ground.content, u64::MAX));
-    let get = |urls: &[String]| {
-        let mut command = ground.get_named(urls, &["--json"]);
-        command.env("XDG_CACHE_HOME", &cache);
-        run(command)
-    };
+    let get = |urls: &[String]| remembering(&ground, urls, &["--json"]);
     get(&[bad.url()]).expect(0);
     std::fs::remove_file(ground.target()).expect("it came");
     let done = get(&[bad.url(), good[0].url(), good[1].url()]).expect(0);
@@ -104,13 +104,8 @@ fn what_nobody_verified_does_not_outvote_two_others() {
 #[test]
 fn what_is_there_is_held_against_what_most_mirrors_begin_with() {
     let ground = Ground::new(500_000);
-    let cache = ground.dir.path().join("cache");
     let (good, bad) = ([(); 2].map(|()| Site::good(&ground.content)), liar(&ground.content, u64::MAX));
-    let get = |urls: &[String], more: &[&str]| {
-        let mut command = ground.get_named(urls, more);
-        command.env("XDG_CACHE_HOME", &cache);
-        run(command)
-    };
+    let get = |urls: &[String], more: &[&str]| remembering(&ground, urls, more);
     let all = [bad.url(), good[0].url(), good[1].url()];
     get(&[bad.url()], &[]).expect(0);
     let said = get(&all, &["-q"]).expect(6).err;
@@ -128,15 +123,10 @@ fn what_is_there_is_held_against_what_most_mirrors_begin_with() {
 #[test]
 fn what_is_remembered_of_one_server_takes_no_warning_away() {
     let ground = Ground::new(3_000_000);
-    let cache = ground.dir.path().join("cache");
     let content = ground.content.clone();
     let whole = Site::new(&[], move |_, _| Reply::new(200, &content).at(1_000_000));
     let bad = late_liar(&ground.content, u64::MAX);
-    let get = |urls: &[String]| {
-        let mut command = ground.get_named(urls, &["-q"]);
-        command.env("XDG_CACHE_HOME", &cache);
-        run(command).expect(0)
-    };
+    let get = |urls: &[String]| remembering(&ground, urls, &["-q"]).expect(0);
     get(&[bad.url()]);
     std::fs::remove_file(ground.target()).expect("the file");
     let said = get(&[bad.url(), whole.url()]).err;
@@ -147,12 +137,9 @@ fn what_is_remembered_of_one_server_takes_no_warning_away() {
 #[test]
 fn what_the_user_vouched_for_is_not_hidden_by_what_nobody_did() {
     let ground = Ground::new(3_000_000);
-    let cache = ground.dir.path().join("cache");
     let (good, bad) = ([(); 2].map(|()| Site::good(&ground.content)), liar(&ground.content, u64::MAX));
     let get = |urls: &[String], more: &[&str]| {
-        let mut command = ground.get_named(urls, &[&["--json"], more].concat());
-        command.env("XDG_CACHE_HOME", &cache);
-        run(command).expect(0).summary()
+        remembering(&ground, urls, &[&["--json"], more].concat()).expect(0).summary()
     };
     let remove = || std::fs::remove_file(ground.target()).expect("the file");
     get(&[bad.url()], &[]);
@@ -178,14 +165,9 @@ fn what_the_user_vouched_for_is_not_hidden_by_what_nobody_did() {
 #[test]
 fn what_is_no_text_hides_nothing_and_a_pipe_is_not_read() {
     let ground = Ground::new(200_000);
-    let (site, cache) = (Site::good(&ground.content), ground.dir.path().join("cache"));
-    let known = cache.join("anabranch/urls.jsonl");
-    let get = || {
-        let mut command = ground.get_named(&[site.url()], &["--json"]);
-        command.env("XDG_CACHE_HOME", &cache);
-        run(command)
-    };
-    std::fs::create_dir_all(cache.join("anabranch")).expect("a directory");
+    let (site, known) = (Site::good(&ground.content), known(&ground));
+    let get = || remembering(&ground, &[site.url()], &["--json"]);
+    std::fs::create_dir_all(known.parent().expect("a directory")).expect("a directory");
     std::fs::write(&known, b"\xff\xfe\n").expect("a file");
     get().expect(0);
     assert_eq!(get().expect(0).summary()["verified"], "unchanged");

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::fetch::{Ground, checksum, run, spawn};
+use common::fetch::{Ground, checksum, killed_when, run, spawn};
 use common::site::{Reply, Request, Site, Switch, honest, liar, wrong};
 use nix::sys::signal::Signal;
 
@@ -54,10 +54,7 @@ fn a_mirror_that_has_changed_is_asked_once_for_what_it_has_now() {
     let hash = checksum(&ground.content);
     let get = || ground.get_named(&[site.url()], &["--json", &hash]);
     for upto in [9_000_000, 10_500_000] {
-        let running = spawn(get());
-        common::wait_until(20, || site.body_bytes() > upto);
-        running.signal(Signal::SIGKILL);
-        let _ = running.end();
+        killed_when(get(), || site.body_bytes() > upto);
         is_new.set(true);
     }
     let done = run(get()).expect(5);

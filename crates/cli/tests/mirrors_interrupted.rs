@@ -7,7 +7,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::fetch::{Done, Ground, checksum, names, run, spawn};
+use common::fetch::{Done, Ground, checksum, killed_when, names, run, spawn};
 use common::site::{Reply, Request, Site, honest, late_liar, late_wrong, wrong};
 use common::wait_until;
 use data_encoding::BASE64;
@@ -78,10 +78,7 @@ fn what_a_dead_mirror_began_alone_is_gone_on_with_by_another() {
             false => late_liar(&ground.content, 6_000_000),
         };
         let url = first.url();
-        let running = spawn(ground.get_named(&[&url], &["--json"]));
-        wait_until(20, || first.body_bytes() > 9_000_000);
-        running.signal(Signal::SIGKILL);
-        running.end();
+        killed_when(ground.get_named(&[&url], &["--json"]), || first.body_bytes() > 9_000_000);
         drop(first);
         ground.assert_part();
         let other = Site::slow(&ground.content, 8_000_000);
@@ -263,10 +260,7 @@ fn of_a_mistyped_hash_the_verdict_comes_after_an_interruption_too() {
     let ground = Ground::new(24_000_000);
     let site = Site::slow(&ground.content, 8_000_000);
     let wrong = checksum(b"another");
-    let running = spawn(ground.get_named(&[site.url()], &["--json", &wrong]));
-    wait_until(20, || site.body_bytes() > 12_000_000);
-    running.signal(Signal::SIGKILL);
-    running.end();
+    killed_when(ground.get_named(&[site.url()], &["--json", &wrong]), || site.body_bytes() > 12_000_000);
     let done = run(ground.get_named(&[site.url()], &["--json", &wrong])).expect(5);
     assert!(done.err.contains("in case the hash is mistyped"), "{}", done.err);
     assert!(site.body_bytes() < 24_000_000 + 2_000_000, "{}", site.body_bytes());

@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::fetch::{Ground, checksum, names, run, spawn};
+use common::fetch::{Ground, checksum, killed_when, names, run, spawn};
 use common::noise;
 use common::site::{PATH, Reply, Request, Site, Switch, Then, honest, wrong};
 use data_encoding::HEXLOWER;
@@ -16,10 +16,9 @@ use sha2::{Digest as _, Sha256};
 /// Gets these until so much more has come from `from`, and is killed.
 fn killed_at(ground: &Ground, urls: &[String], hash: &str, from: &Site, bytes: u64) {
     let before = from.body_bytes();
-    let running = spawn(ground.get_named(urls, &["--json", hash, "--timeout", "8"]));
-    common::wait_until(20, || from.body_bytes() > before + bytes);
-    running.signal(Signal::SIGKILL);
-    let _ = running.end();
+    killed_when(ground.get_named(urls, &["--json", hash, "--timeout", "8"]), || {
+        from.body_bytes() > before + bytes
+    });
 }
 
 /// The file is another one, of another length, while a get runs; a hash says that this one is wanted. The
@@ -268,10 +267,7 @@ fn the_part_of_another_name_is_not_taken_for_one_of_this() {
     let dated = ground.to().join("f.20261126");
     let mut command = common::fetch::fetch(site.url(), &dated);
     command.arg(checksum(&noise(6_000_000)));
-    let running = spawn(command);
-    common::wait_until(20, || site.body_bytes() > 3_000_000);
-    running.signal(Signal::SIGKILL);
-    let _ = running.end();
+    killed_when(command, || site.body_bytes() > 3_000_000);
     is_new.set(true);
     run(ground.get_named(&[site.url()], &["--json", &checksum(&ground.content)])).expect(0);
     assert_eq!(names(&ground.to()), ["f", "f.20261126.part", "f.20261126.part.journal"]);

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::fetch::{Ground, checksum, names, run, spawn};
+use common::fetch::{Ground, checksum, killed_when, names, run, spawn};
 use common::site::{Reply, Request, Site, Switch, Then, honest, liar, whole, wrong};
 use nix::sys::signal::Signal;
 
@@ -149,10 +149,7 @@ fn one_that_cannot_be_reached_does_not_keep_two_others_from_bringing_it() {
     let bad = is_away.away(&wrong(&ground.content), 4_000_000);
     let good = [(); 2].map(|()| Site::slow(&ground.content, 2_000_000));
     let (urls, hash) = ([bad.url(), good[0].url(), good[1].url()], checksum(&ground.content));
-    let running = spawn(ground.get_named(&urls[..1], &["--json", &hash]));
-    common::wait_until(20, || bad.body_bytes() > 4_000_000);
-    running.signal(Signal::SIGKILL);
-    let _ = running.end();
+    killed_when(ground.get_named(&urls[..1], &["--json", &hash]), || bad.body_bytes() > 4_000_000);
     is_away.set(true);
     run(ground.get_named(&urls, &["--json", &hash])).expect(0);
     ground.assert_arrived();

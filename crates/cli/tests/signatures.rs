@@ -8,11 +8,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::anabranch;
-use common::fetch::{Ground, leaf_list, names, run, spawn};
+use common::fetch::{Ground, killed_when, leaf_list, names, run};
 use common::site::{PATH, Reply, Site, Switch, honest, wrong};
 use mmtp::ContentId;
 use mmtp::uri::Uri;
-use nix::sys::signal::Signal;
 
 /// A key, and what signs with it.
 struct Signing {
@@ -422,10 +421,7 @@ fn a_part_of_another_length_is_not_in_the_way_of_what_is_signed() {
         }
     });
     let get = || ground.get_named(&[site.url()], &["--json", &signing.option(&[])]);
-    let running = spawn(get());
-    common::wait_until(20, || site.body_bytes() > 3_000_000);
-    running.signal(Signal::SIGKILL);
-    let _ = running.end();
+    killed_when(get(), || site.body_bytes() > 3_000_000);
     is_new.set(true);
     run(get()).expect(0);
     ground.assert_arrived();
@@ -482,10 +478,7 @@ fn a_part_is_known_again_by_the_signature() {
             _ => Reply::new(404, b"no such file"),
         });
         let get = || ground.get_named(&[site.url()], &["--json", &signing.option(&[])]);
-        let running = spawn(get());
-        common::wait_until(20, || site.body_bytes() > 1_500_000);
-        running.signal(Signal::SIGKILL);
-        let _ = running.end();
+        killed_when(get(), || site.body_bytes() > 1_500_000);
         ground.assert_part();
         run(get()).expect(0);
         ground.assert_arrived();

@@ -45,7 +45,7 @@ use voters::Voters;
 pub use api::{Check, CheckError, Event, Wrong};
 pub use cross_check::{CHECK_EVERY_BLOCKS, CHECKS_MAX};
 pub use earlier_blocks::{EARLIER_CHECKS_MAX, Earlier, MirrorsOfNow};
-pub use pieces::{OPEN_BYTES, OPEN_BYTES_MAX, PIECE_BYTES_MAX};
+pub use pieces::{OPEN_BYTES, OPEN_BYTES_MAX, PIECE_BYTES_MAX, can_check_pieces};
 pub use voters::Openings;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -101,7 +101,7 @@ impl VerifiedPool {
                 Mode::Leaves(leaves)
             }
             Check::Pieces { bytes, hashes } => {
-                if bytes == 0 || bytes % BLOCK != 0 || bytes > PIECE_BYTES_MAX {
+                if !can_check_pieces(bytes) {
                     return Err(CheckError::PieceLength(bytes));
                 }
                 expect(hashes.len(), length.div_ceil(bytes))?;

@@ -278,16 +278,22 @@ fn what_a_liar_had_wrong_comes_from_a_server_without_ranges() {
     }
 }
 
-/// Asks one server for 4 MiB until a minute is over; when it was asked, and how it stands then.
-fn always(ranges: bool, answer: impl Fn(u64) -> Vec<Input<'static>>) -> (Vec<Time>, ConnectionReport) {
-    let length = 4 << 20;
-    let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
+/// What servers send in one go.
+static SENT: [u8; 64 << 10] = [0; 64 << 10];
+
+/// A content of so many bytes, and one server of it that took so long to answer before.
+fn one_server(length: u64, ranges: bool, delay: Span) -> (VerifiedPool, RangeScheduler) {
+    let pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
     let mut machine = RangeScheduler::new(length);
     let control = Algorithm::by_name("reno").expect("an algorithm");
-    assert_eq!(
-        machine.add_connection(&ConnectionConfig { mirror: 0, group: 0, control, ranges, delay: Span::ZERO }),
-        Some(0)
-    );
+    let config = ConnectionConfig { mirror: 0, group: 0, control, ranges, delay };
+    assert_eq!(machine.add_connection(&config), Some(0));
+    (pool, machine)
+}
+
+/// Asks one server for 4 MiB until a minute is over; when it was asked, and how it stands then.
+fn always(ranges: bool, answer: impl Fn(u64) -> Vec<Input<'static>>) -> (Vec<Time>, ConnectionReport) {
+    let (mut pool, mut machine) = one_server(4 << 20, ranges, Span::ZERO);
     let (mut now, mut asked) = (Time::ZERO, Vec::new());
     while now < secs(60) {
         match machine.poll(now, &mut pool) {
@@ -319,14 +325,8 @@ fn a_server_that_is_always_busy_is_asked_later_and_later() {
 /// A server that limits how often it is asked, as nginx's `limit_req`: few requests have to bring it all.
 #[test]
 fn a_server_that_takes_few_requests_is_asked_for_much_at_once() {
-    static BYTES: [u8; 64 << 10] = [0; 64 << 10];
-    let (length, mut now, mut free_at) = (32 << 20, Time::ZERO, Time::ZERO);
-    let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
-    let mut machine = RangeScheduler::new(length);
-    let control = Algorithm::by_name("reno").expect("an algorithm");
-    let config = ConnectionConfig { mirror: 0, group: 0, control, ranges: true, delay: Span::ZERO };
-    assert_eq!(machine.add_connection(&config), Some(0));
-    let mut requests = 0;
+    let (mut pool, mut machine) = one_server(32 << 20, true, Span::ZERO);
+    let (mut now, mut free_at, mut requests) = (Time::ZERO, Time::ZERO, 0);
     while pool.blocks_left() > 0 && now < secs(60) {
         let (fetch, bytes) = match machine.poll(now, &mut pool) {
             Output::Wait(until) => {
@@ -346,9 +346,9 @@ fn a_server_that_takes_few_requests_is_asked_for_much_at_once() {
         }
         free_at = now + Span::from_millis(100);
         machine.handle(now, Input::Head { fetch }, &mut pool);
-        for _ in 0..bytes / BYTES.len() as u64 {
+        for _ in 0..bytes / SENT.len() as u64 {
             now += Span::from_micros(100);
-            machine.handle(now, Input::Body { fetch, bytes: &BYTES }, &mut pool);
+            machine.handle(now, Input::Body { fetch, bytes: &SENT }, &mut pool);
         }
         machine.handle(now, Input::Done { fetch }, &mut pool);
     }
@@ -367,15 +367,9 @@ fn a_server_that_is_slow_to_answer_is_heard() {
 /// Blocks that are missing after a minute, and how often a server was asked that answers after so long, and
 /// is known to have taken so long before.
 fn slow_to_answer(delay: Span, before: Span) -> (u64, usize) {
-    static BYTES: [u8; 64 << 10] = [0; 64 << 10];
-    let (length, mut now) = (64 << 10, Time::ZERO);
-    let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
-    let mut machine = RangeScheduler::new(length);
-    let control = Algorithm::by_name("reno").expect("an algorithm");
-    let config = ConnectionConfig { mirror: 0, group: 0, control, ranges: true, delay: before };
-    assert_eq!(machine.add_connection(&config), Some(0));
+    let (mut pool, mut machine) = one_server(64 << 10, true, before);
+    let (mut now, mut requests) = (Time::ZERO, 0);
     // What it works on: when the answer comes, to what, and how many bytes of it there are.
-    let mut requests = 0;
     let mut works_on: Option<(Time, _, u64)> = None;
     while pool.blocks_left() > 0 && now < secs(60) {
         match machine.poll(now, &mut pool) {
@@ -386,8 +380,8 @@ fn slow_to_answer(delay: Span, before: Span) -> (u64, usize) {
                 };
                 (now, works_on) = (at, None);
                 machine.handle(now, Input::Head { fetch }, &mut pool);
-                for _ in 0..bytes / BYTES.len() as u64 {
-                    machine.handle(now, Input::Body { fetch, bytes: &BYTES }, &mut pool);
+                for _ in 0..bytes / SENT.len() as u64 {
+                    machine.handle(now, Input::Body { fetch, bytes: &SENT }, &mut pool);
                 }
                 machine.handle(now, Input::Done { fetch }, &mut pool);
             }

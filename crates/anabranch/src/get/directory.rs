@@ -144,8 +144,6 @@ struct Totals {
     banned: Vec<BannedSource>,
     /// Origins of those.
     liars: Vec<Origin>,
-    /// The last warning.
-    warned: String,
     /// Mirrors that did not answer in a second round: see [`in_rounds`].
     deaf: BTreeSet<String>,
     unverified: usize,
@@ -367,11 +365,9 @@ impl DirectoryDownload<'_> {
             };
         // The Metalink of one file is taken for the user's: it is of whom the whole one is.
         alternatives.are_vouched_for_by(&self.by);
-        let warning = alternatives.first(self.request, events)?.too_few_to_compare();
         // Mostly it is the same of all files.
-        if let Some(warning) = warning.filter(|warning| self.sum.warned != *warning) {
-            events.observer.warning(&warning);
-            self.sum.warned = warning;
+        if let Some(warning) = alternatives.first(self.request, events)?.too_few_to_compare() {
+            events.observer.warning_once(&warning);
         }
         let gives_way = round == Round::First && !absent.is_empty();
         let mut destination = || self.place(&file.name);

@@ -71,6 +71,13 @@ enum ProbeKind {
     Signature,
 }
 
+impl ProbeKind {
+    /// Whether it asks for what a server may have beside the file, for the URL `by`. A signature is demanded.
+    const fn may_not_exist(self, by: Option<usize>) -> bool {
+        by.is_some() && !matches!(self, Self::Signature)
+    }
+}
+
 /// A request that waits for its answer.
 struct Probe {
     kind: ProbeKind,
@@ -299,14 +306,19 @@ fn ask_all<'a>(
 
 impl Discovery<'_> {
     fn ask(&mut self, kind: ProbeKind, url: &Url, what: RequestKind, by: Option<usize>) {
-        // A signature is not for what may be there: the user demands one.
-        let may_be = by.is_some() && kind != ProbeKind::Signature;
-        let patience = if may_be { self.now + BESIDE_FOR } else { self.end };
-        let until = patience.min(self.end);
+        let until = self.deadline(kind, by);
         let via = self.via;
         let (url, body, asked_at) = (url.clone(), Vec::new(), self.now);
         let (route, times, begun, next_via) = (0, 0, None, via + 1);
         self.put(Probe { kind, url, what, via, next_via, asked_at, route, by, until, times, begun, body });
+    }
+
+    /// Until when an answer is waited for that is asked for now: not long, if it may not exist.
+    fn deadline(&self, kind: ProbeKind, by: Option<usize>) -> Time {
+        match kind.may_not_exist(by) {
+            true => (self.now + BESIDE_FOR).min(self.end),
+            false => self.end,
+        }
     }
 
     /// A connection of its own for a probe, so that none waits for another. The first that is free: what is

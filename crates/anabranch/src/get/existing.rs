@@ -46,14 +46,13 @@ pub(super) fn already(
         [_, ..] if request.force => return Ok(None),
         known @ [_, ..] => {
             let place = destination()?;
-            let mut is_it =
-                |id, is_last: bool| is_there(&place, id, FinalCheck::ROOT, !is_last, &mut progress);
             let mut seen = BTreeSet::new();
             let known: Vec<_> = known.iter().filter(|known| seen.insert(known.id.root)).collect();
             let mut same = None;
             for (number, ExistingFile { id, since }) in known.iter().enumerate() {
                 // If it is none of them, that is said.
-                if is_it(*id, number + 1 == known.len())?.is_some() {
+                let may_be_another = number + 1 < known.len();
+                if is_there(&place, *id, FinalCheck::ROOT, may_be_another, &mut progress)?.is_some() {
                     same = Some((*id, since.clone()));
                     break;
                 }

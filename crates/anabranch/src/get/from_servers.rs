@@ -1,6 +1,5 @@
 //! Fetches what HTTP servers have, and perhaps others too.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
@@ -27,7 +26,7 @@ pub(super) fn fetch(
     sources: &[(String, Vec<SocketAddr>)],
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Option<Outcome>> {
-    let transfer = Transfer { request, named, sources, warned: RefCell::default() };
+    let transfer = Transfer { request, named, sources };
     // What is read in order cannot be tried again.
     if !sources.is_empty() || request.reader.is_some() {
         return transfer.run(Round::Only, &mut Vec::new(), events);
@@ -43,8 +42,6 @@ struct Transfer<'a> {
     request: &'a Request,
     named: &'a Locators,
     sources: &'a [(String, Vec<SocketAddr>)],
-    /// The last warning.
-    warned: RefCell<String>,
 }
 
 impl Transfer<'_> {
@@ -56,7 +53,7 @@ impl Transfer<'_> {
         absent: &mut Vec<String>,
         events: &mut EventLoop<'_, '_>,
     ) -> Result<Option<Outcome>> {
-        let Self { request, named, sources, .. } = self;
+        let Self { request, named, sources } = self;
         let expected = Expected { id: named.uri.as_ref().map(|uri| uri.id), digests: request.digests };
         let discovered = discover((*named).clone(), expected, round, absent, request, events);
         let mut alternatives = match discovered {
@@ -94,9 +91,8 @@ impl Transfer<'_> {
             true => events.observer.warning(&first.verification_text()),
             false => events.observer.notice(&first.verification_text()),
         }
-        let warning = first.too_few_to_compare().filter(|_| sources.is_empty());
-        if let Some(warning) = warning.filter(|warning| self.warned.replace(warning.clone()) != *warning) {
-            events.observer.warning(&warning);
+        if let Some(warning) = first.too_few_to_compare().filter(|_| sources.is_empty()) {
+            events.observer.warning_once(&warning);
         }
         if request.reader.is_some() && sources.is_empty() && first.is_verified_at_the_end() {
             events

@@ -228,6 +228,14 @@ pub(crate) fn spawn(mut command: Command) -> Running {
     Running { child, out, err }
 }
 
+/// Starts a command, and kills it (`kill -9`) once this is so.
+pub(crate) fn killed_when(command: Command, is_so: impl FnMut() -> bool) {
+    let running = spawn(command);
+    wait_until(20, is_so);
+    running.signal(Signal::SIGKILL);
+    let _ = running.end();
+}
+
 /// Runs a command to its end.
 pub(crate) fn run(command: Command) -> Done {
     spawn(command).end()

@@ -143,7 +143,6 @@ fn a_wrong_piece_of_several_comes_again_from_one() {
     assert!(events.contains(&Event::Banned { mirror: 2, block: 2 }), "{events:?}");
 }
 
-/// A piece is hashed in order, whatever comes first; what a liar brought of it leaves no trace in its hash.
 /// One piece, of which 0 has brought a half, and 1 the other one, wrong: now it has to come from one alone.
 fn mixed() -> VerifiedPool {
     let mut pool = VerifiedPool::new(4 * BLOCK, pieces(4, 4), |_| false).expect("it fits");
@@ -205,6 +204,7 @@ fn what_is_kept_of_pieces_that_break_off_is_bounded() {
     assert!(pieces.kept() as u64 * PIECE_BYTES_MAX <= OPEN_BYTES_MAX, "{}", pieces.kept());
 }
 
+/// A piece is hashed in order, whatever comes first; what a liar brought of it leaves no trace in its hash.
 #[test]
 fn a_liar_leaves_no_trace_in_pieces_that_are_not_whole() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]] {

@@ -7,7 +7,7 @@ use mirror::digests::Digests;
 use mirror::http_fields::{ETag, disposition_name};
 use mirror::metalink::{self, Pieces};
 use mirror::url::Url;
-use mirror::verified_pool::{Check, Openings, PIECE_BYTES_MAX};
+use mirror::verified_pool::{Check, Openings, can_check_pieces};
 use mmtp::ContentId;
 use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
@@ -79,7 +79,7 @@ impl Discovery<'_> {
         let root = id.map(|id| id.root).or(hashes.blake3);
         let length = id.map(|id| id.length).or(file.and_then(|file| file.size));
         let (pieces, unusable) = match file.and_then(|file| file.pieces.clone()) {
-            Some(pieces) if !is_checkable(&pieces) => (None, Some(pieces)),
+            Some(pieces) if !can_check_pieces(pieces.bytes) => (None, Some(pieces)),
             pieces => (pieces, None),
         };
         let only = unusable.as_ref().filter(|pieces| length.is_some_and(|length| length <= pieces.bytes));
@@ -293,7 +293,7 @@ impl Discovery<'_> {
         if let Some(Quorum { value, hosts }) = self.told_pieces(length)
             && (known.root.is_none() || are_same(hosts.clone()))
         {
-            if !is_checkable(&value) {
+            if !can_check_pieces(value.bytes) {
                 self.notices.push(without_pieces(value.bytes));
             } else if are_same(hosts) {
                 known.pieces = Some(value);
@@ -466,11 +466,6 @@ impl Discovery<'_> {
         let more = if self.unasked > 0 { format!("; {}", self.unasked()) } else { String::new() };
         code.error(format!("no mirror {does} the file: {why}{more}"))
     }
-}
-
-/// Whether pieces are of a length with which they can be checked.
-const fn is_checkable(pieces: &Pieces) -> bool {
-    pieces.bytes.is_multiple_of(BLOCK_BYTES as u64) && pieces.bytes <= PIECE_BYTES_MAX
 }
 
 /// What is said where they cannot be checked.

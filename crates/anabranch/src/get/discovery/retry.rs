@@ -6,7 +6,7 @@ use anabranch_http::client::{FetchError, FetchId, RequestKind};
 use mirror::range_scheduler::{RETRY_MAX, RETRY_MIN, backoff};
 use net::Egress;
 
-use super::{BESIDE_FOR, Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, QUIET, Round};
+use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, QUIET, Round};
 use crate::Result;
 use crate::error::ErrorKind;
 use crate::get::origin::host;
@@ -224,16 +224,19 @@ impl Discovery<'_> {
     /// Whether servers that the user named are waited for though others have answered: these have not what is
     /// wanted; or nothing but what mirrors have tells what is right, and it is for a moment.
     fn may_wait(&self) -> bool {
-        let is_soon = self.answered_at.is_none_or(|at| self.now < at + QUIET);
-        self.round == Round::Second || self.is_hashless() && is_soon
+        self.round == Round::Second || self.is_hashless() && self.is_soon()
+    }
+
+    /// Whether the first answer, if there is one, has only just come.
+    fn is_soon(&self) -> bool {
+        self.answered_at.is_none_or(|at| self.now < at + QUIET)
     }
 
     /// Whether it is waited for though others have answered. A signature is, as long as none has come that
     /// may be good, and for a moment then.
     fn is_awaited(&mut self, probe: &Probe) -> bool {
-        let is_soon = self.answered_at.is_none_or(|at| self.now < at + QUIET);
         match probe.kind {
-            ProbeKind::Signature => is_soon || !self.signatures.may_be_good(),
+            ProbeKind::Signature => self.is_soon() || !self.signatures.may_be_good(),
             _ => self.may_wait() && probe.is_of_user(),
         }
     }
@@ -245,11 +248,11 @@ impl Discovery<'_> {
         let has_answer = self.has_answer();
         let mut waiting = Vec::new();
         for (at, mut probe, error) in std::mem::take(&mut self.again) {
-            let may_be = !probe.is_demanded() && probe.by.is_some();
-            if has_answer && !may_be && !self.is_awaited(&probe) {
+            let may_not_exist = probe.kind.may_not_exist(probe.by);
+            if has_answer && !may_not_exist && !self.is_awaited(&probe) {
                 self.failed(probe, error)?;
-            } else if has_answer && may_be || now >= at {
-                probe.until = if may_be { (now + BESIDE_FOR).min(self.end) } else { self.end };
+            } else if has_answer && may_not_exist || now >= at {
+                probe.until = self.deadline(probe.kind, probe.by);
                 (probe.via, probe.next_via) = (self.via, self.via + 1);
                 self.put(probe);
             } else {
