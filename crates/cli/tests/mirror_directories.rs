@@ -749,6 +749,30 @@ fn in_a_directory_too_it_is_said_that_too_few_can_be_compared() {
     assert_eq!(done.err.matches("of 3 mirrors that are named 1 can be compared").count(), 1, "{}", done.err);
 }
 
+/// Servers without ranges, of which only what files begin with can be compared: that of each file.
+#[test]
+fn what_each_file_of_a_directory_begins_with_is_compared() {
+    let content = noise(200_000);
+    let bad: Vec<u8> = content.iter().map(|byte| !byte).collect();
+    // The first has the first file right, so that nobody knows it for a liar when the second comes.
+    let sites = [&bad, &content, &content].map(|second| {
+        let (first, second) = (content.clone(), second.clone());
+        Site::answering(move |request| {
+            Reply::new(200, if request.path.ends_with("one") { &first } else { &second })
+        })
+    });
+    let files = ["one", "two"].map(|name| {
+        let urls = sites.each_ref().map(|site| format!("<url>http://{}/{name}</url>", site.name()));
+        format!("<file name=\"{name}\">{}</file>", urls.concat())
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{}</metalink>", files.concat());
+    fs::write(dir.path().join("x.meta4"), text).expect("a file");
+    run(get_in(dir.path(), &["--json", "--no-history", "x.meta4"])).expect(0);
+    let right = ["one", "two"].map(|name| (name.into(), content.clone()));
+    assert_same(&read(&dir.path().join("x")), &Tree::from(right));
+}
+
 /// Its honest mirror is slow to answer, and the other has another file: as if it were fetched alone, the
 /// honest one is asked once more. One that does not answer then either is waited for once.
 #[test]

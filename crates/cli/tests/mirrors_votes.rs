@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -155,6 +156,28 @@ fn who_withholds_what_its_file_begins_with_decides_nothing() {
     let sites = [liar, without_ranges(&ground.content), without_ranges(&ground.content)];
     run(ground.get_named(&sites.each_ref().map(Site::url), &["--json"])).expect(0);
     ground.assert_arrived();
+}
+
+/// What files begin with counts in a second round as in the first: one mirror is away, so there is one.
+#[test]
+fn in_a_second_round_too_the_openings_are_compared() {
+    let ground = Ground::new(1_000_000);
+    let gone = TcpListener::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address");
+    let gone = format!("http://{gone}/f");
+    for honest in [1, 2] {
+        let mut sites = vec![without_ranges(&wrong(&ground.content))];
+        sites.extend((0..honest).map(|_| without_ranges(&ground.content)));
+        let urls: Vec<String> = sites.iter().map(Site::url).chain([gone.clone()]).collect();
+        let done = run(ground.get_named(&urls, &["--json", "--timeout", "4"]));
+        if honest == 1 {
+            // Neither side has more than half.
+            done.expect(5);
+            assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+        } else {
+            done.expect(0);
+            ground.assert_arrived();
+        }
+    }
 }
 
 /// An origin has one vote on the length, too, however many of its URLs have others.

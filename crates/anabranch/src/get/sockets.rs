@@ -182,11 +182,7 @@ impl World for Sockets {
             if let Event::Done { id } | Event::Failed { id, .. } = &event {
                 fetches.remove(id);
             }
-            if let Event::Head { id, .. }
-            | Event::Body { id, .. }
-            | Event::Done { id }
-            | Event::Failed { id, .. } = &mut event
-            {
+            if let Some(id) = event.fetch_mut() {
                 *id -= *first_fetch;
             }
             into.push(event);

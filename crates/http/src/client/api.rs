@@ -205,6 +205,18 @@ impl Event {
         }
     }
 
+    /// The fetch that it is of, for whoever numbers fetches otherwise; none for what is of a route.
+    pub const fn fetch_mut(&mut self) -> Option<&mut FetchId> {
+        match self {
+            Self::Head { id, .. }
+            | Self::Body { id, .. }
+            | Self::Opening { id, .. }
+            | Self::Done { id }
+            | Self::Failed { id, .. } => Some(id),
+            Self::Sample { .. } => None,
+        }
+    }
+
     pub(super) const fn body_bytes(&self) -> usize {
         if let Self::Body { bytes, .. } = self { bytes.len() } else { 0 }
     }
