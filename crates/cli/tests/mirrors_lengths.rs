@@ -472,6 +472,33 @@ fn a_drip_does_not_keep_the_others_away() {
     assert!(done.notes().contains("which is slow"), "{}", done.notes());
 }
 
+/// What never ends gives way: to others that say no length, and to who could not be asked at the start.
+#[test]
+fn an_answer_without_an_end_does_not_keep_the_others_away() {
+    let ground = Ground::new(700_000);
+    let hash = checksum(&ground.content);
+    let endless = Site::answering(|_| Reply::new(200, &vec![7; 20_000_000]).chunked().at(60_000));
+    let (busy, content) = (AtomicUsize::new(0), ground.content.clone());
+    let late = Site::new(&ground.content, move |request, _| match busy.fetch_add(1, Ordering::Relaxed) {
+        0 => Reply::new(503, b""),
+        _ => honest(request, &content, "\"v1\""),
+    });
+    let untold = Site::untold(&ground.content);
+    let gives_way = [(&late, "once more to those"), (&untold, "it has not ended after 60 s")];
+    let gets = gives_way.map(|(other, says)| {
+        let ground = Ground::new(700_000);
+        let urls = [endless.url(), other.url()];
+        let running = spawn(ground.get_named(&urls, &["--json", &hash, "--timeout", "5"]));
+        (ground, running, says)
+    });
+    for (ground, mut running, says) in gets {
+        common::wait_until(100, || running.has_ended());
+        let done = running.end().expect(0);
+        ground.assert_arrived();
+        assert!(done.notes().contains(says), "{}", done.notes());
+    }
+}
+
 /// It comes again after the others, and goes on where it was.
 #[test]
 fn what_is_slow_and_right_arrives() {

@@ -239,4 +239,14 @@ fn a_link_that_somebody_else_has_told_the_kernel_of_is_said() {
     });
     kill(Pid::from_raw(client.id().cast_signed()), Signal::SIGTERM).expect("it runs");
     assert!(client.wait().expect("it ends").success());
+    // Where nobody names any, and the kernel knows none, one is used.
+    bed.ip("tx", "mptcp endpoint flush");
+    let log = fs::File::create(&said).expect("a file");
+    let mut client = bed.client_command(&[]).stdout(log).spawn().expect("it runs");
+    common::wait_until(10, || {
+        let text = fs::read_to_string(&said).expect("text");
+        text.contains("one link only is used") && text.contains("--via p0 --via p1")
+    });
+    kill(Pid::from_raw(client.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    assert!(client.wait().expect("it ends").success());
 }

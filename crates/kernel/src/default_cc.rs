@@ -118,6 +118,8 @@ pub struct Restored {
     pub location: String,
     /// What is the default there now.
     pub default: String,
+    /// It was before; else somebody chose ours by himself, and what was there before is not known.
+    pub is_known: bool,
 }
 
 /// What came of [`reset`].
@@ -161,7 +163,9 @@ pub fn reset(controllers: &[&'static Controller]) -> Result<Reset> {
                 }
             }
             match restore(controllers, &mut all, &machine_default, &mut alive) {
-                Ok(Some(default)) => reset.restored.push(Restored { location: namespace.location, default }),
+                Ok(Some((default, is_known))) => {
+                    reset.restored.push(Restored { location: namespace.location, default, is_known });
+                }
                 Ok(None) => {}
                 Err(e) => reset.failed.push(format!("{}: {e}", namespace.location)),
             }
@@ -184,13 +188,14 @@ pub fn reset(controllers: &[&'static Controller]) -> Result<Reset> {
     Ok(reset)
 }
 
-/// Puts the default of the calling thread's namespace back, if it is one of these, and says what it is then.
+/// Puts the default of the calling thread's namespace back, if it is one of these, and says what it is then,
+/// and whether it was that before.
 fn restore(
     controllers: &[&'static Controller],
     all: &mut Saved,
     machine_default: &str,
     alive: &mut BTreeSet<u64>,
-) -> Result<Option<String>> {
+) -> Result<Option<(String, bool)>> {
     let failed = |e: io::Error| refused("cannot tell the default", &e);
     let (now, here) = (get().map_err(failed)?, own_cookie()?);
     alive.insert(here);
@@ -203,11 +208,12 @@ fn restore(
         }
         return Ok(None);
     }
-    let before = known.map_or(machine_default, String::as_str);
+    let (before, is_known) = (known.map_or(machine_default, String::as_str), known.is_some());
     // Namespaces may be allowed fewer than the machine; reno is always allowed.
     write_sysctl(before).or_else(|_| write_sysctl("reno"))?;
     all.remove(&here);
-    get().map(Some).map_err(failed)
+    let default = get().map_err(failed)?;
+    Ok(Some((default, is_known)))
 }
 
 /// The machine's default without ours, which new namespaces begin with.

@@ -369,9 +369,8 @@ impl DirectoryDownload<'_> {
         if let Some(warning) = alternatives.first(self.request, events)?.too_few_to_compare() {
             events.observer.warning_once(&warning);
         }
-        let gives_way = round == Round::First && !absent.is_empty();
         let mut destination = || self.place(&file.name);
-        single_file::fetch(self.request, *alternatives, &[], &mut destination, gives_way, events)
+        single_file::fetch(self.request, *alternatives, &[], &mut destination, events)
     }
 }
 

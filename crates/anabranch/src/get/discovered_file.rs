@@ -80,6 +80,8 @@ pub(super) struct DiscoveredFile {
     pub(super) there: Vec<ExistingFile>,
     /// All of it, where it could only be had in one answer.
     pub(super) came: Option<OneAnswer>,
+    /// How often it was slow, and gave way to others.
+    pub(super) turn: u32,
 }
 
 /// What came in an earlier transfer, if nothing proves that the servers still have it.

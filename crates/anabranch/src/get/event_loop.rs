@@ -155,8 +155,8 @@ pub(super) struct EventLoop<'a, 'o> {
     pub(super) observer: &'a mut Observer<'o>,
     /// Without an answer for so long, a stage is given up.
     timeout: Span,
-    /// Something else can be tried, to which a stage that is silent or slow gives way.
-    has_others: bool,
+    /// Something else can be tried, to which a stage that is silent or slow gives way; how often this one has.
+    turn: Option<u32>,
     /// One did for it was slow.
     gave_way: bool,
     refresh_at: Time,
@@ -173,7 +173,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
             world,
             observer,
             timeout,
-            has_others: false,
+            turn: None,
             gave_way: false,
             refresh_at: now + REFRESH_EVERY,
             read_at: now,
@@ -181,22 +181,23 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         }
     }
 
-    /// Runs stages to which there are others, or there are not: of these, one that is silent or slow gives
-    /// way. Returns what comes of it, and whether a stage gave way for it was slow: it may be right yet.
+    /// Runs stages to which there are others, or there are not (`None`): of these, one that is silent or slow
+    /// gives way. `turn` says how often the same was slow before. Returns what comes of it, and whether a
+    /// stage gave way for it was slow: it may be right yet.
     pub(super) fn beside_others<T>(
         &mut self,
-        has_others: bool,
+        turn: Option<u32>,
         run: impl FnOnce(&mut Self) -> T,
     ) -> (T, bool) {
-        (self.has_others, self.gave_way) = (has_others, false);
+        (self.turn, self.gave_way) = (turn, false);
         let result = run(self);
-        self.has_others = false;
+        self.turn = None;
         (result, self.gave_way)
     }
 
     /// For how long nothing may be heard.
     fn timeout(&self) -> Span {
-        if self.has_others { self.timeout.min(SILENCE_MAX) } else { self.timeout }
+        if self.turn.is_some() { self.timeout.min(SILENCE_MAX) } else { self.timeout }
     }
 
     /// What a stage may use between two runs.
@@ -219,7 +220,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
 
     fn turns(&mut self, stage: &mut dyn Stage) -> Result<()> {
         let now = self.world.now();
-        let mut timers = (IdleTimer::new(now), SlowTimer::new(now));
+        let mut timers = (IdleTimer::new(now), SlowTimer::new(now, self.turn.unwrap_or(0)));
         let mut stale_at = self.read_at + STALE_AFTER;
         loop {
             match stage.poll(&mut Context { stale_at, ..self.context() })? {
@@ -282,9 +283,8 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         }
         let timeout = self.timeout();
         let mut why = silence.look(now, heard, timeout, who, || stage.faults(), self.observer);
-        if why.is_none() && self.has_others {
-            let bytes = || Some(stage.progress(now)?.paths.iter().map(|path| path.bytes).sum());
-            why = slow.look(now, bytes);
+        if why.is_none() && self.turn.is_some() {
+            why = slow.look(now, || stage.progress(now));
             self.gave_way = why.is_some();
         }
         match why {

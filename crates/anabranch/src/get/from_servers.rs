@@ -101,9 +101,8 @@ impl Transfer<'_> {
         }
         let path = first.names.path(request, false, &first.id, events.observer)?;
         let mut destination = || request.place(&path);
-        let gives_way = round == Round::First && !absent.is_empty();
         let (found, FileOutcome { id, report, result, has_dissent }) =
-            single_file::fetch(request, *alternatives, sources, &mut destination, gives_way, events)?;
+            single_file::fetch(request, *alternatives, sources, &mut destination, events)?;
         // Of what somebody calls wrong nobody is to be told that it is right.
         if result.is_ok() && !found.named && !has_dissent {
             events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));

@@ -203,6 +203,10 @@ impl Stage for Taking {
         Some(Liveness { who: "server", heard: self.heard, busy: false })
     }
 
+    fn give_up(&mut self, why: String) -> Result<()> {
+        Err(Error::unreachable(format!("{}: {why}", host(&self.url))))
+    }
+
     fn progress(&mut self, now: Time) -> Option<Progress> {
         Some(self.snapshot(now))
     }

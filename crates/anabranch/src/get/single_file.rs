@@ -8,7 +8,7 @@ use mmtp::ContentId;
 
 use super::content_fetch::{CHECKING_WHOLE, ContentFetch, checking};
 use super::discovered_file::DiscoveredFile;
-use super::discovery::alternatives::{Alternatives, ends_all};
+use super::discovery::alternatives::{Alternatives, Next, ends_all};
 use super::event_loop::EventLoop;
 use super::existing;
 use super::history::{History, HistoryEntry, Provenance};
@@ -24,13 +24,12 @@ use crate::{Error, Report, Result, Verified, VouchedBy};
 
 /// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Of several that may be
 /// it, the first, and while what comes is not what is wanted or does not come to its end, the next; which it
-/// was, and how it ended. `gives_way`: if all are silent or slow, the caller has others yet.
+/// was, and how it ended.
 pub(super) fn fetch(
     request: &Request,
     mut alternatives: Alternatives<'_>,
     sources: &[(String, Vec<SocketAddr>)],
     destination: &mut dyn FnMut() -> Result<DestPath>,
-    gives_way: bool,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<(DiscoveredFile, FileOutcome)> {
     if alternatives.len() > 1 {
@@ -42,12 +41,10 @@ pub(super) fn fetch(
         if let Some(why) = slow.take().or_else(|| tried.text()) {
             events.observer.notice(&format!("{why}: trying {next}"));
         }
-        let Some(found) = alternatives.next(request, events) else { break };
+        let Some(Next { found, comes_again }) = alternatives.next(request, events) else { break };
         let ended = found.map(|found| {
             let fetch = |events: &mut _| fetch_one(request, &found, sources, destination, is_last, events);
-            // Without a hash it would not be sure that another round goes on with what came.
-            let gives_way = gives_way && !found.is_vouched_for_by_nobody();
-            let (outcome, is_slow) = events.beside_others(!is_last || gives_way, fetch);
+            let (outcome, is_slow) = events.beside_others(alternatives.turn(&found, is_last), fetch);
             (found, outcome, is_slow)
         });
         let (error, found, outcome, is_slow) = match ended {
@@ -64,13 +61,13 @@ pub(super) fn fetch(
             let (Some(found), Some(outcome)) = (found, outcome) else { return Err(error) };
             return Ok((found, FileOutcome { result: Err(error), ..outcome }));
         }
-        match found {
-            Some(found) if is_slow => {
-                slow =
-                    Some(format!("that of {} bytes comes again after the others: {error}", found.id.length));
-                alternatives.put_back(found);
-            }
-            found => tried.add(found.map(|found| found.id.length), &error),
+        let length = found.as_ref().map(|found| found.id.length);
+        let comes_again = comes_again || found.is_some_and(|found| is_slow && alternatives.put_back(found));
+        if comes_again {
+            let what = length.map_or_else(|| "it".to_owned(), |length| format!("that of {length} bytes"));
+            slow = Some(format!("{error}; {what} comes again after the others"));
+        } else {
+            tried.add(length, &error);
         }
     }
     Err(Error::not_found("no mirror has the file"))

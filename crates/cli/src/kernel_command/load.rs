@@ -92,8 +92,15 @@ pub(super) fn unload(args: &Unload) -> Outcome {
         true => stdout::line("nothing was loaded"),
         false => stdout::line(format!("unloaded: {}", names.join(", "))),
     }
-    for Restored { location, default } in &reset.restored {
-        stdout::line(format!("{default} is the default of new sockets again {}", show(location)));
+    for Restored { location, default, is_known } in &reset.restored {
+        let location = show(location);
+        stdout::line(match is_known {
+            true => format!("{default} is the default of new sockets again {location}"),
+            false => format!(
+                "{default} is the default of new sockets now {location}: what it was before it was chosen \
+                 there is not known"
+            ),
+        });
     }
     if reset.gone > 0 {
         let are = if reset.gone == 1 { "is" } else { "are" };

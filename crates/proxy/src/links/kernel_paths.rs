@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use kernel::uplinks::{self, Error, Options, PROGRAM_STATE_DIR, Program, STATE_DIR, Session};
+use net::interface::{Interface, interfaces};
 use net::mptcp_socket::{SubflowInfo, mptcp_socket_info};
 use net::netlink::{Endpoint, EndpointFlags, Netlink, PathManager, TcpInfo, TcpState};
 use socket2::SockRef;
@@ -23,6 +24,9 @@ pub(crate) fn begin(
     if links.is_empty() {
         // A client that was killed may have had some.
         let _ = Session::clean_up(Path::new(PROGRAM_STATE_DIR));
+        if let Some(note) = only_one() {
+            reports.put(Event::Notice(note));
+        }
         return None;
     }
     let names: Vec<_> = links.iter().map(|link| link.name.clone()).collect();
@@ -46,6 +50,23 @@ pub(crate) fn begin(
 /// What the kernel has been told of; nothing if it does not say.
 fn endpoints() -> Vec<Endpoint> {
     PathManager::open().and_then(|manager| manager.endpoints()).unwrap_or_default()
+}
+
+/// What is said where no link is named, and the kernel has been told of none, though there are several.
+fn only_one() -> Option<String> {
+    let is_private = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    let leads_out = |interface: &Interface| {
+        interface.up && !interface.loopback && !interface.addresses.iter().all(is_private)
+    };
+    let names: Vec<String> =
+        interfaces().ok()?.into_iter().filter(leads_out).map(|interface| interface.name).collect();
+    (names.len() > 1 && endpoints().is_empty()).then(|| {
+        let via: String = names.iter().map(|name| format!(" --via {name}")).collect();
+        format!("one link only is used, for the kernel's MPTCP has been told of none; to use several, name them:{via}")
+    })
 }
 
 /// What is said of endpoints that somebody else has told the kernel of: connections use those too.

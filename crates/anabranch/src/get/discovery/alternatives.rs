@@ -3,9 +3,10 @@
 //!
 //! A server that does not say how long its file is may have any of them, or another one. It is not asked for
 //! parts of a file of somebody else's length: its file is taken in one answer, if those of a known length
-//! are not the one. One that is silent or slow gives way to others; what is slow comes again after them.
+//! are not the one. One that is silent or slow gives way to others. What is slow comes again after them, and
+//! has longer then; not before a second round, which begins with all that there are.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use mirror::metalink::Metalink;
 use mirror::url::Url;
@@ -64,12 +65,8 @@ pub(in crate::get) fn discover<'a>(
     discovery.tell_notices(events.observer);
     let resolved = resolved?;
     discovery.warnings.drain(..).for_each(|warning| events.observer.warning(&warning));
-    Ok(Discovered::File(Box::new(Alternatives {
-        discovery,
-        resolved,
-        slow: VecDeque::new(),
-        were_slow: BTreeSet::new(),
-    })))
+    let gives_way = round == Round::First && !absent.is_empty();
+    Ok(Discovered::File(Box::new(Alternatives { discovery, resolved, slow: VecDeque::new(), gives_way })))
 }
 
 /// See the [module](self).
@@ -77,9 +74,24 @@ pub(in crate::get) struct Alternatives<'a> {
     discovery: Discovery<'a>,
     resolved: Resolved,
     /// Those that were slow: they come after all others.
-    slow: VecDeque<DiscoveredFile>,
-    /// The places of servers that were slow in their one answer: they come once more.
-    were_slow: BTreeSet<usize>,
+    slow: VecDeque<Candidate>,
+    /// If all are silent or slow, there is another round, with servers that could not be asked.
+    gives_way: bool,
+}
+
+/// A file that may be the one.
+enum Candidate {
+    Measured(Box<DiscoveredFile>),
+    /// The place of a server that was to send it in one answer, and how often that has been slow.
+    Unmeasured(usize, u32),
+}
+
+/// One that was taken.
+pub(in crate::get) struct Next {
+    /// The file, or why it did not come.
+    pub(in crate::get) found: Result<DiscoveredFile>,
+    /// It has not come, and comes again.
+    pub(in crate::get) comes_again: bool,
 }
 
 impl Alternatives<'_> {
@@ -95,7 +107,7 @@ impl Alternatives<'_> {
         while self.resolved.measured.is_empty()
             && let Some(next) = self.next(request, events)
         {
-            match next {
+            match next.found {
                 Ok(found) => {
                     self.resolved.measured.push_back(found);
                     if !self.discovery.tries_lengths {
@@ -140,9 +152,25 @@ impl Alternatives<'_> {
         self.resolved.measured.len() + self.resolved.unmeasured.len() + self.slow.len()
     }
 
-    /// What was slow comes again after all others.
-    pub(in crate::get) fn put_back(&mut self, found: DiscoveredFile) {
-        self.slow.push_back(found);
+    /// How often one was slow that is next, if it is to give way to others; `is_last`: there are none but
+    /// those of another round.
+    pub(in crate::get) fn turn(&self, found: &DiscoveredFile, is_last: bool) -> Option<u32> {
+        // Without a hash it would not be sure that another round goes on with what came.
+        let gives_way = self.gives_way && !found.is_vouched_for_by_nobody();
+        (!is_last || gives_way).then_some(found.turn)
+    }
+
+    /// What was slow comes again after all others, unless there is another round, in which it does too.
+    pub(in crate::get) fn put_back(&mut self, mut found: DiscoveredFile) -> bool {
+        found.turn += 1;
+        self.comes_again(Candidate::Measured(Box::new(found)))
+    }
+
+    fn comes_again(&mut self, slow: Candidate) -> bool {
+        if !self.gives_way {
+            self.slow.push_back(slow);
+        }
+        !self.gives_way
     }
 
     /// The next one in words; `None` if that was the last.
@@ -154,29 +182,28 @@ impl Alternatives<'_> {
         let of_place = |place: &usize| format!("that of {}", host(&self.discovery.urls[*place]));
         let Resolved { measured, unmeasured, .. } = &self.resolved;
         let first = measured.front().map(of_length).or_else(|| unmeasured.front().map(of_place));
-        first.or_else(|| self.slow.front().map(of_length))
+        first.or_else(|| {
+            Some(match self.slow.front()? {
+                Candidate::Measured(found) => of_length(found),
+                Candidate::Unmeasured(place, _) => of_place(place),
+            })
+        })
     }
 
     /// Takes the next one.
-    pub(in crate::get) fn next(
-        &mut self,
-        request: &Request,
-        events: &mut EventLoop<'_, '_>,
-    ) -> Option<Result<DiscoveredFile>> {
-        if let Some(found) = self.resolved.measured.pop_front() {
-            return Some(Ok(found));
-        }
-        match self.resolved.unmeasured.pop_front() {
-            Some(place) => {
-                let has_others = self.len() > 0;
+    pub(in crate::get) fn next(&mut self, request: &Request, events: &mut EventLoop<'_, '_>) -> Option<Next> {
+        let Resolved { measured, unmeasured, .. } = &mut self.resolved;
+        let measured = measured.pop_front().map(|found| Candidate::Measured(Box::new(found)));
+        let first = measured.or_else(|| Some(Candidate::Unmeasured(unmeasured.pop_front()?, 0)));
+        match first.or_else(|| self.slow.pop_front())? {
+            Candidate::Measured(found) => Some(Next { found: Ok(*found), comes_again: false }),
+            Candidate::Unmeasured(place, turn) => {
+                let has_others = self.len() > 0 || self.gives_way;
                 let take = |events: &mut EventLoop<'_, '_>| self.measure(place, request, events);
-                let (found, is_slow) = events.beside_others(has_others, take);
-                if is_slow && self.were_slow.insert(place) {
-                    self.resolved.unmeasured.push_back(place);
-                }
-                Some(found)
+                let (found, is_slow) = events.beside_others(has_others.then_some(turn), take);
+                let comes_again = is_slow && self.comes_again(Candidate::Unmeasured(place, turn + 1));
+                Some(Next { found, comes_again })
             }
-            None => self.slow.pop_front().map(Ok),
         }
     }
 

@@ -280,6 +280,7 @@ impl Discovery<'_> {
             recalled,
             there,
             came: None,
+            turn: 0,
         })
     }
 
