@@ -155,7 +155,8 @@ pub(super) struct EventLoop<'a, 'o> {
     pub(super) observer: &'a mut Observer<'o>,
     /// Without an answer for so long, a stage is given up.
     timeout: Span,
-    /// Something else can be tried, to which a stage that is silent or slow gives way; how often this one has.
+    /// Something else can be tried, to which a stage that is silent or slow gives way; how often this one
+    /// has.
     turn: Option<u32>,
     /// One did for it was slow.
     gave_way: bool,

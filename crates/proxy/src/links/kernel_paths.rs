@@ -65,7 +65,10 @@ fn only_one() -> Option<String> {
         interfaces().ok()?.into_iter().filter(leads_out).map(|interface| interface.name).collect();
     (names.len() > 1 && endpoints().is_empty()).then(|| {
         let via: String = names.iter().map(|name| format!(" --via {name}")).collect();
-        format!("one link only is used, for the kernel's MPTCP has been told of none; to use several, name them:{via}")
+        format!(
+            "one link only is used, for the kernel's MPTCP has been told of none; to use several, name \
+             them:{via}"
+        )
     })
 }
 
