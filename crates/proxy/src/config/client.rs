@@ -38,7 +38,8 @@ settings! {
         /// Use this link; give it for each. `wwan0:backup` carries data only while no other can.
         /// `wwan0:cost=5` does while those that cost less are full or dead.
         /// `wwan0:cap=20GB/month` is not used any more when the interface has carried so much, both ways, in
-        /// this day, week or month (UTC). Without it: the links that the kernel knows
+        /// this day, week or month (UTC). Without it: the MPTCP endpoints that the kernel has been told of
+        /// (`anabranch kernel setup`); if there are none, one link
         "via" via: Vec<Via>, "IFACE[:HOW]", None, Restart;
 
         /// Where the counts of links with a cap are kept. Without it: the state directory of whoever runs it
