@@ -93,7 +93,8 @@ fn listed() -> String {
 #[command(
     long_about = "Take congestion controllers away again.\n\n\
         Sockets that use one keep it until they close; new ones cannot choose it any more. In every network \
-        namespace where one is the default, what was the default before is put back, and said.",
+        namespace where one is the default, what was the default before is put back if that is known, and \
+        said.",
     after_help = "Examples:\n  \
         sudo anabranch kernel unload cubic-coupled\n  \
         sudo anabranch kernel unload --all"

@@ -54,12 +54,12 @@ fn endpoints() -> Vec<Endpoint> {
 
 /// What is said where no link is named, and the kernel has been told of none, though there are several.
 fn only_one() -> Option<String> {
-    let is_private = |ip: &IpAddr| match ip {
+    let is_link_local = |ip: &IpAddr| match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),
     };
     let leads_out = |interface: &Interface| {
-        interface.up && !interface.loopback && !interface.addresses.iter().all(is_private)
+        interface.up && !interface.loopback && !interface.addresses.iter().all(is_link_local)
     };
     let names: Vec<String> =
         interfaces().ok()?.into_iter().filter(leads_out).map(|interface| interface.name).collect();

@@ -160,7 +160,7 @@ impl Alternatives<'_> {
         (!is_last || gives_way).then_some(found.turn)
     }
 
-    /// What was slow comes again after all others, unless there is another round, in which it does too.
+    /// What was slow comes again after all others; if there is another round, in that. Whether it is in this.
     pub(in crate::get) fn put_back(&mut self, mut found: DiscoveredFile) -> bool {
         found.turn += 1;
         self.comes_again(Candidate::Measured(Box::new(found)))
