@@ -17,7 +17,7 @@ use std::time::Duration;
 use common::anabranch;
 use common::fetch::{run, skipped, spawn};
 use common::nginx::{Nginx, SLOW};
-use common::site::{Reply, Site, late_wrong};
+use common::site::{Reply, Site, gone, late_wrong};
 use common::{noise, wait_until};
 use nix::sys::signal::Signal;
 use sha2::{Digest as _, Sha256};
@@ -701,8 +701,7 @@ fn what_cannot_be_in_a_metalink() {
 #[test]
 fn where_nothing_can_be_fetched_no_directory_is_left() {
     let dir = tempfile::tempdir().expect("a directory");
-    // Nobody listens there any more.
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let closed = gone();
     let file = |name: &str| {
         format!(
             "<file name=\"{name}\"><size>5</size><hash type=\"sha-256\">{}</hash>\
@@ -783,8 +782,7 @@ fn a_file_of_a_directory_has_a_second_round() {
         reply
     });
     let other = Site::good(&content[..70_000]);
-    let gone = TcpListener::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address");
-    let gone = format!("http://{gone}/f");
+    let gone = format!("http://{}/f", gone());
     let pieces = content.chunks(1 << 20).map(|piece| format!("<hash>{}</hash>", sha256(piece)));
     let pieces = pieces.collect::<String>();
     let pieces = format!("<pieces length=\"1048576\" type=\"sha-256\">{pieces}</pieces>");

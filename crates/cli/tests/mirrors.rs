@@ -5,7 +5,6 @@ mod common;
 
 use std::fs;
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +15,7 @@ use anabranch_http::client::METADATA_BYTES;
 use common::anabranch;
 use common::fetch::{Ground, leaf_list, names, run, skipped};
 use common::nginx::Nginx;
-use common::site::{PATH, Reply, Site, honest};
+use common::site::{PATH, Reply, Site, gone, honest};
 use mmtp::ContentId;
 use mmtp::uri::Uri;
 use sha2::{Digest as _, Sha256};
@@ -502,7 +501,7 @@ fn certificates() {
 #[test]
 fn servers_and_proxies_that_are_not_there() {
     let ground = Ground::new(2_000_000);
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let nobody = gone();
     let dead = format!("http://{nobody}/f.bin");
     let done = run(ground.get_named(&[&dead], &["--json"])).expect(4);
     assert!(done.err.contains("cannot be reached") && done.err.contains("refused"), "{}", done.err);

@@ -5,13 +5,12 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use common::fetch::{Ground, names, run};
-use common::site::{PATH, Reply, Request, Site, Then, honest, late_wrong, wrong};
+use common::site::{PATH, Reply, Request, Site, Then, gone, honest, late_wrong, wrong};
 
 /// A server of these bytes at this rate.
 fn site(content: &[u8], rate: u64) -> Site {
@@ -162,8 +161,7 @@ fn who_withholds_what_its_file_begins_with_decides_nothing() {
 #[test]
 fn in_a_second_round_too_the_openings_are_compared() {
     let ground = Ground::new(1_000_000);
-    let gone = TcpListener::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address");
-    let gone = format!("http://{gone}/f");
+    let gone = format!("http://{}/f", gone());
     for honest in [1, 2] {
         let mut sites = vec![without_ranges(&wrong(&ground.content))];
         sites.extend((0..honest).map(|_| without_ranges(&ground.content)));

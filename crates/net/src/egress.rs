@@ -15,11 +15,11 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::interface::{Interface, interfaces, inventory};
+use crate::interface::{Interface, interfaces, inventory, is_link_local};
 use crate::route_lookup::{lookup, lookup_through};
 
 /// Where packets leave this host: by an interface, from a local address, both, or as the kernel picks.
@@ -334,14 +334,6 @@ pub fn other_egresses(peer: IpAddr) -> io::Result<Vec<Egress>> {
     let mut all = usable_egresses(peer)?;
     all.retain(|egress| egress.address.is_none() || egress.address != own);
     Ok(all)
-}
-
-/// RFC 3927 section 2.1, RFC 4291 section 2.5.6.
-fn is_link_local(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => Ipv6Addr::is_unicast_link_local(&ip),
-    }
 }
 
 /// The interface called `name`, if it is there, up and (if asked) has `address`.

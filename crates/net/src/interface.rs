@@ -55,6 +55,15 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found.into_values().collect())
 }
 
+/// Whether an address is good on its own link only: RFC 3927 section 2.1, RFC 4291 section 2.5.6.
+#[must_use]
+pub const fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
 fn mtu(name: &str) -> Option<u32> {
     // Interface names hold no `/` on Linux, so this cannot leave the directory.
     std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?.trim().parse().ok()

@@ -67,7 +67,7 @@ pub mod udp;
 
 pub use clock::Clock;
 pub use egress::{Egress, other_egresses, usable_egresses};
-pub use interface::{Interface, interfaces};
+pub use interface::{Interface, interfaces, is_link_local};
 pub use limits::Limits;
 #[cfg(target_os = "linux")]
 pub use namespace::Namespace;

@@ -1,10 +1,10 @@
 //! The sockets of a source, and the addresses by which receivers reach them.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anabranch_http::server::Server;
-use net::{RecvBuffers, RecvOutcome, Udp};
+use net::{RecvBuffers, RecvOutcome, Udp, is_link_local};
 
 use crate::host_port::PORT;
 use crate::{Error, Result};
@@ -76,7 +76,7 @@ pub(super) fn reachable(sockets: &[SocketAddr]) -> Vec<String> {
                 let text = SocketAddr::new(*ip, local.port()).to_string();
                 if interface.loopback || ip.is_loopback() {
                     loopback.push(text);
-                } else if !is_link_local(ip) {
+                } else if !is_link_local(*ip) {
                     addresses.push(text);
                 }
             }
@@ -92,11 +92,4 @@ pub(super) fn reachable(sockets: &[SocketAddr]) -> Vec<String> {
 /// Whether an address is one of this machine's own, reached by nobody else.
 pub(super) fn is_loopback(address: &str) -> bool {
     address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
-}
-
-const fn is_link_local(ip: &IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    }
 }

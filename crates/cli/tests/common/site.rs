@@ -13,6 +13,11 @@ use anabranch_http::client::METADATA_BYTES;
 /// The path of the one file.
 pub(crate) const PATH: &str = "/f.bin";
 
+/// An address at which nobody listens any more.
+pub(crate) fn gone() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address")
+}
+
 /// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {

@@ -12,16 +12,16 @@ use crate::range_scheduler::MirrorId;
 
 /// The longest piece.
 pub const PIECE_BYTES_MAX: u64 = 64 << 20;
+/// Once the pieces under way have so many bytes, no other piece begins.
+pub const OPEN_BYTES: u64 = 128 << 20;
+/// Once they have so many bytes, blocks of other pieces are dropped.
+pub const OPEN_BYTES_MAX: u64 = 2 * OPEN_BYTES;
+
 /// Whether pieces of so many bytes can be checked: they are whole blocks, and not too long.
 #[must_use]
 pub const fn can_check_pieces(bytes: u64) -> bool {
     bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES as u64) && bytes <= PIECE_BYTES_MAX
 }
-
-/// Once the pieces under way have so many bytes, no other piece begins.
-pub const OPEN_BYTES: u64 = 128 << 20;
-/// Once they have so many bytes, blocks of other pieces are dropped.
-pub const OPEN_BYTES_MAX: u64 = 2 * OPEN_BYTES;
 
 /// A block that is here and not verified.
 pub(super) struct Unverified {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use kernel::uplinks::{self, Error, Options, PROGRAM_STATE_DIR, Program, STATE_DIR, Session};
-use net::interface::{Interface, interfaces};
+use net::interface::{Interface, interfaces, is_link_local};
 use net::mptcp_socket::{SubflowInfo, mptcp_socket_info};
 use net::netlink::{Endpoint, EndpointFlags, Netlink, PathManager, TcpInfo, TcpState};
 use socket2::SockRef;
@@ -54,12 +54,8 @@ fn endpoints() -> Vec<Endpoint> {
 
 /// What is said where no link is named, and the kernel has been told of none, though there are several.
 fn only_one() -> Option<String> {
-    let is_link_local = |ip: &IpAddr| match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
     let leads_out = |interface: &Interface| {
-        interface.up && !interface.loopback && !interface.addresses.iter().all(is_link_local)
+        interface.up && !interface.loopback && !interface.addresses.iter().all(|ip| is_link_local(*ip))
     };
     let names: Vec<String> =
         interfaces().ok()?.into_iter().filter(leads_out).map(|interface| interface.name).collect();

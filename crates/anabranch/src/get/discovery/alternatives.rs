@@ -192,11 +192,13 @@ impl Alternatives<'_> {
 
     /// Takes the next one.
     pub(in crate::get) fn next(&mut self, request: &Request, events: &mut EventLoop<'_, '_>) -> Option<Next> {
-        let Resolved { measured, unmeasured, .. } = &mut self.resolved;
-        let measured = measured.pop_front().map(|found| Candidate::Measured(Box::new(found)));
-        let first = measured.or_else(|| Some(Candidate::Unmeasured(unmeasured.pop_front()?, 0)));
-        match first.or_else(|| self.slow.pop_front())? {
-            Candidate::Measured(found) => Some(Next { found: Ok(*found), comes_again: false }),
+        let is_here = |found| Some(Next { found: Ok(found), comes_again: false });
+        if let Some(found) = self.resolved.measured.pop_front() {
+            return is_here(found);
+        }
+        let unmeasured = self.resolved.unmeasured.pop_front().map(|place| Candidate::Unmeasured(place, 0));
+        match unmeasured.or_else(|| self.slow.pop_front())? {
+            Candidate::Measured(found) => is_here(*found),
             Candidate::Unmeasured(place, turn) => {
                 let has_others = self.len() > 0 || self.gives_way;
                 let take = |events: &mut EventLoop<'_, '_>| self.measure(place, request, events);
