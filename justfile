@@ -14,7 +14,7 @@ test *args:
 # What a change must pass: format, lints, documentation, tests.
 check:
     cargo fmt --all --check
-    rustfmt --edition 2024 --check crates/algo/src/control/*.rs crates/algo/src/control/*/*.rs
+    rustfmt --edition 2024 --check crates/core/algo/src/control/*.rs crates/core/algo/src/control/*/*.rs
     cargo clippy --workspace --all-targets -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
     cargo test --workspace

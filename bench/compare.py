@@ -39,8 +39,8 @@ TABLES = "abcdefghij"
 DELAYED = {"h": delay.idle, "i": delay.shared, "j": polite.parts}
 #: Tables that other programs make: each prints JSON rows or a Markdown table on its standard output.
 HOOKS = {
-    "a": ("crates/net/examples/udp_ceiling.rs", "-p anabranch-net --example udp_ceiling -- --json"),
-    "f": ("crates/lab/examples/small_objects.rs", "-p anabranch-lab --example small_objects"),
+    "a": ("crates/worlds/net/examples/udp_ceiling.rs", "-p anabranch-net --example udp_ceiling -- --json"),
+    "f": ("crates/products/lab/examples/small_objects.rs", "-p anabranch-lab --example small_objects"),
     "g": ("scenarios/fairness.toml", "-p anabranch-cli --bin anabranch -- lab run fairness --json"),
 }
 

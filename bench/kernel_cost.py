@@ -41,7 +41,7 @@ CLONE_NEWNET = 0x40000000
 TICKS = os.sysconf("SC_CLK_TCK")
 STATS = "/proc/sys/kernel/bpf_stats_enabled"
 AVAILABLE = "/proc/sys/net/ipv4/tcp_available_congestion_control"
-#: As Linux calls them (crates/kernel/src/controllers.rs).
+#: As Linux calls them (crates/worlds/kernel/src/controllers.rs).
 CONTROLLERS = ["cubic_coupled", "nmcc", "lia", "olia", "balia", "wvegas", "ewtcp", "coupled", "reno_anb"]
 BASE = "reno"
 CHUNK = 256 * 1024

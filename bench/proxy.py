@@ -17,7 +17,7 @@ p6 two links   what one download takes of two links, beside one over MPTCP witho
 
 Peers are unmodified programs: microsocks and dante (Debian packages microsocks, dante-server), hev-socks5-server if it is
 installed or --hev names it. They are one process between program and origin; ours are two, whose figures are added, for there is
-a link between them. Everything is in namespaces of its own. Loads come from crates/proxy/examples/load.rs, which checks every
+a link between them. Everything is in namespaces of its own. Loads come from crates/products/proxy/examples/load.rs, which checks every
 byte. Root, Linux with MPTCP; Python's standard library.
 """
 

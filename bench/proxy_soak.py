@@ -6,7 +6,7 @@
 
 Two links (100 Mbit/s, 20 and 40 ms) lead from the client to the server; the origin is on the server's host. Most connections are
 kept and ask for a little now and then; some are new each time; some bring or take much. Each byte is compared
-(crates/proxy/examples/load.rs). Meanwhile one link after the other is taken away, for 2 to 20 s: its interface goes down, or
+(crates/products/proxy/examples/load.rs). Meanwhile one link after the other is taken away, for 2 to 20 s: its interface goes down, or
 it swallows all packets and says nothing; now and then both swallow all for 5 s.
 
 With `--logs DIR` both ends' reports are kept there, each event and failure with its time; and where nothing moves on a connection

@@ -4,16 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use algo::{Span, Time};
+use anabranch_algo::{Span, Time};
 use libfuzzer_sys::fuzz_target;
-use mmtp::cookie::{EPOCH, EPOCHS_VALID};
-use mmtp::peer::{WAY_BACK_BYTES, WayBack};
-use mmtp::publisher::{REPLY_BYTES_MAX, REPLY_PACKETS_MAX};
-use mmtp::tree::{self, PACKET_CVS};
-use mmtp::wire::{self, Cookie, Packet, Range, RangeKind};
-use mmtp::{ChunksPerBlock, ContentId};
-use overlay::cache::{Answer, PacketCache, Policy};
-use topology::graph::NodeId;
+use anabranch_mmtp::cookie::{EPOCH, EPOCHS_VALID};
+use anabranch_mmtp::peer::{WAY_BACK_BYTES, WayBack};
+use anabranch_mmtp::publisher::{REPLY_BYTES_MAX, REPLY_PACKETS_MAX};
+use anabranch_mmtp::tree::{self, PACKET_CVS};
+use anabranch_mmtp::wire::{self, Cookie, Packet, Range, RangeKind};
+use anabranch_mmtp::{ChunksPerBlock, ContentId};
+use anabranch_overlay::cache::{Answer, PacketCache, Policy};
+use anabranch_topology::graph::NodeId;
 
 const NODE: u16 = 300;
 const CAPACITY: usize = 60_000;

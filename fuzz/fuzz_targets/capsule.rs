@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use proxy::ingress::capsule::{Capsules, Malformed, PAYLOAD_BYTES_MAX, Passed, encode};
+use anabranch_proxy::ingress::capsule::{Capsules, Malformed, PAYLOAD_BYTES_MAX, Passed, encode};
 
 type Outcome = (Vec<Bytes>, Result<bool, Malformed>, Passed);
 

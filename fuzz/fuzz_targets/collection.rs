@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use libfuzzer_sys::fuzz_target;
-use mmtp::collection::{Collection, MAGIC, is_file_name};
+use anabranch_mmtp::collection::{Collection, MAGIC, is_file_name};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = Collection::parse(bytes);

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use overlay::domain::Domain;
-use overlay::domain_file;
-use overlay::member_key::MemberKey;
-use topology::plan::Policy;
+use anabranch_overlay::domain::Domain;
+use anabranch_overlay::domain_file;
+use anabranch_overlay::member_key::MemberKey;
+use anabranch_topology::plan::Policy;
 
 fn small() -> &'static Domain {
     static READ: OnceLock<Domain> = OnceLock::new();

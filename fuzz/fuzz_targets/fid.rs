@@ -5,12 +5,12 @@
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use topology::fid::{HEADER_BYTES, Header};
-use topology::graph::{Graph, LinkId, NodeId};
-use topology::import::Defaults;
-use topology::keyed::{DomainKey, KeyedForwarder};
-use topology::tags::{Forwarder, Tags};
-use topology::zoo::Builtin;
+use anabranch_topology::fid::{HEADER_BYTES, Header};
+use anabranch_topology::graph::{Graph, LinkId, NodeId};
+use anabranch_topology::import::Defaults;
+use anabranch_topology::keyed::{DomainKey, KeyedForwarder};
+use anabranch_topology::tags::{Forwarder, Tags};
+use anabranch_topology::zoo::Builtin;
 
 struct Domain {
     graph: Graph,

@@ -1,9 +1,11 @@
 //! Any text as the value of a header field, and as a URL.
 #![no_main]
 
+use anabranch_mirror::http_fields::{
+    ETag, LINKS_MAX, PRIORITY_LAST, digest, disposition_name, links, repr_digest,
+};
+use anabranch_mirror::url::Url;
 use libfuzzer_sys::fuzz_target;
-use mirror::http_fields::{ETag, LINKS_MAX, PRIORITY_LAST, digest, disposition_name, links, repr_digest};
-use mirror::url::Url;
 
 fuzz_target!(|text: &str| {
     let base = Url::parse("https://user:pass@example.org:8443/a/b;c?d").expect("a URL");

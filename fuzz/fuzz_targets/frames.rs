@@ -6,15 +6,15 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-use algo::{Span, Time};
+use anabranch_algo::{Span, Time};
 use libfuzzer_sys::fuzz_target;
-use overlay::domain::Domain;
-use overlay::domain_file;
-use overlay::dscp::Dscp;
-use overlay::forwarder::{Forwarder, Step};
-use overlay::frame::{self, Frame, Routed};
-use topology::fid::Header;
-use topology::keyed::DomainKey;
+use anabranch_overlay::domain::Domain;
+use anabranch_overlay::domain_file;
+use anabranch_overlay::dscp::Dscp;
+use anabranch_overlay::forwarder::{Forwarder, Step};
+use anabranch_overlay::frame::{self, Frame, Routed};
+use anabranch_topology::fid::Header;
+use anabranch_topology::keyed::DomainKey;
 
 const DOMAIN: &str = r#"
 name = "fuzz"

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use proxy::ingress::{Body, Handshake, Progress, Users};
+use anabranch_proxy::ingress::{Body, Handshake, Progress, Users};
 
 /// `None`: the end of a body cannot be known, which may show sooner or later.
 fn run(users: &Users, pieces: &[&[u8]]) -> Option<(Progress, Vec<u8>)> {

@@ -6,8 +6,8 @@ use anabranch::target::journal::{
     parse_banned, parse_slot, slot, slot_offset,
 };
 use libfuzzer_sys::fuzz_target;
-use mmtp::ContentId;
-use mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
 fn check(bytes: &[u8]) {
     let (id, records) = match parse(bytes) {

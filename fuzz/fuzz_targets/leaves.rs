@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mirror::leaf_list::{LeafList, b3sum};
-use mmtp::ContentId;
-use mmtp::tree::root_of_leaves;
+use anabranch_mirror::leaf_list::{LeafList, b3sum};
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::tree::root_of_leaves;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(leaves) = LeafList::parse(bytes).map_err(|error| error.to_string()) {

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use algo::{Span, Time};
+use anabranch_algo::{Span, Time};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use proxy::leg::packet::{Frames, HEADER_BYTES, Header};
-use proxy::leg::{Leg, Mode, Protection, Settings};
+use anabranch_proxy::leg::packet::{Frames, HEADER_BYTES, Header};
+use anabranch_proxy::leg::{Leg, Mode, Protection, Settings};
 
 fuzz_target!(|steps: Vec<(u8, u8, u16, Vec<u8>)>| {
     let server_address: SocketAddr = "198.51.100.1:26228".parse().expect("an address");

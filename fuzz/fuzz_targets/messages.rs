@@ -4,20 +4,20 @@
 
 use std::sync::{Arc, OnceLock};
 
-use algo::{Machine, Output, Span, Time};
+use anabranch_algo::{Machine, Output, Span, Time};
 use libfuzzer_sys::fuzz_target;
-use mmtp::peer::Peer;
-use overlay::call::{Call, Reach};
-use overlay::client::{Member, Registration, Subscription};
-use overlay::domain::{Domain, PathChoice, Service};
-use overlay::domain_file;
-use overlay::frame::{self, Frame};
-use overlay::message::{Body, MESSAGE_MAX, Message, Wanted};
-use overlay::publication::ScopeKey;
-use overlay::rendezvous::shared::{Ask, Field, Input, SharedRendezvous, Told};
-use overlay::rendezvous::{Record, Rendezvous};
-use overlay::topology_manager::TopologyManager;
-use topology::plan::Policy;
+use anabranch_mmtp::peer::Peer;
+use anabranch_overlay::call::{Call, Reach};
+use anabranch_overlay::client::{Member, Registration, Subscription};
+use anabranch_overlay::domain::{Domain, PathChoice, Service};
+use anabranch_overlay::domain_file;
+use anabranch_overlay::frame::{self, Frame};
+use anabranch_overlay::message::{Body, MESSAGE_MAX, Message, Wanted};
+use anabranch_overlay::publication::ScopeKey;
+use anabranch_overlay::rendezvous::shared::{Ask, Field, Input, SharedRendezvous, Told};
+use anabranch_overlay::rendezvous::{Record, Rendezvous};
+use anabranch_overlay::topology_manager::TopologyManager;
+use anabranch_topology::plan::Policy;
 
 const DOMAIN: &str = r#"
 name = "fuzz"

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mirror::metalink::{MIRRORS_MAX, Metalink, PIECES_MAX, Pieces, is_safe_name};
+use anabranch_mirror::metalink::{MIRRORS_MAX, Metalink, PIECES_MAX, Pieces, is_safe_name};
 
 /// So that the fuzzer need not find the namespaces first.
 const FOUR: &str = "<metalink xmlns='urn:ietf:params:xml:ns:metalink'>";

@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use topology::graph::NodeId;
-use topology::import::{Defaults, read, write};
-use topology::paths::Costs;
-use topology::plan::{Planner, Policy};
-use topology::tags::Tags;
+use anabranch_topology::graph::NodeId;
+use anabranch_topology::import::{Defaults, read, write};
+use anabranch_topology::paths::Costs;
+use anabranch_topology::plan::{Planner, Policy};
+use anabranch_topology::tags::Tags;
 
 fuzz_target!(|bytes: &[u8]| {
     let texts = [

@@ -6,17 +6,17 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
-use algo::{Machine as _, Output, Span, Time};
+use anabranch_algo::{Machine as _, Output, Span, Time};
 use libfuzzer_sys::fuzz_target;
-use mmtp::cookie::{AMPLIFICATION, EPOCH, EPOCHS_VALID};
-use mmtp::peer::header_bytes;
-use mmtp::id::BLOCK_BYTES;
-use mmtp::publisher::{
+use anabranch_mmtp::cookie::{AMPLIFICATION, EPOCH, EPOCHS_VALID};
+use anabranch_mmtp::peer::header_bytes;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::publisher::{
     ContentInfo, ContentStore, Publisher, REPLY_BYTES_MAX, REPLY_PACKETS_MAX, Reply, ReplyBody,
 };
-use mmtp::tree::{self, Outboard, PACKET_CVS};
-use mmtp::wire::{self, Cookie, DATA_HEADER, NUMBER_END, Packet, RANGES_MAX, Range, RangeKind};
-use mmtp::{ChunksPerBlock, ContentId};
+use anabranch_mmtp::tree::{self, Outboard, PACKET_CVS};
+use anabranch_mmtp::wire::{self, Cookie, DATA_HEADER, NUMBER_END, Packet, RANGES_MAX, Range, RangeKind};
+use anabranch_mmtp::{ChunksPerBlock, ContentId};
 
 /// Contents of no block, one, a few, and of two levels of pages.
 static SHELF: LazyLock<[Outboard; 4]> = LazyLock::new(|| {

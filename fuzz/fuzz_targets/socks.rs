@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use proxy::ingress::{Handshake, Progress, Users};
+use anabranch_proxy::ingress::{Handshake, Progress, Users};
 
 fn run(users: &Users, pieces: &[&[u8]]) -> (Progress, Vec<u8>) {
     let (mut handshake, mut out) = (Handshake::socks(users.clone()), Vec::new());

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use proxy::ingress::socks_udp::{decode, encode};
+use anabranch_proxy::ingress::socks_udp::{decode, encode};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some((to, payload)) = decode(bytes) {

@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
-use algo::control::Algorithm;
-use algo::{Machine as _, Output, Span, Time};
+use anabranch_algo::control::Algorithm;
+use anabranch_algo::{Machine as _, Output, Span, Time};
 use libfuzzer_sys::fuzz_target;
-use mmtp::ContentId;
-use mmtp::id::BLOCK_BYTES;
-use mmtp::publisher::{ContentInfo, ContentStore, Publisher};
-use mmtp::subscriber::{Event, Input, PathConfig, PathState, Subscriber};
-use mmtp::tree::{self, Outboard};
-use mmtp::wire::{self, Cookie, Packet, RangeKind, Reason};
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::publisher::{ContentInfo, ContentStore, Publisher};
+use anabranch_mmtp::subscriber::{Event, Input, PathConfig, PathState, Subscriber};
+use anabranch_mmtp::tree::{self, Outboard};
+use anabranch_mmtp::wire::{self, Cookie, Packet, RangeKind, Reason};
 
 /// Outputs of one drain: a request for every packet of a few large windows.
 const OUTPUTS_MAX: usize = 20_000;

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use mmtp::id::BLOCK_BYTES;
-use mmtp::tree::{
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::tree::{
     ChainingValue, CheckResult, Outboard, PAGE_CVS, PageError, Verifier, block_cv, levels, pages,
 };
 

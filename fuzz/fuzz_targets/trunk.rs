@@ -4,11 +4,11 @@
 
 use std::collections::VecDeque;
 
-use algo::{Span, Time};
+use anabranch_algo::{Span, Time};
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use proxy::trunk::frame::FrameReader;
-use proxy::trunk::{Event, GoAwayReason, Read, Reason, Settings, Side, Trunk};
+use anabranch_proxy::trunk::frame::FrameReader;
+use anabranch_proxy::trunk::{Event, GoAwayReason, Read, Reason, Settings, Side, Trunk};
 
 /// What one end does with `pieces`: its events, and what it said at the end.
 fn run<'a>(side: Side, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Event>, String) {

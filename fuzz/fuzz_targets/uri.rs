@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mmtp::collection::is_file_name;
-use mmtp::uri::{Uri, UriError, host_port};
+use anabranch_mmtp::collection::is_file_name;
+use anabranch_mmtp::uri::{Uri, UriError, host_port};
 
 /// So that the fuzzer need not find a whole name first.
 const NAME: &str = "anabranch:b3:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa?";

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mmtp::id::LENGTH_MAX;
-use mmtp::wire::{self, Packet, Range};
+use anabranch_mmtp::id::LENGTH_MAX;
+use anabranch_mmtp::wire::{self, Packet, Range};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(packet) = wire::parse(bytes) else { return };

@@ -3,14 +3,14 @@
 //!
 //!     cargo run --release -p anabranch-cli --example liar -- FILE ADDR:PORT
 
-#[path = "../../anabranch/tests/memory_source/mod.rs"]
+#[path = "../../products/anabranch/tests/memory_source/mod.rs"]
 mod memory_source;
 
 use std::net::{SocketAddr, UdpSocket};
 
+use anabranch_mmtp::tree::Outboard;
+use anabranch_mmtp::uri::Uri;
 use memory_source::MemorySource;
-use mmtp::tree::Outboard;
-use mmtp::uri::Uri;
 
 /// One run of wrong bytes begins at each multiple of this.
 const EVERY: usize = 1_000_000;
@@ -31,7 +31,7 @@ fn main() -> anyhow::Result<()> {
     let listen: SocketAddr = listen.to_string_lossy().parse()?;
     let socket = UdpSocket::bind(listen)?;
     println!("{}", Uri::new(tree.id()));
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     let mut source = MemorySource::new(tree.id(), tree, bytes);
     let mut buffer = vec![0; 65_536];
     loop {

@@ -12,12 +12,12 @@ use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use algo::Rate;
-use algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
+use anabranch_algo::Rate;
+use anabranch_algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
+use anabranch_lab::scenario::RateSpec;
+use anabranch_net::Egress;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Parser, Subcommand, ValueHint};
-use lab::scenario::RateSpec;
-use net::Egress;
 
 use crate::exit;
 use crate::lab_command::args::Lab;
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn usage() {
-        let uri = mmtp::uri::Uri::new(mmtp::ContentId::of(b"x")).to_string();
+        let uri = anabranch_mmtp::uri::Uri::new(anabranch_mmtp::ContentId::of(b"x")).to_string();
         let parse = |line: &str| Cli::try_parse_from(line.replace("URI", &uri).split(' '));
         assert!(
             parse("anabranch serve a b -l 127.0.0.1:0 -l [::1]:9 --limit 1M --json --no-cache -q").is_ok()

@@ -5,14 +5,14 @@
 //! runs by the real clock; the rows it is compared with run in virtual time, which gives the same result at
 //! once.
 
-use algo::control::{ALGORITHMS, Algorithm};
-use algo::{Rate, Span, Time};
-use lab::simulation::{ReceiverId, SimSourceId};
-use lab::{Content, Fault, Misbehaviour, PathSpec, Simulation};
-use mmtp::subscriber;
-use net::Clock;
+use anabranch_algo::control::{ALGORITHMS, Algorithm};
+use anabranch_algo::{Rate, Span, Time};
+use anabranch_lab::simulation::{ReceiverId, SimSourceId};
+use anabranch_lab::{Content, Fault, Misbehaviour, PathSpec, Simulation};
+use anabranch_mmtp::subscriber;
+use anabranch_net::Clock;
+use anabranch_sim::LinkConfig;
 use serde::Serialize;
-use sim::LinkConfig;
 
 use anabranch::{PathProgress, PathState, Progress};
 

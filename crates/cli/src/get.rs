@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anabranch::get::Groups;
 use anabranch::{Control, Event, Get, Report, Stop};
-use mmtp::uri::Uri;
-use overlay::publication::Scope;
+use anabranch_mmtp::uri::Uri;
+use anabranch_overlay::publication::Scope;
 
 use crate::args::{self, KnownHash};
 use crate::exit::{Failure, Outcome};

@@ -11,7 +11,7 @@ pub mod watch;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use net::Namespace;
+use anabranch_net::Namespace;
 
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
@@ -28,7 +28,7 @@ pub fn kernel(args: &Kernel) -> Outcome {
         KernelCommand::Status(args) => status::status(args),
         KernelCommand::Group(args) => group::group(args),
         KernelCommand::Watch(args) => {
-            watch::watch(args, Arc::new(kernel::subflow_state::BpfControllerStats::default()))
+            watch::watch(args, Arc::new(anabranch_kernel::subflow_state::BpfControllerStats::default()))
         }
         KernelCommand::Setup(args) => setup::setup(args),
         KernelCommand::Teardown(args) => teardown::teardown(args),
@@ -36,15 +36,15 @@ pub fn kernel(args: &Kernel) -> Outcome {
 }
 
 /// What the crate `kernel` says, as an exit status.
-fn wrong(e: kernel::Error) -> Failure {
-    let code = if matches!(e, kernel::Error::Unknown(_)) { Code::Usage } else { Code::Kernel };
+fn wrong(e: anabranch_kernel::Error) -> Failure {
+    let code = if matches!(e, anabranch_kernel::Error::Unknown(_)) { Code::Usage } else { Code::Kernel };
     Failure::new(code, e.to_string())
 }
 
 /// As [`wrong`]; where the command cannot do it because of the `/sys` that it has, with the one to run
 /// instead.
-fn wrong_here(e: kernel::Error, words: &str) -> Failure {
-    let private = matches!(e, kernel::Error::PrivateSys);
+fn wrong_here(e: anabranch_kernel::Error, words: &str) -> Failure {
+    let private = matches!(e, anabranch_kernel::Error::PrivateSys);
     let mut failure = wrong(e);
     if private {
         failure.message += &format!(": run it outside, as `sudo anabranch kernel {words}`");
@@ -54,7 +54,8 @@ fn wrong_here(e: kernel::Error, words: &str) -> Failure {
 
 /// ` --netns NAME` for the caller's network namespace, if it has a name.
 fn netns_option() -> String {
-    kernel::namespaces::own_name().map_or_else(String::new, |name| format!(" --netns {}", show(name)))
+    anabranch_kernel::namespaces::own_name()
+        .map_or_else(String::new, |name| format!(" --netns {}", show(name)))
 }
 
 /// The network namespace that a command is about: one that `ip netns` has named, or the caller's.

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use anabranch_http::server::{
     ContentProvider, PathLookup, Resource, ResourceRequest, RunningServer, Server, Unavailable,
 };
-use net::prometheus::MEDIA_TYPE;
+use anabranch_net::prometheus::MEDIA_TYPE;
 
 const PATH: &str = "/metrics";
 

@@ -21,14 +21,14 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use anabranch_topology::graph::{Graph, Link, LinkId, NodeId};
+use anabranch_topology::import::{self, Defaults, Network, TEXT_MAX};
+use anabranch_topology::paths::Costs;
+use anabranch_topology::picture;
+use anabranch_topology::plan::{Planned, Planner};
+use anabranch_topology::tags::{EncodeError, Encoded, Tags};
+use anabranch_topology::zoo::{BUILTIN, Builtin};
 use serde::Serialize;
-use topology::graph::{Graph, Link, LinkId, NodeId};
-use topology::import::{self, Defaults, Network, TEXT_MAX};
-use topology::paths::Costs;
-use topology::picture;
-use topology::plan::{Planned, Planner};
-use topology::tags::{EncodeError, Encoded, Tags};
-use topology::zoo::{BUILTIN, Builtin};
 
 use crate::exit::{Failure, Outcome};
 use crate::json;
@@ -257,11 +257,11 @@ impl Identifier {
     }
 }
 
-const fn kind(kind: topology::fid::Kind) -> &'static str {
+const fn kind(kind: anabranch_topology::fid::Kind) -> &'static str {
     match kind {
-        topology::fid::Kind::Exact => "exact",
-        topology::fid::Kind::Lipsin => "lipsin",
-        topology::fid::Kind::Keyed => "keyed",
+        anabranch_topology::fid::Kind::Exact => "exact",
+        anabranch_topology::fid::Kind::Lipsin => "lipsin",
+        anabranch_topology::fid::Kind::Keyed => "keyed",
     }
 }
 
@@ -276,7 +276,8 @@ fn paths(args: &Paths) -> Outcome {
     let network = load(&args.network)?;
     let graph = &network.graph;
     let find = |name: &str| {
-        let error = |e: topology::graph::FindError| Failure::usage(printable(&e.to_string()).into_owned());
+        let error =
+            |e: anabranch_topology::graph::FindError| Failure::usage(printable(&e.to_string()).into_owned());
         graph.find(name).map_err(error)
     };
     let (from, to) = (find(&args.from)?, find(&args.to)?);

@@ -14,10 +14,10 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use algo::Time;
-use net::{Clock, Interest, Poller};
-use proxy::config::{self, ConfigError};
-use proxy::{Reloader, Running, Totals};
+use anabranch_algo::Time;
+use anabranch_net::{Clock, Interest, Poller};
+use anabranch_proxy::config::{self, ConfigError};
+use anabranch_proxy::{Reloader, Running, Totals};
 
 use crate::descriptors;
 use crate::exit::{Code, Failure, Outcome};
@@ -42,9 +42,9 @@ pub fn proxy(args: &Proxy) -> Outcome {
 }
 
 /// What the crate `proxy` says, as an exit status.
-fn wrong(error: proxy::Error) -> Failure {
+fn wrong(error: anabranch_proxy::Error) -> Failure {
     let code = match &error {
-        proxy::Error::Usage(_) => Code::Usage,
+        anabranch_proxy::Error::Usage(_) => Code::Usage,
         _ => Code::Other,
     };
     Failure::new(code, error.to_string())

@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anabranch::Stop;
-use net::WakeReceiver;
+use anabranch_net::WakeReceiver;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Code, Failure, Outcome};

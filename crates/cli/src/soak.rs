@@ -1,4 +1,4 @@
-//! `anabranch soak`: random worlds by the thousand, two for each seed; see [`lab::soak`] and
+//! `anabranch soak`: random worlds by the thousand, two for each seed; see [`anabranch_lab::soak`] and
 //! [`anabranch::get::soak`].
 
 use std::collections::BTreeMap;
@@ -8,11 +8,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use algo::{Span, Time};
+use anabranch_algo::{Span, Time};
+use anabranch_lab::soak::{Report, TWICE_EVERY, run, watch};
+use anabranch_lab::sweep::caught;
+use anabranch_net::Clock;
 use clap::Args;
-use lab::soak::{Report, TWICE_EVERY, run, watch};
-use lab::sweep::caught;
-use net::Clock;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::Serialize;
@@ -65,7 +65,7 @@ pub struct Soak {
 
 /// However many.
 fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
-    lab::sweep::seeds(text, u64::MAX)
+    anabranch_lab::sweep::seeds(text, u64::MAX)
 }
 
 /// What the threads share.
@@ -300,7 +300,7 @@ fn emit(json: bool, object: &impl Serialize, text: impl FnOnce() -> String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lab::soak::SoakKind;
+    use anabranch_lab::soak::SoakKind;
 
     #[test]
     fn a_failure_tells_how_to_replay_it() {

@@ -15,8 +15,8 @@ pub(crate) use table::{Column, lines as table};
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use algo::Span;
 use anabranch::{Event, PathProgress, Progress, Report};
+use anabranch_algo::Span;
 use serde::Serialize;
 
 use crate::exit::{Code, Failure};

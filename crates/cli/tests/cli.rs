@@ -86,7 +86,7 @@ fn a_file_of_groups_is_wrong_in_a_line() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("groups");
     std::fs::write(&file, "# two providers\n192.0.2.1 lo dsl\nnothing\n").expect("a file");
-    let uri = mmtp::uri::Uri::new(mmtp::ContentId::of(b"x")).to_string();
+    let uri = anabranch_mmtp::uri::Uri::new(anabranch_mmtp::ContentId::of(b"x")).to_string();
     let groups = format!("--groups={}", file.display());
     let assert = anabranch().args(["get", &uri, "--from", "127.0.0.1:1", &groups]).assert().code(2);
     let said = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();

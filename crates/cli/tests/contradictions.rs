@@ -5,12 +5,12 @@ mod common;
 use std::fs;
 use std::path::PathBuf;
 
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::uri::Uri;
 use common::fetch::{Done, Ground, leaf_list, names, run};
 use common::site::{PATH, Reply, Site, honest};
 use common::{anabranch, noise};
 use data_encoding::HEXLOWER;
-use mmtp::ContentId;
-use mmtp::uri::Uri;
 use sha2::{Digest as _, Sha256, Sha512};
 
 const LENGTH: usize = 3_000_000;

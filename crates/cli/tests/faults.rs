@@ -10,12 +10,12 @@ use std::os::unix::fs::FileExt as _;
 use std::thread;
 use std::time::Duration;
 
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
 use common::fetch::{Ground, names, run, spawn};
 use common::hostile::{Hostile, Mode};
 use common::relay::Relay;
 use common::{Server, anabranch, noise};
-use mmtp::ContentId;
-use mmtp::id::BLOCK_BYTES;
 use nix::sys::signal::Signal;
 
 /// Another version of a content: most blocks are the same.

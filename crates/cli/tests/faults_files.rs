@@ -83,7 +83,7 @@ fn a_directory_arrives_with_all_its_files_and_what_links_out_of_it_is_not_served
     symlink("nowhere", root.join("dangling")).expect("a link");
     symlink(".", root.join("deep/round")).expect("a link");
     let server = Server::start(&root);
-    let secret = mmtp::ContentId::of(&noise(31_337));
+    let secret = anabranch_mmtp::ContentId::of(&noise(31_337));
     assert!(server.offers.iter().all(|offer| offer["content"] != secret.to_string()));
 
     let to = ground.to().join("copy");
@@ -93,7 +93,7 @@ fn a_directory_arrives_with_all_its_files_and_what_links_out_of_it_is_not_served
     assert!(inside == (noise(3_000_000), true));
     assert!(arrived == wanted, "{:?} instead of {:?}", arrived.keys(), wanted.keys());
     // Nobody gets the secret by its name either.
-    let uri = mmtp::uri::Uri::new(secret).to_string();
+    let uri = anabranch_mmtp::uri::Uri::new(secret).to_string();
     let mut stolen = fetch(uri, &ground.to().join("stolen"));
     stolen.arg(format!("--from={}", server.address));
     run(stolen).expect(3);

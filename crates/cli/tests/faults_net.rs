@@ -6,11 +6,11 @@ mod common;
 use std::fs;
 use std::net::SocketAddr;
 
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::uri::Uri;
 use common::Server;
 use common::fetch::{Done, Ground, run, spawn};
 use common::netns::Net;
-use mmtp::ContentId;
-use mmtp::uri::Uri;
 
 /// A client `c` with two links, `left` and `right`, to a server `s` that has an address on each.
 fn two_links(test: &str) -> Option<Net> {

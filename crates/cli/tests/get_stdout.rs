@@ -10,9 +10,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use anabranch_mmtp::uri::Uri;
 use common::site::Site;
 use common::{Server, anabranch, noise, wait_until};
-use mmtp::uri::Uri;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sha2::{Digest as _, Sha256};

@@ -11,9 +11,9 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::process::{Output, Stdio};
 
+use anabranch_net::netlink::{Netlink, PathManager, Route, SockDiag, TcpState};
 use common::anabranch;
 use common::fetch::{refused, skipped};
-use net::netlink::{Netlink, PathManager, Route, SockDiag, TcpState};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -120,10 +120,13 @@ fn an_administrators_day() {
         one.write_all(&[7; 20_000]).expect("it is sent");
         other.read_exact(&mut [0; 20_000]).expect("it arrives");
         let sockets = SockDiag::open().expect("sock_diag");
-        let clock = net::Clock::start();
+        let clock = anabranch_net::Clock::start();
         while sockets.tcp(&[TcpState::Established]).expect("the sockets").len() < 2 {
-            assert!(clock.now() < algo::Time::from_nanos(8_000_000_000), "the second subflow comes");
-            clock.sleep_until(clock.now() + algo::Span::from_millis(10));
+            assert!(
+                clock.now() < anabranch_algo::Time::from_nanos(8_000_000_000),
+                "the second subflow comes"
+            );
+            clock.sleep_until(clock.now() + anabranch_algo::Span::from_millis(10));
         }
 
         let look = json(&kernel("watch --once --interval 50ms --json"));

@@ -14,10 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use anabranch_net::Clock;
 use common::fetch::skipped;
 use common::netns::Net;
 use common::{anabranch, wait_until};
-use net::Clock;
 use nix::fcntl::{Flock, FlockArg};
 
 /// What is loaded here; other tests use others.
@@ -287,7 +287,7 @@ fn nothing_is_left_of_a_load_or_an_unload_that_was_killed() {
     let loading = clock.now();
     assert!(run(unload()).status.success());
     let unloading = clock.now().since(loading);
-    let loading = loading.since(algo::Time::ZERO);
+    let loading = loading.since(anabranch_algo::Time::ZERO);
     world.is_clean(&before);
     let mut seen = [0; 3];
     for kill in 0..2 * KILLS {

@@ -3,16 +3,16 @@
 #![cfg(all(target_os = "linux", feature = "kernel"))]
 
 mod common;
-#[path = "../../kernel/tests/common/loaded.rs"]
+#[path = "../../worlds/kernel/tests/common/loaded.rs"]
 mod loaded;
 
 use std::fs;
 use std::path::Path;
 
+use anabranch_kernel::controllers::Controller;
+use anabranch_net::testing::{refused_device, skip};
 use common::anabranch;
-use kernel::controllers::Controller;
 use loaded::Loaded;
-use net::testing::{refused_device, skip};
 use serde_json::Value;
 
 /// The bed of `scenarios/convergence-shared.toml` with a fifth of its rate and five times its delays, so that
@@ -90,7 +90,7 @@ fn rows(dir: &Path) -> Vec<Value> {
 
 #[test]
 fn two_coupled_subflows_take_about_half_and_two_connections_two_thirds() {
-    if let Err(e) = lab::linux::testbed::allowed() {
+    if let Err(e) = anabranch_lab::linux::testbed::allowed() {
         refused_device(format!("shares in the kernel: {e}"));
         return;
     }

@@ -11,11 +11,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::uri::Uri;
 use common::fetch::{Done, Ground, checksum, run, spawn};
 use common::hostile::{Hostile, Mode};
 use common::site::Site;
-use mmtp::ContentId;
-use mmtp::uri::Uri;
 use nix::sys::signal::Signal;
 
 /// Kills if the environment does not say.

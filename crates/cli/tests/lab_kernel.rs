@@ -15,10 +15,10 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use anabranch_net::netlink::Netlink;
+use anabranch_net::{Clock, Namespace};
 use common::held::{held, left, namespace};
 use common::{anabranch, wait_until};
-use net::netlink::Netlink;
-use net::{Clock, Namespace};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -108,9 +108,9 @@ impl Drop for Bench {
 }
 
 fn skipped() -> bool {
-    let allowed = lab::linux::testbed::allowed();
+    let allowed = anabranch_lab::linux::testbed::allowed();
     if let Err(e) = &allowed {
-        net::testing::refused_device(format!("the world `kernel` cannot run here: {e}"));
+        anabranch_net::testing::refused_device(format!("the world `kernel` cannot run here: {e}"));
     }
     allowed.is_err()
 }
@@ -160,7 +160,7 @@ fn programs_find_the_rate_the_round_trip_and_the_loss_that_were_asked_for() {
     let at = state["hosts"][0]["peer"].as_str().expect("an address").to_owned();
     let (tx, rx) = (namespace(&state, "hosts", 0), namespace(&state, "hosts", 1));
     let clock = Clock::start();
-    let since = |then: algo::Time| clock.now().since(then).as_nanos() as f64 / 1e9;
+    let since = |then: anabranch_algo::Time| clock.now().since(then).as_nanos() as f64 / 1e9;
     let bytes = 5_000_000;
     let listener = rx.run(|| TcpListener::bind((at.as_str(), 4_000))).expect("there").expect("a listener");
     let receiver = thread::spawn(move || {
@@ -503,7 +503,10 @@ fn a_run_that_is_killed_or_interrupted_leaves_nothing() {
         kill(Pid::from_raw(child.id().cast_signed()), signal).expect("a signal");
         assert_eq!(child.wait().expect("it ended").code(), status);
         // In the midst of the runs, which take 20 s.
-        assert!(clock.now().since(algo::Time::ZERO) < algo::Span::from_secs(10), "at once");
+        assert!(
+            clock.now().since(anabranch_algo::Time::ZERO) < anabranch_algo::Span::from_secs(10),
+            "at once"
+        );
         wait_until(60, || left(&namespaces).is_empty());
     }
 }

@@ -188,7 +188,7 @@ fn a_name_that_is_not_taken_is_told() {
     let list = "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\".netrc\"><url>URL</url>\
                 </file></metalink>";
     let uri = |name: &str, path: &str| {
-        let mut uri = mmtp::uri::Uri::new(mmtp::ContentId::of(&content));
+        let mut uri = anabranch_mmtp::uri::Uri::new(anabranch_mmtp::ContentId::of(&content));
         uri.name = Some(name.into());
         uri.mirrors = vec![at(path)];
         uri.to_string()

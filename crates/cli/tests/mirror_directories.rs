@@ -538,7 +538,7 @@ fn what_makes_no_sense_beside_several_files() {
     let dir = tempfile::tempdir().expect("a directory");
     let url = "http://127.0.0.1:1/a";
     metalink(&dir.path().join("x.meta4"), &[("a", Some(b"x"), url), ("b", Some(b"y"), url)]);
-    let uri = format!("anabranch:{}?len=1", mmtp::ContentId::of(b"x"));
+    let uri = format!("anabranch:{}?len=1", anabranch_mmtp::ContentId::of(b"x"));
     let sum = format!("--checksum=sha-256={}", "0".repeat(64));
     for (more, says) in [
         (sum.as_str(), "--checksum is of one file"),

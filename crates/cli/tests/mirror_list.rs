@@ -7,12 +7,12 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use anabranch_mirror::leaf_list::LeafList;
+use anabranch_mirror::metalink::Metalink;
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::uri::Uri;
 use assert_cmd::assert::OutputAssertExt as _;
 use common::{anabranch, noise};
-use mirror::leaf_list::LeafList;
-use mirror::metalink::Metalink;
-use mmtp::ContentId;
-use mmtp::uri::Uri;
 use serde_json::Value;
 
 fn make(dir: &Path, args: &[&str]) -> (i32, String, String) {
@@ -250,7 +250,7 @@ fn aria2_takes_what_is_made_and_checks_it() {
     let file = served.path().join("a b.bin");
     fs::write(&file, &content).expect("a file");
     let Some(server) = Python::start(served.path()) else {
-        net::testing::skip("there is no python3");
+        anabranch_net::testing::skip("there is no python3");
         return;
     };
     let url = format!("http://127.0.0.1:{}/", server.1);
@@ -258,7 +258,7 @@ fn aria2_takes_what_is_made_and_checks_it() {
     assert_eq!(code, 0, "{err}");
     let metalink = served.path().join("a b.bin.meta4");
     let Some(good) = aria2(&metalink, to.path()) else {
-        net::testing::skip("there is no aria2c");
+        anabranch_net::testing::skip("there is no aria2c");
         return;
     };
     assert!(good, "aria2 takes the Metalink");

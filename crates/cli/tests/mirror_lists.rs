@@ -6,10 +6,10 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use anabranch_http::client::METADATA_BYTES;
+use anabranch_mirror::leaf_list::{LeafList, head};
+use anabranch_mmtp::ContentId;
 use common::fetch::{Ground, leaf_list, run, spawn};
 use common::site::{PATH, Reply, Site, honest};
-use mirror::leaf_list::{LeafList, head};
-use mmtp::ContentId;
 
 const LIST: &str = "/f.bin.b3leaves";
 
@@ -57,7 +57,7 @@ fn a_leaf_list_that_trickles_does_not_delay_the_start() {
     let list = leaf_list(&ground.content);
     let slow = with_list(&ground.content, move || Reply::new(200, &list).at(2));
     let good = Site::good(&ground.content);
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     let done = run(ground.get_named(&[slow.url(), good.url()], &["--json", "--timeout", "25"])).expect(0);
     let took_s = clock.now().as_nanos() / 1_000_000_000;
     ground.assert_arrived();

@@ -12,12 +12,12 @@ use std::thread;
 use std::time::Duration;
 
 use anabranch_http::client::METADATA_BYTES;
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::uri::Uri;
 use common::anabranch;
 use common::fetch::{Ground, leaf_list, names, run, skipped};
 use common::nginx::Nginx;
 use common::site::{PATH, Reply, Site, gone, honest};
-use mmtp::ContentId;
-use mmtp::uri::Uri;
 use sha2::{Digest as _, Sha256};
 
 /// Three servers with the content, and the Metalink and leaf list of it in the ground's directory.

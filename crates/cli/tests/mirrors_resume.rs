@@ -7,14 +7,14 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::uri::Uri;
 use common::fetch::{Done, Ground, checksum, names, run, spawn};
 use common::hostile::{Hostile, Mode};
 use common::relay::Relay;
 use common::site::{Reply, Request, Site, honest};
 use common::{Server, wait_until};
-use mmtp::ContentId;
-use mmtp::id::BLOCK_BYTES;
-use mmtp::uri::Uri;
 use nix::sys::signal::Signal;
 
 /// The URI of the content, with these sources and mirrors.
@@ -349,7 +349,7 @@ fn a_mirror_begins_at_once_though_no_source_answers() {
     let ground = Ground::new(8_000_000);
     let silent = Hostile::start(&ground.content, Mode::Silent);
     let site = Site::slow(&ground.content, 4_000_000);
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     let from = format!("--from={}", silent.address);
     let done = run(ground.get_named(&[uri(&ground, &[], &[site.url()])], &["--json", &from])).expect(0);
     let took_s = clock.now().as_nanos() as f64 / 1e9;

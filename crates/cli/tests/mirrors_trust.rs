@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use anabranch_mmtp::id::BLOCK_BYTES;
 use common::fetch::{checksum, leaf_list};
 use common::site::{PATH, Reply, Request, Site, Then, honest};
 use common::{anabranch, noise, wait_until};
-use mmtp::id::BLOCK_BYTES;
 use sha2::{Digest as _, Sha256};
 
 const LENGTH: usize = 40 * BLOCK_BYTES + 77;
@@ -124,10 +124,10 @@ fn looking_tries_another_way_and_does_not_wait_for_ever() {
     let (code, said) = get(dir.path(), &[&site.url(), "--via=127.0.0.9", "--via=127.0.0.8"]);
     assert_eq!(code, Some(0), "{said}");
     let mute = Site::answering(|_| Reply { then: Then::Mute, ..Reply::new(200, b"") });
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     let (code, said) = get(dir.path(), &[&mute.url(), "--timeout=1", "--force"]);
     assert_eq!(code, Some(4), "{said}");
-    assert!(clock.now() < algo::Time::ZERO + algo::Span::from_secs(20), "{said}");
+    assert!(clock.now() < anabranch_algo::Time::ZERO + anabranch_algo::Span::from_secs(20), "{said}");
 }
 
 #[test]

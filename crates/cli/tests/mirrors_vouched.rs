@@ -8,13 +8,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::uri::Uri;
 use common::fetch::{Done, Ground, checksum, leaf_list, names, run, spawn};
 use common::site::{PATH, Reply, Request, Site, Then, honest, late_wrong, wrong};
 use common::{Server, anabranch, wait_until};
 use data_encoding::{BASE64, HEXLOWER};
-use mmtp::ContentId;
-use mmtp::id::BLOCK_BYTES;
-use mmtp::uri::Uri;
 use nix::sys::signal::Signal;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 

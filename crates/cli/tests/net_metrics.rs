@@ -63,7 +63,7 @@ impl Member {
         stream.read_to_string(&mut answer).expect("an answer");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-        net::prometheus::check(body);
+        anabranch_net::prometheus::check(body);
         body.to_owned()
     }
 

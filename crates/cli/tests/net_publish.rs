@@ -9,9 +9,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use algo::{Rate, Time};
+use anabranch_algo::{Rate, Time};
+use anabranch_net::Clock;
 use common::{anabranch, wait_until};
-use net::Clock;
 use serde_json::Value;
 
 /// Bytes of the film: some seconds on the demo's lines.
@@ -29,9 +29,10 @@ impl Bed {
             dir: tempfile::tempdir().expect("a directory"),
             name: format!("{name}-{}", std::process::id()),
         };
-        let allowed = net::Namespace::new().and_then(|space| net::Tun::new(&space, "p0", 1_500, false));
+        let allowed = anabranch_net::Namespace::new()
+            .and_then(|space| anabranch_net::Tun::new(&space, "p0", 1_500, false));
         if let Err(e) = allowed {
-            net::testing::refused_device(format!("no domain can be brought up here: {e}"));
+            anabranch_net::testing::refused_device(format!("no domain can be brought up here: {e}"));
             return None;
         }
         let mut film: Vec<u8> = Vec::with_capacity(FILM);
@@ -202,7 +203,7 @@ fn a_domain_with_keyed_identifiers() {
 #[test]
 fn a_class_marks_what_comes_to_both_ends() {
     if Command::new("nft").arg("--version").output().is_err() {
-        return net::testing::skip("there is no nft, which counts packets");
+        return anabranch_net::testing::skip("there is no nft, which counts packets");
     }
     let class = "class.bulk = { policy = \"shortest\", paths = 1, dscp = \"le\" }\n";
     let Some(bed) = Bed::up("classes", class) else { return };

@@ -15,9 +15,9 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::Duration;
 
+use anabranch_net::Clock;
 use common::held::{held, left, namespace};
 use common::{anabranch, wait_until};
-use net::Clock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -119,9 +119,10 @@ impl Drop for Bed {
 
 /// Whether these tests cannot run here.
 fn skipped() -> bool {
-    let allowed = net::Namespace::new().and_then(|space| net::Tun::new(&space, "p0", 1_500, false));
+    let allowed =
+        anabranch_net::Namespace::new().and_then(|space| anabranch_net::Tun::new(&space, "p0", 1_500, false));
     if let Err(e) = &allowed {
-        net::testing::refused_device(format!("no domain can be brought up here: {e}"));
+        anabranch_net::testing::refused_device(format!("no domain can be brought up here: {e}"));
     }
     allowed.is_err()
 }

@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use algo::{Span, Time};
+use anabranch_algo::{Span, Time};
+use anabranch_net::{Clock, Namespace};
 use common::netns::Net;
 use common::proxy_roles::{LONG, Role, client_command, connect_to, own};
 use common::wait_until;
-use net::{Clock, Namespace};
 
 /// The server and the origin, in a namespace behind both links.
 const SERVER: &str = "10.77.255.1";

@@ -82,7 +82,7 @@ fn date_library(place: &Path) -> Option<PathBuf> {
     std::fs::write(&source, DATE).unwrap();
     let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
     if !made.is_ok_and(|status| status.success()) {
-        net::testing::skip("a date that is set: there is no C compiler");
+        anabranch_net::testing::skip("a date that is set: there is no C compiler");
         return None;
     }
     Some(library)

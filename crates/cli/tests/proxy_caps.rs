@@ -124,6 +124,6 @@ fn a_cap_counts_datagrams() {
     let used = carried(&bed, "p1") - before;
     println!("{used} bytes of {CAP} over the link, {} heard", heard.all.len());
     assert!(used <= CAP && used > CAP / 4, "{used}");
-    let last = heard.bytes(algo::Span::from_secs(5), algo::Span::from_secs(6));
+    let last = heard.bytes(anabranch_algo::Span::from_secs(5), anabranch_algo::Span::from_secs(6));
     assert!(last > 1_800_000, "the other one carries on: {last}");
 }

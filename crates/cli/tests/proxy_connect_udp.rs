@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use algo::Span;
+use anabranch_algo::Span;
 use common::proxy_bed::{Bed, DATAGRAM_BYTES, Heard};
 use common::wait_until;
 
@@ -47,7 +47,7 @@ fn hear_capsules(bed: &Bed, origin: SocketAddr) -> Heard {
     }
     assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
     stream.write_all(b"\0\x02\0!").expect("written");
-    let (mut heard, clock) = (Heard::default(), net::Clock::start());
+    let (mut heard, clock) = (Heard::default(), anabranch_net::Clock::start());
     let mut capsule = [0; CAPSULE_HEAD.len() + DATAGRAM_BYTES];
     stream.set_read_timeout(Some(Duration::from_secs(5))).expect("an option");
     loop {

@@ -7,7 +7,7 @@ mod common;
 use std::thread::sleep;
 use std::time::Duration;
 
-use algo::Span;
+use anabranch_algo::Span;
 use common::proxy_bed::Bed;
 use common::wait_until;
 

@@ -75,7 +75,7 @@ fn a_trunk_begins_over_the_link_that_answers() {
     let Some(mut bed) = Bed::without_client("proxy-first") else { return };
     bed.silence("10.1.0.1");
     bed.client(&["--via", "p0", "--via", "p1"]);
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     let args = [
         "curl",
         "-sS",
@@ -90,16 +90,16 @@ fn a_trunk_begins_over_the_link_that_answers() {
         &bed.origin,
     ];
     assert!(bed.on("tx", &args).status().expect("it runs").success());
-    let took = clock.now().since(algo::Time::ZERO);
+    let took = clock.now().since(anabranch_algo::Time::ZERO);
     println!("ten bytes in {took:?} with the first link dead");
     assert_eq!(fs::read(bed.dir.path().join("got")).expect("a file"), bed.content[..10]);
-    assert!(took < algo::Span::from_secs(2), "{took:?}");
+    assert!(took < anabranch_algo::Span::from_secs(2), "{took:?}");
 }
 
 /// The longest time in which a file did not grow, until the program has ended.
-fn longest_stall(of: &Path, program: &mut Child) -> algo::Span {
-    let clock = net::Clock::start();
-    let (mut size, mut since, mut longest) = (len(of), clock.now(), algo::Span::ZERO);
+fn longest_stall(of: &Path, program: &mut Child) -> anabranch_algo::Span {
+    let clock = anabranch_net::Clock::start();
+    let (mut size, mut since, mut longest) = (len(of), clock.now(), anabranch_algo::Span::ZERO);
     while program.try_wait().expect("a status").is_none() {
         let (now, bytes) = (clock.now(), len(of));
         if bytes != size {
@@ -126,11 +126,14 @@ fn dies_silently(name: &str, address: &str, is_back: impl Fn(&Bed) -> bool) {
     assert!(curl.wait().expect("it ends").success() && bed.is_here());
     common::wait_until(10, || !knows(&bed) && bed.subflows(address) == 0);
     bed.restore(address);
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     common::wait_until(10, || knows(&bed) && is_back(&bed));
-    let back = clock.now().since(algo::Time::ZERO);
+    let back = clock.now().since(anabranch_algo::Time::ZERO);
     println!("{address} died: nothing came for {stall:?}; is back: used again after {back:?}");
-    assert!(stall < algo::Span::from_secs(1) && back < algo::Span::from_secs(2), "{stall:?} {back:?}");
+    assert!(
+        stall < anabranch_algo::Span::from_secs(1) && back < anabranch_algo::Span::from_secs(2),
+        "{stall:?} {back:?}"
+    );
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn the_dear_link_carries_data_while_the_cheap_one_is_full_or_dead() {
     sleep(Duration::from_secs(1));
     let stall = session.stall();
     println!("the cheap link died: the longest wait was {stall:?}");
-    assert!(stall < algo::Span::from_secs(1), "{stall:?}");
+    assert!(stall < anabranch_algo::Span::from_secs(1), "{stall:?}");
     bed.restore("10.1.0.1");
     wait_until(10, is_backup);
     session.end();

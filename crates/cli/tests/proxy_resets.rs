@@ -369,11 +369,11 @@ fn trunks_that_are_reset_idle_or_under_load_leave_nothing_and_new_requests_work(
         }
         // What is said on a trunk of which nobody knows yet that it is gone would be lost with it.
         wait_until(10, || downs() >= known + there);
-        let clock = net::Clock::start();
+        let clock = anabranch_net::Clock::start();
         assert!(echoes(&mut connect_to(socks, echo)));
-        let took = clock.now().since(algo::Time::ZERO);
+        let took = clock.now().since(anabranch_algo::Time::ZERO);
         println!("busy: {is_busy}; the next request took {took:?}");
-        assert!(took < algo::Span::from_secs(2), "{took:?}");
+        assert!(took < anabranch_algo::Span::from_secs(2), "{took:?}");
         // All trunks were reset, so there are the warm ones again and no more.
         wait_until(20, || trunks(&client) == 2 && trunks(&server) == 2 && is_idle());
         let mut now = [0; 2];

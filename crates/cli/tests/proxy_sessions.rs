@@ -7,7 +7,7 @@ mod common;
 use std::thread::sleep;
 use std::time::Duration;
 
-use algo::Span;
+use anabranch_algo::Span;
 use common::proxy_bed::{Bed, Traffic};
 use common::wait_until;
 
@@ -56,8 +56,8 @@ const DEATH: Span = Span::from_secs(1);
 /// since the link died, over the other link too, before what is new.
 const DEATH_BESIDE_BULK: Span = Span::from_secs(2);
 
-fn since(clock: net::Clock) -> Span {
-    clock.now().since(algo::Time::ZERO)
+fn since(clock: anabranch_net::Clock) -> Span {
+    clock.now().since(anabranch_algo::Time::ZERO)
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn connections_live_on_while_links_die_in_turn_and_trunks_take_them_up_again() {
             sleep(Duration::from_secs(1));
         }
         dies_and_comes_back(&bed, link, &traffic, DEATH);
-        let clock = net::Clock::start();
+        let clock = anabranch_net::Clock::start();
         wait_until(10, || knows(&bed, link) && both_are_used(&bed));
         let back = since(clock);
         println!("both are used again {back:?} after its return");
@@ -120,7 +120,7 @@ fn trunks_that_cannot_take_a_link_up_again_are_replaced() {
     old.into_iter().for_each(Traffic::end);
     wait_until(10, || both_are_used(&bed));
     dies_and_comes_back(&bed, LINKS[1], &new, DEATH);
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     let late = bed.session(origin);
     wait_until(10, || late.bytes() > 0);
     assert!(since(clock) < Span::from_secs(1), "{:?}", since(clock));
@@ -158,14 +158,14 @@ fn connections_outlive_both_links_and_go_on_as_soon_as_one_is_back() {
     let last = LINKS.into_iter().find(|link| knows(&bed, link)).expect("the last link stays");
     let before = traffic.each_ref().map(Traffic::bytes);
     bed.restore(last);
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     let goes_on = |(one, before): (&Traffic, &u64)| one.bytes() > *before;
     wait_until(150, || traffic.iter().zip(&before).all(goes_on));
     println!("all go on {:?} after {last} is back", since(clock));
     // A lost SYN of a new subflow costs one of them; TCP alone would try again after eight.
     assert!(since(clock) < Span::from_secs(3), "{:?}", since(clock));
     LINKS.iter().filter(|link| **link != last).for_each(|link| bed.restore(link));
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     wait_until(60, || LINKS.iter().all(|link| knows(&bed, link)) && both_are_used(&bed));
     println!("both are used {:?} after the other is back", since(clock));
     assert!(since(clock) < Span::from_secs(2), "{:?}", since(clock));
@@ -182,7 +182,7 @@ fn trunks_that_begin_while_no_link_answers_take_both_when_they_are_back() {
     // The SYN that is sent again after 4 s is one without MPTCP.
     sleep(Duration::from_millis(3_600));
     LINKS.iter().for_each(|link| bed.restore(link));
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     wait_until(15, || both_are_used(&bed));
     println!("both are used {:?} after they are back", since(clock));
     assert!(since(clock) < Span::from_secs(4), "{:?}", since(clock));

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use proxy::config::{Change, Client, Server, Settings, Shape};
+use anabranch_proxy::config::{Change, Client, Server, Settings, Shape};
 
 /// The table of a role.
 fn table<S: Settings>() -> String {

@@ -9,10 +9,10 @@ use std::path::Path;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use algo::{Span, Time};
+use anabranch_algo::{Span, Time};
+use anabranch_net::{Clock, Namespace};
 use common::netns::Net;
 use common::proxy_roles::{Role, ask, client_command, connect_to, echo, echoes, origin, server_command, v4};
-use net::{Clock, Namespace};
 
 /// Time-outs of the servers here.
 const TIMEOUT: Span = Span::from_secs(1);

@@ -148,7 +148,7 @@ fn the_page_wants_the_token_of_a_file_that_stays_the_same() {
             assert_eq!(get(page, "/metrics", None).0, 401);
             let (code, metrics) = get(page, "/metrics", Some(token.trim()));
             assert_eq!(code, 200);
-            net::prometheus::check(&metrics);
+            anabranch_net::prometheus::check(&metrics);
             tokens.push(token);
         }
     }

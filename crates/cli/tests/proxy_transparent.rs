@@ -16,7 +16,7 @@ const ORIGIN: &str = "203.0.114.1";
 /// Hosts with an origin that programs reach by its address; none where that cannot be.
 fn bed(name: &str) -> Option<Bed> {
     if Command::new("nft").arg("--version").output().is_err() {
-        net::testing::skip("transparent redirection: nft (nftables) is not installed");
+        anabranch_net::testing::skip("transparent redirection: nft (nftables) is not installed");
         return None;
     }
     let mut bed = Bed::without_client(name)?;
@@ -30,7 +30,7 @@ fn bed(name: &str) -> Option<Bed> {
 
 /// Whether the rules are there.
 fn has_rules(bed: &Bed) -> bool {
-    bed.says("tx", &["nft", "list", "tables"]).contains(proxy::redirect::TABLE)
+    bed.says("tx", &["nft", "list", "tables"]).contains(anabranch_proxy::redirect::TABLE)
 }
 
 const TRANSPARENT: [&str; 3] = ["--transparent", "127.0.0.1:1081", "--install-rules"];
@@ -84,7 +84,7 @@ fn rules_end_with_the_client_and_those_of_a_killed_one_with_the_next() {
     let file = bed.dir.path().join("rules");
     std::fs::write(&file, printed.stdout).expect("written");
     bed.says("tx", &["nft", "-f", file.to_str().expect("UTF-8")]);
-    let set = bed.says("tx", &["nft", "list", "table", "inet", proxy::redirect::TABLE]);
+    let set = bed.says("tx", &["nft", "list", "table", "inet", anabranch_proxy::redirect::TABLE]);
     assert!(
         set.contains("redirect to :1081") && set.contains("ip daddr 192.0.2.7 tcp dport 26228 return"),
         "{set}"

@@ -154,10 +154,12 @@ impl Drop for Group {
 #[test]
 fn the_units_start_work_reload_and_leave_nothing() {
     if !geteuid().is_root() || !Path::new(SYSTEMD).exists() {
-        return net::testing::skip("the proxy's units: they want root and systemd");
+        return anabranch_net::testing::skip("the proxy's units: they want root and systemd");
     }
     let Some(group) = Group::new() else {
-        return net::testing::skip("the proxy's units: there is no cgroup2 in which a group can be made");
+        return anabranch_net::testing::skip(
+            "the proxy's units: there is no cgroup2 in which a group can be made",
+        );
     };
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -172,7 +174,10 @@ fn the_units_start_work_reload_and_leave_nothing() {
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     let facts = fs::read_to_string(dir.join("inside.log")).unwrap_or_default();
     if !dir.join("booted").exists() || facts.is_empty() {
-        return net::testing::skip(format!("the proxy's units: no systemd in namespaces: {}", said.trim()));
+        return anabranch_net::testing::skip(format!(
+            "the proxy's units: no systemd in namespaces: {}",
+            said.trim()
+        ));
     }
     let logs = ["server.log", "client.log"].map(|log| fs::read_to_string(dir.join(log)).unwrap_or_default());
     let all = format!("{facts}\n{}\n{}\n{said}", logs[0], logs[1]);

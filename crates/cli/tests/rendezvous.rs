@@ -7,11 +7,11 @@ use std::fs;
 use std::io::Read as _;
 use std::time::Duration;
 
-use algo::Span;
+use anabranch_algo::Span;
+use anabranch_overlay::message::{Body, refusal};
+use anabranch_overlay::publication::Rejection;
 use common::disk::Tmpfs;
 use common::rendezvous_bed::{Bed, now};
-use overlay::message::{Body, refusal};
-use overlay::publication::Rejection;
 
 #[test]
 fn what_was_published_and_withdrawn_survives_a_kill() {

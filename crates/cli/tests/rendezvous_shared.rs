@@ -10,13 +10,13 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use algo::Span;
+use anabranch_algo::Span;
+use anabranch_overlay::message::{Body, Wanted, refusal};
+use anabranch_overlay::publication::{Publication, Rejection, SignedPublication};
 use common::redis::Redis;
 use common::rendezvous_bed::{Bed, Running, look_up, now};
 use common::wait_until;
 use nix::sys::signal::Signal;
-use overlay::message::{Body, Wanted, refusal};
-use overlay::publication::{Publication, Rejection, SignedPublication};
 
 fn refused(why: Rejection) -> Body {
     Body::Refused { reason: refusal::of(why) }
@@ -376,7 +376,7 @@ fn by_tls_whose_certificate_is_checked() {
         && fs::write(dir.path().join("ext"), "subjectAltName=DNS:localhost").is_ok()
         && openssl("x509 -req -in s.csr -CA ca.crt -CAkey ca.key -days 2 -extfile ext -out s.crt");
     if !made {
-        return net::testing::skip("there is no openssl");
+        return anabranch_net::testing::skip("there is no openssl");
     }
     let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
     let (port, cert, key, ca) = (port.to_string(), path("s.crt"), path("s.key"), path("ca.crt"));

@@ -7,13 +7,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::uri::Uri;
 use common::fetch::{Done, run};
 use common::site::{PATH, Reply, Request, Site, honest};
 use common::terminal::on_a_terminal;
 use common::{anabranch, noise};
-use mmtp::ContentId;
-use mmtp::id::BLOCK_BYTES;
-use mmtp::uri::Uri;
 use sha2::{Digest as _, Sha256};
 
 const LENGTH: usize = 40 * BLOCK_BYTES + 77;

@@ -8,12 +8,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 use std::time::Duration;
 
+use anabranch_mmtp::collection::Collection;
+use anabranch_mmtp::uri::Uri;
+use anabranch_mmtp::wire::{self, Cookie, Packet, Range, RangeKind, Reason};
+use anabranch_mmtp::{ChunksPerBlock, ContentId};
 use assert_cmd::assert::OutputAssertExt as _;
 use common::{Server, anabranch, noise, serve_for_people};
-use mmtp::collection::Collection;
-use mmtp::uri::Uri;
-use mmtp::wire::{self, Cookie, Packet, Range, RangeKind, Reason};
-use mmtp::{ChunksPerBlock, ContentId};
 
 /// Bytes of a packet besides its UDP payload, over IPv4.
 const IP_UDP_HEADERS: usize = 28;
@@ -289,7 +289,7 @@ fn the_limit_holds() {
     let server = Server::start_at(&path, "127.0.0.1:0", &["--limit", "8Mbit"]);
     let known = id(&server);
     let mut client = Client::proven(&server, &known);
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     let mut times = vec![0.0];
     let fetched = client.fetch_watched(&known, || times.push(clock.now().as_nanos() as f64 / 1e9));
     assert!(fetched.is_ok());

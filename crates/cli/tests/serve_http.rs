@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use anabranch_mirror::leaf_list::LeafList;
+use anabranch_mirror::metalink::{self, Metalink};
+use anabranch_mirror::url::Url;
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::tree::{ChainingValue, root_of_leaves};
 use common::fetch::{Ground, skipped, spawn};
 use common::{Server, anabranch, noise, serve_for_people, wait_until};
-use mirror::leaf_list::LeafList;
-use mirror::metalink::{self, Metalink};
-use mirror::url::Url;
-use mmtp::ContentId;
-use mmtp::id::BLOCK_BYTES;
-use mmtp::tree::{ChainingValue, root_of_leaves};
 use nix::sys::signal::Signal;
 
 /// A source that offers `path` by HTTP too, and where.
@@ -117,7 +117,7 @@ fn every_byte_is_the_files() {
         assert!(got.head.contains("<f.meta4>; rel=\"describedby\"; type=\"application/metalink4+xml\""));
         let duplicate = got.head.lines().find(|line| line.contains("rel=\"duplicate\"")).expect("a link");
         let uri = duplicate.split(['<', '>']).nth(1).expect("a URI");
-        let uri: mmtp::uri::Uri = uri.parse().expect("a URI");
+        let uri: anabranch_mmtp::uri::Uri = uri.parse().expect("a URI");
         assert_eq!((uri.id, uri.name.as_deref()), (id, Some(&b"f"[..])));
         assert_eq!(uri.from, [format!("127.0.0.1:{}", server.address.port())]);
         let head = ask(address, "HEAD", "/f", &[("Range", "bytes=0-0")]);
@@ -429,7 +429,7 @@ fn contents_are_found_by_name_and_by_hash() {
     assert_eq!(get(address, &format!("/b3/{hex}/a/b")).status, 404);
     assert_eq!(get(address, &format!("/b3/{hex}/")).status, 404);
     // A directory is found by the name of its manifest.
-    let uri: mmtp::uri::Uri = server.uri().parse().expect("a URI");
+    let uri: anabranch_mmtp::uri::Uri = server.uri().parse().expect("a URI");
     let d = base32(&uri.id);
     let manifest = get(address, &format!("/b3/{d}")).body;
     assert_eq!(ContentId::of(&manifest), uri.id);
@@ -515,7 +515,7 @@ fn a_directory_has_a_metalink_of_all_its_files() {
     let below = |directory: &str| -> BTreeMap<String, Vec<u8>> {
         all.iter().filter_map(|(n, b)| Some((n.strip_prefix(directory)?.to_owned(), b.to_vec()))).collect()
     };
-    let id = server.uri().parse::<mmtp::uri::Uri>().expect("a URI").id;
+    let id = server.uri().parse::<anabranch_mmtp::uri::Uri>().expect("a URI").id;
     let by_content = format!("/b3/{}", base32(&id));
     for (place, directory) in [
         ("/d%20%26%20co".to_owned(), ""),
@@ -696,7 +696,7 @@ fn the_limit_holds_for_all_together() {
     let ground = Ground::new(4_000_000);
     let (server, address) = start(&ground.source(), &["--limit", "16Mbit"]);
     let (by_http, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let clock = net::Clock::start();
+    let clock = anabranch_net::Clock::start();
     let [first, last] = thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| read_again_and_again(address, &by_http, &is_over));

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::uri::Uri;
 use common::anabranch;
 use common::fetch::{Ground, killed_when, leaf_list, names, run};
 use common::site::{PATH, Reply, Site, Switch, honest, wrong};
-use mmtp::ContentId;
-use mmtp::uri::Uri;
 
 /// A key, and what signs with it.
 struct Signing {
@@ -33,7 +33,7 @@ impl Signing {
     fn since(then: &'static [&'static str], expires: &str) -> Option<Self> {
         let is_there = |program: &str| Command::new(program).arg("--version").output().is_ok();
         if !is_there("gpg") || !(is_there("gpgv") || is_there("sqv")) {
-            net::testing::skip("gpg, and gpgv or sqv, are not installed");
+            anabranch_net::testing::skip("gpg, and gpgv or sqv, are not installed");
             return None;
         }
         let new = Self { home: tempfile::tempdir().expect("a directory"), then };

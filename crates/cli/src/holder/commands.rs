@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use net::{Namespace, nearest};
+use anabranch_net::{Namespace, nearest};
 
 use super::daemon::{Request, Started, send_request, ups};
 use super::plain_name::plain_name;

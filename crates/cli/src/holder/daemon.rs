@@ -11,8 +11,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use algo::Time;
-use net::{Clock, Interest, Poller};
+use anabranch_algo::Time;
+use anabranch_net::{Clock, Interest, Poller};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};

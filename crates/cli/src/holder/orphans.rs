@@ -13,10 +13,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use algo::{Span, Time};
-use kernel::namespaces;
-use net::netlink::Netlink;
-use net::{Clock, Namespace};
+use anabranch_algo::{Span, Time};
+use anabranch_kernel::namespaces;
+use anabranch_net::netlink::Netlink;
+use anabranch_net::{Clock, Namespace};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 
@@ -268,7 +268,7 @@ mod tests {
     fn a_host_says_whose_it_is() {
         let space = match Namespace::new() {
             Ok(space) => space,
-            Err(e) => return net::testing::refused(e),
+            Err(e) => return anabranch_net::testing::refused(e),
         };
         assert_eq!(space.run(own_label).expect("entered"), None);
         label(&space, Kind::Net, "fig-4.9").expect("marked");

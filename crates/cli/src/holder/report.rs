@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use algo::Span;
-use net::emulator::Snapshot;
+use anabranch_algo::Span;
+use anabranch_net::emulator::Snapshot;
 use serde::{Deserialize, Serialize};
 
 /// What one link did since it is up.
@@ -20,7 +20,7 @@ pub(crate) struct LinkCounts {
 }
 
 impl LinkCounts {
-    pub(crate) fn of(stats: &sim::Stats) -> Self {
+    pub(crate) fn of(stats: &anabranch_sim::Stats) -> Self {
         let (dropped, lost) = (stats.dropped.congestion(), stats.dropped.loss + stats.dropped.scripted);
         Self {
             offered: stats.offered,

@@ -1,7 +1,7 @@
 //! The options of `anabranch kernel`.
 
+use anabranch_kernel::controllers::{CONTROLLERS, Controller};
 use clap::{Args, Subcommand};
-use kernel::controllers::{CONTROLLERS, Controller};
 
 use super::{setup, teardown, watch};
 

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use kernel::controllers;
-use kernel::groups::{self, GROUP_MAX, Group, GroupRule, Selector};
+use anabranch_kernel::controllers;
+use anabranch_kernel::groups::{self, GROUP_MAX, Group, GroupRule, Selector};
 
 use super::args;
 use super::{NamespaceArg, netns_option, wrong, wrong_here};

@@ -1,8 +1,8 @@
 //! `anabranch kernel load` and `unload`.
 
-use kernel::Error;
-use kernel::controllers::{self, Controller, Options};
-use kernel::default_cc::{self, Restored};
+use anabranch_kernel::Error;
+use anabranch_kernel::controllers::{self, Controller, Options};
+use anabranch_kernel::default_cc::{self, Restored};
 
 use super::args::{Load, Unload};
 use super::{NamespaceArg, netns_option, wrong, wrong_here};

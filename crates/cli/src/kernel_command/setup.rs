@@ -1,7 +1,7 @@
 //! `anabranch kernel setup`: several uplinks, used together.
 
+use anabranch_kernel::uplinks::{self, Error, Options, Plan, TABLE_BASE};
 use clap::Args;
-use kernel::uplinks::{self, Error, Options, Plan, TABLE_BASE};
 use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};

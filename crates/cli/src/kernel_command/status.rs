@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use kernel::controllers::{Controller, Presence, Program};
-use kernel::{Error, controllers, default_cc, subflow_state};
+use anabranch_kernel::controllers::{Controller, Presence, Program};
+use anabranch_kernel::{Error, controllers, default_cc, subflow_state};
 use serde::Serialize;
 
 use super::args::Status;

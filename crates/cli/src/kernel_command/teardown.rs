@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use anabranch_kernel::uplinks::{STATE_DIR, plan_teardown, teardown as put_back};
 use clap::Args;
-use kernel::uplinks::{STATE_DIR, plan_teardown, teardown as put_back};
 
 use super::setup::{refused, report};
 use crate::exit::Outcome;

@@ -7,15 +7,15 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use algo::{Span, Time};
+use anabranch_algo::{Span, Time};
 use anabranch_http::server::RunningServer;
-use clap::Args;
-use console::Term;
-use kernel::connection_monitor::{
+use anabranch_kernel::connection_monitor::{
     ConnectionKind, ConnectionMonitor, ConnectionRow, ControllerStats, Snapshot, SubflowRow, prometheus_text,
 };
-use lab::scenario::units::Duration;
-use net::{Clock, Interest, Poller};
+use anabranch_lab::scenario::units::Duration;
+use anabranch_net::{Clock, Interest, Poller};
+use clap::Args;
+use console::Term;
 use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
@@ -109,12 +109,12 @@ enum Output {
 /// # Errors
 /// 1 if the sockets cannot be listed or the address for Prometheus not be listened on.
 pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) -> Outcome {
-    let failed = |e: net::netlink::Error| Failure::other(e.to_string());
+    let failed = |e: anabranch_net::netlink::Error| Failure::other(e.to_string());
     let clock = Clock::start();
     let (wake, stop) = stop_signals()?;
     let open = || ConnectionMonitor::open(Arc::clone(&controllers), args.tcp).map_err(failed);
     let mut monitor = open()?;
-    if !kernel::controllers::may_see_subflows() {
+    if !anabranch_kernel::controllers::may_see_subflows() {
         note(
             "without root (or CAP_NET_ADMIN) the kernel does not tell which subflows are one connection: \
              each is shown as one",
@@ -300,7 +300,7 @@ fn row(c: &ConnectionRow, s: &SubflowRow) -> [String; COLUMNS] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernel::connection_monitor::NmccFactors;
+    use anabranch_kernel::connection_monitor::NmccFactors;
     use std::io::Read as _;
     use std::net::TcpStream;
 
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn who_asks_is_told_of_the_connection_that_asks() {
         let Ok(monitor) = ConnectionMonitor::open(Arc::new(()), true) else {
-            return net::testing::skip("no netlink");
+            return anabranch_net::testing::skip("no netlink");
         };
         let (_server, address) = serve(monitor, Clock::start(), "127.0.0.1:0".parse().unwrap()).unwrap();
         let mut stream = TcpStream::connect(address).unwrap();

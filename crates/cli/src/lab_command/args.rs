@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use anabranch_lab::domain::study::DRAWS_MAX;
+use anabranch_lab::scenario::check::SEEDS_MAX;
+use anabranch_lab::sweep::pool::THREADS_MAX;
+use anabranch_lab::sweep::{Axis, Shard};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use lab::domain::study::DRAWS_MAX;
-use lab::scenario::check::SEEDS_MAX;
-use lab::sweep::pool::THREADS_MAX;
-use lab::sweep::{Axis, Shard};
 
 /// Run experiments, simulated or in the kernel: tables beside what papers report
 #[derive(Args, Clone, Debug)]
@@ -138,7 +138,7 @@ pub enum World {
     Kernel,
 }
 
-impl From<World> for lab::World {
+impl From<World> for anabranch_lab::World {
     fn from(world: World) -> Self {
         match world {
             World::Sim => Self::Sim,
@@ -384,11 +384,11 @@ pub struct Hold {
 }
 
 fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
-    lab::sweep::seeds(text, SEEDS_MAX)
+    anabranch_lab::sweep::seeds(text, SEEDS_MAX)
 }
 
 fn controller(name: &str) -> Result<String, String> {
-    lab::scenario::check::controller(name).map(|()| name.into())
+    anabranch_lab::scenario::check::controller(name).map(|()| name.into())
 }
 
 fn jobs(text: &str) -> Result<usize, String> {

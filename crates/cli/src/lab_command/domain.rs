@@ -4,15 +4,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lab::domain::check::{Check, Compared, checks};
-use lab::domain::rank_pairs::{self, PairTask, pair_gains};
-use lab::domain::report::{Page, tables};
-use lab::domain::study::{
+use anabranch_lab::domain::check::{Check, Compared, checks};
+use anabranch_lab::domain::rank_pairs::{self, PairTask, pair_gains};
+use anabranch_lab::domain::report::{Page, tables};
+use anabranch_lab::domain::study::{
     CAPACITIES_MBITS, Gains, Mean, Options, POLICIES, QUEUE_PACKETS, Study, Task, World,
 };
-use lab::sweep::pool::{self, Event};
+use anabranch_lab::sweep::pool::{self, Event};
+use anabranch_topology::zoo::Builtin;
 use serde::Serialize;
-use topology::zoo::Builtin;
 
 use super::args::Domain;
 use super::output::{check_writable, save};

@@ -3,9 +3,9 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use lab::scenario::error::nearest;
-use lab::scenario::load::FILE_BYTES_MAX;
-use lab::scenario::{Scenario, ScenarioError, built_in};
+use anabranch_lab::scenario::error::nearest;
+use anabranch_lab::scenario::load::FILE_BYTES_MAX;
+use anabranch_lab::scenario::{Scenario, ScenarioError, built_in};
 
 use crate::exit::{Failure, Outcome};
 use crate::names::show;

@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use lab::linux::testbed::{Testbed, violations};
-use lab::scenario::Scenario;
-use net::emulator::Snapshot;
+use anabranch_lab::linux::testbed::{Testbed, violations};
+use anabranch_lab::scenario::Scenario;
+use anabranch_net::emulator::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use super::args::Hold;
@@ -143,7 +143,7 @@ fn state(held: &HeldLab, snapshot: &Snapshot) -> State {
             hosts.push(Host { name, fd, addresses, peer, rtts_ms: rtts_ms.clone() });
         }
     }
-    let link = |(name, id): (&str, sim::LinkId)| Link {
+    let link = |(name, id): (&str, anabranch_sim::LinkId)| Link {
         name: name.into(),
         rate: scenario.link.get(name).and_then(|link| link.rate).map(|rate| rate.to_string()),
         counts: LinkCounts::of(&snapshot.links[id.0 as usize]),

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use anabranch_lab::scenario::{Scenario, built_in};
 use console::Term;
-use lab::scenario::{Scenario, built_in};
 use serde::Serialize;
 
 use super::args::List;

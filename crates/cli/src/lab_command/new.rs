@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use lab::scenario::error::nearest;
-use lab::scenario::{Scenario, TEMPLATE, built_in};
+use anabranch_lab::scenario::error::nearest;
+use anabranch_lab::scenario::{Scenario, TEMPLATE, built_in};
 
 use super::args::New;
 use crate::exit::{Failure, Outcome};

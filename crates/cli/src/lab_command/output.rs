@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::outcome::{Row, Run};
-use lab::report::{Study, html};
-use lab::sweep::Plan;
-use lab::table;
+use anabranch_lab::outcome::{Row, Run};
+use anabranch_lab::report::{Study, html};
+use anabranch_lab::sweep::Plan;
+use anabranch_lab::table;
 
 use super::args::Choice;
 use crate::exit::{Code, Failure, Outcome};

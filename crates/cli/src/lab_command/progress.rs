@@ -1,8 +1,8 @@
 //! How far it is, on a terminal, once it takes longer than a moment.
 
-use algo::{Span, Time};
+use anabranch_algo::{Span, Time};
+use anabranch_net::Clock;
 use console::Term;
-use net::Clock;
 
 /// Nothing is shown before this.
 const QUIET: Span = Span::from_secs(1);

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use algo::Span;
-use lab::sweep::pool::{self, Event};
-use lab::sweep::{Plan, Task};
-use lab::table;
-use lab::{World, linux, outcome};
+use anabranch_algo::Span;
+use anabranch_lab::sweep::pool::{self, Event};
+use anabranch_lab::sweep::{Plan, Task};
+use anabranch_lab::table;
+use anabranch_lab::{World, linux, outcome};
 
 use super::args::{Choice, Run};
 use super::find::{FoundScenario, every, find, wrong};
@@ -170,8 +170,9 @@ pub(super) fn choose(plan: &mut Plan, choice: &Choice) -> Outcome {
             }
         }
     }
-    if plan.len() > lab::sweep::TASKS_MAX {
-        let message = format!("{} runs are more than {} at once", plan.len(), lab::sweep::TASKS_MAX);
+    if plan.len() > anabranch_lab::sweep::TASKS_MAX {
+        let message =
+            format!("{} runs are more than {} at once", plan.len(), anabranch_lab::sweep::TASKS_MAX);
         return Err(Failure::usage(message));
     }
     Ok(())

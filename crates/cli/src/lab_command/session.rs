@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use lab::linux;
-use lab::scenario::error::nearest;
-use lab::scenario::{Duration, Groups, Scenario, TraceFile, Transport};
+use anabranch_lab::linux;
+use anabranch_lab::scenario::error::nearest;
+use anabranch_lab::scenario::{Duration, Groups, Scenario, TraceFile, Transport};
 
 use super::args::{Down, Exec, Status, Up};
 use super::find::{FoundScenario, find, wrong};

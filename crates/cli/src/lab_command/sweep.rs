@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use lab::sweep::store::{self, Record, Store};
-use lab::sweep::{Plan, Shard, Task};
-use lab::{World, outcome, table};
+use anabranch_lab::sweep::store::{self, Record, Store};
+use anabranch_lab::sweep::{Plan, Shard, Task};
+use anabranch_lab::{World, outcome, table};
 
 use super::args::Sweep;
 use super::find::{find, wrong};

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anabranch_lab::scenario::SizeSpec;
 use clap::{Args, ValueEnum, ValueHint};
-use lab::scenario::SizeSpec;
 
 use crate::metrics;
 use crate::network_options::Network;

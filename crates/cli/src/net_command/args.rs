@@ -1,8 +1,8 @@
 //! The options of `anabranch net`.
 
+use anabranch_topology::paths::PATHS_MAX;
+use anabranch_topology::plan::Policy;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use topology::paths::PATHS_MAX;
-use topology::plan::Policy;
 
 #[cfg(target_os = "linux")]
 use super::domain_args::{Down, Exec, Hold, Kill, Log, Start, Status, Up};

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use algo::Span;
 use anabranch::network::{Destination, LookedPath, NetworkLook, Place, look};
-use overlay::domain::{Domain, PathChoice};
+use anabranch_algo::Span;
+use anabranch_overlay::domain::{Domain, PathChoice};
+use anabranch_topology::graph::{LinkId, NodeId};
+use anabranch_topology::import;
+use anabranch_topology::picture::{LineMark, Marks, NodeMark, drawn_links, marked_svg};
 use serde::Serialize;
-use topology::graph::{LinkId, NodeId};
-use topology::import;
-use topology::picture::{LineMark, Marks, NodeMark, drawn_links, marked_svg};
 
 use super::args::Show;
 #[cfg(target_os = "linux")]
@@ -80,7 +80,7 @@ pub(super) fn of_file(args: &Show, file: &Path) -> Outcome {
         let paths = paths.map_err(|e| Failure::usage(format!("--class: {e}")))?;
         let PathChoice { policy, per_host, .. } = paths;
         let planned = domain.plan(from, &[to], per_host.into(), policy, |_| true);
-        let path = |planned: overlay::domain::PlannedWay| LookedPath {
+        let path = |planned: anabranch_overlay::domain::PlannedWay| LookedPath {
             to,
             group: planned.group,
             delay: Span::from_nanos(domain.graph.delay_ns(&planned.way.links)),
@@ -207,7 +207,7 @@ fn host(domain: &Domain, option: &str, name: &str) -> Outcome<NodeId> {
             names().join(", ")
         ))),
         None => {
-            let near = net::nearest(name, names());
+            let near = anabranch_net::nearest(name, names());
             let hint = near.map_or_else(
                 || format!("; there are {}", names().join(", ")),
                 |near| format!(": did you mean {near}?"),

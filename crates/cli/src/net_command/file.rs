@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use overlay::domain::Domain;
-use overlay::domain_file;
+use anabranch_overlay::domain::Domain;
+use anabranch_overlay::domain_file;
 
 use crate::exit::{Failure, Outcome};
 use crate::names::show;

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use algo::Span;
-use lab::linux::domain_bed::DomainBed;
-use overlay::domain::Domain;
+use anabranch_algo::Span;
+use anabranch_lab::linux::domain_bed::DomainBed;
+use anabranch_overlay::domain::Domain;
+use anabranch_topology::graph::{LinkId, NodeId};
 use serde::{Deserialize, Serialize};
-use topology::graph::{LinkId, NodeId};
 
 use super::domain_args::Hold;
 use super::plan::Task;
@@ -177,7 +177,7 @@ struct HeldDomain {
 
 fn start(text: &str, name: &str) -> Result<HeldDomain, String> {
     let spec: Spec = serde_json::from_str(text).map_err(|e| format!("no domain came: {e}"))?;
-    let domain = overlay::domain_file::read(&spec.text).map_err(|e| e.to_string())?;
+    let domain = anabranch_overlay::domain_file::read(&spec.text).map_err(|e| e.to_string())?;
     let bed = DomainBed::new(&domain, |node| orphans::label(node, Kind::Net, name));
     let bed = bed.map_err(|e| e.to_string())?;
     let programs = Programs::new(spec.program, spec.file.clone(), spec.tasks, bed.nodes.len());
@@ -212,7 +212,7 @@ impl HeldDomain {
         }
     }
 
-    fn line(&self, id: LinkId, stats: &sim::Stats) -> Line {
+    fn line(&self, id: LinkId, stats: &anabranch_sim::Stats) -> Line {
         let (graph, link) = (&self.domain.graph, self.domain.graph.link(id));
         Line {
             from: graph.node(link.from).name.clone(),

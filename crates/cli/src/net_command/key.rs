@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use overlay::publication::{Scope, ScopeKey};
+use anabranch_overlay::publication::{Scope, ScopeKey};
 
 use super::domain_args::Key;
 use crate::exit::{Failure, Outcome};

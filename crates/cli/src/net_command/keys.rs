@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anabranch::network::{MemberKey, new_services_key};
-use overlay::domain::Domain;
-use topology::graph::NodeId;
+use anabranch_overlay::domain::Domain;
+use anabranch_topology::graph::NodeId;
 
 use super::domain_args::Keys;
 use super::file::{find, read};

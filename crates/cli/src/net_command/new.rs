@@ -53,16 +53,17 @@ fn domain_name(file: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use overlay::publication::ScopeKey;
-    use topology::plan::Policy;
+    use anabranch_overlay::publication::ScopeKey;
+    use anabranch_topology::plan::Policy;
 
     use super::*;
 
     #[test]
     fn it_is_a_domain_with_three_disjoint_ways_to_each_source() {
         let key = ScopeKey::new([7; 32]).expect("a key").public();
-        let domain = overlay::domain_file::read(&text(Path::new("dir/My first.toml"), &key.to_string()))
-            .expect("a domain");
+        let domain =
+            anabranch_overlay::domain_file::read(&text(Path::new("dir/My first.toml"), &key.to_string()))
+                .expect("a domain");
         assert_eq!(domain.name, "my-first");
         assert_eq!(domain.scope_key(&"films".parse().expect("a scope")), Some(&key));
         let node = |name| domain.graph.by_name(name).expect("a node");

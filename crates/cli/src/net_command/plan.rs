@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use net::nearest;
-use overlay::domain::Domain;
-use overlay::publication::{Name, Scope};
+use anabranch_net::nearest;
+use anabranch_overlay::domain::Domain;
+use anabranch_overlay::publication::{Name, Scope};
+use anabranch_topology::graph::NodeId;
 use serde::{Deserialize, Serialize};
-use topology::graph::NodeId;
 
 use super::domain_args::{OfNode, Up};
 use super::{key, keys};

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use algo::{Span, Time};
-use net::{Clock, Namespace};
+use anabranch_algo::{Span, Time};
+use anabranch_net::{Clock, Namespace};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use topology::zoo::Builtin;
+use anabranch_topology::zoo::Builtin;
 
 use super::domain_args::{Down, Exec, Kill, Log, Start, Status, Up};
 use super::file::{find, read};

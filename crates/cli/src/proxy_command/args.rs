@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use anabranch_proxy::config;
 use clap::{Args, Subcommand, ValueHint};
-use proxy::config;
 
 use super::role_args::{About, RoleArgs};
 

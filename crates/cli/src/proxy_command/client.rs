@@ -1,8 +1,8 @@
 //! `anabranch proxy client`.
 
-use proxy::client::start;
-use proxy::config::{self, ConfigError};
-use proxy::{Reloader, Running};
+use anabranch_proxy::client::start;
+use anabranch_proxy::config::{self, ConfigError};
+use anabranch_proxy::{Reloader, Running};
 
 use super::places::state_dir;
 use super::status::Page;

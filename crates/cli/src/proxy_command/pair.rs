@@ -1,7 +1,7 @@
 //! `anabranch proxy pair`.
 
-use proxy::config;
-use proxy::keys::{Clients, ClientsError, Pairing};
+use anabranch_proxy::config;
+use anabranch_proxy::keys::{Clients, ClientsError, Pairing};
 
 use super::args::Pair;
 use super::places::state_dir;

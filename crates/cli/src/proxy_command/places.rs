@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use kernel::uplinks::PROGRAM_STATE_DIR;
+use anabranch_kernel::uplinks::PROGRAM_STATE_DIR;
 use nix::unistd::geteuid;
 
 /// Where sockets of root's roles are, and those of the units in `contrib/`.

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use anabranch_proxy::config::{Key, Settings, Shape};
 use clap::builder::{StyledStr, ValueHint};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
-use proxy::config::{Key, Settings, Shape};
 
 /// What is said of a role.
 pub trait About: Settings {

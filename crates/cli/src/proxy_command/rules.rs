@@ -2,9 +2,9 @@
 
 use std::net::ToSocketAddrs as _;
 
-use proxy::config::{self, Settings as _};
-use proxy::redirect;
-use proxy::trunk::Host;
+use anabranch_proxy::config::{self, Settings as _};
+use anabranch_proxy::redirect;
+use anabranch_proxy::trunk::Host;
 
 use super::args::Rules;
 use super::unusable;

@@ -1,8 +1,8 @@
 //! `anabranch proxy server`.
 
-use proxy::config::{self, ConfigError};
-use proxy::server::start;
-use proxy::{Reloader, Running};
+use anabranch_proxy::config::{self, ConfigError};
+use anabranch_proxy::server::start;
+use anabranch_proxy::{Reloader, Running};
 
 use super::places::state_dir;
 use super::status::Page;

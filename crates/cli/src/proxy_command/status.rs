@@ -4,12 +4,12 @@ use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use anabranch_proxy::Running;
+use anabranch_proxy::status::local::{self, LocalStatus};
+use anabranch_proxy::status::web::{self, WebStatus};
+use anabranch_proxy::status::{Connection, Link, Snapshot, Token};
 use console::Term;
 use nix::unistd::geteuid;
-use proxy::Running;
-use proxy::status::local::{self, LocalStatus};
-use proxy::status::web::{self, WebStatus};
-use proxy::status::{Connection, Link, Snapshot, Token};
 
 use super::args::Status;
 use super::places::{all_dirs, own_dir, state_dir};
@@ -62,7 +62,7 @@ impl Page {
         let dir = dir.map(Path::to_owned).or_else(state_dir);
         let dir =
             dir.ok_or_else(|| Failure::usage("there is no home directory to keep the page's token in"))?;
-        proxy::config::state_directory(&dir).map_err(|e| Failure::other(e.to_string()))?;
+        anabranch_proxy::config::state_directory(&dir).map_err(|e| Failure::other(e.to_string()))?;
         Ok(Some(Self { address, token_file: dir.join(format!("proxy-{role}.token")) }))
     }
 }
@@ -216,8 +216,8 @@ fn connection_table(all: &[&Connection], width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use proxy::Totals;
-    use proxy::status::{ConnectionState, LinkState, Listening, Role};
+    use anabranch_proxy::Totals;
+    use anabranch_proxy::status::{ConnectionState, LinkState, Listening, Role};
 
     use super::*;
 

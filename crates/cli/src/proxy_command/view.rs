@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anabranch::format;
-use proxy::config::Changes;
-use proxy::status::{Ended, Token};
-use proxy::{Door, Event, Totals};
+use anabranch_proxy::config::Changes;
+use anabranch_proxy::status::{Ended, Token};
+use anabranch_proxy::{Door, Event, Totals};
 use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};

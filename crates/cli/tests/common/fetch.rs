@@ -13,18 +13,18 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anabranch::target::journal;
-use mirror::leaf_list::LeafList;
-use mmtp::ContentId;
-use mmtp::id::BLOCK_BYTES;
-use mmtp::tree::block_cv;
-use mmtp::uri::Uri;
+use anabranch_mirror::leaf_list::LeafList;
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::tree::block_cv;
+use anabranch_mmtp::uri::Uri;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::{anabranch, noise, wait_until};
-pub(crate) use net::testing::{refused, skip as skipped};
+pub(crate) use anabranch_net::testing::{refused, skip as skipped};
 
 /// Longer than any of these transfers takes on a busy machine.
 const END_S: u64 = 60;

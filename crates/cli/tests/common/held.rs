@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use net::Namespace;
+use anabranch_net::Namespace;
 use serde_json::Value;
 
 /// The network namespaces that a process has descriptors of.

@@ -1,7 +1,7 @@
 //! A source inside the test's own process, built from the library, that behaves as badly as it is told to. It
 //! counts what it sends to whom.
 
-#[path = "../../../anabranch/tests/memory_source/mod.rs"]
+#[path = "../../../products/anabranch/tests/memory_source/mod.rs"]
 mod memory_source;
 
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use algo::Time;
+use anabranch_algo::Time;
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::tree::Outboard;
+use anabranch_mmtp::wire::{self, Cookie, DATA_HEADER, Packet, Reason};
 use memory_source::MemorySource;
-use mmtp::ContentId;
-use mmtp::tree::Outboard;
-use mmtp::wire::{self, Cookie, DATA_HEADER, Packet, Reason};
 
 /// What a source does with the content that it is asked for.
 #[derive(Clone, Debug)]

@@ -11,8 +11,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use algo::{Span, Time};
-use net::{Clock, Namespace};
+use anabranch_algo::{Span, Time};
+use anabranch_net::{Clock, Namespace};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -73,8 +73,8 @@ impl Bed {
     }
 
     pub(crate) fn without_client(name: &str) -> Option<Self> {
-        if let Err(e) = lab::linux::testbed::allowed() {
-            net::testing::refused_device(format!("the proxy between hosts: {e}"));
+        if let Err(e) = anabranch_lab::linux::testbed::allowed() {
+            anabranch_net::testing::refused_device(format!("the proxy between hosts: {e}"));
             return None;
         }
         let name = format!("{name}-{}", std::process::id());

@@ -24,7 +24,7 @@ impl Redis {
     pub(crate) fn start(options: &[&str]) -> Option<Self> {
         let is_there = |program: &&str| Command::new(program).arg("--version").output().is_ok();
         let Some(program) = PROGRAMS.into_iter().find(is_there) else {
-            net::testing::skip("there is no redis-server and no valkey-server");
+            anabranch_net::testing::skip("there is no redis-server and no valkey-server");
             return None;
         };
         let dir = tempfile::tempdir().expect("a directory");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mmtp::wire::{self, DATA_HEADER, Packet};
+use anabranch_mmtp::wire::{self, DATA_HEADER, Packet};
 
 /// A relay on loopback, until dropped.
 pub(crate) struct Relay {

@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use algo::Time;
-use mmtp::ContentId;
+use anabranch_algo::Time;
+use anabranch_mmtp::ContentId;
+use anabranch_overlay::call::{Call, Reach};
+use anabranch_overlay::domain::Domain;
+use anabranch_overlay::frame::{self, Frame};
+use anabranch_overlay::message::{Body, Message, Wanted};
+use anabranch_overlay::publication::{Publication, ScopeKey, SignedPublication};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use overlay::call::{Call, Reach};
-use overlay::domain::Domain;
-use overlay::frame::{self, Frame};
-use overlay::message::{Body, Message, Wanted};
-use overlay::publication::{Publication, ScopeKey, SignedPublication};
 use serde_json::Value;
 
 use super::anabranch;
@@ -125,7 +125,7 @@ impl Bed {
             key.public()
         );
         fs::write(dir.path().join("net.toml"), &text).expect("written");
-        let domain = overlay::domain_file::read(&text).expect("a domain");
+        let domain = anabranch_overlay::domain_file::read(&text).expect("a domain");
         let (own, its) = if rendezvous == "rv" { (3, 4) } else { (5, 6) };
         let socket = UdpSocket::bind(format!("127.92.{number}.{own}:{FORWARDERS}")).expect("a socket");
         socket.connect(format!("127.92.{number}.{its}:{}", domain.rendezvous.port)).expect("connected");

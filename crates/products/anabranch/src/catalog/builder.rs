@@ -1,0 +1,73 @@
+//! Builds a catalog: finds the files, hashes them, makes the manifests of directories.
+
+use std::path::PathBuf;
+
+use anabranch_mmtp::collection::{Collection, Entry};
+use anabranch_mmtp::tree::Outboard;
+
+use super::{Body, Catalog, Warnings, cache, hash, walk};
+use crate::filenames::show;
+use crate::hashing::HashJob;
+use crate::{Error, Result};
+
+/// How to build a catalog.
+#[derive(Debug, Default)]
+pub(crate) struct Builder {
+    /// Where hashes are kept between starts; `None`: nowhere.
+    pub(crate) cache: Option<PathBuf>,
+    /// How far it is; stop it here.
+    pub(crate) job: HashJob,
+    /// What is skipped, and why.
+    pub(crate) warnings: Warnings,
+}
+
+impl Builder {
+    /// Hashes `paths` and all that is below them, on all processors. This takes long:
+    /// [`HashJob::watch`] tells how far it is.
+    ///
+    /// # Errors
+    /// If a path that was named is not there, not readable, no file and no directory; or has too many files.
+    pub(crate) fn build(&self, paths: &[PathBuf]) -> Result<Catalog> {
+        let roots =
+            paths.iter().map(|path| walk(path, &self.job, &self.warnings)).collect::<Result<Vec<_>>>()?;
+        let sum = roots.iter().flat_map(|root| &root.files).map(|file| file.length).sum();
+        self.job.set_total(sum);
+        let mut catalog = Catalog::default();
+        for (named, root) in roots.into_iter().enumerate() {
+            let hashed = hash::all(&self.job, self.cache.as_deref(), &root.files);
+            if self.job.is_stopped() {
+                return Err(Error::Interrupted("interrupted while hashing".into()));
+            }
+            let mut entries = Vec::new();
+            for (file, hashed) in root.files.into_iter().zip(hashed) {
+                let (outboard, identity) = match hashed {
+                    Ok(hashed) => hashed,
+                    Err(e) if root.directory => {
+                        self.warnings.add(format!("skipped {}: {e}", show(&file.path)));
+                        continue;
+                    }
+                    Err(e) => return Err(Error::system(format!("cannot read {}: {e}", show(&file.path)))),
+                };
+                if root.directory {
+                    entries.push(Entry {
+                        path: file.relative.clone(),
+                        executable: file.executable,
+                        id: outboard.id(),
+                    });
+                }
+                catalog.add((named, file.relative), file.path, false, outboard, Body::File(identity));
+            }
+            if root.directory {
+                let manifest = Collection::new(entries)
+                    .map_err(|e| Error::system(format!("cannot offer {}: {e}", show(&root.path))))?
+                    .encode();
+                let outboard = Outboard::of_bytes(&manifest);
+                catalog.add((named, Vec::new()), root.path, true, outboard, Body::Memory(manifest));
+            }
+        }
+        if let Some(dir) = &self.cache {
+            cache::prune(dir);
+        }
+        Ok(catalog)
+    }
+}

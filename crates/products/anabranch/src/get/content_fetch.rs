@@ -1,0 +1,412 @@
+//! The stage that fetches contents, verified as they come, from sources that speak mmTP, from mirrors, or
+//! both.
+//!
+//! Joins the subscriber, its paths, the mirrors and the disk: hands over what came, sends what the machines
+//! want sent, writes what they verified. Everything read in one turn is written in one turn, so that what a
+//! crash can lose is what the journal does not say.
+
+mod report;
+mod stage;
+
+use std::net::SocketAddr;
+
+use anabranch_algo::{Machine as _, Output, Time};
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::subscriber::{Event, Grouping, Input, PathId, Subscriber, Transmit};
+
+use super::event_loop::{Context, EventLoop};
+use super::groups::{GroupPolicy, Groups};
+use super::mirror_driver::{MirrorConfig, MirrorDriver, PoolEvent};
+use super::network_source::Network;
+use super::origin::{host, origin_text};
+use super::rate_meter::RateMeter;
+use super::request::Request;
+use super::sink::{Here, Sink};
+use super::source_status::{Source, given_up};
+use super::udp_paths::UdpPaths;
+use crate::error::ErrorKind;
+use crate::event::CHECKING_PART;
+use crate::filenames::show;
+use crate::{Error, Progress, Result, Stop};
+
+/// What is said while a file is read again that is whole.
+pub(super) const CHECKING_WHOLE: &str = "checking the whole";
+
+/// Shows how much of what is there has been read, and stops that if the caller stops the transfer.
+pub(super) fn checking(cx: &mut Context<'_, '_>, what: &'static str) -> impl FnMut(u64, u64) -> bool {
+    let Context { world, observer, .. } = cx;
+    move |total_bytes, done_bytes| {
+        let progress = Progress { total_bytes, done_bytes, ..Progress::default() };
+        observer.checking(world.now(), what, progress);
+        !observer.is_stopped()
+    }
+}
+
+/// A running transfer: paths that outlive one content.
+pub(super) struct ContentFetch {
+    subscriber: Subscriber,
+    paths: UdpPaths,
+    mirrors: Option<MirrorDriver>,
+    sources: Vec<Source>,
+    stop: Stop,
+    rows: RateMeter,
+    last: Progress,
+    named: Option<Vec<u8>>,
+    /// A source has just been ruled out.
+    doubtful: bool,
+    /// When a source that speaks mmTP was last of use (open, and with the hashes that mirrors wait for), or
+    /// when it began; and whether one was ever open.
+    source_at: Time,
+    source_answered: bool,
+    /// Packets of hashes that had come by then.
+    hashes: u64,
+    deserted: bool,
+    /// Where the ways to the sources come from, if they lead through a network, and whether its groups count.
+    network: Option<(Network, bool)>,
+}
+
+/// One run of a [`ContentFetch`], until everything in `arrivals` is here.
+struct Run<'a> {
+    fetch: &'a mut ContentFetch,
+    arrivals: &'a mut Sink,
+    /// What is there has just been checked, or it is the reader that is waited for.
+    busy: bool,
+}
+
+impl ContentFetch {
+    /// Opens every path, to sources and to mirrors.
+    ///
+    /// # Errors
+    /// See [`UdpPaths::new`] and [`MirrorDriver::new`].
+    pub(super) fn new(
+        request: &Request,
+        sources: &[(String, Vec<SocketAddr>)],
+        mirrors: Option<MirrorConfig>,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Self> {
+        let needed = mirrors.is_none();
+        Self::assemble(request, sources, mirrors, needed, events)
+    }
+
+    /// Opens every path through a network.
+    ///
+    /// # Errors
+    /// `Usage` if the groups make no sense, `Unreachable` if no path can be opened.
+    pub(super) fn through(
+        request: &Request,
+        network: Network,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Self> {
+        let hosts: Vec<_> = network.hosts().into_iter().map(|name| (name, Vec::new())).collect();
+        let mut new = Self::assemble(request, &hosts, None, false, events)?;
+        let ways = network.ways();
+        // What the network knows need not be found out.
+        let grouped = request.groups == Groups::Auto;
+        if grouped {
+            new.subscriber.set_grouping(Grouping::Given);
+        }
+        new.network = Some((network, grouped));
+        new.paths.follow(&ways, grouped, &mut new.subscriber, events.context().world);
+        if new.paths.links.is_empty() {
+            return Err(Error::unreachable("none of the paths through the network can be opened here"));
+        }
+        Ok(new)
+    }
+
+    /// Uses other ways if the network has changed.
+    fn follow_network(&mut self, cx: &mut Context<'_, '_>) {
+        let Some((network, grouped)) = &mut self.network else { return };
+        if !network.has_changed(cx.observer) {
+            return;
+        }
+        let now = cx.now();
+        let changed = self.paths.follow(&network.ways(), *grouped, &mut self.subscriber, cx.world);
+        self.tell_changed(now, changed);
+    }
+
+    /// Tells of paths that went down, and of those that came up.
+    fn tell_changed(&mut self, now: Time, (down, up): (Vec<PathId>, Vec<PathId>)) {
+        down.into_iter().for_each(|path| self.subscriber.handle(now, Input::Down { path }));
+        up.into_iter().for_each(|path| self.subscriber.handle(now, Input::Up { path }));
+    }
+
+    fn assemble(
+        request: &Request,
+        sources: &[(String, Vec<SocketAddr>)],
+        mirrors: Option<MirrorConfig>,
+        needed: bool,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Self> {
+        if let Some(config) = &mirrors {
+            config.look_up(events)?;
+        }
+        let cx = &mut events.context();
+        let algorithm = request.algorithm;
+        let mut subscriber = Subscriber::new(&cx.world.secret()?);
+        let groups = GroupPolicy::new(&request.groups)?;
+        let of_mirrors = mirrors.iter().flat_map(|config| &config.mirrors);
+        let hosts: Vec<String> = of_mirrors.map(|mirror| host(&mirror.url)).collect();
+        for line in groups.strangers(sources, &hosts) {
+            cx.observer
+                .notice(&format!("`groups`: line {line} names a source that this transfer does not have"));
+        }
+        if request.groups == Groups::Auto {
+            subscriber.set_grouping(Grouping::Auto);
+        }
+        let paths =
+            UdpPaths::new(request, algorithm, groups.clone(), sources, needed, &mut subscriber, cx.world)?;
+        let known = paths.links.len();
+        let mirrors =
+            mirrors.map(|parts| MirrorDriver::new(parts, &request.via, algorithm, groups, known, cx));
+        let mut mirrors = mirrors.transpose()?;
+        let mut names: Vec<String> = sources.iter().map(|(name, _)| name.clone()).collect();
+        if let Some(mirrors) = mirrors.as_mut().filter(|mirrors| !mirrors.is_alone()) {
+            names.extend(mirrors.join(&mut subscriber));
+        }
+        let now = cx.now();
+        Ok(Self {
+            subscriber,
+            paths,
+            mirrors,
+            sources: names.into_iter().map(|name| Source { name, banned: None, refused: None }).collect(),
+            stop: cx.observer.stop().clone(),
+            rows: RateMeter::new(now),
+            last: Progress::default(),
+            named: None,
+            doubtful: false,
+            source_at: now,
+            source_answered: false,
+            hashes: 0,
+            deserted: false,
+            network: None,
+        })
+    }
+
+    /// What the first source that answers calls a content.
+    pub(super) fn name_of(
+        &mut self,
+        id: ContentId,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Option<Vec<u8>>> {
+        self.subscriber.add_download(id, true, |_| true);
+        self.run(&mut Sink::new(Vec::new(), false), events)?;
+        Ok(self.named.take())
+    }
+
+    /// A whole content, in memory.
+    pub(super) fn fetch_manifest(
+        &mut self,
+        id: ContentId,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Vec<u8>> {
+        let mut arrivals = Sink::in_memory(id, &mut self.subscriber);
+        self.run(&mut arrivals, events)?;
+        Ok(arrivals.into_memory())
+    }
+
+    /// Runs until everything in `arrivals` is here.
+    ///
+    /// # Errors
+    /// `NotFound` if no source has a content, `Unreachable` if nobody answers any more, `Corrupt` if all are
+    /// banned, `Target` if the disk does not take it, `Interrupted` if the caller stops. What arrived is on
+    /// the disk in any case, unless nobody can tell whether it is right.
+    pub(super) fn run(&mut self, arrivals: &mut Sink, events: &mut EventLoop<'_, '_>) -> Result<()> {
+        events.run(&mut Run { fetch: self, arrivals, busy: false })
+    }
+
+    /// Wants as many more contents as may be open at once; whether there were any.
+    fn want(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<bool> {
+        let Self { subscriber, mirrors, .. } = self;
+        let mut checking = checking(cx, CHECKING_PART);
+        let mut want = |id: ContentId, here: &Here<'_>| match mirrors.as_mut() {
+            Some(mirrors) if mirrors.is_alone() => mirrors.want(here).map(|()| 0),
+            mirrors => {
+                let download = subscriber.add_download(id, false, here.has);
+                if let Some(mirrors) = mirrors {
+                    mirrors.join_download(download, subscriber);
+                }
+                Ok(download)
+            }
+        };
+        let any = arrivals.advance(&mut want, &mut checking)?;
+        drop(checking);
+        arrivals.take_notices().iter().for_each(|notice| cx.observer.notice(notice));
+        if let Some(mirrors) = mirrors {
+            // What these say of the file counts no more than it did then.
+            for url in mirrors.strike_off(cx.now(), subscriber, cx.observer) {
+                arrivals.distrust(0, &origin_text(&url), url.as_str())?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Does what the machines want until they want to wait; returns until when, or none if what has arrived
+    /// is to be read first.
+    fn drain(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Option<Time>> {
+        // Until when the mirrors wait, if nothing has happened since.
+        let mut waits = Some(self.drain_mirrors(arrivals, cx)?);
+        loop {
+            if cx.is_stale() {
+                return Ok(None);
+            }
+            let now = cx.now();
+            match (self.subscriber.poll(now), waits) {
+                (Output::Wait(until), Some(until_mirrors)) => {
+                    // Only now: every source that was ruled out meanwhile is to be shown as such.
+                    if std::mem::take(&mut self.doubtful) && self.give_up(arrivals)? {
+                        waits = None;
+                        continue;
+                    }
+                    return Ok(Some(until.min(until_mirrors)));
+                }
+                // What sources have done may leave the mirrors something to do, and what mirrors borrow then
+                // may have hashes that sources are to be asked for.
+                (Output::Wait(_), None) => waits = Some(self.drain_mirrors(arrivals, cx)?),
+                (Output::Send(transmit), _) => {
+                    self.send(now, &transmit, cx);
+                    waits = None;
+                }
+                (Output::Event(event), _) => {
+                    self.event(event, arrivals, cx)?;
+                    waits = None;
+                }
+            }
+        }
+    }
+
+    /// Gives up what no source has any more; whether there was anything.
+    ///
+    /// # Errors
+    /// Nothing else may come.
+    fn give_up(&mut self, arrivals: &mut Sink) -> Result<bool> {
+        let mut any = false;
+        while let Some(download) = self.subscriber.unobtainable() {
+            let has_sources = self.sources.iter().any(|source| source.banned.is_none());
+            if !(arrivals.has_several() && has_sources) {
+                return Err(given_up(&self.sources, arrivals.reading().is_none()));
+            }
+            arrivals.give_up(download)?;
+            self.subscriber.abandon(download);
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// The same of the mirrors. That the disk fails is told when all they brought has been looked at: what is
+    /// revoked must not be kept.
+    fn drain_mirrors(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Time> {
+        let Some(mirrors) = &mut self.mirrors else { return Ok(Time::NEVER) };
+        let mut written = Ok(());
+        let judged = mirrors.is_judged();
+        let unjudged = mirrors.advice(false);
+        let until = mirrors.drain(&mut self.subscriber, cx, |brought, cx| {
+            match brought {
+                PoolEvent::Block { .. } | PoolEvent::Compared(_) | PoolEvent::Complete
+                    if written.is_err() => {}
+                PoolEvent::Block { block, bytes, cv, mark } => {
+                    written = arrivals.block(0, block, bytes, cv, mark);
+                }
+                PoolEvent::Revoked(blocks) => arrivals.revoked(0, blocks)?,
+                PoolEvent::Shelved(blocks) => arrivals.shelve(0, blocks),
+                PoolEvent::Restored(blocks) => arrivals.restore(0, blocks),
+                PoolEvent::Refuted { url, version } => arrivals.refute(0, &url, version)?,
+                PoolEvent::TriedAlone { url } => arrivals.tried_alone(0, &url)?,
+                PoolEvent::Compared(blocks) => written = arrivals.compared(0, blocks),
+                PoolEvent::Liar { origin, url } => arrivals.distrust(0, &origin, &url)?,
+                PoolEvent::Disagree { earlier_stays: false } => arrivals.discard(0)?,
+                PoolEvent::Disagree { earlier_stays: true } => arrivals.disown(0)?,
+                // It was said that what is there is kept as it is.
+                PoolEvent::Complete if self.stop.is_stopped() => {}
+                PoolEvent::Complete | PoolEvent::Wrong { .. } => {
+                    let mut checking = checking(cx, CHECKING_WHOLE);
+                    let needs_others = arrivals.needs_others(0, &mut checking)?;
+                    if needs_others && judged && matches!(brought, PoolEvent::Complete) {
+                        return Ok(false);
+                    }
+                    let (differ, advice) = match brought {
+                        PoolEvent::Wrong { differ, advice } => (differ, advice),
+                        _ => (false, unjudged),
+                    };
+                    if differ {
+                        arrivals.mirrors_differ(0);
+                    }
+                    arrivals.complete(0, &mut checking).map_err(|error| match error.kind() {
+                        ErrorKind::Corrupt if needs_others => Error::corrupt(format!("{error}{advice}")),
+                        _ => error,
+                    })?;
+                }
+            }
+            Ok(true)
+        })?;
+        written.map(|()| until)
+    }
+
+    fn send(&mut self, now: Time, transmit: &Transmit, cx: &mut Context<'_, '_>) {
+        let link = self.paths.links.iter().find(|link| link.path == transmit.path);
+        let Some((link, socket)) = link.and_then(|link| Some((link, link.socket?))) else { return };
+        if !cx.world.send(socket, &link.framed(&transmit.bytes)) {
+            self.subscriber.handle(now, Input::Unreachable { path: transmit.path });
+        }
+    }
+
+    fn event(&mut self, event: Event, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<()> {
+        match event {
+            Event::Block { download, block, bytes, cv } => arrivals.block(download, block, bytes, cv, 0),
+            Event::Complete { download } => arrivals.complete(download, &mut checking(cx, CHECKING_WHOLE)),
+            Event::Meta { name, .. } => {
+                self.named = Some(name);
+                Ok(())
+            }
+            Event::Banned { source, block, .. } => {
+                if let Some(mirrors) = &mut self.mirrors
+                    && let Some(mirror) = mirrors.mirror_of(source)
+                {
+                    mirrors.ban(cx.now(), mirror, block, &mut self.subscriber);
+                }
+                let source = &mut self.sources[usize::from(source)];
+                let reason = format!("wrong bytes in block {block}");
+                cx.observer.banned(&source.name, &reason);
+                source.banned = Some(reason);
+                self.doubtful = true;
+                Ok(())
+            }
+            Event::CacheDistrusted { node, .. } => {
+                let name =
+                    self.network.as_ref().map_or_else(|| node.to_string(), |(network, _)| network.node(node));
+                cx.observer.warning(&format!(
+                    "the cache on {name} sent wrong bytes, or its source did: caches are asked no more on \
+                     that path, and these bytes come again"
+                ));
+                Ok(())
+            }
+            // Of mirrors more has been said already.
+            Event::Refused { source, .. }
+                if self.mirrors.as_ref().is_some_and(|m| m.mirror_of(source).is_some()) =>
+            {
+                self.doubtful = true;
+                Ok(())
+            }
+            Event::Refused { source, download, reason } => {
+                let source = &mut self.sources[usize::from(source)];
+                match arrivals.path_of(download).filter(|_| arrivals.has_several()) {
+                    // It may have the others.
+                    Some(path) => {
+                        cx.observer.notice(&format!("{}: {}: {reason}", source.name, show(&path)));
+                    }
+                    None => {
+                        cx.observer.notice(&format!("{}: {reason}", source.name));
+                        source.refused = Some(reason);
+                    }
+                }
+                self.doubtful = true;
+                Ok(())
+            }
+            Event::Groups { groups } => {
+                let groups = self.path_groups(cx.now(), &groups);
+                cx.observer.groups(groups);
+                Ok(())
+            }
+            Event::Path { .. } => Ok(()),
+        }
+    }
+}

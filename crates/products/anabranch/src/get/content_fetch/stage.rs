@@ -1,0 +1,210 @@
+//! The turns of a fetch as the loop sees them: what came, links that came or went, and time-outs.
+
+use anabranch_algo::{Machine as _, Span, Time};
+use anabranch_http::client;
+use anabranch_mmtp::subscriber::{Input, PathReport, PathState};
+
+use super::{ContentFetch, Run};
+use crate::error::ErrorKind;
+use crate::event::Observer;
+use crate::format::bytes;
+use crate::get::event_loop::{Context, Liveness, Poll, Stage};
+use crate::get::mirror_driver::MirrorDriver;
+use crate::get::sink::Sink;
+use crate::get::source_status::Source;
+use crate::get::world::{Arrival, SocketId};
+use crate::{Error, Progress, Result};
+
+/// When no source that speaks mmTP has answered for so long, mirrors go on without its hashes.
+const DESERTED_AFTER: Span = Span::from_secs(5);
+/// The same while none has answered yet.
+const ABSENT_AFTER: Span = Span::from_secs(2);
+/// The same where sources answer, but send none of the hashes that blocks of mirrors wait for. One that is
+/// busy may ask to be left alone for 10 s.
+const HASHLESS_AFTER: Span = Span::from_secs(12);
+const NO_ANSWER: &str = "no source answers that speaks mmTP";
+const NO_HASHES: &str = "no source sends the hashes that what mirrors bring is to be held against";
+
+impl Stage for Run<'_> {
+    fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
+        let Self { fetch, arrivals, busy } = self;
+        fetch.follow_network(cx);
+        // Checking what is there may take long; nobody is asked meanwhile.
+        if fetch.want(arrivals, cx)? {
+            (*busy, fetch.source_at) = (true, cx.now());
+        }
+        *busy |= fetch.follow_reader(arrivals);
+        let Some(until) = fetch.drain(arrivals, cx)? else { return Ok(Poll::Read) };
+        arrivals.flush()?;
+        if arrivals.is_done() && fetch.subscriber.is_idle() {
+            return Ok(Poll::Done);
+        }
+        if fetch.subscriber.is_idle() && fetch.mirrors.as_ref().is_none_or(|mirrors| !mirrors.is_alone()) {
+            return Ok(Poll::Again);
+        }
+        if let Some(why) = fetch.lost_sources(cx.now()) {
+            fetch.go_alone(why, cx)?;
+            return Ok(Poll::Again);
+        }
+        Ok(Poll::Wait(until))
+    }
+
+    fn on_http(&mut self, cx: &mut Context<'_, '_>, events: &mut Vec<client::Event>) -> Result<()> {
+        if let Some(mirrors) = &mut self.fetch.mirrors {
+            mirrors.receive(&mut self.fetch.subscriber, cx, events);
+        }
+        Ok(())
+    }
+
+    fn on_udp(&mut self, now: Time, socket: SocketId, arrival: Arrival<'_>, observer: &mut Observer<'_>) {
+        let ContentFetch { paths, subscriber, .. } = &mut *self.fetch;
+        let Some(link) = paths.links.iter().find(|link| link.socket == Some(socket)) else { return };
+        let path = link.path;
+        match arrival {
+            Arrival::Datagrams { bytes, stride, marked } => {
+                let (bytes, stride) = link.unframed(bytes, stride);
+                subscriber.handle(now, Input::Datagrams { path, bytes: &bytes, stride, marked });
+            }
+            Arrival::Unreachable => subscriber.handle(now, Input::Unreachable { path }),
+            Arrival::Failed(e) => {
+                observer.notice(&format!("receiving from {}: {e}", link.peer));
+                subscriber.handle(now, Input::Unreachable { path });
+            }
+        }
+    }
+
+    fn on_links(&mut self, cx: &mut Context<'_, '_>) {
+        let ContentFetch { paths, subscriber, .. } = &mut *self.fetch;
+        let now = cx.now();
+        let (down, up) = paths.refresh(subscriber, cx.world);
+        for (paths_of, word) in [(&down, "gone"), (&up, "back")] {
+            for path in paths_of {
+                if let Some(link) = paths.links.iter().find(|link| link.path == *path) {
+                    cx.observer.notice(&format!("path to {} via {} is {word}", link.peer, link.via));
+                }
+            }
+        }
+        self.fetch.tell_changed(now, (down, up));
+        let ContentFetch { subscriber, mirrors, .. } = &mut *self.fetch;
+        if let Some(mirrors) = mirrors {
+            mirrors.refresh(subscriber, cx);
+        }
+    }
+
+    fn lacks_links(&self) -> bool {
+        self.fetch.paths.links.iter().any(|link| link.socket.is_none())
+            || self.fetch.mirrors.as_ref().is_some_and(MirrorDriver::lacks_links)
+    }
+
+    fn liveness(&mut self) -> Option<Liveness> {
+        let ContentFetch { subscriber, mirrors, .. } = &*self.fetch;
+        let packets = subscriber.paths().map(|path| path.counters.packets).sum::<u64>();
+        let heard = packets + mirrors.as_ref().map_or(0, MirrorDriver::moved);
+        // What is compared has a time of its own.
+        let is_comparing = mirrors.as_ref().is_some_and(MirrorDriver::is_comparing);
+        Some(Liveness { who: "source", heard, busy: std::mem::take(&mut self.busy) || is_comparing })
+    }
+
+    fn faults(&self) -> Option<String> {
+        self.fetch.mirrors.as_ref().and_then(MirrorDriver::faults)
+    }
+
+    fn give_up(&mut self, why: String) -> Result<()> {
+        if let Some(undecided) = self.fetch.mirrors.as_ref().and_then(MirrorDriver::undecided) {
+            return Err(undecided);
+        }
+        let kept = match self.arrivals.kept_bytes() {
+            0 if self.fetch.paths.links.is_empty() => "do the servers answer others?".to_owned(),
+            0 => "is a source running there, and its UDP port open?".to_owned(),
+            kept => format!("{} are kept, and the same request resumes", bytes(kept)),
+        };
+        Err(Error::unreachable(format!("{why}: {kept}")))
+    }
+
+    fn progress(&mut self, now: Time) -> Option<Progress> {
+        (self.arrivals.bytes().0 > 0).then(|| {
+            self.fetch.snapshot(now, self.arrivals, false);
+            self.fetch.last.clone()
+        })
+    }
+
+    fn interrupted(&self) -> &'static str {
+        let is = |what: fn(&MirrorDriver) -> bool| self.fetch.mirrors.as_ref().is_some_and(what);
+        self.arrivals.interrupted(is(MirrorDriver::is_of_one_answer), is(MirrorDriver::is_of_no_version))
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_, '_>, mut result: Result<()>) -> Result<()> {
+        let Self { fetch, arrivals, .. } = self;
+        // What came last may revoke what came before: that must not be kept.
+        if result.as_ref().is_err_and(|e| e.kind() != ErrorKind::Corrupt)
+            && let Err(e) = fetch.drain_mirrors(arrivals, cx)
+            && e.kind() == ErrorKind::Corrupt
+        {
+            result = Err(e);
+        }
+        fetch.snapshot(cx.now(), arrivals, true);
+        let flushed = arrivals.flush();
+        if result.is_err() {
+            arrivals.discard_empty();
+        }
+        result.and(flushed)
+    }
+}
+
+impl ContentFetch {
+    /// Lets the schedulers go as far ahead of the reader as there is room, and no further. Whether it is the
+    /// reader that is slow: then nobody is asked, and nobody is to be blamed for not answering.
+    fn follow_reader(&mut self, arrivals: &Sink) -> bool {
+        let Some((download, buffer)) = arrivals.reading() else { return false };
+        if let Some(end_block) = buffer.new_horizon() {
+            match &mut self.mirrors {
+                Some(mirrors) if mirrors.is_alone() => mirrors.set_horizon(end_block),
+                mirrors => {
+                    mirrors.iter_mut().for_each(|mirrors| mirrors.set_horizon(end_block));
+                    self.subscriber.set_horizon(download, end_block);
+                }
+            }
+        }
+        buffer.can_be_read()
+    }
+
+    /// Why mirrors have to go on alone, if they have: what they bring is verified by hashes that only sources
+    /// have, unless there is a leaf list, and no source sends any.
+    fn lost_sources(&mut self, now: Time) -> Option<&'static str> {
+        let mirrors = self.mirrors.as_ref().filter(|mirrors| mirrors.can_supply())?;
+        let is_waiting = self.subscriber.awaits_hashes(mirrors.depends_on_sources()?);
+        let reports: Vec<PathReport> = self.subscriber.paths().collect();
+        let in_use = |source: &Source| source.banned.is_none() && source.refused.is_none();
+        let mut left = self.paths.links.iter().filter(|link| in_use(&self.sources[link.source])).peekable();
+        let none_left = left.peek().is_none();
+        let is_open =
+            left.any(|link| reports.get(link.path).is_some_and(|report| report.state == PathState::Open));
+        let hashes = reports.iter().map(|report| report.counters.hashes).sum();
+        if is_open && (!is_waiting || hashes > self.hashes || !self.source_answered) {
+            (self.source_at, self.source_answered, self.hashes) = (now, true, hashes);
+        }
+        let (patience, why) = match (self.source_answered, is_open) {
+            (false, _) => (ABSENT_AFTER, NO_ANSWER),
+            (true, true) => (HASHLESS_AFTER, NO_HASHES),
+            // What mirrors bring would be dropped, and asked for again.
+            (true, false) if self.subscriber.is_full() => (Span::ZERO, NO_ANSWER),
+            (true, false) => (DESERTED_AFTER, NO_ANSWER),
+        };
+        (none_left || now.since(self.source_at) > patience).then_some(why)
+    }
+
+    /// Mirrors go on without sources; all that has come is kept, and so are the clock and the counters.
+    fn go_alone(&mut self, why: &str, cx: &mut Context<'_, '_>) -> Result<()> {
+        let Some(mirrors) = &mut self.mirrors else { return Ok(()) };
+        let how = mirrors.verified_alone();
+        cx.observer.notice(&format!("{why}: mirrors alone go on; {how}"));
+        mirrors.go_alone(cx.now(), &mut self.subscriber)?;
+        self.deserted = true;
+        Ok(())
+    }
+
+    /// Whether only mirrors were left at its end.
+    pub(in crate::get) const fn is_deserted(&self) -> bool {
+        self.deserted
+    }
+}

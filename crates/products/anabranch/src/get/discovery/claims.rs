@@ -1,0 +1,180 @@
+//! What servers say of the file themselves, and what of it counts.
+//!
+//! Whoever sends wrong bytes can send wrong hashes too. So such a hash decides something only if more than
+//! half of the origins that the user named, and that answered, say the same. One that the user names alone is
+//! its own authority, also for the mirrors that it introduces. What servers say that the user did not name
+//! never counts.
+
+use anabranch_mirror::digests::{DIGEST_KINDS, Digests};
+use anabranch_mirror::http_fields;
+use anabranch_mirror::leaf_list::LeafList;
+use anabranch_mirror::metalink::{File, Hashes, Pieces};
+
+use super::told::Told;
+use super::{Discovery, Expected};
+use crate::get::origin::{host, origin, origin_text};
+use crate::target::Claim;
+
+/// What more than half of the servers say, and who they are.
+pub(super) struct Quorum<T> {
+    pub(super) value: T,
+    pub(super) hosts: Vec<String>,
+}
+
+impl Discovery<'_> {
+    /// Whether nothing that the user says tells what is right: what mirrors have is only compared.
+    pub(super) fn is_hashless(&self) -> bool {
+        let Expected { id, digests } = self.said;
+        let is_listed = |file: &File| {
+            let Hashes { blake3, digests } = &file.hashes;
+            blake3.is_some() || !digests.is_empty() || file.pieces.is_some()
+        };
+        let is_listed = self.metalink.as_ref().is_some_and(is_listed);
+        id.is_none() && digests.is_empty() && !is_listed && !self.signatures.are_wanted()
+    }
+
+    /// Whether what servers say themselves would be used: the user says nothing that tells what is right.
+    pub(super) fn wants_claims(&self) -> bool {
+        let Expected { id, digests } = self.said;
+        id.is_none() && digests.is_empty() && self.metalink.is_none()
+    }
+
+    /// The first of the URLs of each origin that the user named.
+    pub(super) fn first_of_each_origin(&self) -> impl Iterator<Item = usize> {
+        let is_first =
+            |number: &usize| self.named[*number] && self.of_same_origin(*number).next() == Some(*number);
+        (0..self.urls.len()).filter(is_first)
+    }
+
+    /// Of the URLs of each origin that the user named the first that is of use.
+    pub(super) fn first_of_use(&self, is_of_use: impl Fn(usize) -> bool) -> Vec<usize> {
+        let of_origin = |first| self.of_same_origin(first).find(|number| is_of_use(*number));
+        self.first_of_each_origin().filter_map(of_origin).collect()
+    }
+
+    /// The URLs of the origin of this one that the user named.
+    fn of_same_origin(&self, number: usize) -> impl Iterator<Item = usize> {
+        let own = origin(&self.urls[number]);
+        (0..self.urls.len()).filter(move |other| self.named[*other] && origin(&self.urls[*other]) == own)
+    }
+
+    /// Those of them that answered for at least one of their URLs.
+    fn voters(&self) -> Vec<usize> {
+        let answered = |number| self.of_same_origin(number).any(|other| self.heads[other].is_some());
+        self.first_of_each_origin().filter(|number| answered(*number)).collect()
+    }
+
+    /// What more than half of the voters say. `of`: what it says of this, of what the server of a URL tells.
+    /// Who says two different things has no vote.
+    fn quorum<T: PartialEq>(&self, of: impl Fn(&Self, usize) -> Vec<T>) -> Option<Quorum<T>> {
+        let voters = self.voters();
+        let mut found: Vec<Quorum<T>> = Vec::new();
+        for voter in &voters {
+            let mut says = self.of_same_origin(*voter).flat_map(|number| of(self, number));
+            let Some(value) = says.next() else { continue };
+            if says.any(|other| other != value) {
+                continue;
+            }
+            let by = host(&self.urls[*voter]);
+            match found.iter_mut().find(|known| known.value == value) {
+                Some(known) => known.hosts.push(by),
+                None => found.push(Quorum { value, hosts: vec![by] }),
+            }
+        }
+        found.into_iter().find(|found| 2 * found.hosts.len() > voters.len())
+    }
+
+    /// What the server of this URL tells, if it is of a file of this length.
+    fn told(&self, number: usize, length: u64) -> impl Iterator<Item = &Told> {
+        let fits = move |told: &&Told| match told {
+            Told::Listed(file) => file.size.is_none_or(|size| size == length),
+            Told::Leaves(list) => list.id().length == length,
+            Told::Root(_) => true,
+        };
+        self.told.iter().filter(move |(by, _)| *by == number).map(|(_, told)| told).filter(fits)
+    }
+
+    /// The length that Metalinks tell.
+    pub(super) fn told_length(&self) -> Option<u64> {
+        let sizes = |this: &Self, number: usize| {
+            let mine = this.told.iter().filter(|(by, _)| *by == number);
+            mine.filter_map(|(_, told)| if let Told::Listed(file) = told { file.size } else { None })
+                .collect()
+        };
+        self.quorum(sizes).map(|quorum| quorum.value)
+    }
+
+    /// The BLAKE3 root.
+    pub(super) fn told_root(&self, length: u64) -> Option<Quorum<[u8; 32]>> {
+        self.quorum(|this, number| this.told(number, length).filter_map(root).collect())
+    }
+
+    /// The digests: the first kind that has its voters, and of the others those that have the same.
+    pub(super) fn told_digests(&self, length: u64) -> Option<Quorum<Digests>> {
+        let mut kinds = (0..DIGEST_KINDS)
+            .filter_map(|kind| self.quorum(|this, number| this.digests(number, length, kind).collect()));
+        let mut all = kinds.next()?;
+        for other in kinds.filter(|other: &Quorum<Digests>| other.hosts == all.hosts) {
+            all.value = all.value.or(other.value);
+        }
+        Some(all)
+    }
+
+    /// Hashes of pieces.
+    pub(super) fn told_pieces(&self, length: u64) -> Option<Quorum<Pieces>> {
+        let pieces = |this: &Self, number| {
+            let told = this.told(number, length);
+            told.filter_map(|told| if let Told::Listed(file) = told { file.pieces.clone() } else { None })
+                .collect()
+        };
+        self.quorum(pieces)
+    }
+
+    /// What a server says of this kind of digest, in its header field (RFC 9530) or a Metalink.
+    fn digests(&self, number: usize, length: u64, kind: usize) -> impl Iterator<Item = Digests> {
+        // Not that of another version.
+        let head = self.heads[number].as_ref().filter(|head| head.length.is_none_or(|its| its == length));
+        let field = head.and_then(|head| head.repr_digest.as_deref());
+        let listed = self.told(number, length).filter_map(|told| match told {
+            Told::Listed(file) => Some(file.hashes.digests),
+            _ => None,
+        });
+        let all = field.map(http_fields::repr_digest).into_iter().chain(listed);
+        all.map(move |all| all.each()[kind]).filter(|digest| !digest.is_empty())
+    }
+
+    /// A leaf list that gives this root.
+    pub(super) fn told_leaves(&mut self, root: &[u8; 32]) -> Option<LeafList> {
+        let found = self.told.iter().position(|(_, told)| {
+            if let Told::Leaves(list) = told { list.id().root == *root } else { false }
+        })?;
+        match self.told.swap_remove(found).1 {
+            Told::Leaves(list) => Some(list),
+            _ => None,
+        }
+    }
+
+    /// All that the voters say of the whole, to be held against what comes.
+    pub(super) fn claims(&self, length: u64) -> Vec<Claim> {
+        let mut all = Vec::new();
+        for number in (0..self.urls.len()).filter(|number| self.named[*number]) {
+            let (by, origin) = (host(&self.urls[number]), origin_text(&self.urls[number]));
+            let claim = |root, digests| Claim { by: by.clone(), origin: origin.clone(), root, digests };
+            let roots = self.told(number, length).filter_map(root);
+            all.extend(roots.map(|root| claim(Some(root), Digests::default())));
+            let digests = (0..DIGEST_KINDS).flat_map(|kind| self.digests(number, length, kind));
+            all.extend(digests.map(|digests| claim(None, digests)));
+        }
+        all.sort_by(|a, b| (&a.by, &a.origin).cmp(&(&b.by, &b.origin)));
+        all.dedup();
+        all
+    }
+}
+
+fn root(told: &Told) -> Option<[u8; 32]> {
+    match told {
+        Told::Listed(file) => file.hashes.blake3,
+        Told::Leaves(list) => Some(list.id().root),
+        Told::Root(root) => Some(*root),
+    }
+}

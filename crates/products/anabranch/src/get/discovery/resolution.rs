@@ -1,0 +1,484 @@
+//! What the answers come to: one content, what it is checked by, who has it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use anabranch_http::client::{FetchError, Head};
+use anabranch_mirror::digests::Digests;
+use anabranch_mirror::http_fields::{ETag, disposition_name};
+use anabranch_mirror::metalink::{self, Pieces};
+use anabranch_mirror::url::Url;
+use anabranch_mirror::verified_pool::{Check, Openings, can_check_pieces};
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
+
+use super::claims::Quorum;
+use super::names::Evidence;
+use super::{Discovery, Expected, MIRRORS_MAX, Round};
+use crate::error::ErrorKind;
+use crate::filenames::{first_few, show};
+use crate::format::bytes;
+use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
+use crate::get::history::{HistoryEntry, Provenance};
+use crate::get::offered_names::OfferedNames;
+use crate::get::origin::{host, origin};
+use crate::get::server_status;
+use crate::openpgp::Signed;
+use crate::target::{FinalCheck, RootCheck};
+use crate::{Error, Result, VouchedBy};
+
+/// Lengths that are tried when servers differ.
+const LENGTHS_MAX: usize = 5;
+/// Signatures by which a part is known again.
+const SIGNATURE_NAMES: usize = 2;
+
+/// What the content is known by, and who says so.
+#[derive(Clone, Default)]
+pub(super) struct Known {
+    root: Option<[u8; 32]>,
+    digests: Digests,
+    pieces: Option<Pieces>,
+    pub(super) by: Option<VouchedBy>,
+}
+
+impl Known {
+    const fn is_nothing(&self) -> bool {
+        self.root.is_none() && self.digests.is_empty() && self.pieces.is_none()
+    }
+}
+
+/// What the answers come to.
+pub(super) struct Resolved {
+    /// What the user knows of the content.
+    pub(super) known: Known,
+    /// What it has to be signed by besides.
+    pub(super) signed: Option<Signed>,
+    /// The files of which the length is known.
+    pub(super) measured: VecDeque<DiscoveredFile>,
+    /// The URLs whose servers do not say it, by their places.
+    pub(super) unmeasured: VecDeque<usize>,
+}
+
+impl Discovery<'_> {
+    /// Puts together what is known of the file; or of several that servers say are it, of which a hash of the
+    /// user's tells which it is: first those of the length which most have.
+    pub(super) fn resolve(&mut self) -> Result<Resolved> {
+        self.compare_openings()?;
+        if self.unasked > 0 {
+            self.warnings.push(self.unasked());
+        }
+        let Expected { id, digests: checksum } = self.said;
+        let file = self.metalink.as_ref();
+        let hashes = file.map(|file| file.hashes).unwrap_or_default();
+        let differs = id.zip(hashes.blake3).is_some_and(|(id, root)| id.root != root);
+        if differs || checksum.contradict(&hashes.digests) {
+            return Err(Error::usage(
+                "the Metalink describes another content than the URI or `checksum` name",
+            ));
+        }
+        let mut digests = checksum.or(hashes.digests);
+        let root = id.map(|id| id.root).or(hashes.blake3);
+        let length = id.map(|id| id.length).or(file.and_then(|file| file.size));
+        let (pieces, unusable) = match file.and_then(|file| file.pieces.clone()) {
+            Some(pieces) if !can_check_pieces(pieces.bytes) => (None, Some(pieces)),
+            pieces => (pieces, None),
+        };
+        let only = unusable.as_ref().filter(|pieces| length.is_some_and(|length| length <= pieces.bytes));
+        if let Some(only) = only.and_then(|pieces| pieces.hashes.only()) {
+            digests = digests.or(only);
+        }
+        let known = Known { root, digests, pieces, by: Some(VouchedBy::User) };
+        if let Some(Pieces { bytes, .. }) = unusable.filter(|_| digests.is_empty()) {
+            if known.is_nothing() && self.leaves.is_none() && !self.signatures.are_wanted() {
+                return Err(no_use_of_pieces(bytes));
+            }
+            self.notices.push(without_pieces(bytes));
+        }
+        let is_judged = !known.is_nothing() || self.signatures.are_wanted();
+        self.tries_lengths = length.is_none() && is_judged && !self.is_read_in_order;
+        let unmeasured = if length.is_some() { VecDeque::new() } else { self.unmeasured() };
+        let is_measured = self.heads.iter().flatten().any(|head| head.length.is_some());
+        let lengths = match length {
+            Some(length) => vec![length],
+            None if !is_measured && !unmeasured.is_empty() => Vec::new(),
+            None => match self.lengths(&known) {
+                // One that says a length which nobody has does not keep the others away.
+                Err(_) if !unmeasured.is_empty() => Vec::new(),
+                lengths => lengths?,
+            },
+        };
+        if let Some(first) = lengths.first() {
+            self.tell_other_lengths(*first);
+        }
+        let all = lengths.into_iter().map(|length| self.found_of(length, known.clone()));
+        let mut all: VecDeque<DiscoveredFile> = all.collect::<Result<_>>()?;
+        let signed = self.signatures.take()?;
+        all.iter_mut().for_each(|found| found.signed.clone_from(&signed));
+        Ok(Resolved { known, signed, measured: all, unmeasured })
+    }
+
+    /// Where nothing tells what is right, what more than half of the mirrors begin with decides at once about
+    /// those that cannot be asked for parts. They are not used if they begin otherwise, or do not say how. If
+    /// all say how long their file is, the transfer itself looks at those that begin otherwise.
+    fn compare_openings(&mut self) -> Result<()> {
+        if !self.is_hashless() {
+            return Ok(());
+        }
+        let voters = self.first_of_use(|number| self.heads[number].is_some());
+        let openings =
+            voters.iter().map(|number| Some((u8::try_from(*number).ok()?, self.openings[*number])));
+        let Openings { right, split, .. } = Openings::compare(openings.flatten(), &BTreeSet::new());
+        let are_untold = self.heads.iter().flatten().any(|head| head.length.is_none());
+        // If these are not more than half, nothing else would ever be held against one of them.
+        let can_be_compared = |head: &Head| head.ranges && head.length.is_some();
+        let compared = voters.iter().filter_map(|number| self.heads[*number].as_ref());
+        let are_few = 2 * compared.filter(|head| can_be_compared(head)).count() <= voters.len();
+        if let Some(right) = right {
+            for number in 0..self.urls.len() {
+                let its = self.openings[number];
+                let is_other = its.is_some_and(|its| its != right) && are_untold;
+                let is_out =
+                    |head: &mut Head| is_other || its.is_none() && (!can_be_compared(head) || are_few);
+                if self.heads[number].take_if(is_out).is_some() {
+                    self.leave_out(number, is_other);
+                }
+            }
+            return Ok(());
+        }
+        if split.is_empty() || !are_untold {
+            return Ok(());
+        }
+        let names: Vec<String> =
+            split.into_iter().map(|number| host(&self.urls[usize::from(number)])).collect();
+        Err(Error::corrupt(format!(
+            "{} have different bytes (the first 13 KiB), and there is no hash to tell which are right: name \
+             one of them, or give `checksum` or a Metalink",
+            names.join(" and ")
+        )))
+    }
+
+    /// Says that a server is not used.
+    fn leave_out(&mut self, number: usize, is_other: bool) {
+        let (kind, what) = match is_other {
+            true => (ErrorKind::Corrupt, "it begins with other bytes than most mirrors"),
+            false => (ErrorKind::Unreachable, "it does not send what its file begins with"),
+        };
+        let why = format!("{}: {what}: not used", host(&self.urls[number]));
+        self.warnings.push(why.clone());
+        self.troubles.push((kind, why));
+    }
+
+    /// What is known of a file of this length, where the user knows this.
+    pub(super) fn found_of(&mut self, length: u64, mut known: Known) -> Result<DiscoveredFile> {
+        let mirrors = self.mirrors(length)?;
+        let names = self.offered_names(self.metalink.as_ref(), &mirrors);
+        let (mut recalled, mut there) = (None, Vec::new());
+        if known.is_nothing() {
+            if let Some(file) = &self.metalink
+                && !(file.ignored_hashes.is_empty() && file.ignored_pieces.is_empty())
+            {
+                let kinds = show([&file.ignored_hashes[..], &file.ignored_pieces].concat().join(", "));
+                self.notices.push(format!(
+                    "the Metalink has no other hashes than {kinds}: these prove nothing and are not used"
+                ));
+            }
+            // Where a signature tells, what servers say of parts would only have those banned that differ.
+            if !self.signatures.are_wanted() {
+                known = self.told_by_servers(length);
+            }
+        }
+        if known.is_nothing() {
+            // What others introduce is not held against what is remembered.
+            let named = mirrors.iter().filter(|mirror| mirror.named);
+            let validated = named.filter_map(|mirror| Some((&mirror.url, mirror.validator()?)));
+            let entries = self.history.recall(validated, length);
+            let verified = entries.iter().find(|entry| entry.strong && entry.came == Provenance::Verified);
+            // What nobody verified is the word of one server: where two others are named they decide.
+            let is_alone = |entry: &&HistoryEntry| entry.strong && entry.came == Provenance::Alone;
+            let alone = entries.iter().find(is_alone).filter(|entry| {
+                mirrors.len() <= 2 && entries.iter().all(|other| other.id.root == entry.id.root)
+            });
+            if let Some(entry) = verified.or(alone) {
+                self.notices.push(format!(
+                    "{} had the content {} before (on {}), and says that it is unchanged",
+                    host(&entry.url),
+                    entry.id,
+                    entry.day
+                ));
+                let by = Some(VouchedBy::User).filter(|_| entry.came == Provenance::Verified);
+                known = Known { root: Some(entry.id.root), by, ..Known::default() };
+                recalled = Some(entry.clone());
+            } else {
+                // However it came: that a file has the same date and length proves nothing.
+                let existing = |HistoryEntry { id, day, .. }| ExistingFile { id, since: day };
+                there = entries.into_iter().map(existing).collect();
+            }
+        }
+        self.complete(length, mirrors, names, known, recalled, there)
+    }
+
+    /// What is known of the content, and what comes of that.
+    fn complete(
+        &mut self,
+        length: u64,
+        mut mirrors: Vec<Mirror>,
+        names: OfferedNames,
+        known: Known,
+        recalled: Option<HistoryEntry>,
+        there: Vec<ExistingFile>,
+    ) -> Result<DiscoveredFile> {
+        let Known { root, digests, pieces, by } = known;
+        let leaves = self.leaves.take_if(|leaves| leaves.id().length == length);
+        // That of a Metalink of the user's tells the root, too, where nothing else does.
+        let (root, by) = match (&leaves, root) {
+            (Some(leaves), None) if digests.is_empty() && pieces.is_none() => {
+                (Some(leaves.id().root), Some(VouchedBy::User))
+            }
+            _ => (root, by),
+        };
+        let leaves = leaves.filter(|leaves| root == Some(leaves.id().root));
+        let leaves =
+            leaves.or_else(|| self.told_leaves(&root?).filter(|leaves| leaves.id().length == length));
+        let check = match (leaves, pieces, root) {
+            (Some(leaves), _, Some(_)) if length > BLOCK_BYTES as u64 => Check::Leaves(leaves.into_cvs()),
+            (_, _, Some(root)) if length > 0 && length <= BLOCK_BYTES as u64 => Check::Leaves(vec![root]),
+            (_, Some(pieces), _) => Check::Pieces { bytes: pieces.bytes, hashes: pieces.hashes },
+            _ => Check::Nothing,
+        };
+        let root_check = match (&check, root) {
+            (_, None) => RootCheck::Unknown,
+            (Check::Nothing, Some(_)) => RootCheck::Whole,
+            (_, Some(_)) => RootCheck::Blocks,
+        };
+        let proof = FinalCheck::of(root_check, digests);
+        let mut hashes = Vec::new();
+        if let Check::Pieces { bytes, hashes: pieces } = &check {
+            hashes.push(Evidence::Pieces(*bytes, pieces));
+        }
+        hashes.extend(digests.iter().map(|(kind, digest)| Evidence::Digest(kind, digest)));
+        let signatures = self.signatures.useful().to_vec();
+        hashes
+            .extend(signatures.iter().take(SIGNATURE_NAMES).map(|signature| Evidence::Signature(signature)));
+        let (journal, aliases) = self.names(length, root, &hashes, &mirrors)?;
+        if !matches!(check, Check::Nothing) {
+            mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
+        }
+        let is_known = check != Check::Nothing || proof.is_something();
+        Ok(DiscoveredFile {
+            id: ContentId { root: journal, length },
+            aliases,
+            named: root.is_some(),
+            check,
+            proof,
+            names,
+            mirrors,
+            // In the first round nothing is given up of what those may have that are asked in the second.
+            unheard: if self.round == Round::First { self.absent.clone() } else { self.unheard.clone() },
+            origins: self.first_of_each_origin().count(),
+            vouched_by: by.filter(|_| is_known),
+            claims: self.claims(length),
+            signed: None,
+            recalled,
+            there,
+            came: None,
+            turn: 0,
+        })
+    }
+
+    /// What servers say themselves, as far as more than half of them say the same: the strongest of it, and
+    /// all else that the same servers say.
+    fn told_by_servers(&mut self, length: u64) -> Known {
+        let (mut known, mut by) = (Known::default(), None::<Vec<String>>);
+        let mut are_same = |hosts: Vec<String>| *by.get_or_insert_with(|| hosts.clone()) == hosts;
+        known.root =
+            self.told_root(length).filter(|told| are_same(told.hosts.clone())).map(|told| told.value);
+        if let Some(Quorum { value, hosts }) = self.told_pieces(length)
+            && (known.root.is_none() || are_same(hosts.clone()))
+        {
+            if !can_check_pieces(value.bytes) {
+                self.notices.push(without_pieces(value.bytes));
+            } else if are_same(hosts) {
+                known.pieces = Some(value);
+            }
+        }
+        if let Some(Quorum { value, hosts }) = self.told_digests(length)
+            && are_same(hosts)
+        {
+            known.digests = value;
+        }
+        known.by = by.map(VouchedBy::Hosts);
+        known
+    }
+
+    /// What the file may be called: as who names it says, else as in the URLs of the user's choice that have
+    /// it, or that there are at all.
+    pub(super) fn offered_names(&self, file: Option<&metalink::File>, mirrors: &[Mirror]) -> OfferedNames {
+        let mut names = OfferedNames::default();
+        names.offer("the URI", self.uri_name.clone());
+        names.offer("the Metalink", file.map(|file| file.file_name().as_bytes().to_vec()));
+        // Who names the file chooses; of what else a server calls it nobody wants to know.
+        let is_open = names.chosen().is_none();
+        let named = mirrors.iter().filter(|mirror| mirror.named).map(|mirror| &mirror.url);
+        let first = self.urls.iter().zip(&self.named).filter(|(_, named)| **named).map(|(url, _)| url);
+        for url in named.chain(first) {
+            names.offer(&format!("the URL of {}", host(url)), Some(url.last_component()));
+        }
+        let head =
+            self.heads.iter().zip(&self.named).find_map(|(head, named)| head.as_ref().filter(|_| *named));
+        if let Some(head) = head.filter(|_| is_open)
+            && let Ok(url) = Url::parse(&head.url)
+        {
+            let own = head.content_disposition.as_deref().and_then(disposition_name);
+            let own = own.or_else(|| Some(url.last_component()).filter(|_| names.chosen().is_none()));
+            names.offer_by_server(&host(&url), own);
+        }
+        names
+    }
+
+    /// How long the file is, if neither the user nor a Metalink says it: as more than half of the servers
+    /// that the user named say. Where the user knows a hash that tells, or wants a signature, whatever any of
+    /// them says.
+    fn lengths(&mut self, known: &Known) -> Result<Vec<u64>> {
+        let says = |named: bool| {
+            let all = self.urls.iter().zip(&self.heads).zip(&self.named);
+            let them = all.filter(move |(_, is)| **is == named);
+            them.filter_map(|((url, head), _)| Some((url, head.as_ref()?.length?)))
+        };
+        // One origin has one vote.
+        let mut said: Vec<(&Url, u64)> = Vec::new();
+        for (url, length) in says(true) {
+            // Where lengths are tried, each of its URLs may have the right one.
+            let is_said = |same: u64| !self.tries_lengths || same == length;
+            if !said.iter().any(|(known, same)| is_said(*same) && origin(known) == origin(url)) {
+                said.push((url, length));
+            }
+        }
+        if said.is_empty() {
+            said = says(false).collect();
+        }
+        let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
+        for (_, length) in &said {
+            *votes.entry(*length).or_default() += 1;
+        }
+        let mut votes: Vec<(u64, usize)> = votes.into_iter().collect();
+        // The shorter one first, which costs less to try.
+        votes.sort_by_key(|(length, votes)| (std::cmp::Reverse(*votes), *length));
+        let may_be = |length: &u64| known.pieces.as_ref().is_none_or(|pieces| pieces.fit(*length));
+        if self.tries_lengths && votes.len() > 1 {
+            let lengths = votes.iter().map(|(length, _)| *length).filter(|length| *length <= LENGTH_MAX);
+            let lengths: Vec<u64> = lengths.filter(may_be).take(LENGTHS_MAX).collect();
+            if !lengths.is_empty() {
+                return Ok(lengths);
+            }
+        }
+        let most = votes.first().copied();
+        if let Some((_, votes)) = most
+            && 2 * votes <= said.len()
+        {
+            let each = said.iter().map(|(url, length)| format!("{url} has {length} bytes"));
+            return Err(Error::corrupt(format!(
+                "the URLs are of files of different lengths, and nothing tells which is meant: {}: name one \
+                 of them alone, or a Metalink, or give a `checksum`",
+                first_few(each, ", ")
+            )));
+        }
+        match most.map(|(length, _)| length).or_else(|| self.told_length()) {
+            Some(length) if !may_be(&length) => Err(Error::corrupt(format!(
+                "servers have a file of {length} bytes, and the Metalink has hashes of pieces of another one"
+            ))),
+            Some(length) if length <= LENGTH_MAX => Ok(vec![length]),
+            Some(length) => {
+                let by = said.iter().find(|(_, says)| *says == length).map(|(url, _)| host(url));
+                let by = by.map_or_else(String::new, |host| format!(", as {host} says it is"));
+                let longest = bytes(LENGTH_MAX);
+                Err(Error::system(format!("a file of {length} bytes{by}, is too long: at most {longest}")))
+            }
+            None if self.has_answer() => Err(Error::not_found(
+                "no server says how long the file is, which reading it in order needs: name a file for it",
+            )),
+            None => Err(self.nobody()),
+        }
+    }
+
+    /// The places of URLs of which only an answer tells how long the file is: all that may be tried after
+    /// others, those that the user named first; also if nothing tells what is right, and nobody says any
+    /// length.
+    fn unmeasured(&self) -> VecDeque<usize> {
+        let all = self.heads.iter().zip(&self.named).enumerate();
+        let without = all.filter(|(_, (head, _))| head.as_ref().is_some_and(|head| head.length.is_none()));
+        let (named, others): (Vec<_>, Vec<_>) = without.partition(|(_, (_, named))| **named);
+        let is_length_known =
+            self.heads.iter().flatten().any(|head| head.length.is_some()) || self.told_length().is_some();
+        let may_be_tried = !self.is_read_in_order && (self.tries_lengths || !is_length_known);
+        let most = if may_be_tried { LENGTHS_MAX } else { 0 };
+        named.into_iter().chain(others).map(|(place, _)| place).take(most).collect()
+    }
+
+    /// Says which servers have no file of this length.
+    fn tell_other_lengths(&mut self, length: u64) {
+        for (url, head) in self.urls.iter().zip(&self.heads) {
+            let Some(there) = head.as_ref().and_then(|head| head.length).filter(|there| *there != length)
+            else {
+                continue;
+            };
+            let error = FetchError::NotTheFile(format!("it has {there} bytes, not {length}: another file"));
+            let why = format!("{}: {error}", host(url));
+            self.warnings.push(why.clone());
+            self.troubles.push((server_status::code(&error), why));
+        }
+    }
+
+    /// Those that have a file of this length. Where lengths are tried, who says none may have another one.
+    fn mirrors(&self, length: u64) -> Result<Vec<Mirror>> {
+        let mut mirrors = Vec::new();
+        let may_be = |its: Option<u64>| its.map_or(!self.tries_lengths, |its| its == length);
+        let head_of = |number: usize| self.heads[number].as_ref().filter(|head| may_be(head.length));
+        let voters = self.first_of_use(|number| head_of(number).is_some());
+        for (number, url) in self.urls.iter().enumerate() {
+            let Some(head) = head_of(number) else { continue };
+            let validator = head.etag.as_deref().and_then(ETag::parse);
+            let validator = validator.as_ref().and_then(ETag::strong).map(str::to_owned);
+            let date = head.last_modified.clone().filter(|_| validator.is_none());
+            mirrors.push(Mirror {
+                url: url.clone(),
+                validator,
+                date,
+                seen_at: Some(head.url.clone()),
+                ranges: head.ranges,
+                delay: self.delays[number],
+                named: self.named[number],
+                introduced: !voters.contains(&number),
+                opening: self.openings[number],
+                trusted: self.is_named(url),
+            });
+        }
+        if mirrors.is_empty() { Err(self.nobody()) } else { Ok(mirrors) }
+    }
+
+    /// What is said where more URLs are named than are asked.
+    fn unasked(&self) -> String {
+        format!("{MIRRORS_MAX} URLs are asked at most, the first ones: {} more are not", self.unasked)
+    }
+
+    fn nobody(&self) -> Error {
+        let code = server_status::most_specific(self.troubles.iter().map(|(code, _)| *code));
+        let why: Vec<&str> = self.troubles.iter().take(5).map(|(_, why)| why.as_str()).collect();
+        let why = if why.is_empty() { "none was named".to_owned() } else { why.join("; ") };
+        let does = if code == ErrorKind::NotFound { "has" } else { "gives" };
+        let more = if self.unasked > 0 { format!("; {}", self.unasked()) } else { String::new() };
+        code.error(format!("no mirror {does} the file: {why}{more}"))
+    }
+}
+
+/// What is said where they cannot be checked.
+fn without_pieces(bytes: u64) -> String {
+    format!("pieces of {bytes} bytes cannot be checked, and are not used")
+}
+
+/// The user's Metalink has nothing else: who names it wants it to decide.
+fn no_use_of_pieces(bytes: u64) -> Error {
+    Error::usage(format!(
+        "the Metalink has no other hashes than those of pieces of {bytes} bytes, and these cannot be \
+         checked: only pieces of a multiple of 16 KiB, of 64 MiB at most, can; give `checksum` too, or name \
+         a URL without the Metalink"
+    ))
+}

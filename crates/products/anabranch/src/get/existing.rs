@@ -1,0 +1,104 @@
+//! A file that exists at the destination before anything is fetched: whether it is the one that is wanted.
+
+use std::collections::BTreeSet;
+
+use anabranch_mirror::verified_pool::Openings;
+use anabranch_net::Clock;
+
+use super::discovered_file::{DiscoveredFile, ExistingFile};
+use super::outcome::FileOutcome;
+use super::request::Request;
+use crate::event::{CHECKING_PART, Observer};
+use crate::filenames::show;
+use crate::target::{
+    DestPath, FinalCheck, is_there, is_there_in_pieces, is_there_of_another_length, opening_of,
+};
+use crate::{Error, Progress, Report, Result, Verified};
+
+/// How it ends if the file is there already and that is known by what came in an earlier transfer alone, by
+/// hashes of pieces alone, or by a hash while servers have a file of another length. Where a hash is of the
+/// same length, and where a signature tells, the target looks itself.
+///
+/// # Errors
+/// [`Error::Target`](crate::Error::Target) if another file is there and `overwrite` is not given, or one that
+/// begins otherwise than what mirrors have now,
+/// [`Error::Interrupted`](crate::Error::Interrupted) if the caller stops.
+pub(super) fn already(
+    request: &Request,
+    found: &DiscoveredFile,
+    destination: &mut dyn FnMut() -> Result<DestPath>,
+    observer: &mut Observer<'_>,
+) -> Result<Option<FileOutcome>> {
+    if found.signed.is_some() {
+        // It is to be signed at the end.
+        return Ok(None);
+    }
+    let clock = Clock::start();
+    let length = found.id.length;
+    let mut progress = |done_bytes: u64| {
+        let progress = Progress { total_bytes: length.max(done_bytes), done_bytes, ..Progress::default() };
+        observer.checking(clock.now(), CHECKING_PART, progress);
+        !observer.is_stopped()
+    };
+    let report = match &found.there[..] {
+        _ if request.reader.is_some() => return Ok(None),
+        // Nothing shows that it is right: whoever says so wants it fetched.
+        [_, ..] if request.force => return Ok(None),
+        known @ [_, ..] => {
+            let place = destination()?;
+            let mut seen = BTreeSet::new();
+            let known: Vec<_> = known.iter().filter(|known| seen.insert(known.id.root)).collect();
+            let mut same = None;
+            for (number, ExistingFile { id, since }) in known.iter().enumerate() {
+                // If it is none of them, that is said.
+                let may_be_another = number + 1 < known.len();
+                if is_there(&place, *id, FinalCheck::ROOT, may_be_another, &mut progress)?.is_some() {
+                    same = Some((*id, since.clone()));
+                    break;
+                }
+            }
+            if let Some((_, since)) = &same
+                && is_contradicted(found, &place)?
+            {
+                return Err(Error::target(format!(
+                    "{} is there, as it came on {since}, but begins otherwise (the first 13 KiB) than the \
+                     files of mirrors now: `overwrite` fetches it again",
+                    show(place.path())
+                )));
+            }
+            let verified = Verified::Unchanged;
+            same.map(|(id, since)| {
+                (id, Report { verified, unverified_since: Some(since), ..Report::default() })
+            })
+        }
+        [] if found.proof.digests.is_empty() => {
+            let Some(pieces) = found.pieces().filter(|_| !found.proof.is_something()) else {
+                return Ok(None);
+            };
+            let id = is_there_in_pieces(&destination()?, &pieces, request.force, &mut progress)?;
+            let (verified, verified_by) = (Verified::Pieces, found.vouched_by.clone());
+            id.map(|id| (id, Report { verified, verified_by, ..Report::default() }))
+        }
+        [] => {
+            let id = is_there_of_another_length(&destination()?, length, &found.proof, &mut progress)?;
+            if id.is_some() {
+                observer.notice(&format!("servers have a file of {length} bytes by now"));
+            }
+            let (verified, verified_by) = (Verified::Whole, found.vouched_by.clone());
+            id.map(|id| (id, Report { verified, verified_by, ..Report::default() }))
+        }
+    };
+    let Some((id, report)) = report else { return Ok(None) };
+    let all = id.length;
+    let last = Progress { total_bytes: all, done_bytes: all, resumed_bytes: all, ..Progress::default() };
+    let report = Report { last, content: Some(id.to_string()), complete: true, ..report };
+    Ok(Some(FileOutcome { id, report, result: Ok(()), has_dissent: false }))
+}
+
+/// Whether what is there begins otherwise than what most mirrors have, or these differ.
+fn is_contradicted(found: &DiscoveredFile, place: &DestPath) -> Result<bool> {
+    let voters = (0..).zip(&found.mirrors).filter(|(_, mirror)| !mirror.introduced);
+    let openings = voters.map(|(number, mirror)| (number, mirror.opening));
+    let Openings { right, split, .. } = Openings::compare(openings, &BTreeSet::new());
+    Ok(!split.is_empty() || right.is_some() && right != Some(opening_of(place)?))
+}

@@ -1,0 +1,272 @@
+//! Fetches what a request names, from all who have it.
+//!
+//! The order: look the sources up, ask HTTP servers what they have, open the target (which finds what an
+//! earlier run left there), then let a [`ContentFetch`] run subscriber and mirrors until everything is here,
+//! all in one [`EventLoop`]. A directory from sources is two transfers over the same paths: its manifest into
+//! memory, then its files. A directory from mirrors, which a Metalink of several files describes, is
+//! [`directory`](super::directory)'s.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+
+use anabranch_mmtp::collection::Collection;
+use anabranch_mmtp::uri::Uri;
+
+use super::content_fetch::ContentFetch;
+use super::directory;
+use super::event_loop::EventLoop;
+use super::from_servers;
+use super::locators::{Beside, Locators};
+use super::name_lookup::look_up;
+use super::network_source::{self, NetworkName};
+use super::offered_names::OfferedNames;
+use super::outcome::Outcome;
+use super::request::Request;
+use super::routes::one_a_family;
+use super::single_file::{self, Wanted};
+use super::sink::{Destination, Job, Sink};
+use super::sockets::Sockets;
+use crate::error::ErrorKind;
+use crate::event::{Event, Observer};
+use crate::filenames::lossy;
+use crate::host_port::HostPort;
+use crate::target::{Aliases, FinalCheck, RootCheck};
+use crate::{Error, Report, Result, VouchedBy};
+
+/// Fetches what `locators` name; the last event says how it ended.
+pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Report> {
+    let outcome = Sockets::new(&request.http, observer).and_then(|mut world| {
+        fetch_named(request, locators, &mut EventLoop::new(&mut world, observer, request.timeout))
+    });
+    match outcome {
+        Ok(Outcome { report, result }) => {
+            if report.last.total_bytes > 0 || report.complete {
+                observer.send(Event::Progress(Box::new(report.last.clone())));
+            }
+            observer.send(Event::Finished(Box::new(report.clone())));
+            result.map(|()| report)
+        }
+        Err(error) => failed(error, observer),
+    }
+}
+
+/// Ends a transfer that failed before there was anything to report.
+pub(super) fn failed(error: Error, observer: &mut Observer<'_>) -> Result<Report> {
+    observer.send(Event::Finished(Box::default()));
+    Err(error)
+}
+
+/// # Errors
+/// What failed before there was anything to report.
+pub(super) fn fetch_named(
+    request: &Request,
+    mut named: Locators,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Outcome> {
+    if let Some(name) = named.network.take() {
+        return from_network(request, &name, events);
+    }
+    if let Some(uri) = named.uri.clone().filter(|uri| uri.collection || !named.is_web()) {
+        if named.is_web() {
+            if uri.from.is_empty() && request.from.is_empty() {
+                return Err(no_source_of_directory(&named));
+            }
+            events.observer.notice(
+                "a directory that is named by its URI comes from sources that speak mmTP alone, so the URLs \
+                 beside it are not used: mirrors need the Metalink of its files (see `MirrorList::make`)",
+            );
+        }
+        return from_sources(request, &uri, events);
+    }
+    match named.metalink.take_if(|(metalink, _)| metalink.files.len() > 1) {
+        Some((metalink, origin)) => {
+            directory::get(request, metalink, origin, VouchedBy::User, &Beside::of(&named), events)
+        }
+        None if named.lists.len() + usize::from(named.metalink.is_some()) > 1 => Err(Error::usage(
+            "two Metalinks: fetch other Metalinks by themselves, or put all URLs of one file into one",
+        )),
+        None => from_mirrors(request, &named, events),
+    }
+}
+
+/// Fetches a content that a network has.
+fn from_network(request: &Request, name: &NetworkName, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
+    if !request.from.is_empty() || !request.via.is_empty() {
+        return Err(Error::usage(
+            "`from_source` and `via` do not go with a name in a network: it says who has it and which ways \
+             lead there",
+        ));
+    }
+    let network = network_source::look_up(name, request.timeout, events)?;
+    let found = &network.found;
+    let file_name = Some(found.file_name.clone().into_bytes());
+    let uri = Uri { name: file_name, collection: found.collection, ..Uri::new(found.content) };
+    check_for_sources(request, &uri)?;
+    let content = ContentFetch::through(request, network, events)?;
+    fetch_verified(request, &uri, content, events)
+}
+
+/// Whether what is asked for can be had from sources that speak mmTP.
+///
+/// # Errors
+/// [`Error::Usage`] if not.
+fn check_for_sources(request: &Request, uri: &Uri) -> Result<()> {
+    if uri.collection {
+        request.allow_directory()?;
+    }
+    if request.keyring.is_some() {
+        return Err(Error::usage(
+            "`keyring` is for a file that mirrors have: sources that speak mmTP have no signatures of it",
+        ));
+    }
+    if uri.collection && !request.digests.is_empty() {
+        return Err(Error::usage("`checksum` is of one file, and this is a directory"));
+    }
+    Ok(())
+}
+
+/// Fetches a content of which the URI says all.
+fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
+    check_for_sources(request, uri)?;
+    let sources = resolve(request, Some(uri), events)?;
+    if sources.is_empty() {
+        return Err(Error::usage(
+            "no source: the URI names none (was it in quotes?), so name one with `from_source` HOST:PORT",
+        ));
+    }
+    let content = ContentFetch::new(request, &sources, None, events)?;
+    fetch_verified(request, uri, content, events)
+}
+
+/// Fetches a content whose id is known: its blocks are verified as they come.
+fn fetch_verified(
+    request: &Request,
+    uri: &Uri,
+    mut content: ContentFetch,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Outcome> {
+    // A name is needed where the target is not named in full; without one in the URI a source is asked.
+    let needed = request.output.needs_name(uri.collection);
+    let mut names = OfferedNames::default();
+    names.offer("the URI", uri.name.clone());
+    if uri.name.is_none() && needed {
+        names.offer("the source", content.name_of(uri.id, events)?);
+    }
+    let path = names.path(request, uri.collection, &uri.id, events.observer)?;
+    let demands = FinalCheck::of(RootCheck::Blocks, request.digests).into();
+    let whole = if uri.collection {
+        collection(request, uri, &path, &mut content, events)
+    } else {
+        // Its blocks are verified as they come, whatever the whole is to be.
+        let mut destination = || request.place(&path);
+        let wanted = Wanted { id: uri.id, aliases: Aliases::default(), demands };
+        single_file::transfer(request, &wanted, &mut destination, &mut content, events).map(drop)
+    };
+    Ok(Outcome { report: content.report(&uri.id, lossy(&path), whole.is_ok()), result: whole })
+}
+
+/// Fetches a content that HTTP servers have, and perhaps others too.
+fn from_mirrors(request: &Request, named: &Locators, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
+    // With mirrors, sources that cannot be looked up are no reason to give up.
+    let sources = match resolve(request, named.uri.as_ref(), events) {
+        Err(error) if error.kind() == ErrorKind::Unreachable => Vec::new(),
+        resolved => resolved?,
+    };
+    if request.keyring.is_some() && request.reader.is_some() {
+        return Err(Error::usage(
+            "`keyring` is of the whole file, which nobody has before it is read in order: name a file for it",
+        ));
+    }
+    match (from_servers::fetch(request, named, &sources, events)?, &named.uri) {
+        (Some(outcome), _) => Ok(outcome),
+        (None, Some(uri)) => from_sources(request, uri, events),
+        (None, None) => Err(Error::not_found("no mirror has the file")),
+    }
+}
+
+/// Fetches a directory from sources: its manifest, then its files.
+fn collection(
+    request: &Request,
+    uri: &Uri,
+    path: &Path,
+    content: &mut ContentFetch,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<()> {
+    if uri.id.length > anabranch_mmtp::collection::MANIFEST_MAX as u64 {
+        return Err(Error::usage("the URI says it is a directory, but its manifest is too long to be one"));
+    }
+    let manifest = content.fetch_manifest(uri.id, events)?;
+    let collection = Collection::parse(&manifest).map_err(|e| {
+        Error::system(format!("the URI says it is a directory, but its content is no manifest: {e}"))
+    })?;
+    let root = Rc::new(request.output.directory(path)?);
+    if root.is_empty() {
+        // Of what an earlier run left each file is looked at when its turn comes.
+        let total = collection.entries().iter().map(|entry| entry.id.length).fold(0, u64::saturating_add);
+        root.check_room(path, total)?;
+    }
+    let jobs = collection.entries().iter().map(|entry| {
+        let (root, path) = (root.clone(), entry.path.clone());
+        let open = Box::new(move || root.place(path.split(|b| *b == b'/')).map(Destination::File));
+        let executable = entry.executable;
+        Job { id: entry.id, aliases: Aliases::default(), demands: FinalCheck::ROOT.into(), executable, open }
+    });
+    let jobs = jobs.collect();
+    let mut arrivals = Sink::new(jobs, request.force);
+    content.run(&mut arrivals, events).and_then(|()| arrivals.result()).inspect_err(|_| root.remove_empty())
+}
+
+/// The URI of a directory with nothing but mirrors beside it, which have no use for it.
+fn no_source_of_directory(beside: &Locators) -> Error {
+    let what = if beside.metalink.is_some() || !beside.lists.is_empty() {
+        "leave it out, and what the Metalink names comes from mirrors"
+    } else {
+        "mirrors of a directory need the Metalink of its files (DIR.meta4, see `MirrorList::make`): fetch \
+         that instead"
+    };
+    Error::usage(format!(
+        "the URI is of a directory and names no source that speaks mmTP: {what}; or name a source with \
+         `from_source` HOST:PORT"
+    ))
+}
+
+/// The addresses of every source: those of the URI and those of the request, each once.
+fn resolve(
+    request: &Request,
+    uri: Option<&Uri>,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Vec<(String, Vec<SocketAddr>)>> {
+    let mut hosts: Vec<HostPort> = Vec::new();
+    for text in uri.iter().flat_map(|uri| &uri.from) {
+        hosts.push(text.parse().map_err(|e| Error::usage(format!("source {text} in the URI: {e}")))?);
+    }
+    hosts.extend(request.from.iter().cloned());
+    let mut sources: Vec<(String, Vec<SocketAddr>)> = Vec::new();
+    let mut unknown = Vec::new();
+    let names: Vec<String> = hosts.iter().map(|host| host.host.clone()).collect();
+    look_up(&names, "interrupted; nothing was fetched", events)?;
+    for host in hosts {
+        let name = host.to_string();
+        if sources.iter().any(|(known, _)| *known == name) {
+            continue;
+        }
+        let found = match events.world.resolve(&host.host).unwrap_or_else(|| Ok(Vec::new())) {
+            Ok(found) => found,
+            Err(e) => {
+                events.observer.notice(&format!("cannot look up {name}: {e}"));
+                unknown.push(name);
+                continue;
+            }
+        };
+        sources.push((name, one_a_family(found.into_iter(), host.port)));
+    }
+    if sources.is_empty() && !unknown.is_empty() {
+        let message = format!("no source can be looked up: {}", unknown.join(", "));
+        return Err(Error::unreachable(message));
+    }
+    if sources.len() > anabranch_mmtp::subscriber::SOURCES_MAX {
+        return Err(Error::usage(format!("{} sources at most", anabranch_mmtp::subscriber::SOURCES_MAX)));
+    }
+    Ok(sources)
+}

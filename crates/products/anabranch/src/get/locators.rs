@@ -1,0 +1,287 @@
+//! The names of one content: URI, URLs, Metalinks.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use anabranch_mirror::metalink::{METALINK_MAX, Metalink};
+use anabranch_mirror::url::Url;
+use anabranch_mmtp::uri::Uri;
+
+use super::network_source::NetworkName;
+use super::origin::{Origin, origin};
+use crate::filenames::show;
+use crate::{Error, Result};
+
+/// Names of one content.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Locators {
+    /// With its content id.
+    pub(super) uri: Option<Uri>,
+    /// In a network; nothing else is named then.
+    pub(super) network: Option<NetworkName>,
+    /// Where the bytes are.
+    pub(super) urls: Vec<Url>,
+    /// Metalinks that are to be fetched.
+    pub(super) lists: Vec<Url>,
+    /// A Metalink that was read, and where it was.
+    pub(super) metalink: Option<(Metalink, MetalinkOrigin)>,
+    /// Origins of the URLs that the caller named, and of no others: URIs and Metalinks are written by
+    /// somebody else, who may name any server in them.
+    pub(super) origins: Vec<Origin>,
+}
+
+/// Where a Metalink was: a leaf list is told relative to that.
+#[derive(Clone, Debug)]
+pub(super) enum MetalinkOrigin {
+    /// In a file.
+    Path(PathBuf),
+    /// On a server.
+    Url(Url),
+    /// In a pipe: nothing can be relative to it.
+    Pipe,
+}
+
+impl Locators {
+    /// Reads the names: `anabranch:` URIs, URLs, Metalink files.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if one of them is no name, or they name different contents.
+    pub(super) fn read<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
+        let mut new = Self::default();
+        for name in names {
+            new.add(name.as_ref())?;
+        }
+        if let Some(uri) = &new.uri {
+            for mirror in uri.mirrors.clone() {
+                let url = Url::parse(&mirror)
+                    .map_err(|e| Error::usage(format!("mirror {}: {e}", without_user(&mirror))))?;
+                new.url(url);
+            }
+        }
+        if new.uri.is_none() && !new.is_web() {
+            return Err(Error::usage("nothing to fetch: no URI and no URL is named"));
+        }
+        Ok(new)
+    }
+
+    /// A class of the network has a name there.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it has no such class, or no name in a network is named.
+    pub(super) fn set_class(&mut self, class: &str) -> Result<()> {
+        let network = self.network.take().ok_or_else(|| {
+            Error::usage("`class` is of a name in a network: what is fetched from elsewhere has none")
+        })?;
+        self.network = Some(network.with_class(class)?);
+        Ok(())
+    }
+
+    /// Whether HTTP has a part in it.
+    pub(super) const fn is_web(&self) -> bool {
+        !self.urls.is_empty() || !self.lists.is_empty() || self.metalink.is_some()
+    }
+
+    /// What the file is called, as far as the names tell: the likeliest first.
+    pub(super) fn file_names(&self) -> Vec<Vec<u8>> {
+        let listed = self.metalink.iter().flat_map(|(metalink, _)| &metalink.files);
+        let listed = listed.map(|file| file.file_name().as_bytes().to_vec());
+        let own = self.uri.iter().filter_map(|uri| uri.name.clone());
+        // A Metalink that is not here yet is mostly called as its file.
+        let there = self.lists.iter().filter_map(|url| {
+            let name = url.file_name()?;
+            let end = name.iter().rposition(|byte| *byte == b'.')?;
+            Some(name[..end].to_vec())
+        });
+        // With its directories, for a list may have several files of one name.
+        let urls = self.urls.iter().filter(|url| url.file_name().is_some()).map(Url::decoded_path);
+        let mut names: Vec<Vec<u8>> = own.chain(listed).chain(urls).chain(there).collect();
+        names.dedup();
+        names
+    }
+
+    fn add(&mut self, name: &str) -> Result<()> {
+        let lower = name.to_ascii_lowercase();
+        if lower.starts_with("anabranch:") {
+            let uri: Uri = name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")))?;
+            return match &self.uri {
+                Some(other) if other.id != uri.id => {
+                    Err(Error::usage("two URIs with different contents: fetch one at a time"))
+                }
+                _ => {
+                    self.uri = Some(uri);
+                    Ok(())
+                }
+            };
+        }
+        let path = Path::new(name);
+        if lower.starts_with("http://") || lower.starts_with("https://") {
+            return self.web(name);
+        }
+        // Also a pipe, as of <(…), and /dev/stdin.
+        if path.metadata().is_ok_and(|meta| !meta.is_dir()) {
+            return self.list(path);
+        }
+        if is_host_and_path(name) {
+            // As curl does it.
+            return self.web(&format!("http://{name}"));
+        }
+        if is_list(name) {
+            return self.list(path);
+        }
+        if lower.starts_with("file:") {
+            return Err(Error::usage(format!(
+                "{}: a file of this machine is given by its name, without file:, and only a Metalink is of \
+                 use",
+                show(name)
+            )));
+        }
+        if let Some((scheme, _)) = lower.split_once("://") {
+            return Err(Error::usage(format!(
+                "{}: only http: and https: are spoken, not {}:",
+                show(without_user(name)),
+                show(scheme)
+            )));
+        }
+        Err(Error::usage(format!(
+            "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a file of that \
+             name (a Metalink)",
+            show(without_user(name)),
+        )))
+    }
+
+    fn web(&mut self, name: &str) -> Result<()> {
+        let url = Url::parse(name).map_err(|e| Error::usage(format!("{}: {e}", show(without_user(name)))))?;
+        self.origins.push(origin(&url));
+        if is_list(url.path()) {
+            self.lists.push(url);
+        } else {
+            self.url(url);
+        }
+        Ok(())
+    }
+
+    fn url(&mut self, url: Url) {
+        if self.urls.iter().all(|known| known.as_str() != url.as_str()) {
+            self.urls.push(url);
+        }
+    }
+
+    fn list(&mut self, path: &Path) -> Result<()> {
+        let read = || {
+            let mut bytes = Vec::new();
+            File::open(path)?.take(METALINK_MAX as u64 + 1).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let bytes = read().map_err(|e: std::io::Error| match e.kind() {
+            ErrorKind::NotFound => Error::usage(format!("{}: No such file", show(path))),
+            _ => Error::usage(format!("{}: {e}", show(path))),
+        })?;
+        // The file itself rather than a list of who has it.
+        let is_other = |bytes: &[u8]| bytes.len() > METALINK_MAX || !bytes.contains(&b'<');
+        let metalink = Metalink::parse(&bytes).map_err(|e| {
+            let why = if is_other(&bytes) {
+                "this file is here already, and is no Metalink, which would say who has another".to_owned()
+            } else {
+                format!("no Metalink: {e}")
+            };
+            Error::usage(format!("{}: {why}", show(path)))
+        })?;
+        if self.metalink.is_some() {
+            return Err(Error::usage("two Metalinks: fetch one at a time"));
+        }
+        let is_file = path.is_file();
+        let origin = if is_file { MetalinkOrigin::Path(path.to_owned()) } else { MetalinkOrigin::Pipe };
+        self.metalink = Some((metalink, origin));
+        Ok(())
+    }
+}
+
+/// What else a request names, beside a Metalink.
+pub(super) struct Beside {
+    /// As in [`Locators`].
+    pub(super) origins: Vec<Origin>,
+    /// Whether there are URLs of files.
+    pub(super) urls: bool,
+    /// How many URLs of Metalinks there are.
+    pub(super) lists: usize,
+    /// Whether there is a URI.
+    pub(super) uri: bool,
+}
+
+impl Beside {
+    pub(super) fn of(named: &Locators) -> Self {
+        Self {
+            origins: named.origins.clone(),
+            urls: !named.urls.is_empty(),
+            lists: named.lists.len(),
+            uri: named.uri.is_some(),
+        }
+    }
+}
+
+/// A URL, or what was meant to be one, as it may be shown: without name and password.
+fn without_user(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let start = rest[..end].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[start..])
+}
+
+/// Whether a name that is no file is a URL without its scheme: a host with a dot or a port, and a path.
+fn is_host_and_path(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(host, path)| {
+        let is_host = (host.contains(['.', ':']) || host == "localhost") && !host.starts_with('.');
+        is_host && !host.contains(char::is_whitespace) && !path.starts_with('/')
+    })
+}
+
+fn is_list(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    lower.ends_with(".meta4") || lower.ends_with(".metalink")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_every_kind() {
+        let names = |names: &[&str]| Locators::read(names);
+        let asked =
+            names(&["http://a.example/f", "https://b.example/f", "http://a.example/f"]).expect("URLs");
+        assert_eq!(asked.urls.len(), 2, "each once");
+        let uri = format!(
+            "anabranch:{}?len=1&mirror=https%3A%2F%2Fc.example%2Ff",
+            anabranch_mmtp::ContentId::of(b"x")
+        );
+        let asked = names(&[&uri, "https://b.example/f"]).expect("names");
+        let named = origin(&Url::parse("https://b.example/").expect("a URL"));
+        assert_eq!((asked.urls.len(), asked.origins), (2, vec![named]), "not the URI's mirrors");
+        let asked = names(&["https://a.example/f.meta4"]).expect("a URL");
+        assert!(asked.urls.is_empty() && asked.lists.len() == 1 && asked.is_web());
+        // Without a scheme, as curl takes them.
+        let asked = names(&["h.example/x?y", "localhost/z", "[::1]:80/w", "h.example/x.meta4"]);
+        let asked = asked.expect("URLs");
+        let urls: Vec<&str> = asked.urls.iter().chain(&asked.lists).map(Url::as_str).collect();
+        assert_eq!(
+            urls,
+            ["http://h.example/x?y", "http://localhost/z", "http://[::1]/w", "http://h.example/x.meta4"]
+        );
+        for (bad, says) in [
+            ("ftp://u:secret@a/f", "ftp://a/f: only http: and https: are spoken, not ftp:"),
+            ("http://u:secret@[a/f", "http://[a/f: "),
+            ("no-such.meta4", "no-such.meta4: No such file"),
+            ("./h.example/x.meta4", "./h.example/x.meta4: No such file"),
+            ("dir/no-such.metalink", "dir/no-such.metalink: No such file"),
+            ("/dir.d/no-such.meta4", "/dir.d/no-such.meta4: No such file"),
+            ("no-such.mkv", "nor a file of that name"),
+            ("h.example", "h.example: neither"),
+            ("http://", "http://"),
+        ] {
+            let failure = names(&[bad]).expect_err(bad);
+            assert!(failure.to_string().contains(says), "{bad}: {failure}");
+            assert!(!failure.to_string().contains("secret"), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What servers sent, and what it says of them.
+
+use anabranch_http::client::{Event as Answer, FetchError};
+use anabranch_mirror::fetch_id::connection_of;
+use anabranch_mirror::range_scheduler::{Failure, Input, MirrorId};
+use anabranch_mmtp::subscriber::Subscriber;
+
+use super::{ChangedVersion, Context, MirrorDriver, MirrorState, sources, with_pool};
+use crate::event::Observer;
+use crate::get::routes::has_others;
+use crate::get::server_status::pause;
+
+impl MirrorDriver {
+    /// Hands what servers sent to the machine.
+    pub(in crate::get) fn receive(
+        &mut self,
+        subscriber: &mut Subscriber,
+        cx: &mut Context<'_, '_>,
+        events: &mut Vec<Answer>,
+    ) {
+        let now = cx.now();
+        let is_whole_known = self.is_whole_known;
+        let Self { machine, mirrors, routes, pool, .. } = self;
+        let mut failed: Vec<(MirrorId, FetchError)> = Vec::new();
+        let mut shut: Vec<(usize, FetchError)> = Vec::new();
+        let mut changed: Vec<MirrorId> = Vec::new();
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            events.drain(..).for_each(|event| match event {
+                Answer::Head { id, head } => {
+                    if let Some(route) = routes.get(connection_of(id))
+                        && let Err(error) = mirrors[usize::from(route.mirror)].note_answer()
+                    {
+                        failed.push((route.mirror, error));
+                        machine.handle(now, Input::Failed { fetch: id, failure: Failure::Useless }, pool);
+                        return;
+                    }
+                    match head.whole {
+                        true => machine.handle(now, Input::Whole { fetch: id }, pool),
+                        false => machine.handle(now, Input::Head { fetch: id }, pool),
+                    }
+                }
+                Answer::Body { id, bytes } => {
+                    machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);
+                }
+                // Nobody asks for it here.
+                Answer::Opening { .. } => {}
+                Answer::Done { id } => machine.handle(now, Input::Done { fetch: id }, pool),
+                // Whoever has given it up does not care why it failed.
+                Answer::Failed { id, .. } if !machine.is_live(id) => {}
+                Answer::Failed { id, error } => {
+                    let route = routes.get(connection_of(id));
+                    let state = route.and_then(|route| mirrors.get_mut(usize::from(route.mirror)));
+                    let meant = state.and_then(|state| {
+                        state.status.answered(&error);
+                        // Where the first answer has another version than what was said of it, each has.
+                        let may_change = state.changed.is_none() && state.answers > 0;
+                        let meant = state.meaning(&error, is_whole_known, cx.observer);
+                        let changes = may_change && state.changed == Some(ChangedVersion::Ignored);
+                        changed.extend(route.filter(|_| changes).map(|route| route.mirror));
+                        meant
+                    });
+                    // A portal, a meddling proxy or another replica may be on this route alone.
+                    let is_of_route = meant.is_none() && has_others(routes, connection_of(id));
+                    let failure =
+                        if is_of_route { Failure::Broken } else { meant.unwrap_or(Failure::Useless) };
+                    machine.handle(now, Input::Failed { fetch: id, failure }, pool);
+                    if is_of_route {
+                        let connection = connection_of(id);
+                        machine.handle(now, Input::Down { connection }, pool);
+                        if let Some(entry) = routes.get_mut(connection) {
+                            entry.shut = Some(error.to_string());
+                        }
+                        shut.push((connection, error));
+                    } else if let Some(route) = routes.get(connection_of(id))
+                        && failure == Failure::Useless
+                    {
+                        failed.push((route.mirror, error));
+                    }
+                }
+                Answer::Sample { route, sample } => {
+                    machine.handle(now, Input::Sample { connection: route, sample }, pool);
+                }
+            });
+        });
+        for (connection, error) in shut {
+            let Some(route) = self.routes.get(connection) else { continue };
+            let (name, via) = (self.name(route.mirror), &route.via);
+            cx.observer.notice(&format!("{name} via {via}: {error}: not asked over this route any more"));
+        }
+        for (mirror, error) in failed {
+            self.out(mirror, &error, subscriber, cx.observer);
+        }
+        changed.into_iter().for_each(|mirror| self.on_change(mirror));
+        self.tell_reserve(cx.observer);
+    }
+}
+
+impl MirrorState {
+    /// It begins to answer a request.
+    ///
+    /// # Errors
+    /// Why that is not to be taken.
+    fn note_answer(&mut self) -> Result<(), FetchError> {
+        self.status.fault = None;
+        self.answers += 1;
+        match self.changed {
+            Some(ChangedVersion::OneAnswer) if self.answers > 1 => Err(FetchError::Broken(
+                "it broke off, and its ETag or date is another with each answer: the next may be of another \
+                 file"
+                    .to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a failed request says of the mirror; none: that it is useless, or the route is.
+    fn meaning(
+        &mut self,
+        error: &FetchError,
+        is_whole_known: bool,
+        observer: &mut Observer<'_>,
+    ) -> Option<Failure> {
+        match error {
+            FetchError::ServerError { retry: Some(_), .. } | FetchError::Busy { .. } => {
+                Some(Failure::Busy { retry: pause(error) })
+            }
+            FetchError::Unreachable(_) | FetchError::Broken(_) | FetchError::ServerError { .. } => {
+                Some(Failure::Broken)
+            }
+            FetchError::NoRanges => Some(Failure::NoRanges),
+            FetchError::NotFound(_) => Some(Failure::Useless),
+            FetchError::ChangedTag | FetchError::ChangedDate => {
+                self.on_changed_version(error, is_whole_known, observer)
+            }
+            _ => None,
+        }
+    }
+
+    fn on_changed_version(
+        &mut self,
+        error: &FetchError,
+        is_whole_known: bool,
+        observer: &mut Observer<'_>,
+    ) -> Option<Failure> {
+        let is_new = self.changed.is_none();
+        let what = *self.changed.get_or_insert(match is_whole_known {
+            true => ChangedVersion::Ignored,
+            false if self.answers == 0 => ChangedVersion::OneAnswer,
+            false => ChangedVersion::Out,
+        });
+        let (failure, text) = match what {
+            ChangedVersion::Ignored => (Failure::Broken, "the hash of the whole tells whether that matters"),
+            ChangedVersion::OneAnswer => {
+                let text = "everything is taken from one answer, without ranges, and cannot be resumed";
+                (Failure::NoRanges, text)
+            }
+            ChangedVersion::Out => return None,
+        };
+        (self.mirror.validator, self.mirror.date) = (None, None);
+        if is_new {
+            observer.notice(&format!("{}: {error}: {text}", self.status.name));
+        }
+        Some(failure)
+    }
+}

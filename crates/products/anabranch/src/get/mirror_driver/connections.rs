@@ -1,0 +1,169 @@
+//! The connections to mirrors: one for each mirror and each local end that leads there, also for those that
+//! come later.
+
+use std::net::SocketAddr;
+
+use anabranch_algo::control::{ALGORITHMS, Algorithm};
+use anabranch_mirror::range_scheduler::{ConnectionConfig, Input, MirrorId, RangeScheduler};
+use anabranch_mirror::verified_pool::Check;
+use anabranch_mmtp::subscriber::Subscriber;
+use anabranch_net::Egress;
+
+use super::comparison::ComparisonState;
+use super::{MirrorConfig, MirrorDriver, MirrorState, sources};
+use crate::get::event_loop::{Context, EventLoop};
+use crate::get::groups::GroupPolicy;
+use crate::get::name_lookup::look_up;
+use crate::get::origin::host;
+use crate::get::pool::{PoolState, with_pool};
+use crate::get::routes::{NO_FAMILY, Route, all_lead, ends, host_of, new_ends};
+use crate::get::server_status::ServerStatus;
+use crate::{Error, Result};
+
+/// The default over TCP, whose senders have a slow start of their own.
+const DEFAULT_OVER_TCP: &str = "cubic-coupled+standard";
+
+impl MirrorConfig {
+    /// Looks the mirrors' names up.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] if the caller stops.
+    pub(in crate::get) fn look_up(&self, events: &mut EventLoop<'_, '_>) -> Result<()> {
+        let direct = self.mirrors.iter().filter(|mirror| !events.world.is_proxied(mirror.url.as_str()));
+        let hosts: Vec<String> = direct.map(|mirror| host_of(&mirror.url).to_owned()).collect();
+        look_up(&hosts, "interrupted; what arrived is kept", events)
+    }
+}
+
+impl MirrorDriver {
+    /// A connection for every mirror and every local address that leads there, as far as names are
+    /// [looked up](MirrorConfig::look_up).
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if none leads to any, or none from a named `via`.
+    pub(in crate::get) fn new(
+        parts: MirrorConfig,
+        named: &[Egress],
+        algorithm: Algorithm,
+        groups: GroupPolicy,
+        first_group: usize,
+        cx: &mut Context<'_, '_>,
+    ) -> Result<Self> {
+        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, .. } = parts;
+        let MirrorConfig { is_whole_known, judged, verified_alone, according, candidates, unheard, .. } =
+            parts;
+        let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
+            Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
+            _ => algorithm,
+        };
+        let mirrors = mirrors.into_iter().map(|mirror| {
+            let status = ServerStatus::new(host(&mirror.url));
+            MirrorState { status, mirror, source: None, reserve: false, answers: 0, changed: None }
+        });
+        let mut new = Self {
+            machine: RangeScheduler::new(length),
+            length,
+            mirrors: mirrors.collect(),
+            routes: Vec::new(),
+            named: named.to_vec(),
+            algorithm,
+            groups,
+            first_group,
+            awaits_names: false,
+            pool: if subscriber_pool { PoolState::Subscribing(check) } else { PoolState::Check(check) },
+            seed: cx.world.secret()?,
+            comparison: ComparisonState::default(),
+            unwanted: Vec::new(),
+            proven: false,
+            check_alone: Check::Nothing,
+            horizon: u64::MAX,
+            kept,
+            numbers: Vec::new(),
+            is_whole_known,
+            judged,
+            candidates,
+            unheard,
+            verified_alone,
+            according,
+        };
+        let mut error = None;
+        for number in 0..new.mirrors.len() {
+            let name = new.mirrors[number].status.name.clone();
+            match new.ends(number, cx) {
+                Ok(found) if found.is_empty() => error = Some(format!("no route to {name}")),
+                Ok(found) => new.connect(number, found),
+                Err(e) => {
+                    cx.observer.notice(&format!("{name}: {e}"));
+                    error = Some(format!("{name}: {e}"));
+                }
+            }
+        }
+        all_lead(named, &new.routes, error.as_deref())?;
+        if new.routes.is_empty() {
+            let why = error.as_deref().unwrap_or(NO_FAMILY);
+            return Err(Error::unreachable(format!("no way to any mirror: {why}")));
+        }
+        Ok(new)
+    }
+
+    /// The ends of connections to a mirror.
+    fn ends(&self, number: usize, cx: &mut Context<'_, '_>) -> Result<Vec<(Egress, SocketAddr)>, String> {
+        let url = &self.mirrors[number].mirror.url;
+        ends(url, cx.world.is_proxied(url.as_str()), &self.named, cx.world)
+    }
+
+    /// Adds connections to a mirror.
+    fn connect(&mut self, number: usize, found: Vec<(Egress, SocketAddr)>) {
+        let state = &self.mirrors[number];
+        let mirror = number as MirrorId;
+        for (via, peer) in found {
+            let index = self.first_group + self.routes.len();
+            let group = self.groups.of(index, &state.status.name, peer, &via);
+            let (ranges, delay) = (state.mirror.ranges, state.mirror.delay);
+            let config = ConnectionConfig { mirror, group, control: self.algorithm, ranges, delay };
+            if self.machine.add_connection(&config).is_some() {
+                self.routes.push(Route { mirror, via, address: peer.ip(), shut: None, is_down: false });
+            }
+        }
+    }
+
+    /// The host's links changed: connections whose local end is gone are not asked any more, those whose end
+    /// is back are asked again, and ends that have come are connected.
+    pub(in crate::get) fn refresh(&mut self, subscriber: &mut Subscriber, cx: &mut Context<'_, '_>) {
+        let now = cx.now();
+        let Self { machine, mirrors, routes, pool, .. } = self;
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            for (connection, route) in routes.iter_mut().enumerate().filter(|(_, route)| route.shut.is_none())
+            {
+                let is_down = !cx.world.is_up(&route.via);
+                if std::mem::replace(&mut route.is_down, is_down) == is_down {
+                    continue;
+                }
+                let status = &mirrors[usize::from(route.mirror)].status;
+                if status.out.is_none() {
+                    let word = if is_down { "gone" } else { "back" };
+                    cx.observer.notice(&format!("path to {} via {} is {word}", status.name, route.via));
+                }
+                let input = if is_down { Input::Down { connection } } else { Input::Up { connection } };
+                machine.handle(now, input, pool);
+            }
+        });
+        self.awaits_names = false;
+        for number in 0..self.mirrors.len() {
+            let url = &self.mirrors[number].mirror.url;
+            let is_proxied = cx.world.is_proxied(url.as_str());
+            self.awaits_names |= !is_proxied && cx.world.resolve(host_of(url)).is_none();
+            if self.mirrors[number].status.out.is_none()
+                && let Ok(found) = self.ends(number, cx)
+            {
+                let found = new_ends(&self.routes, number as MirrorId, found).collect();
+                self.connect(number, found);
+            }
+        }
+    }
+
+    /// Whether the local end of some connection is gone, or it is not known yet where some mirror is.
+    pub(in crate::get) fn lacks_links(&self) -> bool {
+        self.awaits_names || self.routes.iter().any(|route| route.is_down)
+    }
+}

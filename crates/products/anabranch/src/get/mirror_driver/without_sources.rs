@@ -1,0 +1,46 @@
+//! What becomes of mirrors when no source answers any more that has the hashes.
+
+use anabranch_algo::Time;
+use anabranch_mirror::range_scheduler::Input;
+use anabranch_mirror::verified_pool::Check;
+use anabranch_mmtp::subscriber::Subscriber;
+
+use super::{MirrorDriver, sources};
+use crate::Result;
+use crate::get::pool::{PoolState, with_pool};
+use crate::get::routes::Route;
+
+impl MirrorDriver {
+    /// Mirrors go on alone, for no source answers that has hashes. What they have brought, and what nothing
+    /// has verified yet, is held against what is known without sources; it is not asked for again.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if what is known is not of this content.
+    pub(in crate::get) fn go_alone(&mut self, now: Time, subscriber: &mut Subscriber) -> Result<()> {
+        let PoolState::Subscriber(download) = self.pool else { return Ok(()) };
+        // What is under way is taken from the other pool then: all that has come of it has been delivered.
+        let usable = |(_, route): &(usize, &Route)| route.shut.is_none() && !route.is_down;
+        let connections: Vec<usize> = self.routes.iter().enumerate().filter(usable).map(|(n, _)| n).collect();
+        let Self { machine, mirrors, pool, .. } = self;
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            for connection in connections.iter().copied() {
+                machine.handle(now, Input::Down { connection }, pool);
+            }
+        });
+        let check = std::mem::replace(&mut self.check_alone, Check::Nothing);
+        let is_here = |block| !subscriber.is_wanted(download, block);
+        self.pool = PoolState::Plain(self.pool_of(check, is_here)?);
+        let held = subscriber.abandon(download).into_iter();
+        let held: Vec<_> = held.filter_map(|(of, n, bytes)| Some((self.mirror_of(of)?, n, bytes))).collect();
+        let Self { machine, mirrors, pool, .. } = self;
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            for connection in connections {
+                machine.handle(now, Input::Up { connection }, pool);
+            }
+            for (mirror, block, bytes) in held {
+                pool.deliver(mirror, block, &bytes);
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! What a file or a directory is called, by the names that are offered for it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anabranch_mmtp::ContentId;
+
+use super::request::Request;
+use crate::Result;
+use crate::event::Observer;
+use crate::filenames::{refusal, show};
+
+/// Characters of a refused name that are shown.
+const SHOWN_MAX: usize = 80;
+
+/// A name, and who offers it.
+type Offer = (String, Vec<u8>);
+
+/// Names that are offered, the likeliest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OfferedNames {
+    names: Vec<Offer>,
+    /// What a server calls it, which chooses no names.
+    by_server: Option<Offer>,
+}
+
+impl OfferedNames {
+    /// `by` calls it `name`. An empty name is none.
+    pub(super) fn offer(&mut self, by: &str, name: Option<Vec<u8>>) {
+        self.names.extend(name.filter(|name| !name.is_empty()).map(|name| (by.to_owned(), name)));
+    }
+
+    /// A server calls it `name`.
+    pub(super) fn offer_by_server(&mut self, server: &str, name: Option<Vec<u8>>) {
+        self.by_server = name.filter(|name| !name.is_empty()).map(|name| (server.to_owned(), name));
+    }
+
+    /// The first that may be that of a file here.
+    pub(super) fn chosen(&self) -> Option<&[u8]> {
+        self.names.iter().map(|(_, name)| &name[..]).find(|name| refusal(name).is_none())
+    }
+
+    /// Where the file or the directory goes. If its name is not the first that was offered, that is said.
+    ///
+    /// # Errors
+    /// As [`Output::file_path`](crate::target::Output::file_path).
+    pub(super) fn path(
+        &self,
+        request: &Request,
+        is_directory: bool,
+        id: &ContentId,
+        observer: &mut Observer<'_>,
+    ) -> Result<PathBuf> {
+        let path = match is_directory {
+            true => request.output.directory_path(self.chosen(), id)?,
+            false => request.output.file_path(self.chosen(), id)?,
+        };
+        if request.output.needs_name(is_directory)
+            && request.reader.is_none()
+            && let Some(refused) = self.refused()
+        {
+            let called = show(path.file_name().unwrap_or_default());
+            observer.notice(&format!("{refused}: it is called {called}; `to_file` chooses a name"));
+        }
+        Ok(path)
+    }
+
+    /// Which name was not taken, and why.
+    fn refused(&self) -> Option<String> {
+        if let Some((by, name)) = self.names.first()
+            && let Some(why) = refusal(name)
+        {
+            return Some(format!("{by} has the name '{}', which {why}", shortened(name)));
+        }
+        let (server, name) = self.by_server.as_ref().filter(|(_, name)| Some(&name[..]) != self.chosen())?;
+        Some(format!("{server} calls it '{}', but servers choose no names", shortened(name)))
+    }
+}
+
+fn shortened(name: &[u8]) -> String {
+    let shown = show(Path::new(OsStr::from_bytes(name)));
+    match shown.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &shown[..end]),
+        None => shown,
+    }
+}

@@ -1,0 +1,265 @@
+//! A file of which no server says how long it is: its body comes in chunks, for it is made as it is sent.
+//!
+//! Nobody can be asked for parts of it. One answer of one server is taken, into a file without a name:
+//! nothing of it is left behind if it breaks off, for another answer may have other bytes. When it has ended,
+//! the length is known, and the content goes to its place as every other does.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use anabranch_algo::{Rate, Span, Time};
+use anabranch_http::client::{Event, FetchError, FetchRequest, RequestKind};
+use anabranch_mirror::metalink::Pieces;
+use anabranch_mirror::range_scheduler::{RETRY_MAX, RETRY_MIN, backoff};
+use anabranch_mirror::url::Url;
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_net::Egress;
+use nix::fcntl::OFlag;
+
+use super::event_loop::{Context, EventLoop, Liveness, Poll, Stage};
+use super::origin::host;
+use super::server_status::{code, describe, pause};
+use super::sink::{Destination, Here, Job, Sink};
+use crate::format::seconds;
+use crate::report::one_a_path;
+use crate::target::{Aliases, Demands, DestPath, Output, cv_of, make_way, wrong_piece};
+use crate::{Error, PathProgress, PathState, Progress, Result};
+
+/// It is begun anew so often at most.
+const TRIES_MAX: u32 = 4;
+
+/// What has come in one answer.
+#[derive(Debug)]
+pub(super) struct OneAnswer {
+    file: File,
+    /// How many bytes came.
+    pub(super) length: u64,
+    /// How that was.
+    pub(super) progress: Progress,
+}
+
+/// The stage that takes it.
+struct Taking {
+    url: Url,
+    /// Whether the user named its origin.
+    trusted: bool,
+    via: Egress,
+    file: File,
+    bytes: u64,
+    /// How often it was asked for; the request that is under way is the last.
+    tries: u32,
+    is_asked: bool,
+    ask_at: Time,
+    start: Time,
+    heard: u64,
+    /// When it was asked, or its last bytes came.
+    heard_at: Time,
+    /// How long it was silent before attempts failed, in sum.
+    silence: Span,
+    is_done: bool,
+}
+
+/// Takes the answer of `url`, over `via`.
+///
+/// # Errors
+/// What the server fails with; [`Error::Target`] if what comes cannot be written.
+pub(super) fn take(
+    url: &Url,
+    trusted: bool,
+    via: &Egress,
+    output: &Output,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<OneAnswer> {
+    events.observer.notice(&format!(
+        "{} does not say how long the file is: it is taken in one answer, over one link, and if that is \
+         interrupted, from the beginning",
+        host(url)
+    ));
+    let start = events.world.now();
+    let mut taking = Taking {
+        url: url.clone(),
+        trusted,
+        via: via.clone(),
+        file: unnamed(output.outer()).map_err(|e| cannot_write(&e))?,
+        bytes: 0,
+        tries: 0,
+        is_asked: false,
+        ask_at: start,
+        start,
+        heard: 0,
+        heard_at: start,
+        silence: Span::ZERO,
+        is_done: false,
+    };
+    events.run(&mut taking)?;
+    let progress = taking.snapshot(events.world.now());
+    let progress = Progress { total_bytes: taking.bytes, note: None, ..progress };
+    Ok(OneAnswer { file: taking.file, length: taking.bytes, progress })
+}
+
+/// A file that has no name, on the file system of this directory if that can have such.
+fn unnamed(directory: &Path) -> io::Result<File> {
+    let open = |directory: &Path| {
+        OpenOptions::new().read(true).write(true).custom_flags(OFlag::O_TMPFILE.bits()).open(directory)
+    };
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    open(directory).or_else(|_| open(&std::env::temp_dir()))
+}
+
+fn cannot_write(error: &io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Error::target("the disk is full: make room and repeat the request")
+        }
+        _ => Error::target(format!("what comes cannot be written: {error}")),
+    }
+}
+
+impl Taking {
+    fn snapshot(&self, now: Time) -> Progress {
+        let span = now.since(self.start);
+        let row = PathProgress {
+            source: host(&self.url),
+            via: self.via.to_string(),
+            state: if self.bytes > 0 { PathState::Open } else { PathState::NoAnswerYet },
+            rate_bytes: Rate::of(self.bytes, span).as_bytes(),
+            bytes: self.bytes,
+            ..PathProgress::default()
+        };
+        Progress {
+            done_bytes: self.bytes,
+            elapsed_s: seconds(span),
+            paths: one_a_path(std::iter::once(row)),
+            note: Some("nobody says how long it is".to_owned()),
+            ..Progress::default()
+        }
+    }
+
+    /// The request has failed: it is repeated, or that is the end.
+    fn failed(&mut self, now: Time, error: &FetchError, cx: &mut Context<'_, '_>) -> Result<()> {
+        let may_work = matches!(
+            error,
+            FetchError::Unreachable(_)
+                | FetchError::Broken(_)
+                | FetchError::ServerError { .. }
+                | FetchError::Busy { .. }
+        );
+        // A server that stalls again and again may do so no longer than one that does it once.
+        self.silence = self.silence + now.since(self.heard_at);
+        if !may_work || self.tries >= TRIES_MAX || self.silence >= cx.timeout {
+            let why = describe(error, self.trusted);
+            return Err(code(error).error(format!("{}: {why}", host(&self.url))));
+        }
+        cx.observer.notice(&format!("{}: {error}: begun anew", host(&self.url)));
+        self.file.set_len(0).map_err(|e| cannot_write(&e))?;
+        (self.bytes, self.is_asked) = (0, false);
+        self.ask_at = now + pause(error).max(backoff(RETRY_MIN, self.tries, RETRY_MAX));
+        Ok(())
+    }
+}
+
+impl Stage for Taking {
+    fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
+        if self.is_done {
+            return Ok(Poll::Done);
+        }
+        if !self.is_asked && cx.now() >= self.ask_at {
+            (self.is_asked, self.tries, self.heard_at) = (true, self.tries + 1, cx.now());
+            let request = FetchRequest {
+                route: 0,
+                via: self.via.clone(),
+                url: self.url.as_str().to_owned(),
+                trusted: self.trusted,
+                kind: RequestKind::Document { max: usize::MAX },
+            };
+            cx.world.fetch(self.tries.into(), request);
+        }
+        Ok(Poll::Wait(if self.is_asked { Time::NEVER } else { self.ask_at }))
+    }
+
+    fn on_http(&mut self, cx: &mut Context<'_, '_>, events: &mut Vec<Event>) -> Result<()> {
+        let now = cx.now();
+        self.heard += events.len() as u64;
+        events.drain(..).try_for_each(|event| {
+            match event {
+                Event::Body { bytes, .. } => {
+                    self.file.write_all_at(&bytes, self.bytes).map_err(|e| cannot_write(&e))?;
+                    self.bytes += bytes.len() as u64;
+                    self.heard_at = now;
+                }
+                Event::Done { .. } => self.is_done = true,
+                Event::Failed { error, .. } => self.failed(now, &error, cx)?,
+                Event::Head { .. } | Event::Opening { .. } | Event::Sample { .. } => {}
+            }
+            Ok(())
+        })
+    }
+
+    fn liveness(&mut self) -> Option<Liveness> {
+        Some(Liveness { who: "server", heard: self.heard, busy: false })
+    }
+
+    fn give_up(&mut self, why: String) -> Result<()> {
+        Err(Error::unreachable(format!("{}: {why}", host(&self.url))))
+    }
+
+    fn progress(&mut self, now: Time) -> Option<Progress> {
+        Some(self.snapshot(now))
+    }
+
+    fn interrupted(&self) -> &'static str {
+        "interrupted; nothing is kept, for the server does not say how long the file is"
+    }
+}
+
+impl OneAnswer {
+    fn read(&self, bytes: &mut [u8], at: u64) -> Result<()> {
+        let read = self.file.read_exact_at(bytes, at);
+        read.map_err(|e| Error::target(format!("what came cannot be read again: {e}")))
+    }
+
+    /// Puts it into its place, if it is what is demanded. It goes there as a part, as all that comes; what is
+    /// there of others is not mixed with it. It is held against hashes of `pieces`, if there are any.
+    ///
+    /// # Errors
+    /// As for every content that is whole.
+    pub(super) fn put(
+        &self,
+        pieces: Option<&Pieces>,
+        (id, aliases, demands): (ContentId, Aliases, Demands),
+        place: DestPath,
+        force: bool,
+        checking: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Sink> {
+        if let Some(pieces) = pieces {
+            let wrong =
+                wrong_piece(&place, &self.file, id.length, pieces, &mut |_, at| checking(at, id.length));
+            if let Some(at) = wrong? {
+                let why = "what came has other pieces than it should";
+                return Err(Error::corrupt(format!("{why}, from byte {at} on: nothing of it is kept")));
+            }
+        }
+        make_way(&place, &self.file, &id, &aliases, &demands, &mut |bytes| checking(bytes, id.length))?;
+        let open = Box::new(move || Ok(Destination::File(place)));
+        let mut sink = Sink::new(vec![Job { id, aliases, demands, executable: false, open }], force);
+        let mut missing = BTreeSet::new();
+        let mut want = |id: ContentId, here: &Here<'_>| {
+            missing.extend((0..id.blocks()).filter(|block| !(here.has)(*block)));
+            Ok(0)
+        };
+        sink.advance(&mut want, checking)?;
+        for block in missing {
+            let mut bytes = vec![0; id.block_len(block)];
+            self.read(&mut bytes, block * BLOCK_BYTES as u64)?;
+            let cv = cv_of(&id, block, &bytes);
+            sink.block(0, block, bytes, cv, 0)?;
+        }
+        sink.flush()?;
+        sink.complete(0, checking)?;
+        Ok(sink)
+    }
+}

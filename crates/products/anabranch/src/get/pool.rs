@@ -1,0 +1,108 @@
+//! Who knows which blocks mirrors may bring: a pool of their own, or the subscriber.
+
+use std::ops::Range;
+
+use anabranch_mirror::range_scheduler::{MirrorId, Pool, RangeScheduler};
+use anabranch_mirror::verified_pool::{Check, VerifiedPool};
+use anabranch_mmtp::subscriber::{DownloadId, PathReport, SourceId, Subscriber};
+
+/// Who knows what is missing.
+pub(super) enum PoolState {
+    /// A pool of the mirrors' own, once the content is wanted.
+    Check(Check),
+    Plain(Box<VerifiedPool>),
+    /// The subscriber, once the content is wanted.
+    Subscribing(Check),
+    /// The subscriber: mirrors reserve blocks of this content with it.
+    Subscriber(DownloadId),
+}
+
+/// The subscriber as a pool.
+struct SubscriberPool<'a> {
+    subscriber: &'a mut Subscriber,
+    download: DownloadId,
+    sources: Vec<Option<SourceId>>,
+    /// What all mirrors bring, bytes a second.
+    rate_bytes: u64,
+    /// What all paths bring.
+    paths_bytes: u64,
+}
+
+impl SubscriberPool<'_> {
+    fn source(&self, mirror: MirrorId) -> Option<SourceId> {
+        self.sources.get(usize::from(mirror)).copied().flatten()
+    }
+}
+
+impl Pool for SubscriberPool<'_> {
+    fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>> {
+        let source = self.source(mirror)?;
+        self.subscriber.reserve(source, self.download, blocks, self.rate_bytes)
+    }
+
+    fn release(&mut self, blocks: Range<u64>) {
+        self.subscriber.release(self.download, blocks);
+    }
+
+    fn idle(&self) -> u64 {
+        // The paths will take their part of what nobody has been asked for.
+        let stranded = self.subscriber.blocks_stranded(self.download);
+        let idle = u128::from(self.subscriber.blocks_unrequested(self.download) + stranded);
+        let (mine, all) = (u128::from(self.rate_bytes), u128::from(self.rate_bytes + self.paths_bytes));
+        if idle == 0 || all == 0 { idle as u64 } else { (idle * mine / all).max(1) as u64 }
+    }
+
+    fn is_wanted(&self, block: u64) -> bool {
+        self.subscriber.is_wanted(self.download, block)
+    }
+
+    fn deliver(&mut self, mirror: MirrorId, block: u64, bytes: &[u8]) {
+        if let Some(source) = self.source(mirror) {
+            self.subscriber.insert_block(source, self.download, block, bytes);
+        }
+    }
+}
+
+/// Before anything is wanted.
+struct Nothing;
+
+impl Pool for Nothing {
+    fn take(&mut self, _: MirrorId, _: u64) -> Option<Range<u64>> {
+        None
+    }
+    fn release(&mut self, _: Range<u64>) {}
+    fn idle(&self) -> u64 {
+        0
+    }
+    fn is_wanted(&self, _: u64) -> bool {
+        false
+    }
+    fn deliver(&mut self, _: MirrorId, _: u64, _: &[u8]) {}
+}
+
+/// Calls `f` with the machine and its pool.
+pub(super) fn with_pool<T>(
+    kind: &mut PoolState,
+    machine: &mut RangeScheduler,
+    sources: Vec<Option<SourceId>>,
+    subscriber: &mut Subscriber,
+    f: impl FnOnce(&mut RangeScheduler, &mut dyn Pool) -> T,
+) -> T {
+    match kind {
+        PoolState::Plain(plain) => f(machine, &mut **plain),
+        PoolState::Subscriber(download) => {
+            let rate_bytes = machine.connections().filter_map(|connection| connection.rate).sum();
+            let paths = subscriber.paths().filter(|path| path.srtt > anabranch_algo::Span::ZERO);
+            let rate = |p: PathReport| {
+                let window = u64::from(p.cwnd) * p.chunk_bytes as u64;
+                anabranch_algo::Rate::of(window, p.srtt).as_bytes()
+            };
+            let paths_bytes = paths.map(rate).sum();
+            f(
+                machine,
+                &mut SubscriberPool { subscriber, download: *download, sources, rate_bytes, paths_bytes },
+            )
+        }
+        PoolState::Check(_) | PoolState::Subscribing(_) => f(machine, &mut Nothing),
+    }
+}

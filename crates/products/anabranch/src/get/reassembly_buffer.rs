@@ -1,0 +1,405 @@
+//! What stands between a transfer and whoever reads its content in order: verified blocks, a bounded number.
+//!
+//! The transfer [puts](ReassemblyBuffer::put) blocks in any order; the [`ReadHalf`] takes them one after the
+//! other and hashes them. How far ahead of it the schedulers may go is the
+//! [horizon](ReassemblyBuffer::new_horizon): it moves in steps, so that ranges do not become as short as what
+//! was just read. A content is complete when all of it has been taken and has the right hash.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_mirror::digests::{Digests, Hasher};
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_net::Waker;
+
+use crate::monitor::Monitor;
+use crate::target::{Demands, Dissent, Mismatch, hold};
+use crate::{Error, Result, Stop};
+
+/// So far ahead of the reader blocks are asked for. No more than that waits to be read; where a server
+/// sends the whole file at once, or a Metalink's pieces are long, no more than twice that.
+pub const READ_AHEAD_BYTES: u64 = 32 << 20;
+
+/// The same in blocks.
+const AHEAD_BLOCKS: u64 = READ_AHEAD_BYTES / BLOCK_BYTES as u64;
+/// The horizon moves by so many blocks at once.
+const STEP_BLOCKS: u64 = AHEAD_BLOCKS / 8;
+/// What comes unasked and is so far ahead waits until the reader has come closer.
+const BLOCKS_MAX: u64 = 2 * AHEAD_BLOCKS;
+/// So often a wait looks whether the transfer has been stopped.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The end of the transfer; clones are the same.
+#[derive(Clone, Debug)]
+pub(super) struct ReassemblyBuffer {
+    shared: Arc<Shared>,
+    stop: Stop,
+}
+
+/// The end of the reader.
+#[derive(Debug)]
+pub(super) struct ReadHalf {
+    shared: Arc<Shared>,
+    /// Of all that has been taken.
+    hashers: Option<Hashers>,
+}
+
+/// Says that nothing follows when it is dropped, even by a panic: the reader would wait for ever.
+pub(super) struct EndGuard(Arc<Shared>);
+
+type Shared = Monitor<State>;
+
+#[derive(Debug, Default)]
+struct State {
+    /// What is read, once that is known.
+    content: Option<(ContentId, Demands)>,
+    /// The first block that has not been taken.
+    next: u64,
+    /// Those of the rest that are here.
+    blocks: BTreeMap<u64, Vec<u8>>,
+    /// As the schedulers know it.
+    horizon: u64,
+    /// Ends the wait of the transfer when the horizon may have moved.
+    waker: Option<Waker>,
+    /// The reader has nothing to do but to wait for `next`.
+    waiting: bool,
+    /// Of the whole, once all of it has been taken.
+    hashes: Option<Hashes>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Hashers {
+    blake3: blake3::Hasher,
+    sha2: Hasher,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Hashes {
+    root: [u8; 32],
+    /// Of the kinds by which the content is known.
+    digests: Digests,
+}
+
+/// Both ends of a buffer whose transfer `stop` stops.
+pub(super) fn pair(stop: Stop) -> (ReassemblyBuffer, ReadHalf) {
+    let shared = Arc::new(Shared::default());
+    let reader = ReadHalf { shared: Arc::clone(&shared), hashers: None };
+    (ReassemblyBuffer { shared, stop }, reader)
+}
+
+impl ReassemblyBuffer {
+    /// It is this content that comes; returns how many bytes of it have come already.
+    pub(super) fn open(&self, id: ContentId, demands: impl Into<Demands>) -> u64 {
+        let mut state = self.shared.lock();
+        (state.content, state.horizon) = (Some((id, demands.into())), 0);
+        self.shared.notify();
+        let taken = (state.next * BLOCK_BYTES as u64).min(id.length);
+        taken + state.bytes()
+    }
+
+    /// Whether a block has come already.
+    pub(super) fn holds(&self, block: u64) -> bool {
+        self.shared.lock().holds(block)
+    }
+
+    /// Takes a block; whether it is new. One that is very far ahead waits, as for a slow disk, until the
+    /// reader has come closer, unless what that waits for is to come from the caller.
+    pub(super) fn put(&self, block: u64, bytes: Vec<u8>) -> bool {
+        let mut state = self.shared.lock();
+        while block >= state.next + BLOCKS_MAX && state.can_be_read() && !self.stop.is_stopped() {
+            state = self.shared.wait_for(state, LOOK_EVERY);
+        }
+        let new = !state.holds(block);
+        if new {
+            state.blocks.insert(block, bytes);
+        }
+        if block == state.next {
+            self.shared.notify();
+        }
+        new
+    }
+
+    /// Blocks that had come may be wrong, and will come again; returns how many bytes are gone.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if one of them has been read.
+    pub(super) fn revoke(&self, blocks: Range<u64>) -> Result<u64> {
+        let mut state = self.shared.lock();
+        if blocks.start < state.next {
+            return Err(Error::corrupt(
+                "a mirror has sent wrong bytes, and some of them have been handed over already: without \
+                 hashes of its parts that is only seen when mirrors are compared; name a Metalink, or fetch \
+                 into a file",
+            ));
+        }
+        let before = state.bytes();
+        state.blocks.retain(|block, _| !blocks.contains(block));
+        Ok(before - state.bytes())
+    }
+
+    /// Nobody can tell what is right: nothing more is handed over. Returns how many bytes are gone.
+    pub(super) fn clear(&self) -> u64 {
+        let mut state = self.shared.lock();
+        let bytes = state.bytes();
+        state.blocks.clear();
+        bytes
+    }
+
+    /// What this server says of the content counts no more: it has sent other bytes than others.
+    pub(super) fn distrust(&self, origin: &str) {
+        if let Some((_, demands)) = &mut self.shared.lock().content {
+            demands.claims.retain(|claim| claim.origin != origin);
+        }
+    }
+
+    /// All of it has come. Waits until all has been taken, and returns its root, and what servers say of it
+    /// that say something else.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it is not what it should be, [`Error::Interrupted`] if it is stopped.
+    pub(super) fn complete(&self) -> Result<([u8; 32], Vec<String>)> {
+        let mut state = self.shared.lock();
+        loop {
+            if let (Some(hashes), Some((id, demands))) = (state.hashes, &state.content) {
+                return hashes.verify(id, demands);
+            }
+            if self.stop.is_stopped() {
+                return Err(Error::interrupted(INTERRUPTED));
+            }
+            state = self.shared.wait_for(state, LOOK_EVERY);
+        }
+    }
+
+    /// The first block that nobody is to be asked for yet, if it has moved since this was asked last.
+    pub(super) fn new_horizon(&self) -> Option<u64> {
+        let mut state = self.shared.lock();
+        let horizon = state.next / STEP_BLOCKS * STEP_BLOCKS + AHEAD_BLOCKS;
+        (std::mem::replace(&mut state.horizon, horizon) != horizon).then_some(horizon)
+    }
+
+    /// Whether it is the reader that is waited for, not a source.
+    pub(super) fn can_be_read(&self) -> bool {
+        self.shared.lock().can_be_read()
+    }
+
+    /// The transfer waits for this when the horizon may have moved.
+    pub(super) fn wake_by(&self, waker: Waker) {
+        self.shared.lock().waker = Some(waker);
+    }
+
+    pub(super) fn end_guard(&self) -> EndGuard {
+        EndGuard(Arc::clone(&self.shared))
+    }
+}
+
+impl ReadHalf {
+    /// The next block, as soon as it is there. `None`: nothing follows, for whatever reason.
+    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        loop {
+            if state.ended {
+                return None;
+            }
+            let next = state.next;
+            if let Some(wanted) = state.content.as_ref().map(|(_, demands)| demands.wanted())
+                && let Some(bytes) = state.blocks.remove(&next)
+            {
+                state.next += 1;
+                let waker = state.waker.clone().filter(|_| state.next.is_multiple_of(STEP_BLOCKS));
+                drop(state);
+                // The transfer may wait for room.
+                shared.notify();
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+                self.hashers.get_or_insert_with(|| Hashers::new(&wanted)).update(&bytes);
+                return Some(bytes);
+            }
+            if let Some((blocks, wanted)) =
+                state.content.as_ref().map(|(id, all)| (id.blocks(), all.wanted()))
+                && next == blocks
+                && state.hashes.is_none()
+            {
+                let hashers = self.hashers.take().unwrap_or_else(|| Hashers::new(&wanted));
+                state.hashes = Some(hashers.finish());
+                shared.notify();
+            }
+            state.waiting = true;
+            state = shared.wait(state);
+            state.waiting = false;
+        }
+    }
+
+    /// Bytes that could be taken, now or when those before them have come.
+    pub(super) fn bytes(&self) -> u64 {
+        self.shared.lock().bytes()
+    }
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.0.lock().ended = true;
+        self.0.notify();
+    }
+}
+
+impl State {
+    fn holds(&self, block: u64) -> bool {
+        block < self.next || self.blocks.contains_key(&block)
+    }
+
+    fn can_be_read(&self) -> bool {
+        !self.waiting || self.blocks.contains_key(&self.next)
+    }
+
+    fn bytes(&self) -> u64 {
+        // All but perhaps the last one have the same length.
+        let last = self.blocks.last_key_value().map_or(0, |(_, bytes)| bytes.len());
+        (self.blocks.len().saturating_sub(1) * BLOCK_BYTES + last) as u64
+    }
+}
+
+impl Hashers {
+    fn new(wanted: &Digests) -> Self {
+        Self { blake3: blake3::Hasher::new(), sha2: Hasher::of(wanted) }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        self.blake3.update(bytes);
+        self.sha2.update(bytes);
+    }
+
+    fn finish(self) -> Hashes {
+        Hashes { root: *self.blake3.finalize().as_bytes(), digests: self.sha2.finish() }
+    }
+}
+
+impl Hashes {
+    /// The root, if all is as it should be, and what servers say of it that say something else.
+    fn verify(self, id: &ContentId, demands: &Demands) -> Result<([u8; 32], Vec<String>)> {
+        let Dissent { notices, contest } = hold(&demands.claims, &self.root, &self.digests);
+        match demands.proof.mismatch(id, self.root, &self.digests) {
+            None => match contest.filter(|_| demands.weighs_claims) {
+                None => Ok((self.root, notices)),
+                Some(contest) => Err(Error::corrupt(format!(
+                    "it has been handed over, and nobody can tell whether it is right, for {contest}: do not \
+                     use it; name one of them alone, or give a hash that you trust with `checksum`"
+                ))),
+            },
+            Some(Mismatch::Contradiction(why)) => {
+                Err(Error::corrupt(format!("it has been handed over, and it{why}: do not use it")))
+            }
+            Some(Mismatch::Other(_)) => Err(Error::corrupt(
+                "the whole of it does not have the hash that it should have, and it has been handed over: \
+                 do not use it. Without hashes of its parts nobody can tell who sent the wrong ones: try \
+                 each mirror alone, or ask for a Metalink",
+            )),
+        }
+    }
+}
+
+/// What is said when the caller stops it: of what is read in order nothing is kept.
+pub(super) const INTERRUPTED: &str =
+    "interrupted: the rest is not there, and what is read in order cannot be resumed";
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use anabranch_net::WakeReceiver;
+
+    use super::*;
+    use crate::target::{FinalCheck, RootCheck};
+
+    fn block(number: u64) -> Vec<u8> {
+        vec![number as u8; BLOCK_BYTES]
+    }
+
+    fn opened(blocks: u64, proof: FinalCheck) -> (ReassemblyBuffer, ReadHalf, Stop) {
+        let stop = Stop::new().expect("descriptors");
+        let (buffer, reader) = pair(stop.clone());
+        let id = ContentId { root: [0; 32], length: blocks * BLOCK_BYTES as u64 };
+        assert_eq!(buffer.open(id, proof), 0);
+        (buffer, reader, stop)
+    }
+
+    #[test]
+    fn blocks_are_taken_in_order_and_the_horizon_follows_in_steps() {
+        let (buffer, mut reader, _) = opened(2 * AHEAD_BLOCKS, FinalCheck::NOTHING);
+        let wake = WakeReceiver::new().expect("descriptors");
+        buffer.wake_by(wake.waker());
+        assert_eq!(buffer.new_horizon(), Some(AHEAD_BLOCKS));
+        assert_eq!(buffer.new_horizon(), None);
+        for number in (0..STEP_BLOCKS).rev() {
+            assert!(buffer.put(number, block(number)));
+        }
+        assert!(!buffer.put(0, block(0)), "it is there");
+        assert_eq!(reader.bytes(), STEP_BLOCKS * BLOCK_BYTES as u64);
+        for number in 0..STEP_BLOCKS {
+            assert_eq!(buffer.new_horizon(), None);
+            assert_eq!(reader.next(), Some(block(number)));
+        }
+        assert!(!buffer.put(0, block(0)), "it has been read");
+        assert_eq!(buffer.new_horizon(), Some(AHEAD_BLOCKS + STEP_BLOCKS));
+        assert!(wake.drain(), "whoever waits is told");
+    }
+
+    #[test]
+    fn what_has_been_read_cannot_be_revoked() {
+        let (buffer, mut reader, _) = opened(4, FinalCheck::NOTHING);
+        for number in 0..3 {
+            buffer.put(number, block(number));
+        }
+        assert!(reader.next().is_some());
+        assert_eq!(buffer.revoke(1..2), Ok(BLOCK_BYTES as u64));
+        assert!(!buffer.holds(1) && buffer.holds(2));
+        assert!(matches!(buffer.revoke(0..1), Err(Error::Corrupt(_))));
+    }
+
+    #[test]
+    fn what_comes_unasked_waits_for_the_reader() {
+        let (buffer, mut reader, stop) = opened(2 * BLOCKS_MAX, FinalCheck::NOTHING);
+        let (sender, put) = std::sync::mpsc::channel();
+        let writer = buffer.clone();
+        thread::spawn(move || {
+            for number in 0..BLOCKS_MAX + 3 {
+                writer.put(number, block(number));
+                let _ = sender.send(number);
+            }
+        });
+        let far = put.iter().find(|number| *number == BLOCKS_MAX - 1);
+        assert!(far.is_some() && put.recv_timeout(2 * LOOK_EVERY).is_err(), "there is no room for more");
+        assert!(reader.next().is_some());
+        assert_eq!(put.recv(), Ok(BLOCKS_MAX));
+        stop.stop();
+        assert_eq!(put.recv(), Ok(BLOCKS_MAX + 1), "nobody waits any more");
+    }
+
+    #[test]
+    fn the_whole_is_checked_when_all_of_it_has_been_read() {
+        let sha2 = |digests| FinalCheck::of(RootCheck::Unknown, digests);
+        let whole = FinalCheck::of(RootCheck::Whole, Digests::default());
+        let wrong = Digests { sha512: Some([0; 64]), ..Digests::of_sha256([0; 32]) };
+        let mut hasher = Hasher::of(&wrong);
+        hasher.update(&block(0));
+        let right = sha2(hasher.finish());
+        for (proof, good) in [(right, true), (sha2(wrong), false), (whole, false)] {
+            let (buffer, mut reader, _) = opened(1, proof);
+            buffer.put(0, block(0));
+            let guard = buffer.end_guard();
+            let end = thread::spawn(move || {
+                let checked = buffer.complete();
+                drop(guard);
+                checked
+            });
+            assert_eq!(reader.next(), Some(block(0)));
+            assert_eq!(reader.next(), None);
+            assert_eq!(end.join().expect("no panic").is_ok(), good);
+        }
+    }
+}

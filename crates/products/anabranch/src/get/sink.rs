@@ -1,0 +1,496 @@
+//! Where contents go as they arrive: files, a bounded number of them open at a time, a reader, or memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::subscriber::{DownloadId, Subscriber};
+use anabranch_mmtp::tree::ChainingValue;
+
+use super::reassembly_buffer::{self, ReassemblyBuffer};
+use super::writer::Writer;
+use crate::filenames::{first_few, show};
+use crate::target::journal::NOTHING_CLUE;
+use crate::target::{Aliases, Demands, DestPath, LeftIn, Numbers, Target};
+use crate::{Error, Result};
+
+/// Contents that are fetched at the same time: enough that small files do not wait for each other's round
+/// trips, few enough for the descriptors (three a file) and for the disk.
+const OPEN_MAX: usize = 64;
+/// Of several contents, those that are whole and wait to be made durable.
+const ENDING_MAX: usize = 64;
+
+/// Tells a machine that a content is wanted, and what of it is here already; returns the number under which
+/// the rest will arrive.
+pub(super) type Want<'a> = dyn FnMut(ContentId, &Here<'_>) -> Result<DownloadId> + 'a;
+
+/// What is here already of a content.
+pub(super) struct Here<'a> {
+    /// Whether a block is.
+    pub(super) has: &'a dyn Fn(u64) -> bool,
+    /// What is known of these.
+    pub(super) left: Option<LeftIn<'a>>,
+    /// See [`Target::numbers_of`].
+    pub(super) numbers_of: &'a dyn Fn(&str) -> Numbers,
+}
+
+/// One content and the place where it is to go; the place is looked up when its turn comes.
+pub(super) struct Job {
+    pub(super) id: ContentId,
+    /// What the content is known by besides.
+    pub(super) aliases: Aliases,
+    pub(super) demands: Demands,
+    pub(super) executable: bool,
+    pub(super) open: Box<dyn FnOnce() -> Result<Destination>>,
+}
+
+/// Where one content is to go.
+pub(super) enum Destination {
+    File(DestPath),
+    Reader(ReassemblyBuffer),
+}
+
+/// All contents of one transfer.
+pub(super) struct Sink {
+    waiting: VecDeque<Job>,
+    open: BTreeMap<DownloadId, SinkEntry>,
+    force: bool,
+    memory: Option<Vec<u8>>,
+    /// Of the file that was finished last.
+    root: Option<[u8; 32]>,
+    /// The fingerprint of the key that signed it.
+    signer: Option<String>,
+    /// What servers say of it that say something else.
+    dissent: Vec<String>,
+    /// How many contents there were, and the paths of those that cannot be had.
+    count: usize,
+    /// Gives several contents their names; none before the first, and where there is only one.
+    writer: Option<Writer>,
+    missing: Vec<PathBuf>,
+    total_bytes: u64,
+    done_bytes: u64,
+    resumed_bytes: u64,
+    /// The next transfer of the content cannot tell that it is the same.
+    forgets: bool,
+    /// What there is to say of what was opened.
+    notices: Vec<String>,
+}
+
+enum SinkEntry {
+    File { target: Box<Target>, executable: bool },
+    Reader(ReassemblyBuffer),
+    Memory(Vec<u8>),
+}
+
+impl Sink {
+    /// Files.
+    pub(super) fn new(wanted: Vec<Job>, force: bool) -> Self {
+        Self {
+            total_bytes: wanted.iter().map(|w| w.id.length).sum(),
+            count: wanted.len(),
+            writer: None,
+            missing: Vec::new(),
+            waiting: wanted.into(),
+            open: BTreeMap::new(),
+            force,
+            memory: None,
+            root: None,
+            signer: None,
+            dissent: Vec::new(),
+            done_bytes: 0,
+            resumed_bytes: 0,
+            forgets: false,
+            notices: Vec::new(),
+        }
+    }
+
+    /// What there is to say of what was opened, once.
+    pub(super) fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// One content, in memory: for manifests.
+    pub(super) fn in_memory(id: ContentId, subscriber: &mut Subscriber) -> Self {
+        let mut new = Self::new(Vec::new(), false);
+        new.total_bytes = id.length;
+        let bytes = vec![0; usize::try_from(id.length).unwrap_or(0)];
+        let download = subscriber.add_download(id, false, |_| false);
+        new.open.insert(download, SinkEntry::Memory(bytes));
+        new
+    }
+
+    /// Wants as many more contents as may be open at once; whether there were any. `want` is told of each
+    /// what is here already. `checking` is told how much of how many bytes that are there has been checked,
+    /// and stops it by returning false.
+    pub(super) fn advance(
+        &mut self,
+        want: &mut Want<'_>,
+        checking: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<bool> {
+        let mut any = false;
+        while self.open.len() < OPEN_MAX {
+            let Some(wanted) = self.waiting.pop_front() else { break };
+            any = true;
+            let id = wanted.id;
+            let path = match (wanted.open)()? {
+                Destination::File(path) => path,
+                Destination::Reader(buffer) => {
+                    let there = buffer.open(id, wanted.demands);
+                    self.done_bytes += there;
+                    self.resumed_bytes += there;
+                    let (has, numbers_of) = (|block| buffer.holds(block), |_: &str| Numbers::default());
+                    let download = want(id, &Here { has: &has, left: None, numbers_of: &numbers_of })?;
+                    self.open.insert(download, SinkEntry::Reader(buffer));
+                    continue;
+                }
+            };
+            self.forgets = wanted.aliases.recorded.contains(&NOTHING_CLUE);
+            let (mut target, there) =
+                Target::open(path, id, &wanted.aliases, wanted.demands, self.force, &mut |bytes| {
+                    checking(id.length, bytes)
+                })?;
+            self.done_bytes += target.bytes_done();
+            self.resumed_bytes += target.bytes_done();
+            self.notices.extend(target.note_of_what_stays());
+            let left = target.take_left();
+            let left = left.as_ref().map(|left| target.with_left(left));
+            let (has, numbers_of) = (|block| there.contains(block), |url: &str| target.numbers_of(url));
+            let download = want(wanted.id, &Here { has: &has, left, numbers_of: &numbers_of })?;
+            self.open.insert(
+                download,
+                SinkEntry::File { target: Box::new(target), executable: wanted.executable },
+            );
+        }
+        Ok(any)
+    }
+
+    /// A verified block arrived. `mark` is as of [`Slot::mark`](crate::target::journal::Slot::mark).
+    pub(super) fn block(
+        &mut self,
+        download: DownloadId,
+        block: u64,
+        bytes: Vec<u8>,
+        cv: ChainingValue,
+        mark: u8,
+    ) -> Result<()> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => {
+                let before = target.bytes_done();
+                target.write(block, bytes, cv, mark)?;
+                self.done_bytes += target.bytes_done() - before;
+                Ok(())
+            }
+            Some(SinkEntry::Reader(buffer)) => {
+                let length = bytes.len() as u64;
+                self.done_bytes += if buffer.put(block, bytes) { length } else { 0 };
+                Ok(())
+            }
+            Some(SinkEntry::Memory(memory)) => {
+                self.done_bytes += bytes.len() as u64;
+                let start = usize::try_from(block)
+                    .unwrap_or(usize::MAX)
+                    .saturating_mul(anabranch_mmtp::id::BLOCK_BYTES);
+                if let Some(to) = memory.get_mut(start..start + bytes.len()) {
+                    to.copy_from_slice(&bytes);
+                }
+                Ok(())
+            }
+            None => Err(Error::system("a block arrived for a content that nobody wants")),
+        }
+    }
+
+    /// Blocks that had arrived may be wrong: they will come again.
+    pub(super) fn revoked(&mut self, download: DownloadId, blocks: Range<u64>) -> Result<()> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => {
+                let before = target.bytes_done();
+                target.forget(blocks)?;
+                self.done_bytes -= before - target.bytes_done();
+            }
+            Some(SinkEntry::Reader(buffer)) => self.done_bytes -= buffer.revoke(blocks)?,
+            Some(SinkEntry::Memory(_)) | None => {}
+        }
+        Ok(())
+    }
+
+    /// Blocks that had arrived do not count while another mirror is tried alone. They are kept, until others
+    /// arrive in their place.
+    pub(super) fn shelve(&mut self, download: DownloadId, blocks: Range<u64>) {
+        if let Some(target) = self.file(download) {
+            let before = target.bytes_done();
+            target.shelve(blocks);
+            let less = before - target.bytes_done();
+            self.done_bytes -= less;
+        }
+    }
+
+    /// Of what was [shelved](Self::shelve) these count again.
+    pub(super) fn restore(&mut self, download: DownloadId, blocks: Range<u64>) {
+        if let Some(target) = self.file(download) {
+            let before = target.bytes_done();
+            target.restore(blocks);
+            let more = target.bytes_done() - before;
+            self.done_bytes += more;
+        }
+    }
+
+    /// See [`Target::refute`].
+    pub(super) fn refute(&mut self, download: DownloadId, url: &str, version: bool) -> Result<()> {
+        self.file(download).map_or(Ok(()), |target| target.refute(url, version))
+    }
+
+    /// See [`Target::tried_alone`].
+    pub(super) fn tried_alone(&mut self, download: DownloadId, url: &str) -> Result<()> {
+        self.file(download).map_or(Ok(()), |target| target.tried_alone(url))
+    }
+
+    /// What mirrors brought of these blocks has been compared.
+    pub(super) fn compared(&mut self, download: DownloadId, blocks: Range<u64>) -> Result<()> {
+        self.file(download).map_or(Ok(()), |target| target.compared(blocks))
+    }
+
+    /// A mirror has lied, and only comparisons tell what is right: what it brought is revoked, what its
+    /// origin says of the content counts no more, and the next transfer does not ask it.
+    pub(super) fn distrust(&mut self, download: DownloadId, origin: &str, url: &str) -> Result<()> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => {
+                target.distrust(origin);
+                target.ban(url)
+            }
+            Some(SinkEntry::Reader(buffer)) => {
+                buffer.distrust(origin);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What this transfer brought of a content is [revoked](Self::revoked), and what earlier ones left stays
+    /// theirs.
+    pub(super) fn disown(&mut self, download: DownloadId) -> Result<()> {
+        self.file(download).map_or(Ok(()), Target::disown)
+    }
+
+    /// What has arrived of a content is worth nothing: no trace of it is to be left behind.
+    pub(super) fn discard(&mut self, download: DownloadId) -> Result<()> {
+        match self.open.remove(&download) {
+            Some(SinkEntry::File { target, .. }) => {
+                self.done_bytes -= target.bytes_done();
+                target.discard()
+            }
+            Some(SinkEntry::Reader(buffer)) => {
+                self.done_bytes -= buffer.clear();
+                Ok(())
+            }
+            Some(SinkEntry::Memory(_)) | None => Ok(()),
+        }
+    }
+
+    /// Mirrors have different bytes, and none the right ones: what is here is not worth keeping.
+    pub(super) fn mirrors_differ(&mut self, download: DownloadId) {
+        if let Some(target) = self.file(download) {
+            target.mirrors_differ();
+        }
+    }
+
+    fn file(&mut self, download: DownloadId) -> Option<&mut Target> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => Some(target),
+            _ => None,
+        }
+    }
+
+    /// Whether there are others that may come though one cannot be had.
+    pub(super) const fn has_several(&self) -> bool {
+        self.count > 1
+    }
+
+    /// Where a content goes, if it is to be a file.
+    pub(super) fn path_of(&self, download: DownloadId) -> Option<PathBuf> {
+        match self.open.get(&download) {
+            Some(SinkEntry::File { target, .. }) => Some(target.path()),
+            _ => None,
+        }
+    }
+
+    /// No source has a content any more: what is here of it stays, and the others go on.
+    pub(super) fn give_up(&mut self, download: DownloadId) -> Result<()> {
+        if let Some(SinkEntry::File { mut target, .. }) = self.open.remove(&download) {
+            self.missing.push(target.path());
+            target.flush()?;
+            target.discard_if_empty();
+        }
+        Ok(())
+    }
+
+    /// How it ends when all has come that can be had.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if some contents were given up; as for [`complete`](Self::complete), if one could
+    /// not get its name.
+    pub(super) fn result(&mut self) -> Result<()> {
+        while let Some((_, outcome)) = self.writer.as_mut().and_then(Writer::wait) {
+            outcome?;
+        }
+        if self.missing.is_empty() {
+            return Ok(());
+        }
+        Err(Error::not_found(format!(
+            "{} of {} files could not be had ({}): no source has them as the directory's URI says; the \
+             others are here: try another `from_source`, or the URI that the directory has now",
+            self.missing.len(),
+            self.count,
+            first_few(self.missing.iter().map(show), ", ")
+        )))
+    }
+
+    /// The root of the file that was finished last.
+    pub(super) const fn root(&self) -> Option<[u8; 32]> {
+        self.root
+    }
+
+    /// The fingerprint of the key that signed it.
+    pub(super) fn signer(&self) -> Option<&str> {
+        self.signer.as_deref()
+    }
+
+    /// What servers say of that file that say something else.
+    pub(super) fn dissent(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.dissent)
+    }
+
+    /// Whether a content, all of which is here, is not what it should be, and other bytes may be. Of one that
+    /// is read in order nobody knows before it has been read. `checking` is as of [`advance`](Self::advance).
+    pub(super) fn needs_others(
+        &mut self,
+        download: DownloadId,
+        checking: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<bool> {
+        match self.open.get_mut(&download) {
+            Some(SinkEntry::File { target, .. }) => {
+                let length = target.length();
+                target.needs_others(&mut |bytes| checking(length, bytes))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// A content is whole: it gets its name. `checking` is as of [`advance`](Self::advance): if it stops it,
+    /// what is here stays.
+    pub(super) fn complete(
+        &mut self,
+        download: DownloadId,
+        checking: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<()> {
+        match self.open.remove(&download) {
+            Some(SinkEntry::File { target, executable }) => {
+                if executable {
+                    target.make_executable()?;
+                }
+                if self.has_several() {
+                    return self.finish(*target);
+                }
+                let length = target.length();
+                let finished = target.finish(&mut |bytes| checking(length, bytes))?;
+                (self.root, self.signer) = (Some(finished.root), finished.signer);
+                self.dissent = finished.dissent;
+                Ok(())
+            }
+            Some(SinkEntry::Reader(buffer)) => {
+                let (root, dissent) = buffer.complete()?;
+                (self.root, self.dissent) = (Some(root), dissent);
+                Ok(())
+            }
+            Some(SinkEntry::Memory(memory)) => {
+                self.memory = Some(memory);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// One of several contents gets its name, while others come.
+    fn finish(&mut self, target: Target) -> Result<()> {
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => none.insert(Writer::start(None)?),
+        };
+        // What it holds is a few blocks.
+        writer.put(0, 0, move || target.finish(&mut |_| true).map(drop));
+        writer.ended().into_iter().try_for_each(|(_, outcome)| outcome)?;
+        if writer.waiting() > ENDING_MAX {
+            writer.wait().map_or(Ok(()), |(_, outcome)| outcome)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Writes what is held back, so that it survives a crash.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        for slot in self.open.values_mut() {
+            if let SinkEntry::File { target, .. } = slot {
+                target.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing came of these: no part of theirs is to be left behind.
+    pub(super) fn discard_empty(&mut self) {
+        for (_, slot) in std::mem::take(&mut self.open) {
+            if let SinkEntry::File { target, .. } = slot {
+                target.discard_if_empty();
+            }
+        }
+    }
+
+    /// The content that is read in order: it is the only one of its transfer.
+    pub(super) fn reading(&self) -> Option<(DownloadId, &ReassemblyBuffer)> {
+        match self.open.first_key_value() {
+            Some((download, SinkEntry::Reader(buffer))) => Some((*download, buffer)),
+            _ => None,
+        }
+    }
+
+    /// The bytes that the next transfer of the same contents would find.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        if self.reading().is_some() { 0 } else { self.done_bytes }
+    }
+
+    /// What to say if the caller stops the transfer. What is `of_one_answer` or `of_no_version` is of use to
+    /// no other.
+    pub(super) fn interrupted(&self, of_one_answer: bool, of_no_version: bool) -> &'static str {
+        match self.reading() {
+            Some(_) => reassembly_buffer::INTERRUPTED,
+            None if of_one_answer => {
+                "interrupted; the server's ETag is another with each answer, so the same request cannot go \
+                 on with what arrived: it would with `checksum` from the beginning"
+            }
+            None if self.forgets => {
+                "interrupted; the server gives neither ETag nor date, so the same request cannot go on with \
+                 what arrived: it would with `checksum` from the beginning"
+            }
+            None if of_no_version => {
+                "interrupted; no server gives an ETag or date that stays, so the same request cannot go on \
+                 with what arrived: it would with `checksum` from the beginning"
+            }
+            None => "interrupted; what arrived is kept, and the same request resumes",
+        }
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn is_done(&self) -> bool {
+        self.open.is_empty() && self.waiting.is_empty()
+    }
+
+    /// The content that was fetched into memory.
+    pub(super) fn into_memory(self) -> Vec<u8> {
+        self.memory.unwrap_or_default()
+    }
+
+    /// Bytes in all, here, and here before this run.
+    pub(super) const fn bytes(&self) -> (u64, u64, u64) {
+        (self.total_bytes, self.done_bytes, self.resumed_bytes)
+    }
+}

@@ -1,0 +1,402 @@
+//! Small files from mirrors, many at once: the world of [`anabranch_mirror::file_scheduler`].
+//!
+//! Each is fetched whole into memory, held against its hash, and handed to the [`Writer`].
+
+mod error_policy;
+mod file_job;
+mod outcome;
+mod progress;
+mod stage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anabranch_algo::{Machine as _, Output, Time};
+use anabranch_http::client::{FetchError, FetchId, FetchRequest, Head, PIPELINE_MAX, RequestKind};
+use anabranch_mirror::fetch_id::connection_of;
+use anabranch_mirror::file_scheduler::{
+    BAD_FILES_MAX, Command, Event, FileId, FileScheduler, FileSpec, Input, SERVERS_MAX, ServerId,
+};
+use anabranch_mirror::url::Url;
+use anabranch_net::Egress;
+
+use super::event_loop::{Context, EventLoop};
+use super::name_lookup::look_up;
+use super::origin::{Origin, host, origin};
+use super::rate_meter::RateMeter;
+use super::request::Request;
+use super::routes::{Route, all_lead, ends, host_of, new_ends};
+use super::server_status::ServerStatus;
+use super::writer::Writer;
+use crate::error::ErrorKind;
+use crate::event::Observer;
+use crate::filenames::show;
+use crate::target::Mismatch;
+use crate::target::{Directory, Target};
+use crate::{Result, VouchedBy};
+pub(super) use file_job::{FileJob, Hash, is_page};
+
+/// Files of up to so many bytes are fetched whole.
+pub(super) const SMALL_BYTES: u64 = 4 << 20;
+/// So much more than a file has may be announced before its server counts as one that sends something else.
+const SLACK_BYTES: u64 = 64 << 10;
+
+/// A server, as people know it.
+struct ServerState {
+    status: ServerStatus,
+    origin: Origin,
+    /// One of its URLs.
+    url: Url,
+    trusted: bool,
+    /// Files in a row that it would not send, for a reason that may be the file's or the server's own.
+    refusals: u32,
+    /// Files that it has with other bytes.
+    wrong: u32,
+    /// Whether it has ever brought a file.
+    is_right: bool,
+    /// Why it would not send a file, for another reason than the next.
+    refused: Option<String>,
+    /// What it says of files that it does not give out, and what to do.
+    forbids: Option<String>,
+}
+
+/// A file that is coming.
+#[derive(Default)]
+struct PartialBody {
+    bytes: Vec<u8>,
+    /// Whether the server says that it is a web page.
+    page: bool,
+}
+
+/// What the whole directory has, beside these files.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ByteTotals {
+    pub(super) total_bytes: u64,
+    pub(super) done_bytes: u64,
+    pub(super) resumed_bytes: u64,
+}
+
+/// The machine, its servers and the routes to them.
+pub(super) struct SmallFiles<'a> {
+    machine: FileScheduler,
+    items: &'a [FileJob],
+    servers: Vec<ServerState>,
+    routes: Vec<Route>,
+    /// The local ends to use; none: every usable one.
+    named: &'a [Egress],
+    coming: BTreeMap<FetchId, PartialBody>,
+    writer: Writer,
+    directory: Arc<Directory>,
+    force: bool,
+    /// Files that have their places.
+    here: BTreeSet<FileId>,
+    /// The servers that have a file with other bytes.
+    wrong: BTreeMap<FileId, Vec<ServerId>>,
+    /// Files of which the Metalink says what no file can be.
+    contradictions: BTreeMap<FileId, String>,
+    /// The servers that do not give out a file, for want of a name and a password perhaps.
+    refused: BTreeMap<FileId, ServerId>,
+    /// Why the rest is given up.
+    gave_up: Option<String>,
+    totals: ByteTotals,
+    rows: RateMeter,
+    /// The writer had no room, so nobody was listened to.
+    is_paused: bool,
+    /// Answers, with bytes or without.
+    answers: u64,
+    /// Who says what the files are: what stands behind the reason of a ban.
+    according: String,
+}
+
+impl<'a> SmallFiles<'a> {
+    /// A route for every server and every local address that leads there. `named`: the origins that the
+    /// caller named. `by`: who says what the files are.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if none leads from a named `via`; [`Error::System`] if a thread cannot be
+    /// started.
+    pub(super) fn new(
+        items: &'a [FileJob],
+        named: &[Origin],
+        request: &'a Request,
+        directory: &Arc<Directory>,
+        totals: ByteTotals,
+        by: &VouchedBy,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Self> {
+        let mut servers: Vec<ServerState> = Vec::new();
+        let mut wanted = Vec::new();
+        let mut left_out = false;
+        for item in items {
+            let mut places = Vec::new();
+            for url in &item.urls {
+                let origin = origin(url);
+                let known = servers.iter().position(|server| server.origin == origin);
+                let number = match known {
+                    Some(number) => number,
+                    None if servers.len() < SERVERS_MAX => {
+                        let trusted = named.contains(&origin);
+                        servers.push(ServerState {
+                            status: ServerStatus::new(host(url)),
+                            origin,
+                            url: url.clone(),
+                            trusted,
+                            refusals: 0,
+                            wrong: 0,
+                            is_right: false,
+                            refused: None,
+                            forbids: None,
+                        });
+                        servers.len() - 1
+                    }
+                    None => {
+                        left_out = true;
+                        // No such server: the machine leaves it out.
+                        SERVERS_MAX
+                    }
+                };
+                places.push(number as ServerId);
+            }
+            wanted.push(FileSpec { bytes: item.bytes, servers: places });
+        }
+        if left_out {
+            events
+                .observer
+                .notice(&format!("the Metalink names more than {SERVERS_MAX} servers: the first are asked"));
+        }
+        let now = events.world.now();
+        let writer = Writer::start(Some(&events.world.waker()))?;
+        let mut new = Self {
+            machine: FileScheduler::new(&wanted, PIPELINE_MAX),
+            items,
+            servers,
+            routes: Vec::new(),
+            named: &request.via,
+            coming: BTreeMap::new(),
+            writer,
+            directory: Arc::clone(directory),
+            force: request.force,
+            here: BTreeSet::new(),
+            wrong: BTreeMap::new(),
+            contradictions: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            gave_up: None,
+            totals,
+            rows: RateMeter::new(now),
+            is_paused: false,
+            answers: 0,
+            according: by.according(),
+        };
+        new.open(events)?;
+        Ok(new)
+    }
+
+    /// Opens the routes to all servers.
+    fn open(&mut self, events: &mut EventLoop<'_, '_>) -> Result<()> {
+        let urls = self.servers.iter().map(|server| &server.url);
+        let direct = urls.filter(|url| !events.world.is_proxied(url.as_str()));
+        let hosts: Vec<String> = direct.map(|url| host_of(url).to_owned()).collect();
+        look_up(&hosts, "interrupted; what arrived is kept", events)?;
+        let cx = &mut events.context();
+        let mut error = None;
+        for number in 0..self.servers.len() {
+            let why = match self.ends(number, cx) {
+                Ok(found) => {
+                    let is_none = found.is_empty();
+                    self.connect(number, found);
+                    is_none.then(|| "no route to it".to_owned())
+                }
+                Err(why) => Some(why),
+            };
+            let server = number as ServerId;
+            if !self.routes.iter().any(|route| route.mirror == server) {
+                let why = why.unwrap_or_else(|| "too many routes".into());
+                let status = &mut self.servers[number].status;
+                cx.observer.notice(&format!("{}: {why}", status.name));
+                error = Some(format!("{}: {why}", status.name));
+                (status.out, status.code) = (Some(why), ErrorKind::Unreachable);
+                self.machine.handle(cx.now(), Input::Useless { server });
+            }
+        }
+        if self.servers.is_empty() { Ok(()) } else { all_lead(self.named, &self.routes, error.as_deref()) }
+    }
+
+    /// The ends of routes to a server.
+    fn ends(&self, number: usize, cx: &mut Context<'_, '_>) -> Result<Vec<(Egress, SocketAddr)>, String> {
+        let url = &self.servers[number].url;
+        let proxied = cx.world.is_proxied(url.as_str());
+        ends(url, proxied, self.named, cx.world)
+    }
+
+    /// Adds routes to a server.
+    fn connect(&mut self, number: usize, found: impl IntoIterator<Item = (Egress, SocketAddr)>) {
+        let server = number as ServerId;
+        for (via, peer) in found {
+            let Some(first) = self.machine.add_connection(server) else { break };
+            let second = self.machine.add_second_connection(first);
+            for _ in [Some(first), second].into_iter().flatten() {
+                let (via, address) = (via.clone(), peer.ip());
+                self.routes.push(Route { mirror: server, via, address, shut: None, is_down: false });
+            }
+        }
+    }
+
+    /// Links have come: those that lead to servers are used too.
+    fn add_connections(&mut self, cx: &mut Context<'_, '_>) {
+        for number in 0..self.servers.len() {
+            let server = number as ServerId;
+            if !self.machine.is_closed(server)
+                && let Ok(found) = self.ends(number, cx)
+            {
+                let found: Vec<_> = new_ends(&self.routes, server, found).collect();
+                self.connect(number, found);
+            }
+        }
+    }
+
+    /// Does what the machine wants until it wants to wait; returns until when.
+    fn drain(&mut self, cx: &mut Context<'_, '_>) -> Time {
+        let now = cx.now();
+        loop {
+            match self.machine.poll(now) {
+                Output::Wait(until) => return until,
+                Output::Send(Command::Fetch { connection, fetch, file, url_index }) => {
+                    let (Some(item), Some(end)) = (self.items.get(file), self.routes.get(connection)) else {
+                        continue;
+                    };
+                    let Some(url) = item.urls.get(url_index) else { continue };
+                    self.coming.insert(fetch, PartialBody::default());
+                    let request = FetchRequest {
+                        route: connection,
+                        via: end.via.clone(),
+                        url: url.as_str().to_owned(),
+                        trusted: self.servers[usize::from(end.mirror)].trusted,
+                        kind: RequestKind::Document { max: (item.bytes + SLACK_BYTES) as usize },
+                    };
+                    cx.world.fetch(fetch, request);
+                }
+                Output::Send(Command::Cancel { fetch }) => {
+                    self.coming.remove(&fetch);
+                    cx.world.cancel(fetch);
+                }
+                Output::Event(Event::Complete { file, fetch }) => {
+                    let came = self.coming.remove(&fetch).unwrap_or_default();
+                    if self.contradictions.contains_key(&file) {
+                        continue;
+                    }
+                    self.write(file, came.bytes);
+                }
+                Output::Event(Event::BadContent { file, server }) => {
+                    self.counted(file, server, cx.observer);
+                }
+                // What is not here at the end is lost.
+                Output::Event(Event::Lost { .. }) => {}
+            }
+        }
+    }
+
+    /// A verified file gets its place below the directory.
+    fn write(&mut self, file: FileId, bytes: Vec<u8>) {
+        let (name, directory) = (self.items[file].name.clone(), Arc::clone(&self.directory));
+        let force = self.force;
+        self.writer.put(file, bytes.len() as u64, move || {
+            let place = directory.place(name.split('/').map(str::as_bytes))?;
+            Target::put(place, &bytes, force)
+        });
+    }
+
+    /// A server has a file with other bytes.
+    fn counted(&mut self, file: FileId, server: ServerId, observer: &mut Observer<'_>) {
+        let Some(item) = self.items.get(file) else { return };
+        let state = &mut self.servers[usize::from(server)];
+        self.wrong.entry(file).or_default().push(server);
+        state.wrong += 1;
+        let (name, according) = (show(&item.name), &self.according);
+        let why = format!("wrong bytes in {name}");
+        if state.wrong < BAD_FILES_MAX {
+            let server = &state.status.name;
+            observer.notice(&format!("{server}: {why}{according}: not asked for it again"));
+            return;
+        }
+        let why = format!("{why} and {} other files{according}", state.wrong - 1);
+        let status = &mut state.status;
+        observer.banned(&status.name, &why);
+        status.ban(why);
+    }
+
+    /// Counts the files that have their places.
+    fn written(&mut self) -> Result<()> {
+        for (number, outcome) in self.writer.ended() {
+            outcome?;
+            self.here.insert(number);
+            self.totals.done_bytes += self.items.get(number).map_or(0, |item| item.bytes);
+        }
+        Ok(())
+    }
+
+    fn head(&mut self, now: Time, id: FetchId, head: &Head, cx: &mut Context<'_, '_>) {
+        let Some(item) = self.item(id) else { return };
+        if let Some(coming) = self.coming.get_mut(&id) {
+            coming.page = head.content_type.as_deref().is_some_and(is_page);
+        }
+        if let Some(route) = self.routes.get(connection_of(id)) {
+            self.servers[usize::from(route.mirror)].status.fault = None;
+        }
+        self.machine.handle(now, Input::Head { fetch: id, nth: head.nth, last: head.last });
+        if head.length.is_some_and(|length| length != item.bytes) {
+            cx.world.cancel(id);
+            self.wrong(now, id, cx.observer);
+        }
+    }
+
+    fn body(&mut self, now: Time, id: FetchId, bytes: &[u8], cx: &mut Context<'_, '_>) {
+        let Some(item) = self.item(id) else { return };
+        let Some(coming) = self.coming.get_mut(&id) else { return };
+        coming.bytes.extend_from_slice(bytes);
+        let came = coming.bytes.len() as u64;
+        self.machine.handle(now, Input::Bytes { fetch: id, bytes: bytes.len() as u64 });
+        if came > item.bytes {
+            cx.world.cancel(id);
+            self.wrong(now, id, cx.observer);
+        }
+    }
+
+    fn done(&mut self, now: Time, id: FetchId, observer: &mut Observer<'_>) {
+        let Some(item) = self.item(id) else { return };
+        let bytes = self.coming.get(&id).map_or(&[][..], |coming| &coming.bytes);
+        let mismatch = item.hash.mismatch(bytes);
+        let is_contradiction = matches!(mismatch, Some(Mismatch::Contradiction(_)));
+        if bytes.len() as u64 == item.bytes && (mismatch.is_none() || is_contradiction) {
+            if let (Some(Mismatch::Contradiction(why)), Some(file)) = (mismatch, self.machine.file_of(id)) {
+                self.contradictions.insert(file, format!("what came{why}"));
+            }
+            if let Some(route) = self.routes.get(connection_of(id)) {
+                self.servers[usize::from(route.mirror)].is_right = true;
+            }
+            self.machine.handle(now, Input::Done { fetch: id, valid: true });
+        } else {
+            self.wrong(now, id, observer);
+        }
+    }
+
+    /// The file that a request is for, if it is not over.
+    fn item(&mut self, id: FetchId) -> Option<&'a FileJob> {
+        let file = self.machine.file_of(id);
+        if file.is_none() {
+            self.coming.remove(&id);
+        }
+        self.items.get(file?)
+    }
+
+    /// What came is not the file.
+    fn wrong(&mut self, now: Time, id: FetchId, observer: &mut Observer<'_>) {
+        let Some(item) = self.item(id) else { return };
+        let page = self.coming.remove(&id).is_some_and(|coming| coming.page);
+        if page && !item.may_be_page() && self.machine.was_unpipelined(id) {
+            let why = "a web page came instead of the file: perhaps this network wants a login first";
+            return self.failed(now, id, &FetchError::NotTheFile(why.to_owned()), observer);
+        }
+        self.machine.handle(now, Input::Done { fetch: id, valid: false });
+    }
+}

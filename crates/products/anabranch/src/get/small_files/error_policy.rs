@@ -1,0 +1,114 @@
+//! What an error of one request means for its file, its route and its server.
+
+use anabranch_algo::{Machine as _, Time};
+use anabranch_http::client::{FetchError, FetchId};
+use anabranch_mirror::fetch_id::connection_of;
+use anabranch_mirror::file_scheduler::{BAD_FILES_MAX, Failure, Input};
+
+use super::{FileJob, SmallFiles};
+use crate::error::ErrorKind;
+use crate::event::Observer;
+use crate::filenames::show;
+use crate::get::routes::has_others;
+use crate::get::server_status::{code, describe, pause};
+
+impl SmallFiles<'_> {
+    /// A server is not asked from this local address any more.
+    fn shut(&mut self, now: Time, p: usize, error: &FetchError, observer: &mut Observer<'_>) {
+        let Some((mirror, via)) = self.routes.get(p).map(|route| (route.mirror, route.via.clone())) else {
+            return;
+        };
+        for (connection, end) in self.routes.iter_mut().enumerate() {
+            if end.mirror == mirror && end.via == via {
+                end.shut = Some(error.to_string());
+                self.machine.handle(now, Input::Down { connection });
+            }
+        }
+        let name = &self.servers[usize::from(mirror)].status.name;
+        observer.notice(&format!("{name} via {via}: {error}: not asked over this route any more"));
+    }
+
+    /// Whether a refusal is taken to be of this file alone: unless there is another route and this one has
+    /// never been right, or there have been too many and the server has never been right.
+    fn is_of_the_file(
+        &mut self,
+        p: usize,
+        item: &FileJob,
+        error: &FetchError,
+        observer: &mut Observer<'_>,
+    ) -> bool {
+        let is_good =
+            self.machine.connections().nth(p).is_some_and(|connection| connection.counters.bytes > 0);
+        if !is_good && has_others(&self.routes, p) {
+            return false;
+        }
+        let Some(route) = self.routes.get(p) else { return false };
+        let server = &mut self.servers[usize::from(route.mirror)];
+        server.refusals += 1;
+        if !server.is_right && server.refusals >= BAD_FILES_MAX {
+            return false;
+        }
+        if !matches!(error, FetchError::Forbidden { .. })
+            && server.refused.replace(error.to_string()).is_none()
+        {
+            let name = &server.status.name;
+            observer.notice(&format!("{name}: {}: {error}: not asked for it again", show(&item.name)));
+        }
+        true
+    }
+
+    pub(super) fn failed(&mut self, now: Time, id: FetchId, error: &FetchError, observer: &mut Observer<'_>) {
+        let file = self.machine.file_of(id);
+        let Some(item) = self.item(id) else { return };
+        self.coming.remove(&id);
+        let p = connection_of(id);
+        // Whoever only says that it cannot now may say so for ever.
+        self.answers += u64::from(code(error) != ErrorKind::Unreachable);
+        if let Some(route) = self.routes.get(p) {
+            self.servers[usize::from(route.mirror)].status.answered(error);
+        }
+        if let (FetchError::Forbidden { .. }, Some(route), Some(file)) = (error, self.routes.get(p), file) {
+            let server = &mut self.servers[usize::from(route.mirror)];
+            let why = describe(error, server.trusted);
+            if server.forbids.is_none() {
+                observer.notice(&format!("{}: {}: {why}", server.status.name, show(&item.name)));
+            }
+            server.forbids = Some(why);
+            self.refused.insert(file, route.mirror);
+        }
+        let failure = match error {
+            FetchError::ServerError { retry: Some(_), .. } | FetchError::Busy { .. } => {
+                Failure::Busy { retry: pause(error) }
+            }
+            FetchError::Unreachable(_) | FetchError::Broken(_) | FetchError::ServerError { .. } => {
+                Failure::Broken
+            }
+            // Some say that of whatever they do not have.
+            FetchError::NotFound(_) | FetchError::Forbidden { status: 403, .. } => Failure::NotFound,
+            // Too long for this file: perhaps it is another one's answer.
+            FetchError::Refused(_) if !self.machine.was_unpipelined(id) => {
+                self.machine.handle(now, Input::Done { fetch: id, valid: false });
+                return;
+            }
+            FetchError::Forbidden { status: 401, .. } | FetchError::Refused(_) | FetchError::Encoded(_)
+                if self.is_of_the_file(p, item, error, observer) =>
+            {
+                Failure::NotFound
+            }
+            // A portal or a meddling proxy may be on this route alone.
+            _ if has_others(&self.routes, p) => {
+                self.machine.handle(now, Input::Failed { fetch: id, failure: Failure::Broken });
+                self.shut(now, p, error, observer);
+                return;
+            }
+            _ => Failure::Useless,
+        };
+        if failure == Failure::Useless
+            && let Some(route) = self.routes.get(p)
+        {
+            let server = &mut self.servers[usize::from(route.mirror)];
+            server.status.give_up(error, server.trusted, observer);
+        }
+        self.machine.handle(now, Input::Failed { fetch: id, failure });
+    }
+}

@@ -1,0 +1,466 @@
+//! Whole transfers in simulated worlds: whatever mirrors, sources and links do, and whenever it is killed, a
+//! file that has its name is right, every run ends, and once the weather is fair the same command completes
+//! what is there. The disk may be full meanwhile. A seed decides everything. `anabranch soak` runs this for
+//! each of its seeds.
+
+mod disk;
+mod sim_source;
+mod sim_world;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anabranch_algo::control::{ALGORITHMS, Algorithm};
+use anabranch_algo::{Span, Time};
+use anabranch_mirror::digests::Digests;
+use anabranch_mirror::leaf_list::LeafList;
+use anabranch_mirror::url::Url;
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::tree::block_cv;
+use anabranch_mmtp::uri::Uri;
+use sha2::{Digest as _, Sha256};
+
+use super::event_loop::EventLoop;
+use super::fetch::fetch_named;
+use super::groups::Groups;
+use super::history::History;
+use super::locators::Locators;
+use super::request::Request;
+use super::world::World;
+use crate::error::ErrorKind;
+use crate::event::Observer;
+use crate::target::{Output, Room};
+use crate::{Control, Result, Stop};
+use disk::{files, restore};
+use sim_world::{Nature, Rng, SimWorld};
+
+/// Runs in bad weather, before the last.
+const RUNS_MAX: u64 = 3;
+/// A run that is killed is killed within so many milliseconds.
+const KILL_WITHIN_MS: u64 = 3_000;
+/// What a history is called.
+const HISTORY: &str = "urls.jsonl";
+
+/// What the command tells of the content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// Its id: sources can be asked, and every block is verified.
+    Id,
+    /// The SHA-256 of the whole.
+    Sha256,
+    /// No hash.
+    Nothing,
+}
+
+/// What came of a seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SoakRun {
+    /// What its world was, in a sentence.
+    pub description: String,
+    /// How long its runs were, in their own time.
+    pub virtual_time: Span,
+    /// Bytes of answers that came over the links.
+    pub bytes: u64,
+    /// How each run ended; `None`: well.
+    ends: Vec<Option<ErrorKind>>,
+    /// Kills that left a part behind.
+    parts_left: usize,
+    /// Runs that had no room for what came.
+    filled: usize,
+}
+
+/// One command: its names, where the file goes, and the world's content.
+struct Command {
+    known: Known,
+    locators: Locators,
+    request: Request,
+    content: Rc<Vec<u8>>,
+    leaves: Rc<Vec<u8>>,
+    dir: PathBuf,
+    /// What its file system has left.
+    room: Arc<Room>,
+}
+
+/// How a run ended.
+struct Ended {
+    result: Result<()>,
+    /// Bytes that came over each link.
+    came: Vec<u64>,
+    /// How long it took.
+    after: Span,
+    /// Whether it was killed: then the directory is as it was at that moment.
+    is_killed: bool,
+    /// Whether its file system was full.
+    had_no_room: bool,
+}
+
+impl Ended {
+    /// A full file system is told, unless something else ended the run before.
+    fn check_room(&self, natures: &[Nature]) {
+        let Some(error) = self.result.as_ref().err().filter(|_| self.had_no_room) else {
+            return assert!(!self.had_no_room || self.is_killed, "all is well though the disk was full");
+        };
+        match error.kind() {
+            ErrorKind::Target => {
+                assert!(error.to_string().contains("the disk is full: make room"), "{error}");
+            }
+            ErrorKind::Corrupt => assert!(natures.contains(&Nature::Liar), "nobody lied: {error}"),
+            kind => assert_eq!(kind, ErrorKind::Interrupted, "{error}"),
+        }
+    }
+}
+
+impl Command {
+    /// `remembers`: it has a history, beside the file.
+    fn new(
+        rng: &mut Rng,
+        known: Known,
+        remembers: bool,
+        (mirrors, sources): (usize, usize),
+        to: &Path,
+    ) -> Self {
+        let length = 1 + rng.below(60 * BLOCK_BYTES as u64);
+        let content: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
+        let id = ContentId::of(&content);
+        let cvs = content.chunks(BLOCK_BYTES).zip(0..).map(|(bytes, block)| block_cv(block, bytes));
+        // A content of one block needs no list.
+        let leaves = LeafList::new(id, cvs.collect()).map_or_else(Vec::new, |list| list.encode());
+        let urls = (0..mirrors).map(|n| Url::parse(&format!("http://m{n}/f")).expect("a URL")).collect();
+        let uri = (known == Known::Id).then(|| Uri::new(id));
+        let locators = Locators { uri, urls, ..Locators::default() };
+        let room = Arc::<Room>::default();
+        let request = Request {
+            history: History(remembers.then(|| to.to_owned())),
+            from: (1..=sources).map(|port| format!("s:{port}").parse().expect("a source")).collect(),
+            via: Vec::new(),
+            output: Output::Path(to.join("f")),
+            reader: None,
+            algorithm: Algorithm::by_name(ALGORITHMS[rng.below(3) as usize].name).expect("its name"),
+            groups: Groups::All,
+            timeout: Span::from_secs(60),
+            force: false,
+            digests: Digests {
+                sha256: (known == Known::Sha256).then(|| Sha256::digest(&content).into()),
+                ..Digests::default()
+            },
+            keyring: None,
+            http: anabranch_http::client::Options::default(),
+            room: Some(Arc::clone(&room)),
+        };
+        let (content, leaves) = (Rc::new(content), Rc::new(leaves));
+        Self { known, locators, request, content, leaves, dir: to.to_owned(), room }
+    }
+
+    /// Whether a file that is there can be told from another of its length: the command says what it is, or
+    /// remembers it, or servers do. Of a content of one block they say nothing, for it has no leaf list.
+    fn can_tell(&self) -> bool {
+        self.known != Known::Nothing || self.request.history.0.is_some() || !self.leaves.is_empty()
+    }
+
+    /// Runs it in this weather, until it ends or is killed.
+    fn run(&self, seed: u64, weather: Weather, natures: &[Nature], sources: &[bool]) -> Ended {
+        let stop = Stop::new().expect("descriptors");
+        let contents = (Rc::clone(&self.content), Rc::clone(&self.leaves));
+        let is_calm = !matches!(weather, Weather::Foul | Weather::Killed { .. });
+        let mut world = SimWorld::new(seed, is_calm, stop.clone(), natures, sources, contents);
+        match weather {
+            Weather::Fair | Weather::Foul => {}
+            #[cfg(test)]
+            Weather::Full { room } => world.room = Some(room),
+            Weather::Killed { at } => world.kill(at, &self.dir),
+        }
+        self.room.set(world.room);
+        let mut listener = |_| Control::Continue;
+        let mut observer = Observer::new(&mut listener, stop, Span::from_millis(200));
+        let mut events = EventLoop::new(&mut world, &mut observer, self.request.timeout);
+        let outcome = fetch_named(&self.request, self.locators.clone(), &mut events);
+        let result = outcome.and_then(|outcome| outcome.result);
+        if let Some(files) = &world.left {
+            restore(&self.dir, files);
+        }
+        let after = World::now(&world).since(Time::ZERO);
+        let had_no_room = self.room.ran_out();
+        Ended { result, after, is_killed: world.left.is_some(), had_no_room, came: world.came }
+    }
+}
+
+/// What may happen to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weather {
+    /// Nothing: links stay, and nobody stops it.
+    Fair,
+    /// The same, but that the disk has no more room than this, in bytes.
+    #[cfg(test)]
+    Full { room: u64 },
+    /// Links come and go, the clock leaps, the disk fills up, the caller stops it.
+    Foul,
+    /// The same; and at this moment it is killed (SIGKILL), if it has not ended.
+    Killed { at: Time },
+}
+
+impl Weather {
+    fn foul(rng: &mut Rng) -> Self {
+        match rng.one_in(3) {
+            true => Self::Killed { at: Time::ZERO + Span::from_millis(rng.below(KILL_WITHIN_MS)) },
+            false => Self::Foul,
+        }
+    }
+}
+
+fn natures(rng: &mut Rng, known: Known) -> Vec<Nature> {
+    let all = [Nature::Good, Nature::Faulty, Nature::Empty, Nature::Liar];
+    // Where no hash is known, a liar's bytes may be what arrives.
+    let kinds = if known == Known::Nothing { 3 } else { 4 };
+    (0..rng.below(4)).map(|_| all[rng.below(kinds) as usize]).collect()
+}
+
+fn is_right(file: &Path, command: &Command) -> bool {
+    fs::read(file).expect("the file") == *command.content
+}
+
+/// Runs the world of a seed. The same seed gives the same.
+///
+/// # Panics
+/// If something that must hold does not; and if the directory for temporary files cannot be written.
+#[must_use]
+pub fn run(seed: u64) -> SoakRun {
+    let mut rng = Rng(seed);
+    let dir = tempfile::tempdir().expect("a directory");
+    let known = [Known::Id, Known::Id, Known::Sha256, Known::Nothing][rng.below(4) as usize];
+    let mut natures = natures(&mut rng, known);
+    if natures.is_empty() && known != Known::Id {
+        natures.push(Nature::Faulty);
+    }
+    // Without a mirror there is a source. Who has no id cannot ask one.
+    let sources = rng.below(3).max(u64::from(natures.is_empty()));
+    let sources: Vec<bool> = (0..sources).map(|_| !rng.one_in(3)).filter(|_| known == Known::Id).collect();
+    let remembers = rng.one_in(2);
+    let command = Command::new(&mut rng, known, remembers, (natures.len(), sources.len()), dir.path());
+    let file = dir.path().join("f");
+    let (mut ends, mut parts_left, mut filled) = (Vec::new(), 0, 0);
+    let (mut virtual_time, mut bytes) = (Span::ZERO, 0);
+    for _ in 0..rng.below(RUNS_MAX + 1) {
+        let weather = Weather::foul(&mut rng);
+        let ended = command.run(rng.below(u64::MAX), weather, &natures, &sources);
+        parts_left += usize::from(ended.is_killed && dir.path().join("f.part").exists());
+        filled += usize::from(ended.had_no_room);
+        ended.check_room(&natures);
+        // Whatever happens: under its name there is the file, or nothing.
+        assert!(file.exists() || ended.is_killed || ended.result.is_err(), "nothing arrived");
+        if file.exists() {
+            assert!(is_right(&file, &command), "{:?}, with other bytes", ended.result);
+        }
+        ends.push(ended.result.err().map(|error| error.kind()));
+        virtual_time = virtual_time + ended.after;
+        bytes += ended.came.iter().sum::<u64>();
+    }
+    let fair = vec![Nature::Good; natures.len()];
+    let there = vec![true; sources.len()];
+    // Whatever is there stays, where nothing tells whether that is what would come.
+    let is_refused = file.exists() && !command.can_tell();
+    let mut fair = || command.run(rng.below(u64::MAX), Weather::Fair, &fair, &there);
+    let mut ended = fair();
+    virtual_time = virtual_time + ended.after;
+    // Of what a liar brought before, it may turn out only at the end that it is wrong: it is removed then.
+    let is_removed = |e: &crate::Error| matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Target);
+    if natures.contains(&Nature::Liar) && ended.result.as_ref().is_err_and(is_removed) {
+        ended = fair();
+        virtual_time = virtual_time + ended.after;
+    }
+    if is_refused {
+        let error = ended.result.expect_err("nothing tells whether that is the file").to_string();
+        assert!(error.contains("is there already, and nothing tells"), "in fair weather: {error}");
+    } else {
+        ended.result.unwrap_or_else(|e| panic!("in fair weather: {e}"));
+    }
+    ends.push(None);
+    assert!(is_right(&file, &command), "other bytes");
+    let mut left: Vec<OsString> = files(dir.path()).into_keys().collect();
+    left.retain(|name| !remembers || name != HISTORY);
+    // What a liar had while it was alone: the hash might have been mistyped.
+    let unverified = dir.path().join("f.unverified");
+    if natures.contains(&Nature::Liar) && unverified.exists() {
+        assert!(!is_right(&unverified, &command), "the file was not accepted");
+        left.retain(|name| name != "f.unverified");
+    }
+    assert_eq!(left, ["f"], "{known:?} {natures:?} {sources:?} {ends:?}");
+    let description = format!(
+        "a get of {} bytes, known: {known:?}, from mirrors {natures:?} and sources {sources:?}; its runs \
+         ended: {ends:?}",
+        command.content.len()
+    );
+    SoakRun { description, virtual_time, bytes, ends, parts_left, filled }
+}
+
+/// Names the seed when a part of the program panics under it.
+#[cfg(test)]
+struct SeedGuard(u64);
+
+#[cfg(test)]
+impl Drop for SeedGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("that was seed {}", self.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeded_transfers_end_and_what_arrives_is_right() {
+        let (mut ends, mut parts_left, mut filled) = (Vec::new(), 0, 0);
+        for seed in 0..300 {
+            let _guard = SeedGuard(seed);
+            let run = run(seed);
+            ends.extend(run.ends);
+            parts_left += run.parts_left;
+            filled += run.filled;
+        }
+        // It proves its own conditions: all kinds of ends were seen.
+        let kinds = [ErrorKind::Interrupted, ErrorKind::Unreachable, ErrorKind::NotFound, ErrorKind::Corrupt];
+        for kind in kinds {
+            assert!(ends.contains(&Some(kind)), "no run ended with {kind:?}: {ends:?}");
+        }
+        assert!(parts_left > 10, "only {parts_left} kills left a part");
+        assert!(filled > 10, "only {filled} runs had no room");
+    }
+
+    /// While a silent server's name was looked up to ask it over another link, the clock leapt past the end:
+    /// the loop turned without a pause until the name was known.
+    #[test]
+    fn nobody_waits_for_a_name_after_the_end() {
+        let _guard = SeedGuard(500_122);
+        let _ = run(500_122);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same() {
+        for seed in 0..20 {
+            assert_eq!(run(seed), run(seed), "seed {seed}");
+        }
+    }
+
+    /// A file without any hash is not replaced. Who remembers what came takes it for that.
+    #[test]
+    fn what_came_without_a_hash_is_known_again_only_by_who_remembers_it() {
+        for remembers in [false, true] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let of = |seed| Command::new(&mut Rng(seed), Known::Nothing, remembers, (2, 0), dir.path());
+            let command = (0..).map(of).find(|command| command.leaves.is_empty()).expect("a short one");
+            let run = |seed| command.run(seed, Weather::Fair, &[Nature::Good; 2], &[]).result;
+            run(1).expect("fair weather");
+            let again = run(2);
+            assert_eq!(
+                again.as_ref().err().map(crate::Error::kind),
+                match remembers {
+                    true => None,
+                    false => Some(ErrorKind::Target),
+                }
+            );
+            assert!(command.can_tell() == remembers && is_right(&dir.path().join("f"), &command));
+        }
+    }
+
+    /// It is killed while the second mirror's answer is awaited, to be compared with what the first has
+    /// brought: the next run has nothing to fetch.
+    #[test]
+    fn what_an_earlier_run_brought_whole_is_remembered() {
+        let is_killed = |seed: u64| {
+            let dir = tempfile::tempdir().expect("a directory");
+            let command = Command::new(&mut Rng(seed), Known::Nothing, true, (2, 0), dir.path());
+            if !command.leaves.is_empty() {
+                return false;
+            }
+            let weather = Weather::Killed { at: Time::ZERO + Span::from_millis(500) };
+            let is_killed = command.run(seed, weather, &[Nature::Good, Nature::Faulty], &[]).is_killed;
+            let fair = || command.run(seed, Weather::Fair, &[Nature::Good; 2], &[]).result;
+            fair().expect("fair weather");
+            fair().unwrap_or_else(|e| panic!("seed {seed}: it is not known again: {e}"));
+            is_killed && dir.path().join("f").exists()
+        };
+        assert!((0..20_000).filter(|seed| is_killed(*seed)).take(40).count() == 40, "too few were killed");
+    }
+
+    #[test]
+    fn a_kill_leaves_what_was_there_then() {
+        // It is killed in the middle, and what is left is a part that the next run goes on with.
+        let dir = tempfile::tempdir().expect("a directory");
+        let command = Command::new(&mut Rng(7), Known::Id, false, (2, 0), dir.path());
+        let (natures, there) = ([Nature::Good; 2], []);
+        let whole = command.run(1, Weather::Fair, &natures, &there).after;
+        fs::remove_file(dir.path().join("f")).expect("it arrived");
+        let at = Time::ZERO + Span::from_nanos(whole.as_nanos() / 4 * 3);
+        let ended = command.run(1, Weather::Killed { at }, &natures, &there);
+        let left: Vec<OsString> = files(dir.path()).into_keys().collect();
+        assert!(ended.is_killed && left == ["f.part", "f.part.journal"], "{left:?}");
+        command.run(2, Weather::Fair, &natures, &there).result.expect("fair weather");
+        assert!(is_right(&dir.path().join("f"), &command));
+    }
+
+    /// Whatever part of it there is room for: it is told, no part of it has the name, and with room it is
+    /// gone on with.
+    #[test]
+    fn a_full_disk_is_told_and_what_arrived_is_gone_on_with() {
+        let (natures, there) = ([Nature::Good; 2], [true]);
+        for known in [Known::Id, Known::Sha256, Known::Nothing] {
+            let sources = &there[..usize::from(known == Known::Id)];
+            for tenths in 0..10 {
+                let dir = tempfile::tempdir().expect("a directory");
+                let command = Command::new(&mut Rng(7), known, false, (2, sources.len()), dir.path());
+                let length = command.content.len() as u64;
+                let ended = command.run(1, Weather::Full { room: length * tenths / 10 }, &natures, sources);
+                let error = ended.result.expect_err("no room");
+                assert!(ended.had_no_room && error.kind() == ErrorKind::Target, "{error}");
+                let says = "the disk is full: make room and repeat the request, what arrived is kept";
+                assert!(error.to_string().contains(says), "{error}");
+                assert!(!dir.path().join("f").exists());
+                let ended = command.run(2, Weather::Fair, &natures, sources);
+                ended.result.expect("there is room again");
+                assert!(is_right(&dir.path().join("f"), &command));
+                // What had arrived is not fetched again.
+                let came: u64 = ended.came.iter().sum();
+                assert!(tenths < 5 || came < length, "{came} of {length} bytes, {tenths} tenths were here");
+            }
+        }
+    }
+
+    /// Of the others nobody waits long for a mirror that takes connections and says nothing.
+    #[test]
+    fn a_mute_mirror_costs_about_a_second() {
+        for natures in [[Nature::Good, Nature::Mute], [Nature::Mute, Nature::Good]] {
+            let after = |natures: &[Nature]| {
+                let dir = tempfile::tempdir().expect("a directory");
+                let command = Command::new(&mut Rng(7), Known::Sha256, false, (natures.len(), 0), dir.path());
+                let ended = command.run(1, Weather::Fair, natures, &[]);
+                ended.result.expect("one mirror is enough");
+                ended.after
+            };
+            let (alone, beside) = (after(&[Nature::Good]), after(&natures));
+            assert!(beside < alone + Span::from_millis(1_500), "{beside} beside it, {alone} without it");
+        }
+    }
+
+    #[test]
+    fn both_links_bring_something_and_the_same_seed_the_same() {
+        for (mirrors, sources) in [(2, 0), (0, 1), (1, 2)] {
+            let came = || {
+                let dir = tempfile::tempdir().expect("a directory");
+                let command = Command::new(&mut Rng(7), Known::Id, false, (mirrors, sources), dir.path());
+                let (natures, there) = (vec![Nature::Good; mirrors], vec![true; sources]);
+                let ended = command.run(1, Weather::Fair, &natures, &there);
+                ended.result.expect("fair weather");
+                ended.came
+            };
+            let first = came();
+            assert!(first.iter().all(|bytes| *bytes > 0), "{first:?}");
+            assert_eq!(came(), first, "{mirrors} mirrors, {sources} sources");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! What a Metalink says.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use anabranch_mirror::metalink::{self, METALINK_MAX, Metalink, PRIORITY_LAST};
+use anabranch_mmtp::uri::{URI_MAX, Uri};
+use data_encoding::HEXLOWER;
+use serde::Serialize;
+
+use crate::filenames::show;
+use crate::{Error, Result};
+
+/// What a Metalink says of its files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MirrorList {
+    /// Its files, in its order.
+    pub files: Vec<ListedFile>,
+}
+
+/// One file of a Metalink; hashes are in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ListedFile {
+    /// Its name; of a file of a directory, with `/` in it.
+    pub name: String,
+    /// Its length in bytes.
+    pub size: Option<u64>,
+    /// What a receiver fetches it by, if its BLAKE3 hash and its length are known, with as many of its
+    /// mirrors as a URI can hold.
+    pub uri: Option<String>,
+    /// SHA-256 of the whole.
+    pub sha256: Option<String>,
+    /// SHA-384 of the whole.
+    pub sha384: Option<String>,
+    /// SHA-512 of the whole.
+    pub sha512: Option<String>,
+    /// BLAKE3 of the whole.
+    pub blake3: Option<String>,
+    /// Kinds of hashes of the whole that are there and prove nothing: `sha-1`, `md5`.
+    pub weak_hashes: Vec<String>,
+    /// Bytes of a piece, if pieces have hashes of use.
+    pub piece_bytes: Option<u64>,
+    /// The kind of these: `sha-256`, `sha-384`, `sha-512`.
+    pub piece_kind: Option<&'static str>,
+    /// How many pieces are.
+    pub pieces: usize,
+    /// Other kinds of piece hashes, which are of no use here.
+    pub ignored_pieces: Vec<String>,
+    /// Where the leaf list is, relative to the Metalink.
+    pub leaves: Option<String>,
+    /// Where the file is, the best place first.
+    pub mirrors: Vec<ListedMirror>,
+    /// Mirrors by other protocols, which are of no use here.
+    pub ignored_mirrors: u32,
+    /// How many of the mirrors are in the URI.
+    #[serde(skip)]
+    pub uri_mirrors: usize,
+}
+
+/// A place where a file is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ListedMirror {
+    /// Its URL.
+    pub url: String,
+    /// Its priority, 1 for the best; `None` if the Metalink does not say it.
+    pub priority: Option<u32>,
+    /// The country it is in, as ISO 3166 has it.
+    pub location: Option<String>,
+}
+
+impl MirrorList {
+    /// Reads a Metalink, of version 4 (RFC 5854) or 3.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there is none at `path`; [`Error::System`] if reading it fails on the way.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let name = show(path.as_ref());
+        let file = File::open(path.as_ref()).map_err(|e| Error::usage(format!("cannot read {name}: {e}")))?;
+        if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+            return Err(Error::usage(format!("{name} is a directory")));
+        }
+        let unreadable = |e: io::Error| Error::system(format!("cannot read {name}: {e}"));
+        let mut contents = Vec::new();
+        file.take(METALINK_MAX as u64 + 1).read_to_end(&mut contents).map_err(unreadable)?;
+        if contents.len() > METALINK_MAX {
+            return Err(Error::usage(format!(
+                "{name} is no Metalink of use: it is longer than the {METALINK_MAX} bytes that are read"
+            )));
+        }
+        let metalink = Metalink::parse(&contents);
+        let metalink =
+            metalink.map_err(|bad| Error::usage(format!("{name} is no Metalink of use: {bad}")))?;
+        Ok(Self::of(&metalink))
+    }
+
+    pub(super) fn of(metalink: &Metalink) -> Self {
+        Self { files: metalink.files.iter().map(ListedFile::of).collect() }
+    }
+}
+
+impl ListedFile {
+    fn of(file: &metalink::File) -> Self {
+        let uri = uri(file);
+        let hex = |hash: &[u8]| HEXLOWER.encode(hash);
+        Self {
+            name: file.name.clone(),
+            size: file.size,
+            uri: uri.as_ref().map(Uri::to_string),
+            sha256: file.hashes.digests.sha256.as_ref().map(|hash| hex(hash)),
+            sha384: file.hashes.digests.sha384.as_ref().map(|hash| hex(hash)),
+            sha512: file.hashes.digests.sha512.as_ref().map(|hash| hex(hash)),
+            blake3: file.hashes.blake3.as_ref().map(|hash| hex(hash)),
+            weak_hashes: file.ignored_hashes.clone(),
+            piece_bytes: file.pieces.as_ref().map(|pieces| pieces.bytes),
+            piece_kind: file.pieces.as_ref().map(|pieces| pieces.hashes.kind()),
+            pieces: file.pieces.as_ref().map_or(0, |pieces| pieces.hashes.len()),
+            ignored_pieces: file.ignored_pieces.clone(),
+            leaves: file.leaves.clone(),
+            mirrors: file
+                .mirrors
+                .iter()
+                .map(|mirror| ListedMirror {
+                    url: mirror.url.to_string(),
+                    priority: (mirror.priority < PRIORITY_LAST).then_some(mirror.priority),
+                    location: mirror.location.clone(),
+                })
+                .collect(),
+            ignored_mirrors: file.ignored_mirrors,
+            uri_mirrors: uri.map_or(0, |uri| uri.mirrors.len()),
+        }
+    }
+}
+
+/// The URI of a file whose content is known, with as many of its mirrors as it can hold.
+fn uri(file: &metalink::File) -> Option<Uri> {
+    let mut uri = Uri {
+        name: Some(file.file_name().as_bytes().to_vec()),
+        // Those with a password are not published.
+        mirrors: file
+            .mirrors
+            .iter()
+            .filter(|m| !m.url.has_credentials())
+            .map(|m| m.url.to_string())
+            .collect(),
+        ..Uri::new(file.content()?)
+    };
+    while uri.to_string().len() > URI_MAX && uri.mirrors.pop().is_some() {}
+    Some(uri)
+}

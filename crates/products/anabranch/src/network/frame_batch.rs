@@ -1,0 +1,161 @@
+//! Frames on their way out: those for one next hop, of one size and one mark go in one call. A train that
+//! came in one buffer is sent from there; what came one by one is copied, and waits for more.
+
+use anabranch_overlay::dscp::Dscp;
+use anabranch_overlay::forwarder::Hop;
+use anabranch_overlay::frame;
+
+use super::line_sockets::Outlets;
+
+/// Next hops for which frames wait at a time.
+const HOPS_MAX: usize = 16;
+/// Frames that came in so many bytes or more are sent from where they are: to copy them costs more than the
+/// calls that are saved by what they would be joined with.
+const TRAIN_BYTES_MIN: usize = 4 << 10;
+
+struct Batch {
+    hop: Hop,
+    mark: Dscp,
+    bytes: Vec<u8>,
+    segment: usize,
+    /// The last frame was shorter: nothing can follow it.
+    closed: bool,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct FrameBatches {
+    batches: Vec<Batch>,
+    spare: Vec<Vec<u8>>,
+    /// Frames that the system did not take.
+    pub(super) lost: u64,
+}
+
+impl FrameBatches {
+    /// Sends frames of one mark and of `stride` bytes each, of which only the last may have fewer; or adds
+    /// them to those that wait for the same hop.
+    pub(super) fn push(&mut self, hop: Hop, frames: &[u8], stride: usize, out: &Outlets) {
+        let mark = frame::mark(frames);
+        if frames.len() >= TRAIN_BYTES_MIN {
+            // What came before goes before.
+            if let Some(place) = self.place(hop, mark) {
+                self.send(place, out);
+            }
+            let most = out.max_segments(hop.from, stride);
+            frames.chunks(most * stride.max(1)).for_each(|some| self.transmit(hop, some, stride, out));
+            return;
+        }
+        let mut rest = frames;
+        while !rest.is_empty() {
+            let frame = stride.clamp(1, rest.len());
+            let (batch, room) = self.batch(hop, mark, frame, out);
+            let (some, others) = rest.split_at((room * frame).min(rest.len()));
+            rest = others;
+            let start = batch.bytes.len();
+            batch.bytes.extend_from_slice(some);
+            batch.closed = (batch.bytes.len() - start) % batch.segment != 0;
+        }
+    }
+
+    /// The batch that takes a frame of this size next, and for how many it has room.
+    fn batch(&mut self, hop: Hop, mark: Dscp, frame: usize, out: &Outlets) -> (&mut Batch, usize) {
+        let room = |batch: &Batch| {
+            let used = batch.bytes.len() / batch.segment.max(1);
+            let most = out.max_segments(hop.from, batch.segment);
+            match frame.cmp(&batch.segment) {
+                _ if batch.closed => 0,
+                std::cmp::Ordering::Greater => 0,
+                std::cmp::Ordering::Equal => most.saturating_sub(used),
+                // One that is shorter is the last.
+                std::cmp::Ordering::Less => usize::from(most > used),
+            }
+        };
+        if let Some(place) = self.place(hop, mark) {
+            let room = room(&self.batches[place]);
+            if room > 0 {
+                return (&mut self.batches[place], room);
+            }
+            self.send(place, out);
+        } else if self.batches.len() >= HOPS_MAX {
+            self.send(0, out);
+        }
+        let bytes = self.spare.pop().unwrap_or_default();
+        let batch = Batch { hop, mark, bytes, segment: frame, closed: false };
+        let room = room(&batch);
+        self.batches.push(batch);
+        (self.batches.last_mut().expect("just added"), room)
+    }
+
+    fn place(&self, hop: Hop, mark: Dscp) -> Option<usize> {
+        self.batches.iter().position(|batch| (batch.hop, batch.mark) == (hop, mark))
+    }
+
+    fn transmit(&mut self, hop: Hop, frames: &[u8], segment: usize, out: &Outlets) {
+        let several = (frames.len() > segment).then_some(segment);
+        if !out.send(hop.from, hop.to, frames, several) {
+            self.lost += frames.len().div_ceil(segment.max(1)) as u64;
+        }
+    }
+
+    fn send(&mut self, place: usize, out: &Outlets) {
+        let Batch { hop, mut bytes, segment, .. } = self.batches.remove(place);
+        self.transmit(hop, &bytes, segment, out);
+        bytes.clear();
+        self.spare.push(bytes);
+    }
+
+    /// Sends all that waits.
+    pub(super) fn flush(&mut self, out: &Outlets) {
+        while !self.batches.is_empty() {
+            self.send(0, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::os::fd::AsFd as _;
+
+    use anabranch_algo::Span;
+    use anabranch_net::{Clock, Interest, Poller, RecvBuffers, Udp};
+
+    use super::super::line_sockets::LineSockets;
+    use super::*;
+
+    #[test]
+    fn frames_keep_their_order_whether_they_wait_or_not() {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let sockets = LineSockets::bind(&[here], 0).expect("a socket");
+        let sink = Udp::listen((here, 0).into()).expect("a socket");
+        let hop = Hop { from: here, to: sink.local_addr() };
+        let frames = |numbers: std::ops::Range<u8>| -> Vec<u8> {
+            numbers.flat_map(|number| [number; 1_400]).collect()
+        };
+        let mut batches = FrameBatches::default();
+        batches.push(hop, &frames(0..1), 1_400, &sockets.out);
+        batches.push(hop, &frames(1..5), 1_400, &sockets.out);
+        batches.push(hop, &frames(5..6), 1_400, &sockets.out);
+        // A shorter one is the last of its call.
+        batches.push(hop, &frames(6..7)[..700], 700, &sockets.out);
+        // More than one call carries, the last one shorter.
+        let many = frames(7..107);
+        batches.push(hop, &many[..many.len() - 1], 1_400, &sockets.out);
+        batches.push(hop, &frames(107..108), 1_400, &sockets.out);
+        batches.flush(&sockets.out);
+        assert_eq!(batches.lost, 0);
+
+        let (clock, mut buffers, mut came) = (Clock::start(), RecvBuffers::new(), Vec::new());
+        let mut poller = Poller::new(clock);
+        let end = clock.now() + Span::from_secs(2);
+        while came.len() < 108 && clock.now() < end {
+            poller.wait([(sink.as_fd(), Interest::Read)], end).expect("it waits");
+            let each = |received: anabranch_net::Received<'_>| {
+                came.extend(received.datagrams().map(|datagram| (datagram[0], datagram.len())));
+            };
+            sink.recv(&mut buffers, each).expect("it receives");
+        }
+        let length = |number| if number == 6 { 700 } else { 1_400 - usize::from(number == 106) };
+        assert_eq!(came, (0..108).map(|number| (number, length(number))).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,127 @@
+//! A node's sockets: one at its address on each line.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use anabranch_algo::Time;
+use anabranch_net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome, SendOutcome, Udp};
+use anabranch_overlay::frame;
+
+use crate::{Error, Result, Stop};
+
+/// How often a port that is free on all addresses is looked for.
+const PORTS_TRIED: usize = 16;
+/// Buffer sets read from one socket in one turn, so that none starves the others.
+const READS_A_TURN: usize = 4;
+
+/// The sockets as those see them that send.
+pub(super) struct Outlets(Vec<Udp>);
+
+/// See the [module](self).
+pub(super) struct LineSockets {
+    pub(super) out: Outlets,
+    poller: Poller,
+    buffers: RecvBuffers,
+    pub(super) clock: Clock,
+}
+
+impl Outlets {
+    /// How many datagrams of a size one call may send.
+    pub(super) fn max_segments(&self, from: IpAddr, segment: usize) -> usize {
+        self.at(from).map_or(1, |udp| udp.max_segments(segment))
+    }
+
+    fn at(&self, from: IpAddr) -> Option<&Udp> {
+        self.0.iter().find(|udp| udp.local_addr().ip() == from)
+    }
+
+    /// Sends one frame, or several of `segment` bytes each and one mark; whether the system took them. What
+    /// it does not take is lost, as in any network.
+    pub(super) fn send(&self, from: IpAddr, to: SocketAddr, bytes: &[u8], segment: Option<usize>) -> bool {
+        let Some(udp) = self.at(from) else { return false };
+        let dscp = frame::mark(bytes).number();
+        let datagrams = Datagrams { to: Some(to), from_ip: None, bytes, segment, ecn: false, dscp };
+        matches!(udp.send(&datagrams), SendOutcome::Sent)
+    }
+}
+
+/// Datagrams of one sender, as they came in one buffer.
+pub(super) struct Arrived<'a> {
+    pub(super) from: SocketAddr,
+    pub(super) received: anabranch_net::Received<'a>,
+}
+
+impl LineSockets {
+    /// Listens at all of these addresses; with port 0 at one port that is free on all.
+    ///
+    /// # Errors
+    /// [`Error::System`] if an address is not there, or the port in use.
+    pub(super) fn bind(addresses: &[IpAddr], port: u16) -> Result<Self> {
+        let mut result = Err(Error::system("the node has no line"));
+        for _ in 0..PORTS_TRIED {
+            result = listen(addresses, port).map_err(|e| Error::system(e.to_string()));
+            if port != 0 || result.is_ok() {
+                break;
+            }
+        }
+        let clock = Clock::start();
+        Ok(Self { out: Outlets(result?), poller: Poller::new(clock), buffers: RecvBuffers::new(), clock })
+    }
+
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.out.0.iter().map(Udp::local_addr).collect()
+    }
+
+    /// The port of all of them.
+    pub(super) fn port(&self) -> u16 {
+        self.out.0.first().map_or(0, |udp| udp.local_addr().port())
+    }
+
+    /// Waits until something came, or it is `until`, or `stop` is stopped, or `other` is readable.
+    pub(super) fn wait(&mut self, until: Time, stop: &Stop, other: Option<BorrowedFd<'_>>) -> Result<()> {
+        let fixed = [stop.wake().as_fd()];
+        let all = self.out.0.iter().map(|udp| udp.as_fd()).chain(fixed).chain(other);
+        self.poller
+            .wait(all.map(|fd| (fd, Interest::Read)), until)
+            .map_err(|e| Error::system(format!("waiting for packets: {e}")))?;
+        Ok(())
+    }
+
+    /// Hands over what the sockets have that the last wait found readable.
+    pub(super) fn receive(&mut self, mut each: impl FnMut(&Outlets, Arrived<'_>)) -> Result<()> {
+        let Self { out, poller, buffers, .. } = self;
+        for (place, udp) in out.0.iter().enumerate() {
+            if !poller.ready(place).read {
+                continue;
+            }
+            for _ in 0..READS_A_TURN {
+                let outcome = udp.recv(buffers, |received| {
+                    each(out, Arrived { from: received.from, received });
+                });
+                match outcome {
+                    Ok(RecvOutcome::Received { more: true }) => {}
+                    Ok(_) => break,
+                    Err(e) => {
+                        return Err(Error::system(format!("the socket {} failed: {e}", udp.local_addr())));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn listen(addresses: &[IpAddr], port: u16) -> io::Result<Vec<Udp>> {
+    let mut port = port;
+    let mut sockets = Vec::new();
+    for address in addresses {
+        let udp = Udp::listen(SocketAddr::new(*address, port))?;
+        port = udp.local_addr().port();
+        sockets.push(udp);
+    }
+    if sockets.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the node has no line"));
+    }
+    Ok(sockets)
+}

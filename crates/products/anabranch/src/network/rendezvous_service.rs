@@ -1,0 +1,222 @@
+//! A rendezvous at work: what it knows is in memory and perhaps a file, or in a server that several share.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+
+use anabranch_algo::{Machine, Output, Span, Time};
+use anabranch_overlay::rendezvous::shared::{Input, SharedRendezvous};
+use anabranch_overlay::rendezvous::{Counters, Rendezvous};
+use serde::Serialize;
+
+use super::event::ServiceEvent;
+use super::line_sockets::{Arrived, Outlets};
+use super::place::{Place, since_1970};
+use super::service_loop::{Service, answer, messages, run};
+use super::state::{State, StateStats};
+use super::state_server::{Link, SharedStateStats, StateAt};
+use crate::format::seconds;
+use crate::{Control, Result, Stop};
+
+/// What a rendezvous has done.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RendezvousStats {
+    /// Seconds since it was started.
+    pub elapsed_s: f64,
+    /// Publications that are kept now; `None` where a server has them, which does not say how many are good.
+    pub kept: Option<usize>,
+    /// Publications taken, renewed leases among them.
+    pub published: u64,
+    /// Publications refused, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Lookups answered.
+    pub lookups: u64,
+    /// Those of them with nothing.
+    pub unknown: u64,
+    /// Messages that made no sense.
+    pub dropped: u64,
+    /// Its state, if that is a file.
+    pub state: Option<StateStats>,
+    /// Its state, if that is a server.
+    pub shared_state: Option<SharedStateStats>,
+}
+
+/// Keeps publications and answers lookups, at the node of the domain's rendezvous, until `stop` is stopped or
+/// `listener` answers [`Control::Stop`].
+///
+/// If `state` is a file, what it knows is there before it says so to anybody, and a new start takes it from
+/// there. If it is a server, what it knows is there alone, and others of the same domain may share it.
+///
+/// # Errors
+/// [`Error::Usage`](crate::Error::Usage) if the domain has another node for that or the state is another
+/// thing, [`Error::Target`](crate::Error::Target) if a file cannot be used, or takes no more later on,
+/// [`Error::Unreachable`](crate::Error::Unreachable) if a server does not answer at the start;
+/// [`Error::System`](crate::Error::System) if it cannot listen.
+pub fn rendezvous(
+    place: &Place,
+    state: Option<&StateAt>,
+    stop: &Stop,
+    listener: &mut dyn FnMut(ServiceEvent<RendezvousStats>) -> Control,
+) -> Result<RendezvousStats> {
+    let service = place.domain().rendezvous;
+    place.must_be_at("rendezvous", service)?;
+    let domain = place.domain();
+    let key = place.services_key()?;
+    if let Some(StateAt::Server(server)) = state {
+        let start = |clock: anabranch_net::Clock| {
+            let (link, told) = Link::open(server, &domain.name)?;
+            let mut machine = SharedRendezvous::new(domain.clone());
+            if let Some(key) = key {
+                machine = machine.with_key(key);
+            }
+            Ok(SharedService { machine, clock, link, told: Some(told) })
+        };
+        return run(place, service.port, start, stop, listener);
+    }
+    let start = |clock: anabranch_net::Clock| {
+        let mut machine = Rendezvous::new(domain.clone());
+        if let Some(key) = key {
+            machine = machine.with_key(key);
+        }
+        let now = clock.now() + since_1970(clock);
+        let state = match state {
+            Some(StateAt::File(path)) => Some(State::open(path, domain, now, &mut machine)?),
+            _ => None,
+        };
+        let (state, told) = state.unzip();
+        Ok(FileService { machine, clock, state, told })
+    };
+    run(place, service.port, start, stop, listener)
+}
+
+impl RendezvousStats {
+    fn new(now: Time, counters: &Counters) -> Self {
+        Self {
+            elapsed_s: seconds(now.since(Time::ZERO)),
+            published: counters.published,
+            refused: counters.refused.clone(),
+            lookups: counters.lookups,
+            unknown: counters.unknown,
+            dropped: counters.dropped,
+            ..Self::default()
+        }
+    }
+}
+
+/// Until when the loop waits by its own clock.
+fn by_own_clock(until: Time, zero_since_1970: Span) -> Time {
+    match until {
+        Time::NEVER => until,
+        _ => Time::ZERO + until.since(Time::ZERO + zero_since_1970),
+    }
+}
+
+/// One that knows everything itself.
+struct FileService {
+    machine: Rendezvous,
+    clock: anabranch_net::Clock,
+    state: Option<State>,
+    /// What a person should know of the start.
+    told: Option<String>,
+}
+
+impl FileService {
+    fn write(&mut self) -> Result<()> {
+        self.state.as_mut().map_or(Ok(()), State::write)
+    }
+}
+
+impl Service for FileService {
+    type Stats = RendezvousStats;
+
+    fn receive(&mut self, now: Time, place: &Place, _: &Outlets, arrived: Arrived<'_>) {
+        let now = now + since_1970(self.clock);
+        // What is not polled yet waits in the machine, which one turn's packets bound.
+        messages(place, &arrived).for_each(|message| self.machine.handle(now, message));
+    }
+
+    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Result<Time> {
+        notices.extend(self.told.take());
+        // Read each time: the system's clock may be set, and this one stand still while the machine sleeps.
+        let zero_since_1970 = since_1970(self.clock);
+        loop {
+            match self.machine.poll(now + zero_since_1970) {
+                Output::Event(change) => {
+                    if let Some(state) = &mut self.state {
+                        state.push(change);
+                    }
+                }
+                // All changes come before the first answer, so this is one commit for all that has arrived.
+                Output::Send(sent) => {
+                    self.write()?;
+                    answer(place, out, &sent.to, &sent.message);
+                }
+                Output::Wait(until) => {
+                    self.write()?;
+                    return Ok(by_own_clock(until, zero_since_1970));
+                }
+            }
+        }
+    }
+
+    fn stats(&self, now: Time, _: &Place) -> RendezvousStats {
+        RendezvousStats {
+            kept: Some(self.machine.len()),
+            state: self.state.as_ref().map(|state| state.stats().clone()),
+            ..RendezvousStats::new(now, self.machine.counters())
+        }
+    }
+}
+
+/// One that shares what it knows.
+struct SharedService {
+    machine: SharedRendezvous,
+    clock: anabranch_net::Clock,
+    link: Link,
+    /// What a person should know of the start.
+    told: Option<String>,
+}
+
+impl Service for SharedService {
+    type Stats = RendezvousStats;
+
+    fn receive(&mut self, now: Time, place: &Place, _: &Outlets, arrived: Arrived<'_>) {
+        let now = now + since_1970(self.clock);
+        messages(place, &arrived).for_each(|(from, bytes)| {
+            self.machine.handle(now, Input::Message(from, bytes));
+        });
+    }
+
+    fn wake(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.link.wake())
+    }
+
+    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Result<Time> {
+        notices.extend(self.told.take());
+        let zero_since_1970 = since_1970(self.clock);
+        let now = now + zero_since_1970;
+        for (id, told) in self.link.told(notices) {
+            self.machine.handle(now, Input::Told(id, told));
+        }
+        loop {
+            match self.machine.poll(now) {
+                Output::Event(query) => self.link.ask(query),
+                Output::Send(sent) => answer(place, out, &sent.to, &sent.message),
+                Output::Wait(until) => return Ok(by_own_clock(until, zero_since_1970)),
+            }
+        }
+    }
+
+    fn stats(&self, now: Time, _: &Place) -> RendezvousStats {
+        let counted = self.machine.shared_counters();
+        let shared_state = SharedStateStats {
+            unanswered: counted.unanswered,
+            unbelieved: counted.unbelieved,
+            conflicts: counted.conflicts,
+            ..self.link.stats().clone()
+        };
+        RendezvousStats {
+            shared_state: Some(shared_state),
+            ..RendezvousStats::new(now, self.machine.counters())
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What several rendezvous of a domain know, in a Redis or Valkey that they share.
+//!
+//! A thread has the connection. What the machine asks for is sent together, as much as has come meanwhile, so
+//! many questions wait for one round trip. While the server is gone each is answered at once by that it
+//! failed, nothing waits longer than a few seconds, and the thread tries to reach it again.
+
+mod address;
+mod store;
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use anabranch_algo::{Span, Time};
+use anabranch_net::{Clock, WakeReceiver, Waker};
+use anabranch_overlay::rendezvous::shared::{Query, Told};
+use serde::Serialize;
+
+use crate::{Error, Result};
+pub use address::{StateAt, StateServer};
+use store::{Failure, Store};
+
+/// Queries that are sent together, at most: an answer has up to 256 records.
+const BATCH_MAX: usize = 256;
+/// How often the server is asked whether it is there, if there is nothing else.
+const PING_EVERY: Duration = Duration::from_secs(1);
+/// How long it is left alone after it was lost; each time twice as long,
+const BACKOFF: Span = Span::from_millis(100);
+/// at most.
+const BACKOFF_MAX: Span = Span::from_secs(2);
+
+/// How a rendezvous does with the server of its state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SharedStateStats {
+    /// Whether the server answers.
+    pub answers: bool,
+    /// How often it was lost.
+    pub outages: u64,
+    /// Messages that got no answer, because the server gave none in time.
+    pub unanswered: u64,
+    /// What was found there and not believed: it makes no sense, or nobody has signed it who may.
+    pub unbelieved: u64,
+    /// Publications that were tried once more, because another process had changed what they depend on.
+    pub conflicts: u64,
+    /// Exchanges with the server.
+    pub round_trips: u64,
+}
+
+/// What the thread tells.
+enum Report {
+    /// Answers, and how many exchanges they took.
+    Told(Vec<(u64, Told)>, u64),
+    /// The server is lost, and why.
+    Lost(String),
+    /// It answers again, after so long.
+    Back(Span),
+}
+
+/// The server as the loop of a rendezvous sees it.
+pub(super) struct Link {
+    queries: Sender<Query>,
+    reports: Receiver<Report>,
+    wake: WakeReceiver,
+    shown: String,
+    stats: SharedStateStats,
+}
+
+impl Link {
+    /// Connects to a server; with what a person should know.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if the server does not answer, [`Error::Usage`] if it cannot be used,
+    /// [`Error::System`] if the system has no descriptors or threads left.
+    pub(super) fn open(server: &StateServer, domain: &str) -> Result<(Self, String)> {
+        let connect = || {
+            let mut store = Store::connect(server, domain)?;
+            let about = store.describe()?;
+            Ok((store, about))
+        };
+        let (store, about) = connect().map_err(|failure: Failure| failure.error(server))?;
+        let wake = WakeReceiver::new()
+            .map_err(|e| Error::system(format!("the system has no descriptors left: {e}")))?;
+        let (queries, asked) = channel();
+        let (told, reports) = channel();
+        let worker = Worker {
+            server: server.clone(),
+            domain: domain.to_owned(),
+            asked,
+            told,
+            waker: wake.waker(),
+            clock: Clock::start(),
+            lost_at: None,
+            backoff: BACKOFF,
+        };
+        // It ends by itself when this is dropped; nobody waits for an exchange that hangs.
+        std::thread::Builder::new()
+            .name("state".into())
+            .spawn(move || worker.run(store))
+            .map_err(|e| Error::system(format!("cannot start a thread: {e}")))?;
+        let stats = SharedStateStats { answers: true, ..SharedStateStats::default() };
+        let text = format!("keeps publications in {server}{about}");
+        Ok((Self { queries, reports, wake, shown: server.to_string(), stats }, text))
+    }
+
+    /// What is readable when the server has answered.
+    pub(super) fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    pub(super) fn ask(&self, query: Query) {
+        // The thread ends only after this.
+        let _ = self.queries.send(query);
+    }
+
+    /// What the server has answered since; what a person should know goes to `notices`.
+    pub(super) fn told(&mut self, notices: &mut Vec<String>) -> Vec<(u64, Told)> {
+        self.wake.drain();
+        let mut all = Vec::new();
+        while let Ok(report) = self.reports.try_recv() {
+            match report {
+                Report::Told(told, round_trips) => {
+                    all.extend(told);
+                    self.stats.round_trips += round_trips;
+                }
+                Report::Lost(why) => {
+                    self.stats.answers = false;
+                    self.stats.outages += 1;
+                    notices.push(format!(
+                        "the state {} {why}. Until it is back no publication is taken and nobody who asks is \
+                         answered",
+                        self.shown
+                    ));
+                }
+                Report::Back(after) => {
+                    self.stats.answers = true;
+                    let seconds = crate::format::seconds(after);
+                    notices.push(format!("the state {} is back after {seconds:.1} s", self.shown));
+                }
+            }
+        }
+        all
+    }
+
+    /// How it has done, without what the machine counts.
+    pub(super) const fn stats(&self) -> &SharedStateStats {
+        &self.stats
+    }
+}
+
+/// The thread's side.
+struct Worker {
+    server: StateServer,
+    domain: String,
+    asked: Receiver<Query>,
+    told: Sender<Report>,
+    waker: Waker,
+    clock: Clock,
+    /// Since when the server is lost.
+    lost_at: Option<Time>,
+    backoff: Span,
+}
+
+/// The other side is gone.
+struct Gone;
+
+impl Worker {
+    fn run(mut self, store: Store) {
+        let mut store = Some(store);
+        loop {
+            let next = match store {
+                Some(store) => self.serve(store),
+                None => self.reconnect(),
+            };
+            store = match next {
+                Ok(next) => next,
+                Err(Gone) => return,
+            };
+        }
+    }
+
+    fn report(&self, report: Report) {
+        let _ = self.told.send(report);
+        self.waker.wake();
+    }
+
+    /// Runs what is asked, or looks whether the server is there. `None` if it is lost.
+    fn serve(&mut self, mut store: Store) -> std::result::Result<Option<Store>, Gone> {
+        let mut batch = match self.asked.recv_timeout(PING_EVERY) {
+            Ok(query) => vec![query],
+            Err(RecvTimeoutError::Timeout) => Vec::new(),
+            Err(RecvTimeoutError::Disconnected) => return Err(Gone),
+        };
+        if !batch.is_empty() {
+            batch.extend(self.asked.try_iter().take(BATCH_MAX - 1));
+        }
+        let before = store.round_trips;
+        let done = if batch.is_empty() { store.ping().map(|()| Vec::new()) } else { store.run(&batch) };
+        let ids = batch.iter().map(|query| query.id);
+        match done {
+            Ok(told) => {
+                if let Some(lost_at) = self.lost_at.take() {
+                    self.report(Report::Back(self.clock.now().since(lost_at)));
+                }
+                self.backoff = BACKOFF;
+                self.report(Report::Told(ids.zip(told).collect(), store.round_trips - before));
+                Ok(Some(store))
+            }
+            Err(failure) => {
+                if self.lost_at.is_none() {
+                    self.lost_at = Some(self.clock.now());
+                    self.report(Report::Lost(failure.text));
+                }
+                self.report(Report::Told(ids.map(|id| (id, Told::Failed)).collect(), 0));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Waits, with nothing to answer, and tries to connect again.
+    fn reconnect(&mut self) -> std::result::Result<Option<Store>, Gone> {
+        let until = self.clock.now() + self.backoff;
+        self.backoff = self.backoff.times(2).min(BACKOFF_MAX);
+        loop {
+            let now = self.clock.now();
+            if now >= until {
+                return Ok(Store::connect(&self.server, &self.domain).ok());
+            }
+            match self.asked.recv_timeout(Duration::from_nanos(until.since(now).as_nanos())) {
+                Ok(query) => self.report(Report::Told(vec![(query.id, Told::Failed)], 0)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(Gone),
+            }
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! The shared state of rendezvous as keys of a Redis or Valkey; docs/wire-overlay.md has the layout.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anabranch_algo::Span;
+use anabranch_net::Clock;
+use anabranch_overlay::publication::Name;
+use anabranch_overlay::rendezvous::shared::{Ask, Field, Keep, Query, Told};
+use redis::{Cmd, Connection, ErrorKind, RedisError, ServerErrorKind, Value, cmd};
+
+use super::address::StateServer;
+use crate::Error;
+use crate::terminal::printable;
+
+/// How long the server may take to let in, and over one answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long it may take over all that was sent together.
+const TIMEOUT_ALL: Span = Span::from_secs(4);
+/// The version of the layout.
+const FORMAT: &str = "1";
+/// How long it is remembered which layout there is.
+const FORMAT_KEPT_MS: u64 = 30 * 24 * 3_600_000;
+
+/// Compare and set. It knows no rule of publications: what is the later one, and whether there is room, has
+/// been decided on what was read, and holds if that is there still.
+const SCRIPT: &str = "
+-- KEYS: the table of a name. ARGV: field, value, milliseconds, fields at most, 1 if a value is there, that
+-- value; then fields and their values that are nothing any more.
+for i = 7, #ARGV, 2 do
+  if redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1] then redis.call('HDEL', KEYS[1], ARGV[i]) end
+end
+local known = redis.call('HGET', KEYS[1], ARGV[1])
+if known ~= (ARGV[5] == '1' and ARGV[6]) then return 0 end
+if not known and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[4]) then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3], 'NX')
+redis.call('PEXPIRE', KEYS[1], ARGV[3], 'GT')
+return 1
+";
+
+/// Why the server cannot be used.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// What follows the server's name in a sentence.
+    pub(super) text: String,
+    /// Whether it may be otherwise soon.
+    passes: bool,
+}
+
+impl Failure {
+    fn lasting(text: impl Into<String>) -> Self {
+        Self { text: text.into(), passes: false }
+    }
+
+    /// As an error of the start.
+    pub(super) fn error(&self, server: &StateServer) -> Error {
+        let text = format!("the state {server} {}", self.text);
+        if self.passes { Error::unreachable(text) } else { Error::usage(text) }
+    }
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        let said = error.to_string();
+        let said = printable(&said);
+        let kind = error.kind();
+        if error.is_timeout() {
+            let text = format!("does not answer within {} seconds", TIMEOUT.as_secs());
+            return Self { text, passes: true };
+        }
+        match kind {
+            ErrorKind::Io => Self { text: format!("does not answer: {said}"), passes: true },
+            ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                Self::lasting(format!("does not let us in, so name or password in `state` are wrong: {said}"))
+            }
+            ErrorKind::Server(
+                ServerErrorKind::BusyLoading
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly,
+            ) => Self { text: format!("is not ready: {said}"), passes: true },
+            _ => match error.code() {
+                Some("NOAUTH" | "WRONGPASS" | "DENIED") => {
+                    Self::lasting(format!("wants a name and a password in `state`: {said}"))
+                }
+                Some("BUSY" | "MISCONF" | "OOM") => {
+                    Self { text: format!("is not ready: {said}"), passes: true }
+                }
+                _ => Self::lasting(format!(
+                    "cannot be used (Redis 7.0 or later, or Valkey, is needed): {said}"
+                )),
+            },
+        }
+    }
+}
+
+/// What came for a command.
+enum Reply {
+    Value(Value),
+    /// The key is of another kind.
+    OtherKind,
+    /// The server has no room.
+    NoRoom,
+    /// It has forgotten the script.
+    NoScript,
+}
+
+/// A connection to the server.
+pub(super) struct Store {
+    connection: Connection,
+    prefix: String,
+    /// What the script is called.
+    script: Vec<u8>,
+    /// Exchanges with the server so far.
+    pub(super) round_trips: u64,
+    clock: Clock,
+}
+
+impl Store {
+    /// Connects, and looks whether all that is needed is there.
+    pub(super) fn connect(server: &StateServer, domain: &str) -> Result<Self, Failure> {
+        let client = redis::Client::open((*server.info).clone())?;
+        let connection = client.get_connection_with_timeout(TIMEOUT)?;
+        connection.set_read_timeout(Some(TIMEOUT))?;
+        connection.set_write_timeout(Some(TIMEOUT))?;
+        let prefix = format!("anabranch:{domain}:");
+        let mut store =
+            Self { connection, prefix, script: Vec::new(), round_trips: 0, clock: Clock::start() };
+        store.load()?;
+        let about = format!("{}about", store.prefix);
+        // What is written is what this needs, so that who must not write is found now.
+        let mut first = command("HSETNX", &about);
+        first.arg("format").arg(FORMAT);
+        let mut again = cmd("EVALSHA");
+        again.arg(&store.script).arg(1).arg(&about);
+        again.arg("format").arg(FORMAT).arg(FORMAT_KEPT_MS).arg(1).arg(1).arg(FORMAT);
+        match store.exchange(&[first, again])?.pop() {
+            // Where there is no room there may be some later, and much to be found.
+            Some(Reply::Value(Value::Int(1)) | Reply::NoRoom) => Ok(store),
+            _ => Err(Failure::lasting(format!(
+                "was written by another anabranch, or something else ({about} is another): use that one, or \
+                 name another database with `state`"
+            ))),
+        }
+    }
+
+    /// What a person should know of the server: what it is, and what it may lose.
+    pub(super) fn describe(&mut self) -> Result<String, Failure> {
+        // Who may not ask is not told.
+        let replies = self.exchange(&[cmd("INFO")]).unwrap_or_default();
+        let Some(Reply::Value(Value::BulkString(info))) = replies.into_iter().next() else {
+            return Ok(String::new());
+        };
+        let info = String::from_utf8_lossy(&info);
+        let of = |name: &str| {
+            info.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+                .map(str::trim)
+                .map(printable)
+        };
+        let mut text = match (of("valkey_version"), of("redis_version")) {
+            (Some(version), _) => format!(" (Valkey {version})"),
+            (_, Some(version)) => format!(" (Redis {version})"),
+            _ => String::new(),
+        };
+        if of("cluster_enabled").as_deref() == Some("1") {
+            self.check_alone()?;
+        }
+        if of("aof_enabled").as_deref() == Some("0") {
+            text += "; it keeps no journal (appendonly no), so a new start of it may lose publications and \
+                     withdrawals";
+        }
+        if let Some(policy) = of("maxmemory_policy").filter(|policy| policy != "noeviction") {
+            let _ =
+                write!(text, "; where its memory ends it forgets what it likes (maxmemory-policy {policy})");
+        }
+        Ok(text)
+    }
+
+    /// One node of a cluster may have all keys. Several: not yet.
+    fn check_alone(&mut self) -> Result<(), Failure> {
+        let mut command = cmd("CLUSTER");
+        command.arg("INFO");
+        let Some(Reply::Value(Value::BulkString(info))) = self.exchange(&[command])?.pop() else {
+            return Ok(());
+        };
+        let info = String::from_utf8_lossy(&info);
+        let size = info.lines().find_map(|line| line.strip_prefix("cluster_size:"));
+        match size.and_then(|size| size.trim().parse::<u32>().ok()) {
+            Some(size) if size > 1 => Err(Failure::lasting(format!(
+                "is one of {size} shards of a cluster, which `state` cannot use: name a server with all keys"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn load(&mut self) -> Result<(), Failure> {
+        let mut command = cmd("SCRIPT");
+        command.arg("LOAD").arg(SCRIPT);
+        match self.exchange(&[command])?.pop() {
+            Some(Reply::Value(Value::BulkString(name))) => self.script = name,
+            Some(Reply::Value(Value::SimpleString(name))) => self.script = name.into_bytes(),
+            _ => return Err(Failure::lasting("takes no scripts")),
+        }
+        Ok(())
+    }
+
+    /// Whether it is there.
+    pub(super) fn ping(&mut self) -> Result<(), Failure> {
+        self.exchange(&[cmd("PING")]).map(drop)
+    }
+
+    /// Sends commands together, then reads what comes for each.
+    fn exchange(&mut self, commands: &[Cmd]) -> Result<Vec<Reply>, Failure> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.round_trips += 1;
+        let give_up_at = self.clock.now() + TIMEOUT_ALL;
+        let mut bytes = Vec::new();
+        commands.iter().for_each(|command| command.write_packed_command(&mut bytes));
+        self.connection.send_packed_command(&bytes)?;
+        let mut replies = Vec::with_capacity(commands.len());
+        while replies.len() < commands.len() {
+            // After an error of the connection nothing is read any more: each would wait anew.
+            let value = self.connection.recv_response()?;
+            if self.clock.now() > give_up_at {
+                return Err(Failure { text: "is too slow".into(), passes: true });
+            }
+            let Value::ServerError(error) = value else {
+                replies.push(Reply::Value(value));
+                continue;
+            };
+            replies.push(match (error.kind(), error.code()) {
+                (Some(ServerErrorKind::NoScript), _) => Reply::NoScript,
+                (_, "WRONGTYPE") => Reply::OtherKind,
+                (_, "OOM") => Reply::NoRoom,
+                // An error of the script names the command's.
+                _ if error.details().is_some_and(|details| details.starts_with("WRONGTYPE")) => {
+                    Reply::OtherKind
+                }
+                _ => return Err(RedisError::from(error).into()),
+            });
+        }
+        Ok(replies)
+    }
+
+    fn name_key(&self, name: &Name) -> String {
+        format!("{}name:{name}", self.prefix)
+    }
+
+    fn content_key(&self, root: &[u8; 32]) -> String {
+        let root = root.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        format!("{}content:{root}", self.prefix)
+    }
+
+    /// Answers queries, each in its place: with one exchange for all of them, and one more for what the lists
+    /// of contents lead to.
+    pub(super) fn run(&mut self, queries: &[Query]) -> Result<Vec<Told>, Failure> {
+        let mut commands = Vec::new();
+        for query in queries {
+            self.put(&query.ask, &mut commands);
+        }
+        let mut replies = self.exchange(&commands)?.into_iter();
+        let (mut told, mut later, mut mend) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, query) in queries.iter().enumerate() {
+            told.push(match &query.ask {
+                Ask::Name(name) => fields(name, replies.next()),
+                Ask::Content { .. } => {
+                    let (members, nonsense) = members(replies.next());
+                    later.extend(members.into_iter().map(|(name, field)| (place, name, field)));
+                    Told::Found { fields: Vec::new(), nonsense }
+                }
+                Ask::Keep(keep) => {
+                    let its: Vec<Reply> = replies.by_ref().take(list_commands(keep) + 1).collect();
+                    if its.iter().any(|reply| matches!(reply, Reply::OtherKind | Reply::NoScript)) {
+                        mend.push((place, &**keep));
+                    }
+                    kept(&its)
+                }
+            });
+        }
+        self.look(&later, &mut told)?;
+        self.mend(&mend, &mut told)?;
+        Ok(told)
+    }
+
+    /// Keeps once more what could not be kept, or listed, for the script is not there any more, or something
+    /// of another kind is in our place: that would be in the way for ever.
+    fn mend(&mut self, keeps: &[(usize, &Keep)], told: &mut [Told]) -> Result<(), Failure> {
+        if keeps.is_empty() {
+            return Ok(());
+        }
+        self.load()?;
+        let key = |(_, keep): &(usize, &Keep)| {
+            let content = keep.list.map(|list| self.content_key(&list.root));
+            [Some((self.name_key(&keep.name), "hash")), content.map(|key| (key, "zset"))]
+        };
+        let keys: Vec<(String, &str)> = keeps.iter().flat_map(key).flatten().collect();
+        let kinds = self.exchange(&keys.iter().map(|(key, _)| command("TYPE", key)).collect::<Vec<_>>())?;
+        let is_wrong = |reply: &Reply, kind: &str| match reply {
+            Reply::Value(Value::SimpleString(is)) => is != kind && is != "none",
+            _ => false,
+        };
+        let wrong = keys.iter().zip(&kinds).filter(|((_, kind), reply)| is_wrong(reply, kind));
+        let wrong: Vec<Cmd> = wrong.map(|((key, _), _)| command("DEL", key)).collect();
+        self.exchange(&wrong)?;
+        let mut commands = Vec::new();
+        keeps.iter().for_each(|(_, keep)| self.put_keep(keep, &mut commands));
+        let mut replies = self.exchange(&commands)?.into_iter();
+        for (place, keep) in keeps {
+            let its: Vec<Reply> = replies.by_ref().take(list_commands(keep) + 1).collect();
+            // What was kept the first time is there already, and is listed now.
+            if let Some(told) = told.get_mut(*place).filter(|told| **told != Told::Kept) {
+                *told = kept(&its);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the fields that lists have led to.
+    fn look(&mut self, later: &[(usize, Name, Vec<u8>)], told: &mut [Told]) -> Result<(), Failure> {
+        let get = |(_, name, field): &(usize, Name, Vec<u8>)| {
+            let mut get = command("HGET", &self.name_key(name));
+            get.arg(field);
+            get
+        };
+        let commands: Vec<Cmd> = later.iter().map(get).collect();
+        let replies = self.exchange(&commands)?;
+        for ((place, name, field), reply) in later.iter().zip(replies) {
+            let Some(Told::Found { fields, nonsense }) = told.get_mut(*place) else { continue };
+            match reply {
+                Reply::Value(Value::BulkString(value)) => {
+                    fields.push(Field { name: name.clone(), field: field.clone(), value });
+                }
+                // It has been removed since.
+                Reply::Value(Value::Nil) => {}
+                _ => *nonsense += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, ask: &Ask, commands: &mut Vec<Cmd>) {
+        match ask {
+            Ask::Name(name) => commands.push(command("HGETALL", &self.name_key(name))),
+            Ask::Content { root, after_ms, most } => {
+                let mut range = command("ZRANGE", &self.content_key(root));
+                range.arg("+inf").arg(format!("({after_ms}")).arg("BYSCORE").arg("REV");
+                range.arg("LIMIT").arg(0).arg(*most);
+                commands.push(range);
+            }
+            Ask::Keep(keep) => self.put_keep(keep, commands),
+        }
+    }
+
+    fn put_keep(&self, keep: &Keep, commands: &mut Vec<Cmd>) {
+        if let Some(list) = &keep.list {
+            let key = self.content_key(&list.root);
+            let mut clean = command("ZREMRANGEBYSCORE", &key);
+            clean.arg("-inf").arg(list.now_ms);
+            let mut add = command("ZADD", &key);
+            // One that another has listed for longer stays so.
+            add.arg("GT").arg(list.until_ms).arg(member(&keep.name, &keep.field));
+            let expire = |how: &str| {
+                let mut expire = command("PEXPIRE", &key);
+                expire.arg(life_ms(list.keep_for)).arg(how);
+                expire
+            };
+            commands.extend([clean, add, expire("NX"), expire("GT")]);
+        }
+        let mut set = cmd("EVALSHA");
+        set.arg(&self.script).arg(1).arg(self.name_key(&keep.name));
+        set.arg(&keep.field).arg(&keep.value).arg(life_ms(keep.keep_for)).arg(keep.fields_max);
+        set.arg(u8::from(keep.before.is_some())).arg(keep.before.as_deref().unwrap_or_default());
+        for (field, value) in &keep.gone {
+            set.arg(field).arg(value);
+        }
+        commands.push(set);
+    }
+}
+
+/// What came of keeping something, of the replies to all its commands.
+fn kept(replies: &[Reply]) -> Told {
+    match replies.last() {
+        _ if replies.iter().any(|reply| matches!(reply, Reply::NoRoom)) => Told::Full,
+        Some(Reply::Value(Value::Int(1))) => Told::Kept,
+        _ => Told::Changed,
+    }
+}
+
+/// Commands before that which keeps.
+const fn list_commands(keep: &Keep) -> usize {
+    if keep.list.is_some() { 4 } else { 0 }
+}
+
+fn command(name: &str, key: &str) -> Cmd {
+    let mut command = cmd(name);
+    command.arg(key);
+    command
+}
+
+/// A life of a key: at least this, for 0 would remove it.
+fn life_ms(span: Span) -> u64 {
+    span.as_millis() + 1
+}
+
+/// A field in a list. No name has a control character, so the first newline is where it ends.
+fn member(name: &Name, field: &[u8]) -> Vec<u8> {
+    [name.to_string().as_bytes(), b"\n", field].concat()
+}
+
+/// What a list has, and how much in it is nothing.
+fn members(reply: Option<Reply>) -> (Vec<(Name, Vec<u8>)>, u64) {
+    let Some(Reply::Value(Value::Array(members))) = reply else { return (Vec::new(), 1) };
+    let all = members.len();
+    let parse = |member: Value| {
+        let Value::BulkString(member) = member else { return None };
+        let end = member.iter().position(|byte| *byte == b'\n')?;
+        let name = std::str::from_utf8(&member[..end]).ok()?.parse().ok()?;
+        Some((name, member[end + 1..].to_vec()))
+    };
+    let known: Vec<_> = members.into_iter().filter_map(parse).collect();
+    let nonsense = (all - known.len()) as u64;
+    (known, nonsense)
+}
+
+/// What the table of a name has.
+fn fields(name: &Name, reply: Option<Reply>) -> Told {
+    let values = match reply {
+        Some(Reply::Value(Value::Array(values))) => values,
+        Some(Reply::Value(Value::Map(pairs))) => pairs.into_iter().flat_map(|(a, b)| [a, b]).collect(),
+        _ => return Told::Found { fields: Vec::new(), nonsense: 1 },
+    };
+    let mut fields = Vec::new();
+    let mut values = values.into_iter();
+    while let (Some(Value::BulkString(field)), Some(Value::BulkString(value))) =
+        (values.next(), values.next())
+    {
+        fields.push(Field { name: name.clone(), field, value });
+    }
+    Told::Found { fields, nonsense: 0 }
+}

@@ -1,0 +1,109 @@
+//! A topology manager at work.
+
+use anabranch_algo::{Machine, Output, Time};
+use anabranch_overlay::topology_manager::{Change, Outgoing, TopologyManager};
+use anabranch_topology::graph::NodeId;
+use serde::Serialize;
+
+use super::event::ServiceEvent;
+use super::line_sockets::{Arrived, Outlets};
+use super::place::{Place, since_1970};
+use super::service_loop::{Service, answer, messages, run};
+use crate::format::seconds;
+use crate::{Control, Result, Stop};
+
+/// What a topology manager has done.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TopologyStats {
+    /// Seconds since it was started.
+    pub elapsed_s: f64,
+    /// Forwarders that have reported, without those that have died since.
+    pub forwarders: usize,
+    /// Lines that are down now, each with the names of its ends.
+    pub down: Vec<[String; 2]>,
+    /// Receivers that are told of changes now.
+    pub watchers: usize,
+    /// Requests for paths answered.
+    pub requests: u64,
+    /// Link states taken.
+    pub link_states: u64,
+    /// Paths sent because a line went down or came up.
+    pub pushes: u64,
+    /// Messages refused or that made no sense.
+    pub dropped: u64,
+}
+
+/// Keeps how the lines of the domain do, and hands out paths, at the node of the domain's topology manager,
+/// until `stop` is stopped or `listener` answers [`Control::Stop`].
+///
+/// # Errors
+/// [`Error::Usage`](crate::Error::Usage) if the domain has another node for that,
+/// [`Error::System`](crate::Error::System) if it cannot listen.
+pub fn manage_topology(
+    place: &Place,
+    stop: &Stop,
+    listener: &mut dyn FnMut(ServiceEvent<TopologyStats>) -> Control,
+) -> Result<TopologyStats> {
+    let service = place.domain().topology;
+    place.must_be_at("topology", service)?;
+    let key = place.services_key()?;
+    let start = |clock: anabranch_net::Clock| {
+        let mut machine = TopologyManager::new(place.domain().clone());
+        if let Some(key) = key {
+            machine = machine.with_key(key);
+        }
+        Ok(TopologyService { machine, clock })
+    };
+    run(place, service.port, start, stop, listener)
+}
+
+struct TopologyService {
+    machine: TopologyManager,
+    clock: anabranch_net::Clock,
+}
+
+impl Service for TopologyService {
+    type Stats = TopologyStats;
+
+    fn receive(&mut self, now: Time, place: &Place, _: &Outlets, arrived: Arrived<'_>) {
+        self.machine.set_zero_since_1970(since_1970(self.clock));
+        messages(place, &arrived).for_each(|message| self.machine.handle(now, message));
+    }
+
+    fn poll(&mut self, now: Time, place: &Place, out: &Outlets, notices: &mut Vec<String>) -> Result<Time> {
+        self.machine.set_zero_since_1970(since_1970(self.clock));
+        loop {
+            match self.machine.poll(now) {
+                Output::Send(Outgoing::Answer { to, message }) => answer(place, out, &to, &message),
+                Output::Send(Outgoing::Push { first, frame }) => {
+                    if let Some((from, forwarder)) = place.hop(first) {
+                        out.send(from, forwarder, &frame, None);
+                    }
+                }
+                Output::Event(Change::Line { link, up }) => {
+                    let link = place.domain().graph.link(link);
+                    let (a, b) = (place.name_of(link.from), place.name_of(link.to));
+                    notices.push(format!("the line {a} – {b} is {}", if up { "up again" } else { "down" }));
+                }
+                Output::Wait(until) => return Ok(until),
+            }
+        }
+    }
+
+    fn stats(&self, now: Time, place: &Place) -> TopologyStats {
+        let counters = self.machine.counters();
+        let graph = &place.domain().graph;
+        let name = |node: NodeId| place.name_of(node).to_owned();
+        let ends = |link| [name(graph.link(link).from), name(graph.link(link).to)];
+        TopologyStats {
+            elapsed_s: seconds(now.since(Time::ZERO)),
+            forwarders: self.machine.reporters(),
+            down: self.machine.down().map(ends).collect(),
+            watchers: self.machine.watchers(),
+            requests: counters.requests,
+            link_states: counters.link_states,
+            pushes: counters.pushes,
+            dropped: counters.dropped,
+        }
+    }
+}

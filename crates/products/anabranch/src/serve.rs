@@ -1,0 +1,185 @@
+//! Serving files and directories to whoever knows their URI.
+//!
+//! [`Serve`] says what to serve and where; [`Serve::start`] makes a [`Source`] of it, which answers on its
+//! own threads until it is stopped or dropped; [`Serve::run`] does the same on the calling thread, and tells
+//! what happens.
+//!
+//! First the sockets are bound, so that a port in use is noticed before anything is hashed. Then the files
+//! are hashed. Then each UDP socket gets a thread, HTTP another, and one more waits for the end.
+
+mod catalog_site;
+mod event;
+mod listen;
+mod publish;
+mod source;
+mod stats;
+mod udp_worker;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anabranch_algo::Rate;
+
+pub use event::{Event, Offer};
+pub use source::Source;
+pub use stats::Stats;
+
+use crate::catalog::builder::Builder;
+use crate::catalog::{self, Catalog};
+use crate::network::{Name, Place, ScopeKey};
+use crate::{Control, Error, Result, Stop, cache_dir};
+use publish::Publish;
+use source::Bound;
+
+/// What to serve, and where.
+///
+/// ```no_run
+/// # fn main() -> anabranch::Result<()> {
+/// let source = anabranch::Serve::new().path("film.mkv")?.start()?;
+/// for uri in source.uris() {
+///     println!("{uri}");
+/// }
+/// source.wait()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Serve {
+    paths: Vec<PathBuf>,
+    listen: Vec<SocketAddr>,
+    http: Vec<SocketAddr>,
+    limit: Option<Rate>,
+    cache: Option<PathBuf>,
+    publish: Option<Publish>,
+    stop: Option<Stop>,
+}
+
+impl Default for Serve {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Serve {
+    /// Nothing yet, on UDP port [`PORT`](crate::PORT) of every address, as fast as the network takes it.
+    #[must_use]
+    pub fn new() -> Self {
+        let (paths, listen, http) = (Vec::new(), Vec::new(), Vec::new());
+        Self { paths, listen, http, limit: None, cache: cache_dir(), publish: None, stop: None }
+    }
+
+    /// Offers a file, or a directory and each file in it. Symbolic links are followed only as long as they
+    /// stay inside that directory.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there is no such file or directory, or it cannot be read.
+    pub fn path(mut self, path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        catalog::check(&path)?;
+        self.paths.push(path);
+        Ok(self)
+    }
+
+    /// Listens on this UDP address and no other that is not given too; port 0 takes a free one.
+    #[must_use]
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen.push(address);
+        self
+    }
+
+    /// Offers the same over HTTP at this address too, to browsers, curl and other receivers; port 0 takes a
+    /// free one. Anybody who reaches it sees the list of files.
+    #[must_use]
+    pub fn http(mut self, address: SocketAddr) -> Self {
+        self.http.push(address);
+        self
+    }
+
+    /// Sends no faster than this, all receivers together.
+    #[must_use]
+    pub fn limit(mut self, rate: Rate) -> Self {
+        self.limit = Some(rate);
+        self
+    }
+
+    /// Keeps hashes for the next start in this directory; `None`: nowhere. Without this call, in
+    /// [`cache_dir`].
+    #[must_use]
+    pub fn cache(mut self, directory: Option<PathBuf>) -> Self {
+        self.cache = directory;
+        self
+    }
+
+    /// Offers the path by this name in a publish/subscribe network too, from this host of it. `key`: that of
+    /// the name's scope. Of several contents that hosts publish under one name, receivers take the newest:
+    /// the file that was changed last.
+    #[must_use]
+    pub fn publish(mut self, place: &Place, name: Name, key: Arc<ScopeKey>) -> Self {
+        self.publish = Some(Publish { place: place.clone(), name, key });
+        self
+    }
+
+    /// Ends, while it hashes or serves, when `stop` is stopped.
+    #[must_use]
+    pub fn stopped_by(mut self, stop: &Stop) -> Self {
+        self.stop = Some(stop.clone());
+        self
+    }
+
+    /// Hashes, which takes a while for much that is not in the cache, and begins to serve. What there is to
+    /// say is in [`Source::notices`].
+    ///
+    /// # Errors
+    /// [`Error::System`] if a socket cannot be bound or a file not be read; [`Error::Usage`] if a path is not
+    /// there any more; [`Error::Interrupted`] if it was stopped while it hashed.
+    pub fn start(self) -> Result<Source> {
+        self.prepare(&mut |_| Control::Continue)
+    }
+
+    /// Hashes and serves until `listener` answers [`Control::Stop`] or the [`Stop`] is stopped, and tells
+    /// `listener` meanwhile what happens. Returns what was done in all.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start) and [`Source::wait`].
+    pub fn run(self, mut listener: impl FnMut(Event) -> Control) -> Result<Stats> {
+        let source = self.prepare(&mut listener)?;
+        source.report(&mut listener);
+        source.wait()
+    }
+
+    fn prepare(self, listener: &mut dyn FnMut(Event) -> Control) -> Result<Source> {
+        let outer = self.stop.clone().map_or_else(Stop::new, Ok)?;
+        if let Some(publish) = &self.publish {
+            publish.check(&self.paths)?;
+        }
+        let (udp, http) = (listen::udp(&self.listen)?, listen::http(&self.http)?);
+        let (catalog, warnings) = self.hash(&outer, listener)?;
+        Source::start(Bound { udp, http, publish: self.publish }, catalog, self.limit, outer, warnings)
+    }
+
+    /// Hashes, and returns the warnings that came up too.
+    fn hash(
+        &self,
+        stop: &Stop,
+        listener: &mut dyn FnMut(Event) -> Control,
+    ) -> Result<(Catalog, Vec<String>)> {
+        let builder = Builder { cache: self.cache.clone(), ..Builder::default() };
+        let mut report = |progress| listener(Event::Hashing(progress));
+        let built = builder.job.watch(stop, &mut report, || builder.build(&self.paths))?;
+        let warnings = builder.warnings.take();
+        if stop.is_stopped() || builder.job.is_stopped() {
+            return Err(Error::Interrupted("interrupted while hashing".into()));
+        }
+        match built {
+            Ok(catalog) => Ok((catalog, warnings)),
+            Err(error) => {
+                // Nobody else will hear of them.
+                for warning in warnings {
+                    let _ = listener(Event::Notice(warning));
+                }
+                Err(error)
+            }
+        }
+    }
+}

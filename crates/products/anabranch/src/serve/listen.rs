@@ -1,0 +1,95 @@
+//! The sockets of a source, and the addresses by which receivers reach them.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use anabranch_http::server::Server;
+use anabranch_net::{RecvBuffers, RecvOutcome, Udp, is_link_local};
+
+use crate::host_port::PORT;
+use crate::{Error, Result};
+
+/// Addresses that a URI names at most; a host may have many.
+const ADDRESSES_MAX: usize = 8;
+/// Batches of datagrams that [`drop_stale`] takes from a socket at most.
+const STALE_MAX: usize = 1_000;
+
+/// Binds UDP sockets; without `addresses`, the usual port of every address, without IPv6 where there is none.
+pub(super) fn udp(addresses: &[SocketAddr]) -> Result<Vec<Udp>> {
+    let in_use = " (UDP): is another source running? Choose another port with `listen` ADDR:PORT; \
+                  port 0 takes a free one";
+    let refused = |e: io::Error| failure(&e, in_use);
+    if !addresses.is_empty() {
+        return addresses.iter().map(|address| Udp::listen(*address).map_err(refused)).collect();
+    }
+    let v4 = Udp::listen((Ipv4Addr::UNSPECIFIED, PORT).into()).map_err(refused)?;
+    match Udp::listen((Ipv6Addr::UNSPECIFIED, PORT).into()) {
+        Ok(v6) => Ok(vec![v4, v6]),
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Err(refused(e)),
+        Err(_) => Ok(vec![v4]),
+    }
+}
+
+/// Listens for HTTP; `None` without `addresses`.
+pub(super) fn http(addresses: &[SocketAddr]) -> Result<Option<Server>> {
+    if addresses.is_empty() {
+        return Ok(None);
+    }
+    let refused = |e: io::Error| failure(&e, ": choose another port with `http` ADDR:PORT");
+    Server::bind(addresses).map(Some).map_err(refused)
+}
+
+fn failure(error: &io::Error, in_use: &str) -> Error {
+    Error::system(match error.kind() {
+        io::ErrorKind::AddrInUse => format!("{error}{in_use}"),
+        io::ErrorKind::AddrNotAvailable => format!("{error}: this machine has no such address"),
+        io::ErrorKind::PermissionDenied => format!("{error}: ports below 1024 need privileges"),
+        _ => error.to_string(),
+    })
+}
+
+/// Drops what came in while files were being hashed: its senders have given up or will ask again.
+pub(super) fn drop_stale(sockets: &[Udp]) {
+    let mut buffers = RecvBuffers::new();
+    for udp in sockets {
+        for _ in 0..STALE_MAX {
+            if !matches!(udp.recv(&mut buffers, |_| ()), Ok(RecvOutcome::Received { .. })) {
+                break;
+            }
+        }
+    }
+}
+
+/// Addresses under which receivers may reach these sockets: for a wildcard, those of this machine that are of
+/// use outside; if there are none, loopback.
+pub(super) fn reachable(sockets: &[SocketAddr]) -> Vec<String> {
+    let interfaces = anabranch_net::interfaces().unwrap_or_default();
+    let mut addresses = Vec::new();
+    let mut loopback = Vec::new();
+    for local in sockets {
+        if !local.ip().is_unspecified() {
+            addresses.push(local.to_string());
+            continue;
+        }
+        for interface in interfaces.iter().filter(|interface| interface.up) {
+            for ip in interface.addresses.iter().filter(|ip| ip.is_ipv4() == local.is_ipv4()) {
+                let text = SocketAddr::new(*ip, local.port()).to_string();
+                if interface.loopback || ip.is_loopback() {
+                    loopback.push(text);
+                } else if !is_link_local(*ip) {
+                    addresses.push(text);
+                }
+            }
+        }
+    }
+    if addresses.is_empty() {
+        addresses = loopback;
+    }
+    addresses.truncate(ADDRESSES_MAX);
+    addresses
+}
+
+/// Whether an address is one of this machine's own, reached by nobody else.
+pub(super) fn is_loopback(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
+}

@@ -1,0 +1,502 @@
+//! Where a file arrives: whole and verified under its name, or not at all.
+//!
+//! Blocks are written to `NAME.part` (in a directory that is fetched whole, to a name that begins with
+//! [`PART_PREFIX`]; beside a part of another length, to `NAME.LENGTH.part`); a [`journal`] beside it
+//! records which are there. Both survive a stop, kill -9 and power loss: the next transfer hashes every block
+//! that the journal records and keeps those whose bytes are still the recorded ones. At the end the hashes
+//! must give the content's root, or whatever else it is checked by; then the part is renamed to `NAME`.
+//!
+//! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
+
+mod aliases;
+mod claims;
+mod dest_path;
+mod existing;
+mod final_check;
+pub mod journal;
+mod journal_file;
+mod left;
+mod output;
+mod part;
+mod pieces;
+mod provenance;
+#[cfg(any(test, feature = "soak"))]
+mod room;
+
+pub(crate) use aliases::{Aliases, Version};
+pub(crate) use claims::{Claim, Dissent, hold};
+pub use dest_path::PART_PREFIX;
+pub(crate) use dest_path::{DestPath, Directory, is_reserved};
+pub(crate) use existing::{is_there, is_there_of_another_length, make_way, opening_of, remove_leftovers};
+pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
+pub(crate) use journal_file::what_is_there;
+pub(crate) use left::{LeftIn, Numbers, Refuted};
+pub(crate) use output::Output;
+pub(crate) use part::cv_of;
+pub(crate) use pieces::{is_there_in_pieces, wrong_piece};
+#[cfg(any(test, feature = "soak"))]
+pub(crate) use room::Room;
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::bitmap::Bitmap;
+use anabranch_mmtp::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
+use anabranch_mmtp::tree::ChainingValue;
+use nix::fcntl::OFlag;
+
+use crate::filenames::show;
+use crate::openpgp::Verdict;
+use crate::{Error, Result};
+use existing::{exists, is_there_already, remove_outdated};
+use final_check::digests;
+use journal::Slot;
+use part::{Part, PendingWrite};
+
+/// Blocks held back for one write: a segment's worth, 1 MiB.
+pub(crate) const HELD_BLOCKS_MAX: usize = SEGMENT_BLOCKS as usize;
+
+/// A file that has its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finished {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// The root of its content.
+    pub(crate) root: [u8; 32],
+    /// The fingerprint of the key that signed it, if it had to be.
+    pub(crate) signer: Option<String>,
+    /// What servers say of it that say something else.
+    pub(crate) dissent: Vec<String>,
+}
+
+/// A file on its way.
+#[derive(Debug)]
+pub(crate) struct Target {
+    place: DestPath,
+    id: ContentId,
+    demands: Demands,
+    force: bool,
+    /// What was found when its bytes were held against what is known of it, if they have not changed since.
+    checked: Option<Checked>,
+    /// What servers say of it that say something else, as of then.
+    dissent: Vec<String>,
+    state: State,
+    /// What is there, those held back among them.
+    there: Bitmap,
+    done_bytes: u64,
+}
+
+/// What is known of a whole.
+#[derive(Clone, Debug)]
+enum Checked {
+    /// It is right; the fingerprint of the key that signed it, if one had to.
+    Right(Option<String>),
+    Wrong(Fault),
+}
+
+/// What is wrong with a whole.
+#[derive(Clone, Debug)]
+struct Fault {
+    text: String,
+    kind: FaultKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FaultKind {
+    /// Its bytes: others may be right.
+    Bytes,
+    /// Nobody whom the user trusts has signed them, and no hash of them is known: others may be signed.
+    Signature,
+    /// The same, and no other bytes would be signed either.
+    NoSignature,
+    /// Its bytes are those of a hash that is known, but nobody whom the user trusts has signed them, or
+    /// another hash is of other bytes. They stay.
+    Contradiction,
+    /// Servers that the user named say different things of it, and nobody vouches for any.
+    Contested,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The file has its name already and is what it should be; with its root.
+    Whole([u8; 32]),
+    /// It is being written.
+    Part(Box<Part>),
+}
+
+impl Target {
+    /// Opens the target at `place` for `id`, and finds out which blocks an earlier transfer left there.
+    ///
+    /// A file that has the name already is taken as the result if it is exactly this content; any other is an
+    /// error unless `force` allows to replace it at the end. A part is an earlier transfer's of this content
+    /// if they have a name in common: the root of `id`, or one of the `aliases`. `progress` is called with
+    /// the bytes checked so far and can stop the check by returning false.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if the target does not take the file, or has no room for what is missing of it;
+    /// [`Error::Interrupted`] if `progress` stopped the check.
+    pub(crate) fn open(
+        place: DestPath,
+        id: ContentId,
+        aliases: &Aliases,
+        demands: impl Into<Demands>,
+        force: bool,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(Self, Bitmap)> {
+        let demands = demands.into();
+        let mut there = Bitmap::new(id.blocks());
+        if let Some(root) = is_there_already(&place, &id, &demands, force, progress)? {
+            for block in 0..id.blocks() {
+                there.insert(block);
+            }
+            remove_leftovers(&place, &id);
+            let (state, done_bytes) = (State::Whole(root), id.length);
+            return Ok((Self::new(place, id, demands, force, state, there.clone(), done_bytes), there));
+        }
+        let mut part = Part::open(&place, &id, aliases, demands.can_judge(aliases), force)?;
+        part.check_room(&place, &id)?;
+        let done_bytes = if part.virgin { 0 } else { part.check(&place, &mut there, progress)? };
+        part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, &e))?;
+        let state = State::Part(Box::new(part));
+        Ok((Self::new(place, id, demands, force, state, there.clone(), done_bytes), there))
+    }
+
+    const fn new(
+        place: DestPath,
+        id: ContentId,
+        demands: Demands,
+        force: bool,
+        state: State,
+        there: Bitmap,
+        done_bytes: u64,
+    ) -> Self {
+        let dissent = Vec::new();
+        Self { place, id, demands, force, checked: None, dissent, state, there, done_bytes }
+    }
+
+    /// What the signatures of these bytes come to.
+    fn check_signature(&self, file: &File) -> Result<Checked> {
+        let Some(signed) = &self.demands.signed else { return Ok(Checked::Right(None)) };
+        let is_of_hash = self.demands.proof.is_something();
+        let (why, kind) = match signed.verify(file)? {
+            Verdict::Good(signer) => return Ok(Checked::Right(Some(signer))),
+            Verdict::OtherBytes(why) | Verdict::Useless(why) if is_of_hash => (why, FaultKind::Contradiction),
+            Verdict::OtherBytes(why) => (why, FaultKind::Signature),
+            Verdict::Useless(why) => (why, FaultKind::NoSignature),
+        };
+        Ok(Checked::Wrong(Fault { text: format!("{}: {why}", show(self.place.path())), kind }))
+    }
+
+    /// Puts a whole content, which is verified, in its place: through a part, as all that comes.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if the target does not take it.
+    pub(crate) fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
+        let id = ContentId::of(bytes);
+        let (mut target, there) =
+            Self::open(place, id, &Aliases::default(), FinalCheck::ROOT, force, &mut |_| true)?;
+        for (block, bytes) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
+            if !there.contains(block) {
+                target.write(block, bytes, cv_of(&id, block, bytes), 0)?;
+            }
+        }
+        target.finish(&mut |_| true).map(drop)
+    }
+
+    /// Bytes that it will have.
+    pub(crate) const fn length(&self) -> u64 {
+        self.id.length
+    }
+
+    /// Bytes that are in the part, those held back among them.
+    #[must_use]
+    pub(crate) const fn bytes_done(&self) -> u64 {
+        self.done_bytes
+    }
+
+    /// What this server says of the content counts no more: it has sent other bytes than others.
+    pub(crate) fn distrust(&mut self, origin: &str) {
+        self.demands.claims.retain(|claim| claim.origin != origin);
+        self.checked = None;
+    }
+
+    /// Takes a verified block. It is held back until [`HELD_BLOCKS_MAX`] are held or [`flush`](Self::flush)
+    /// is called; call that whenever there is a pause, because held blocks do not survive a crash. Of a block
+    /// that is taken twice, the last bytes count. `mark` says who brought it, where no hash is known: see
+    /// [`Slot::mark`].
+    ///
+    /// # Errors
+    /// [`Error::Target`] if they cannot be written.
+    ///
+    /// # Panics
+    /// If the bytes are not as many as the block has: the caller has verified something else.
+    pub(crate) fn write(
+        &mut self,
+        block: u64,
+        bytes: impl Into<Vec<u8>>,
+        cv: ChainingValue,
+        mark: u8,
+    ) -> Result<()> {
+        let bytes = bytes.into();
+        assert!(
+            !bytes.is_empty() && bytes.len() == self.id.block_len(block),
+            "block {block} has another length"
+        );
+        let State::Part(part) = &mut self.state else { return Ok(()) };
+        if part.held.len() >= HELD_BLOCKS_MAX {
+            part.flush(&self.place)?;
+        }
+        self.checked = None;
+        if self.there.insert(block) {
+            self.done_bytes += bytes.len() as u64;
+        } else {
+            part.virgin = false;
+        }
+        part.held.push(PendingWrite { block, slot: Slot { cv, mark }, bytes });
+        Ok(())
+    }
+
+    /// Takes blocks back: they are as missing as if they had never been written, even after a crash. (A power
+    /// failure before the next [`flush`](Self::flush) may bring them back.)
+    ///
+    /// # Errors
+    /// [`Error::Target`] if the journal cannot be written.
+    pub(crate) fn forget(&mut self, blocks: Range<u64>) -> Result<()> {
+        self.checked = None;
+        let State::Part(part) = &mut self.state else { return Ok(()) };
+        let blocks = blocks.start..blocks.end.min(self.id.blocks());
+        part.forget(&self.place, blocks.clone())?;
+        for block in blocks {
+            if self.there.remove(block) {
+                self.done_bytes -= self.id.block_len(block) as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is held back: the data first, then the journal.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if it cannot be written.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        match &mut self.state {
+            State::Part(part) => part.flush(&self.place),
+            State::Whole(_) => Ok(()),
+        }
+    }
+
+    /// Lets the file be executed by whoever may read it, as the manifest of a directory says of some files.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if that cannot be set.
+    pub(crate) fn make_executable(&self) -> Result<()> {
+        let State::Part(part) = &self.state else { return Ok(()) };
+        let set = || {
+            let mode = part.file.metadata()?.permissions().mode();
+            part.file.set_permissions(Permissions::from_mode(mode | (mode & 0o444) >> 2))
+        };
+        set().map_err(|e: io::Error| self.place.failure("make executable", &part.name, &e))
+    }
+
+    /// The path of the file.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.place.path()
+    }
+
+    /// Removes part and journal if they hold nothing: what failed before it began leaves no trace.
+    pub(crate) fn discard_if_empty(self) {
+        if let State::Part(part) = &self.state
+            && self.done_bytes == 0
+            && !part.has_shelved
+        {
+            // Should one of them stay, it is as good as new for the next transfer.
+            let _ = self.place.unlink(&part.name);
+            let _ = self.place.unlink(&part.journal_name);
+        }
+    }
+
+    /// Removes part and journal, whatever they hold: it may be wrong, and no later transfer may take it up. A
+    /// file that has its name already stays.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if they could be taken up all the same.
+    pub(crate) fn discard(self) -> Result<()> {
+        match &self.state {
+            State::Part(part) => part.discard(&self.place),
+            State::Whole(_) => Ok(()),
+        }
+    }
+
+    /// Whether all blocks together are not the content, and others may be; whatever they are, they stay.
+    /// `progress` is called with the bytes read so far and stops it by returning false.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if a block is missing or cannot be read, [`Error::Interrupted`] if `progress`
+    /// stopped it.
+    pub(crate) fn needs_others(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        let Checked::Wrong(fault) = self.check(progress)? else { return Ok(false) };
+        Ok(matches!(fault.kind, FaultKind::Bytes | FaultKind::Signature))
+    }
+
+    /// Holds the whole against what is known of it, unless that has been done.
+    fn check(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<&Checked> {
+        self.flush()?;
+        let checked = match self.checked.take() {
+            Some(checked) => checked,
+            None => match &self.state {
+                State::Part(part) => {
+                    let (checked, dissent) = self.check_part(part, progress)?;
+                    self.dissent = dissent;
+                    checked
+                }
+                State::Whole(root) if self.demands.signed.is_none() => {
+                    self.dissent = hold(&self.demands.claims, root, &self.demands.proof.digests).notices;
+                    Checked::Right(None)
+                }
+                State::Whole(_) => {
+                    let there = self.place.open(self.place.name(), OFlag::O_RDONLY);
+                    let there = there.map_err(|e| self.place.failure("read", self.place.name(), &e))?;
+                    self.check_signature(&there)?
+                }
+            },
+        };
+        Ok(self.checked.insert(checked))
+    }
+
+    fn check_part(
+        &self,
+        part: &Part,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(Checked, Vec<String>)> {
+        let root = self.root_of(part)?;
+        let Demands { proof, claims, weighs_claims, .. } = &self.demands;
+        let found = digests(&self.place, &part.file, &self.demands.wanted(), progress)?;
+        let Dissent { notices, contest } = hold(claims, &root, &found);
+        let (text, kind) = match (proof.mismatch(&self.id, root, &found), contest) {
+            (None, Some(contest)) if *weighs_claims => {
+                (format!(": nobody can tell whether this is the file, for {contest}"), FaultKind::Contested)
+            }
+            (None, _) => return Ok((self.check_signature(&part.file)?, notices)),
+            (Some(Mismatch::Other(text)), _) => (text, FaultKind::Bytes),
+            (Some(Mismatch::Contradiction(text)), _) => (text, FaultKind::Contradiction),
+        };
+        let text = format!("{}{text}", show(self.place.path()));
+        Ok((Checked::Wrong(Fault { text, kind }), Vec::new()))
+    }
+
+    /// The root of what is recorded.
+    fn root_of(&self, part: &Part) -> Result<[u8; 32]> {
+        part.root(&self.place)?.ok_or_else(|| {
+            let part = show(self.place.path().with_file_name(&part.name));
+            Error::target(format!("blocks are missing in {part}: repeat the request"))
+        })
+    }
+
+    /// Checks that all blocks together are the content, makes the file durable and gives it its name.
+    /// `progress` is called with the bytes read so far and stops it by returning false: what is here stays.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if a block is missing, the hashes do not give the root (then part and journal are
+    /// removed, so that the next transfer begins afresh), the part's name stands for another file than the
+    /// one that was written, or the final name was taken meanwhile. [`Error::Corrupt`] if only the whole
+    /// could be checked, and is not what it should be; it is removed too, or has another name then if that is
+    /// [demanded](Demands::keeps_wrong). Where other bytes could not be right either, and these are those of
+    /// a hash that is known, part and journal stay.
+    pub(crate) fn finish(mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Finished> {
+        self.flush()?;
+        let path = self.place.path();
+        if let State::Part(part) = &self.state {
+            part.check_inode(&self.place)?;
+        }
+        let signer = match self.check(progress)?.clone() {
+            Checked::Right(signer) => signer,
+            Checked::Wrong(fault) => return Err(self.wrong(&fault)),
+        };
+        let dissent = std::mem::take(&mut self.dissent);
+        let part = match &self.state {
+            State::Part(part) => part,
+            State::Whole(root) => return Ok(Finished { path, root: *root, signer, dissent }),
+        };
+        let root = self.root_of(part)?;
+        part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
+        // Making it durable may have taken long, and the name is what is renamed.
+        part.check_inode(&self.place)?;
+        self.place.rename(&part.name, self.force).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => exists(&path),
+            _ => self.place.failure("give its name to", self.place.name(), &e),
+        })?;
+        // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
+        let _ = self.place.unlink(&part.journal_name);
+        if let State::Part(part) = self.state {
+            drop(part.usual_lock);
+            remove_outdated(&self.place, &part.outdated_by);
+        }
+        self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
+        Ok(Finished { path, root, signer, dissent })
+    }
+
+    /// The error for a whole that is wrong. It is removed, for resuming would fail in the same way for ever;
+    /// or it gets another name. It stays as it is if it is wrong only for something that is said of it.
+    fn wrong(&self, Fault { text, kind }: &Fault) -> Error {
+        let State::Part(part) = &self.state else {
+            return Error::corrupt(format!("{text}: it was there already and stays"));
+        };
+        let part_path = show(self.place.path().with_file_name(&part.name));
+        let Demands { proof, if_wrong, .. } = &self.demands;
+        let is_in_doubt = *kind == FaultKind::Contested;
+        if *kind == FaultKind::Contradiction && *if_wrong != IfWrong::Keep {
+            return Error::corrupt(format!("{text}; what came stays in {part_path}"));
+        }
+        let if_wrong = match kind {
+            FaultKind::Contested => IfWrong::Keep,
+            FaultKind::Bytes => *if_wrong,
+            // Nobody says that other bytes would be right.
+            _ if *if_wrong == IfWrong::KeepOnce => IfWrong::Remove,
+            _ => *if_wrong,
+        };
+        let kept = match if_wrong {
+            IfWrong::Remove => None,
+            IfWrong::Keep => self.place.rename_aside(&part.name, true).ok(),
+            IfWrong::KeepOnce => self.place.rename_aside(&part.name, false).ok(),
+        };
+        if is_in_doubt && kept.is_none() {
+            return Error::corrupt(format!("{text}: what came stays in {part_path}; {ADVICE}"));
+        }
+        // The part goes first: a journal alone is fresh.
+        if kept.is_none() {
+            let _ = self.place.unlink(&part.name);
+        }
+        let _ = self.place.unlink(&part.journal_name);
+        let kept = kept.map(|name| show(self.place.path().with_file_name(name)));
+        match kept {
+            Some(kept) if is_in_doubt => Error::corrupt(format!("{text}: it is kept as {kept}; {ADVICE}")),
+            Some(kept) if if_wrong == IfWrong::KeepOnce => Error::corrupt(format!(
+                "{text}: so it is not the file that is wanted; it is kept as {kept}, in case the hash is \
+                 mistyped or of another version: renamed to {}, it is recognised by the right one",
+                show(self.place.path())
+            )),
+            Some(kept) => Error::corrupt(format!(
+                "{text}: but only the server itself says what it should be, so it is kept as {kept}"
+            )),
+            None if proof.root == RootCheck::Blocks && *kind == FaultKind::Bytes => Error::target(format!(
+                "what was in {part_path} was not right and is removed: repeat the request"
+            )),
+            None if if_wrong == IfWrong::KeepOnce => Error::corrupt(format!(
+                "{text}: {part_path} is removed, for it cannot be kept as {}.unverified: is that there \
+                 already?",
+                show(self.place.path())
+            )),
+            None => Error::corrupt(format!("{text}: {part_path} is removed")),
+        }
+    }
+}
+
+/// What to do where servers differ.
+const ADVICE: &str = "name one of them alone, or give a hash that you trust with `checksum`";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! What servers say themselves of a file, where nobody vouches for it: whether that leaves it in doubt.
+
+use std::collections::BTreeMap;
+
+use anabranch_mirror::digests::Digests;
+use data_encoding::HEXLOWER;
+
+/// Hashes of the whole that one server tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// The server, as people know it.
+    pub(crate) by: String,
+    /// Its origin: each has one vote.
+    pub(crate) origin: String,
+    pub(crate) root: Option<[u8; 32]>,
+    pub(crate) digests: Digests,
+}
+
+/// What servers say, held against what came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dissent {
+    /// What those say that say something else: a sentence each.
+    pub(crate) notices: Vec<String>,
+    /// Nobody can tell who is right: what all of them say.
+    pub(crate) contest: Option<String>,
+}
+
+impl Claim {
+    fn contradicts(&self, root: &[u8; 32], digests: &Digests) -> bool {
+        self.root.is_some_and(|told| told != *root) || self.digests.contradict(digests)
+    }
+
+    /// Whether anything of it could be held against what came.
+    fn is_comparable(&self, digests: &Digests) -> bool {
+        let is_both = |(told, found): (Digests, Digests)| !told.is_empty() && !found.is_empty();
+        self.root.is_some() || self.digests.each().into_iter().zip(digests.each()).any(is_both)
+    }
+
+    /// What it says: "BLAKE3 HEX", "SHA-256 HEX".
+    fn hashes(&self) -> String {
+        let root = self.root.map(|root| format!("BLAKE3 {}", HEXLOWER.encode(&root)));
+        let digests = Some(self.digests.to_string()).filter(|_| !self.digests.is_empty());
+        root.into_iter().chain(digests).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The kinds of digests that `claims` have.
+pub(crate) fn kinds(claims: &[Claim]) -> Digests {
+    claims.iter().fold(Digests::default(), |all, claim| all.or(claim.digests))
+}
+
+/// Holds `claims`, of servers that the user named, against what came.
+///
+/// Who says something else than it is told. It is in doubt if as many servers say something else as say just
+/// this, and there are two of them at least: one alone, wrong about itself, must not keep others' file from
+/// its place.
+pub(crate) fn hold(claims: &[Claim], root: &[u8; 32], digests: &Digests) -> Dissent {
+    // Whether each server says just this, and nothing else.
+    let mut says: BTreeMap<&str, bool> = BTreeMap::new();
+    let mut notices = Vec::new();
+    for claim in claims.iter().filter(|claim| claim.is_comparable(digests)) {
+        let is_other = claim.contradicts(root, digests);
+        *says.entry(&claim.origin).or_insert(true) &= !is_other;
+        if is_other {
+            let (by, hashes) = (&claim.by, claim.hashes());
+            notices.push(format!("{by} itself says that the file has the {hashes}, and what came has not"));
+        }
+    }
+    let others = says.values().filter(|is_this| !**is_this).count();
+    let is_contested = says.len() > 1 && 2 * others >= says.len();
+    let contest = is_contested.then(|| {
+        let each = claims.iter().map(|claim| format!("{} itself says {}", claim.by, claim.hashes()));
+        each.collect::<Vec<_>>().join("; ")
+    });
+    Dissent { notices, contest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(origin: &str, root: u8) -> Claim {
+        let digests = Digests::default();
+        Claim { by: origin.into(), origin: origin.into(), root: Some([root; 32]), digests }
+    }
+
+    #[test]
+    fn who_is_in_doubt() {
+        let none = Digests::default();
+        let is_contested = |roots: &[(&str, u8)]| {
+            let claims: Vec<Claim> = roots.iter().map(|(origin, root)| claim(origin, *root)).collect();
+            hold(&claims, &[1; 32], &none).contest.is_some()
+        };
+        assert!(!is_contested(&[]) && !is_contested(&[("a", 1)]) && !is_contested(&[("a", 1), ("b", 1)]));
+        assert!(!is_contested(&[("a", 2)]), "one alone that is wrong about itself");
+        assert!(!is_contested(&[("a", 2), ("a", 3), ("a", 1)]), "it has one vote, whatever it says");
+        assert!(is_contested(&[("a", 1), ("b", 2)]), "two that differ");
+        assert!(is_contested(&[("a", 3), ("b", 2)]), "what came is neither's");
+        assert!(!is_contested(&[("a", 1), ("b", 2), ("c", 1)]), "one of three decides nothing");
+        assert!(is_contested(&[("a", 1), ("b", 2), ("c", 2)]), "two of three say something else");
+        assert!(is_contested(&[("a", 1), ("b", 2), ("b", 1)]), "who says two things says something else");
+    }
+
+    #[test]
+    fn what_was_not_looked_at_counts_for_nothing() {
+        let digests = Digests::of_sha256([7; 32]);
+        let told = Claim { root: None, digests, ..claim("a", 0) };
+        let dissent = hold(&[told.clone(), claim("b", 2)], &[1; 32], &Digests::default());
+        assert_eq!((dissent.notices.len(), dissent.contest), (1, None));
+        let dissent = hold(&[told, claim("b", 2)], &[1; 32], &digests);
+        let says =
+            format!("a itself says SHA-256 {}; b itself says BLAKE3 {}", "07".repeat(32), "02".repeat(32));
+        assert_eq!(dissent.contest, Some(says));
+    }
+}

@@ -1,0 +1,573 @@
+//! A place for a file: a directory that is open, and a name in it.
+//!
+//! All that is done to a target is done relative to the open directory, by one name without slashes and
+//! without following symbolic links. So nobody who swaps a directory for a link meanwhile can divert a write,
+//! and nothing that is fetched can leave the directory it was meant for.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+#[cfg(any(test, feature = "soak"))]
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use anabranch_mmtp::collection::COMPONENT_MAX;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::{Mode, SFlag};
+use nix::unistd::UnlinkatFlags;
+
+#[cfg(any(test, feature = "soak"))]
+use super::room::Room;
+use crate::filenames::{self, show};
+use crate::monitor::lock;
+use crate::{Error, Result, format};
+
+/// How the names of parts begin in a directory that is fetched whole. There `NAME.part` may be the name of
+/// another of its files; so names that begin like this are kept for parts, and no file of a directory may
+/// have one.
+pub const PART_PREFIX: &str = ".anabranch-part.";
+
+/// Names that are tried for a file that is not what it should be.
+const ASIDE_MAX: u32 = 99;
+
+/// What is appended to a name, a length not counted.
+const SUFFIX_BYTES: usize = ".part.journal".len();
+
+/// How a directory below another one is opened.
+const BELOW: OFlag =
+    OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// A directory that is open: what is fetched into it stays in it.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// Directories that were made here, relative to it, in that order; an empty path is its own.
+    made: Mutex<Vec<PathBuf>>,
+}
+
+impl Directory {
+    /// Opens the directory at `path`, and makes it if only its last component is missing.
+    ///
+    /// # Errors
+    /// If that is not possible.
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        match std::fs::create_dir(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing(path.parent().unwrap_or(path))),
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                Err(failure("make the directory", path, &e))
+            }
+            made => {
+                let new = Self::open(path)?;
+                if made.is_ok() {
+                    lock(&new.made).push(PathBuf::new());
+                }
+                Ok(new)
+            }
+        }
+    }
+
+    /// Removes the directories that were made and in which nothing is.
+    pub(crate) fn remove_empty(&self) {
+        for made in lock(&self.made).drain(..).rev() {
+            // What is not empty stays, and so does what cannot be removed.
+            let _ = match made.file_name() {
+                Some(name) => self.remove_below(made.parent().unwrap_or(Path::new("")), name),
+                None => std::fs::remove_dir(&self.path),
+            };
+        }
+    }
+
+    fn remove_below(&self, parent: &Path, name: &OsStr) -> io::Result<()> {
+        let mut fd = self.fd.try_clone()?;
+        for dir in parent {
+            fd = nix::fcntl::openat(&fd, dir, BELOW, Mode::empty())?;
+        }
+        Ok(nix::unistd::unlinkat(&fd, name, UnlinkatFlags::RemoveDir)?)
+    }
+
+    fn open(path: &Path) -> Result<Self> {
+        // Links on the way are the user's own choice.
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let fd = nix::fcntl::open(opened, flags, Mode::empty()).map_err(|e| match e {
+            Errno::ENOENT => missing(opened),
+            e => failure("open the directory", opened, &e.into()),
+        })?;
+        Ok(Self { fd, path: path.to_owned(), made: Mutex::default() })
+    }
+
+    /// Looks whether its file system has room for `bytes` more, as far as it tells. That is what it says now:
+    /// others may take it meanwhile. One that compresses may have more. A file with holes needs less than its
+    /// length, and is refused all the same: where they are, nobody knows before it is here.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if it has not; `what` needs the room.
+    pub(crate) fn check_room(&self, what: &Path, bytes: u64) -> Result<()> {
+        // What tells nothing of its size (some that are remote, or in user space) is believed to have room.
+        let Ok(told) = nix::sys::statvfs::fstatvfs(&self.fd) else { return Ok(()) };
+        let free = told.blocks_available().saturating_mul(told.fragment_size());
+        if bytes <= free || told.blocks() == 0 {
+            return Ok(());
+        }
+        let (bytes, free) = (format::bytes(bytes), format::bytes(free));
+        Err(Error::target(format!(
+            "{} needs {bytes} more, and its file system has {free} free: make room, or choose another place \
+             with `to_file`",
+            show(what)
+        )))
+    }
+
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries().is_ok_and(|mut entries| entries.next().is_none())
+    }
+
+    fn entries(&self) -> io::Result<std::fs::ReadDir> {
+        let here = self.path.as_os_str().is_empty();
+        std::fs::read_dir(if here { Path::new(".") } else { self.path.as_path() })
+    }
+
+    /// The directory's path, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The place of a file below this directory; the directories on the way are made. No component may be a
+    /// symbolic link: each is opened from the one before.
+    ///
+    /// # Errors
+    /// If a component is no file name or begins with [`PART_PREFIX`], or is there and no directory, or cannot
+    /// be made.
+    pub(crate) fn place<'a>(&self, components: impl IntoIterator<Item = &'a [u8]>) -> Result<DestPath> {
+        let mut names = Vec::new();
+        for component in components {
+            let name =
+                filenames::component(component).map_err(|why| Error::system(format!("refused: {why}")))?;
+            if is_reserved(component) {
+                return Err(Error::system(format!(
+                    "refused: the directory holds {}, a name that is kept for files on their way (the source \
+                     serves a directory that has not wholly arrived there)",
+                    show(&name)
+                )));
+            }
+            names.push(name);
+        }
+        let Some(name) = names.pop() else {
+            return Err(Error::system("refused: an empty path in the collection"));
+        };
+        let mut fd = self.fd.try_clone().map_err(|e| failure("open the directory", &self.path, &e))?;
+        let mut path = self.path.clone();
+        for dir in names {
+            path.push(&dir);
+            match nix::sys::stat::mkdirat(&fd, dir.as_os_str(), Mode::from_bits_truncate(0o777)) {
+                Ok(()) => {
+                    let made = path.strip_prefix(&self.path).unwrap_or(&path).to_owned();
+                    lock(&self.made).push(made);
+                }
+                Err(Errno::EEXIST) => {}
+                Err(e) => return Err(failure("make the directory", &path, &e.into())),
+            }
+            fd = nix::fcntl::openat(&fd, dir.as_os_str(), BELOW, Mode::empty()).map_err(|e| match e {
+                Errno::ELOOP | Errno::ENOTDIR => Error::target(format!(
+                    "{} is there and is not a directory (symbolic links are not followed): remove it first",
+                    show(&path)
+                )),
+                e => failure("open the directory", &path, &e.into()),
+            })?;
+        }
+        Ok(DestPath::new(Self { fd, path, made: Mutex::default() }, name, true))
+    }
+}
+
+/// Whether a name may be that of a part in a directory; some file systems do not tell `A` from `a`.
+pub(crate) fn is_reserved(name: &[u8]) -> bool {
+    name.get(..PART_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PART_PREFIX.as_bytes()))
+}
+
+/// A directory that is open, and a name in it.
+#[derive(Debug)]
+pub(crate) struct DestPath {
+    dir: Directory,
+    name: OsString,
+    /// Other names of the directory are fetched too.
+    among_others: bool,
+    /// What has the name is not even looked at.
+    anew: bool,
+    /// What its file system has left, where that is simulated.
+    #[cfg(any(test, feature = "soak"))]
+    room: Option<Arc<Room>>,
+}
+
+impl DestPath {
+    const fn new(dir: Directory, name: OsString, among_others: bool) -> Self {
+        Self {
+            dir,
+            name,
+            among_others,
+            anew: false,
+            #[cfg(any(test, feature = "soak"))]
+            room: None,
+        }
+    }
+
+    /// The same place, on a file system that has no more room than this.
+    #[cfg(any(test, feature = "soak"))]
+    pub(crate) fn within(self, room: Option<Arc<Room>>) -> Self {
+        Self { room, ..self }
+    }
+
+    /// Writes all of this to a file that was opened here.
+    pub(super) fn write_all(&self, file: &File, bytes: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        #[cfg(any(test, feature = "soak"))]
+        if let Some(room) = &self.room {
+            let all: Vec<u8> = bytes.iter().flat_map(|some| some.iter().copied()).collect();
+            return room.write_all(file, &all, offset);
+        }
+        write_all_vectored(file, bytes, offset)
+    }
+
+    /// The place that `path` names. Its directory must exist.
+    ///
+    /// # Errors
+    /// If there is no such directory, or no name in the path.
+    pub(crate) fn of(path: &Path) -> Result<Self> {
+        let Some(name) = path.file_name() else {
+            return Err(Error::target(format!("{} is not a file name", show(path))));
+        };
+        if path.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(missing(path));
+        }
+        let dir = Directory::open(path.parent().unwrap_or(Path::new("")))?;
+        Ok(Self::new(dir, name.to_owned(), false))
+    }
+
+    /// The same place; if `anew`, a file that is there is never taken for the one that is wanted: it is
+    /// replaced where that is allowed.
+    #[must_use]
+    pub(crate) fn anew(self, anew: bool) -> Self {
+        Self { anew, ..self }
+    }
+
+    /// Whether a file that is there is never taken for the one that is wanted.
+    pub(super) const fn is_anew(&self) -> bool {
+        self.anew
+    }
+
+    /// The file's path, for messages.
+    #[must_use]
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path.join(&self.name)
+    }
+
+    /// Looks whether there is room for `bytes` more of the file: see [`Directory::check_room`].
+    ///
+    /// # Errors
+    /// [`Error::Target`] if there is not.
+    pub(super) fn check_room(&self, bytes: u64) -> Result<()> {
+        self.dir.check_room(&self.path(), bytes)
+    }
+
+    /// The file's name.
+    #[must_use]
+    pub(crate) fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The name with `.part` and with `.part.journal`. A name so long that these would be too long is cut,
+    /// and a hash of it takes the place of what was cut.
+    ///
+    /// In a directory that is fetched whole: [`PART_PREFIX`] and a hash of the name, alone and with
+    /// `.journal`. [`Directory::place`] refuses files with such names, so none is that of another file.
+    ///
+    /// Beside a part that stays, one `of_length` has that length in its names.
+    #[must_use]
+    pub(crate) fn part_names(&self, of_length: Option<u64>) -> (OsString, OsString) {
+        let length = of_length.map_or_else(String::new, |length| format!(".{length}"));
+        if self.among_others {
+            let hash = blake3::hash(self.name.as_bytes()).to_hex();
+            let part = format!("{PART_PREFIX}{}{length}", &hash.as_str()[..32]);
+            let journal = format!("{part}.journal");
+            return (part.into(), journal.into());
+        }
+        let mut part = self.stem(length.len());
+        part.push(length);
+        part.push(".part");
+        let mut journal = part.clone();
+        journal.push(".journal");
+        (part, journal)
+    }
+
+    /// The names of all parts of the file that are there, and the length that is in these names. In a
+    /// directory that is fetched whole none has one.
+    pub(super) fn all_part_names(&self) -> Vec<(Option<u64>, (OsString, OsString))> {
+        let mut all = vec![(None, self.part_names(None))];
+        // Very many other files may be there.
+        let entries = (!self.among_others).then(|| self.dir.entries().ok()).flatten();
+        for entry in entries.into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let length = name.as_bytes().strip_suffix(b".part.journal").and_then(|rest| {
+                let digits = rest.rsplit(|byte| *byte == b'.').next()?;
+                str::from_utf8(digits).ok()?.parse::<u64>().ok()
+            });
+            let own = length.map(|_| (length, self.part_names(length)));
+            all.extend(own.filter(|(_, (_, journal))| *journal == name));
+        }
+        all
+    }
+
+    /// Whether other names of the directory are fetched too.
+    pub(super) const fn is_among_others(&self) -> bool {
+        self.among_others
+    }
+
+    /// The name, cut so that a suffix has room that has so many bytes more than the usual one.
+    fn stem(&self, more: usize) -> OsString {
+        let suffix_bytes = SUFFIX_BYTES + more;
+        if self.name.len() + suffix_bytes <= COMPONENT_MAX {
+            return self.name.clone();
+        }
+        let hash = blake3::hash(self.name.as_bytes()).to_hex();
+        let tail = format!("~{}", &hash.as_str()[..16]);
+        let mut cut = COMPONENT_MAX - suffix_bytes - tail.len();
+        // A name that is UTF-8 stays so: some file systems insist.
+        if let Ok(text) = str::from_utf8(self.name.as_bytes()) {
+            while !text.is_char_boundary(cut) {
+                cut -= 1;
+            }
+        }
+        let mut bytes = self.name.as_bytes()[..cut].to_vec();
+        bytes.extend(tail.bytes());
+        OsString::from_vec(bytes)
+    }
+
+    /// Whether something has the file's name.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if that cannot be seen.
+    pub(crate) fn is_taken(&self) -> Result<bool> {
+        Ok(self.stat(&self.name)?.is_some())
+    }
+
+    /// What is at `name`: `None` if nothing.
+    pub(super) fn stat(&self, name: &OsStr) -> Result<Option<Entry>> {
+        match nix::sys::stat::fstatat(&self.dir.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => {
+                let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+                let (dir, file, link) = (SFlag::S_IFDIR, SFlag::S_IFREG, SFlag::S_IFLNK);
+                Ok(Some(Entry {
+                    directory: kind == dir,
+                    file: kind == file,
+                    link: kind == link,
+                    length: u64::try_from(stat.st_size).unwrap_or(0),
+                    inode: (stat.st_dev, stat.st_ino),
+                }))
+            }
+            Err(Errno::ENOENT) => Ok(None),
+            Err(e) => Err(self.failure("look at", name, &e.into())),
+        }
+    }
+
+    /// Opens `name` here, never through a symbolic link.
+    pub(super) fn open(&self, name: &OsStr, flags: OFlag) -> io::Result<File> {
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let fd = nix::fcntl::openat(&self.dir.fd, name, flags, Mode::from_bits_truncate(0o666))?;
+        Ok(File::from(fd))
+    }
+
+    pub(super) fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        Ok(nix::unistd::unlinkat(&self.dir.fd, name, UnlinkatFlags::NoRemoveDir)?)
+    }
+
+    /// Gives the file `from` its final name. Without `replace` this fails if the name is taken, even if
+    /// somebody takes it at this very moment.
+    pub(super) fn rename(&self, from: &OsStr, replace: bool) -> io::Result<()> {
+        self.rename_to(from, &self.name, replace)
+    }
+
+    /// Gives the file `from` a name that says that it is not what it should be: `NAME.unverified`, or
+    /// `NAME.unverified.2` and so on if that is taken and it may be `numbered`. Returns which.
+    pub(super) fn rename_aside(&self, from: &OsStr, numbered: bool) -> io::Result<OsString> {
+        let mut error = io::ErrorKind::AlreadyExists.into();
+        for number in 1..=if numbered { ASIDE_MAX } else { 1 } {
+            let mut name = self.name.clone();
+            name.push(".unverified");
+            if number > 1 {
+                name.push(format!(".{number}"));
+            }
+            match self.rename_to(from, &name, false) {
+                Ok(()) => return Ok(name),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => error = e,
+                Err(e) => return Err(e),
+            }
+        }
+        Err(error)
+    }
+
+    fn rename_to(&self, from: &OsStr, to: &OsStr, replace: bool) -> io::Result<()> {
+        let dir = &self.dir.fd;
+        if replace {
+            return Ok(nix::fcntl::renameat(dir, from, dir, to)?);
+        }
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        match nix::fcntl::renameat2(dir, from, dir, to, nix::fcntl::RenameFlags::RENAME_NOREPLACE) {
+            // A file system that does not know the flag.
+            Err(Errno::EINVAL | Errno::ENOSYS) => {}
+            other => return Ok(other?),
+        }
+        nix::unistd::linkat(dir, from, dir, to, AtFlags::empty())?;
+        Ok(nix::unistd::unlinkat(dir, from, UnlinkatFlags::NoRemoveDir)?)
+    }
+
+    /// Makes what was done to the directory's names last.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        match nix::unistd::fsync(&self.dir.fd) {
+            // Some file systems have nothing to do for a directory and say so.
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOTSUP) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// A failure about `name` in this directory.
+    pub(super) fn failure(&self, doing: &str, name: &OsStr, error: &io::Error) -> Error {
+        failure(doing, &self.dir.path.join(name), error)
+    }
+}
+
+fn write_all_vectored(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+    while !slices.is_empty() {
+        let at = i64::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        match nix::sys::uio::pwritev(file, slices, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                IoSlice::advance_slices(&mut slices, n);
+                offset += n as u64;
+            }
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) directory: bool,
+    pub(super) file: bool,
+    pub(super) link: bool,
+    pub(super) length: u64,
+    pub(super) inode: (u64, u64),
+}
+
+/// A directory is not there.
+fn missing(path: &Path) -> Error {
+    let path = show(path);
+    Error::target(format!("there is no directory {path}: make it first, or choose another `to_file`"))
+}
+
+/// A failure of the target, with what to do about it.
+pub(super) fn failure(doing: &str, path: &Path, error: &io::Error) -> Error {
+    use io::ErrorKind as Kind;
+    let advice = match error.kind() {
+        Kind::StorageFull => "the disk is full: make room and repeat the request, what arrived is kept",
+        Kind::QuotaExceeded => "your disk quota is used up: make room and repeat the request",
+        Kind::FileTooLarge => "the file system or a resource limit (ulimit -f) forbids a file of this size",
+        Kind::PermissionDenied => "permission denied: choose a place you may write to with `to_file`",
+        Kind::ReadOnlyFilesystem => "the file system is read-only: choose another place with `to_file`",
+        Kind::NotFound => "its directory takes no files, or is gone: choose another place with `to_file`",
+        Kind::NotADirectory => "a part of the path is not a directory",
+        Kind::IsADirectory => "it is a directory",
+        Kind::InvalidFilename => {
+            "the name is too long for this file system: choose another one with `to_file`"
+        }
+        _ => return Error::target(format!("cannot {doing} {}: {error}", show(path))),
+    };
+    Error::target(format!("cannot {doing} {}: {advice}", show(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn part_names(name: &OsStr) -> (OsString, OsString) {
+        let dir = tempfile::tempdir().expect("a directory");
+        DestPath::of(&dir.path().join(name)).expect("a place").part_names(None)
+    }
+
+    #[test]
+    fn part_names_fit_and_differ() {
+        assert_eq!(part_names("a b".as_ref()), ("a b.part".into(), "a b.part.journal".into()));
+        let mut names = Vec::new();
+        let umlauts = "ä".repeat(127);
+        for name in ["x".repeat(255), "x".repeat(254), umlauts, "x".repeat(243), "x".repeat(242)] {
+            let (part, journal) = part_names(name.as_ref());
+            assert!(journal.len() <= 255 && part.to_str().is_some(), "{part:?}");
+            names.push(part);
+            let place = DestPath::of(&std::env::temp_dir().join(name)).expect("a place");
+            let (part, journal) = place.part_names(Some(u64::MAX));
+            assert!(journal.len() <= 255 && part.to_str().is_some(), "{part:?}");
+            assert!(part.as_bytes().ends_with(b".18446744073709551615.part"), "{part:?}");
+        }
+        assert!(names[4].as_bytes().starts_with(&[b'x'; 242]));
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all);
+        let (part, journal) = part_names(OsStr::from_bytes(&[0xff; 255]));
+        assert!(journal.len() == 255 && part.len() == 247);
+    }
+
+    #[test]
+    fn nothing_leaves_its_directory() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let outside = tempfile::tempdir().expect("a directory");
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("link")).expect("a link");
+        std::fs::write(dir.path().join("file"), b"").expect("a file");
+        let root = Directory::create(dir.path()).expect("a directory");
+        for path in [&["link", "x"][..], &["file", "x"]] {
+            let failure = root.place(path.iter().map(|c| c.as_bytes())).expect_err("not a directory");
+            assert_eq!(failure.kind(), ErrorKind::Target);
+        }
+        for path in [&["..", "x"][..], &["a", ".."], &[""], &[], &["a/b"], &["/"]] {
+            root.place(path.iter().map(|c| c.as_bytes())).expect_err("no path");
+        }
+        for path in [&[".anabranch-part.x"][..], &["a", ".Anabranch-PART."], &[".anabranch-part.x", "x"]] {
+            let failure = root.place(path.iter().map(|c| c.as_bytes())).expect_err("reserved");
+            assert!(failure.to_string().contains("refused"), "{failure}");
+        }
+        let place = root.place([&b"a"[..], b"b", b"c"]).expect("a place");
+        assert_eq!(place.path(), dir.path().join("a/b/c"));
+        assert!(dir.path().join("a/b").is_dir());
+        assert_eq!(std::fs::read_dir(outside.path()).expect("a directory").count(), 0);
+    }
+
+    #[test]
+    fn parts_in_a_directory_are_never_its_files() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = Directory::create(dir.path()).expect("a directory");
+        let mut names = std::collections::BTreeSet::new();
+        let long = "x".repeat(255);
+        for name in ["x", "x.part", "x.part.journal", "x.journal", ".anabranch-part", &long] {
+            let (part, journal) = root.place([name.as_bytes()]).expect("a place").part_names(None);
+            for name in [part, journal] {
+                root.place([name.as_bytes()]).expect_err("reserved");
+                assert!(names.insert(name));
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_places() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("file"), b"").expect("a file");
+        for path in ["none/x", "file/x", "..", "none/"] {
+            assert_eq!(DestPath::of(&dir.path().join(path)).expect_err(path).kind(), ErrorKind::Target);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What is at a destination already: the content, something else, or what an earlier transfer left.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use anabranch_http::client::METADATA_BYTES;
+use anabranch_mmtp::ContentId;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+
+use super::aliases::Aliases;
+use super::dest_path::DestPath;
+use super::final_check::{Demands, FinalCheck, Mismatch, hashes};
+use super::journal::{self, HEADER_BYTES};
+use super::journal_file::{Behind, read_up_to};
+use crate::filenames::show;
+use crate::openpgp::Verdict;
+use crate::{Error, Result};
+
+/// The root of what the place holds if that is exactly this content. Anything else there is an error, unless
+/// `force` allows to replace it. `progress` is called with the bytes read so far and stops it by returning
+/// false.
+///
+/// # Errors
+/// [`Error::Target`] if something else is there, [`Error::Interrupted`] if `progress` stopped it.
+pub(crate) fn is_there(
+    place: &DestPath,
+    id: ContentId,
+    proof: FinalCheck,
+    force: bool,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<[u8; 32]>> {
+    let Some(root) = is_there_already(place, &id, &proof.into(), force, progress)? else { return Ok(None) };
+    remove_leftovers(place, &ContentId { root, ..id });
+    Ok(Some(root))
+}
+
+/// A hash of what the file begins with that the place holds, as far as every server is asked for that.
+///
+/// # Errors
+/// [`Error::Target`] if it cannot be read.
+pub(crate) fn opening_of(place: &DestPath) -> Result<[u8; 32]> {
+    let mut bytes = Vec::new();
+    let file = place.open(place.name(), OFlag::O_RDONLY);
+    file.and_then(|file| file.take(METADATA_BYTES).read_to_end(&mut bytes))
+        .map_err(|e| place.failure("read", place.name(), &e))?;
+    Ok(*blake3::hash(&bytes).as_bytes())
+}
+
+/// What the place holds, if that is a file which is not of `length` bytes, and has all the digests that are
+/// known: servers have another by now.
+///
+/// # Errors
+/// [`Error::Target`] if it cannot be read, [`Error::Interrupted`] if `progress` stopped it.
+pub(crate) fn is_there_of_another_length(
+    place: &DestPath,
+    length: u64,
+    proof: &FinalCheck,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<ContentId>> {
+    let entry = place.stat(place.name())?.filter(|entry| entry.file && entry.length != length);
+    let Some(entry) = entry.filter(|_| !proof.digests.is_empty() && !place.is_anew()) else {
+        return Ok(None);
+    };
+    let file =
+        place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
+    let (root, found) = hashes(place, &file, &proof.digests, progress)?;
+    let id = ContentId { root, length: entry.length };
+    Ok(proof.mismatch(&id, root, &found).is_none().then_some(id))
+}
+
+/// The root of what the place holds if that is exactly this content; an error if it holds anything else that
+/// must not be replaced, or if what is said of the content contradicts itself.
+pub(super) fn is_there_already(
+    place: &DestPath,
+    id: &ContentId,
+    demands: &Demands,
+    force: bool,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<[u8; 32]>> {
+    let Some(entry) = place.stat(place.name())? else { return Ok(None) };
+    let path = place.path();
+    if entry.directory {
+        return Err(Error::target(format!("{} is a directory: choose a name with `to_file`", show(path))));
+    }
+    if !entry.file && !entry.link {
+        return Err(Error::target(format!("{} is not a regular file: choose another `to_file`", show(path))));
+    }
+    if entry.link && std::fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        // As /dev/stdout. To replace the link would help nobody.
+        return Err(Error::target(format!(
+            "{} leads to a pipe or a device: name a file with `to_file`, or `read` it in order",
+            show(path)
+        )));
+    }
+    let Demands { proof, signed, .. } = demands;
+    let is_known = proof.is_something() || signed.is_some();
+    if entry.file && entry.length == id.length && is_known && !place.is_anew() {
+        let file =
+            place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
+        let (root, found) = hashes(place, &file, &proof.digests, progress)?;
+        let is_right = match (proof.mismatch(id, root, &found), signed) {
+            (Some(Mismatch::Contradiction(why)), _) => {
+                return Err(Error::corrupt(format!("{}{why}; it was there already and stays", show(path))));
+            }
+            (Some(Mismatch::Other(_)), _) => false,
+            // Where a hash tells that it is the file, the signature must be right at the end.
+            (None, Some(signed)) if !proof.is_something() => {
+                matches!(signed.verify(&file)?, Verdict::Good(_))
+            }
+            (None, _) => true,
+        };
+        if is_right {
+            return Ok(Some(root));
+        }
+    }
+    match force {
+        true => Ok(None),
+        false if is_known => Err(exists(&path)),
+        false => Err(Error::target(format!(
+            "{} is there already, and nothing tells whether it is what would come: choose another \
+             `to_file`, or let `overwrite` replace it",
+            show(path)
+        ))),
+    }
+}
+
+/// Removes what nobody needs any more: a journal of this content, and the part that goes with it. A crash
+/// after the last step of an earlier transfer leaves them beside the whole file; and what another file may
+/// be instead of is in its way. Without such a journal a part is somebody's file.
+pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
+    for of_length in [None, Some(id.length)] {
+        remove_part(place, &place.part_names(of_length), |_, of| of == id);
+    }
+}
+
+/// The file of now is here: removes parts of other files that one of these URLs had.
+pub(super) fn remove_outdated(place: &DestPath, urls: &[[u8; 32]]) {
+    for (of_length, names) in place.all_part_names() {
+        remove_part(place, &names, |journal, of| {
+            // `NAME.8` may be another file of the user's.
+            of_length.is_none_or(|length| length == of.length)
+                && Behind::read(journal, of).is_ok_and(|behind| behind.has_one_of(urls))
+        });
+    }
+}
+
+/// All of a content is in `file`, and is to be put here. What others left of this content, or of another file
+/// of one of its URLs, goes if that file is what is demanded; else it stays, for it may be right yet.
+///
+/// # Errors
+/// [`Error::Corrupt`] if it is not what is demanded, and something is there that stays;
+/// [`Error::Interrupted`] if `progress` stopped it.
+pub(crate) fn make_way(
+    place: &DestPath,
+    file: &File,
+    id: &ContentId,
+    aliases: &Aliases,
+    demands: &Demands,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<()> {
+    let Demands { proof, signed, .. } = demands;
+    let mut parts = place.all_part_names().into_iter().map(|(_, (part, _))| part);
+    let part = parts.find(|part| place.stat(part).is_ok_and(|there| there.is_some()));
+    let Some(part) = part.filter(|_| demands.can_judge(aliases)) else { return Ok(()) };
+    let (root, found) = hashes(place, file, &proof.digests, progress)?;
+    let wrong = match (proof.mismatch(id, root, &found), signed) {
+        (Some(Mismatch::Other(why) | Mismatch::Contradiction(why)), _) => Some(why),
+        (None, None) => None,
+        (None, Some(signed)) => match signed.verify(file)? {
+            Verdict::Good(_) => None,
+            Verdict::OtherBytes(why) | Verdict::Useless(why) => Some(format!(": {why}")),
+        },
+    };
+    if let Some(why) = wrong {
+        let (path, part) = (place.path(), place.path().with_file_name(part));
+        return Err(Error::corrupt(format!("{}{why}; {} stays", show(path), show(part))));
+    }
+    remove_leftovers(place, id);
+    remove_outdated(place, &aliases.urls);
+    Ok(())
+}
+
+/// Removes a part that no transfer has open, and its journal, if that `is_useless`.
+fn remove_part(
+    place: &DestPath,
+    (name, journal_name): &(OsString, OsString),
+    is_useless: impl Fn(&File, &ContentId) -> bool,
+) {
+    let Ok(file) = place.open(journal_name, OFlag::O_RDONLY) else { return };
+    // Another transfer that holds the lock cleans up itself.
+    let Ok(journal) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return };
+    let mut head = [0; HEADER_BYTES];
+    let Ok(read) = read_up_to(&journal, &mut head, 0) else { return };
+    let (Ok(stat), Ok(Some(entry))) = (nix::sys::stat::fstat(&*journal), place.stat(journal_name)) else {
+        return;
+    };
+    if journal::parse_header(&head[..read]).is_ok_and(|of| is_useless(&journal, &of))
+        && entry.inode == (stat.st_dev, stat.st_ino)
+    {
+        // The file is whole whether or not this succeeds. The part goes first, for it is known by its
+        // journal.
+        if place.unlink(name).is_ok() || matches!(place.stat(name), Ok(None)) {
+            let _ = place.unlink(journal_name);
+        }
+    }
+}
+
+pub(super) fn exists(path: &Path) -> Error {
+    Error::target(format!(
+        "{} is there already, with other content: choose another `to_file`, or let `overwrite` replace it",
+        show(path)
+    ))
+}

@@ -1,0 +1,428 @@
+//! The journal beside a part: which blocks are in it.
+//!
+//! A header names the content; then comes one slot a block, at a fixed place, empty (zeros) or with the
+//! block's chaining value and a check. A slot that was torn by a crash fails its check and counts as empty.
+//! Fixed places rather than an appended log: nothing can be recorded twice, and the slots in order are the
+//! leaves of the hash tree, so that a whole part is checked against the content's root in constant memory.
+//!
+//! A content may have other names than its root: the hash of the whole, the URLs and versions from which it
+//! came. What the next transfer knows of them may be less or more than what this one knew. So up to
+//! [`ALIASES_MAX`] of them stand in the slots behind those of the last block. Some of these are no names, but
+//! [clues](url_clue): they tell a later transfer that has none of the names why it cannot go on. Behind them
+//! stand up to [`BANNED_MAX`] mirrors that have [lied](banned_clue), or of which all was
+//! [wrong](refuted_clue), and then the one that was [tried alone](alone_clue) last.
+//!
+//! Where no hash is known, a slot has a [mark](Slot::mark) besides: which mirror brought the block, and
+//! whether that has been compared with another. Older programs take such a slot for an empty one.
+//!
+//! ```text
+//! header  0  magic "anabrjnl"     slot  0  chaining value (32)    or  0  chaining value (32)
+//!         8  version (4)               32  check (8)                 32  mark (1), not 0
+//!        12  block bytes (4)                                         33  check (7)
+//!        16  root (32)
+//!        48  length (8)
+//!        56  check (8)            numbers little-endian; a check is the start of a BLAKE3 hash
+//! ```
+//!
+//! Parsing is pure and takes any bytes without panic.
+
+use std::fmt;
+
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
+use anabranch_mmtp::tree::ChainingValue;
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 64;
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 40;
+/// The version written and understood.
+pub const VERSION: u32 = 1;
+
+/// Other names of a content that a journal remembers.
+pub const ALIASES_MAX: usize = 16;
+
+/// Records of mirrors that have lied, or of which all was wrong, that a journal has room for.
+pub const BANNED_MAX: usize = 16;
+
+/// Slots behind those of blocks.
+pub const BEHIND_MAX: usize = ALIASES_MAX + BANNED_MAX + 1;
+
+/// In a [mark](Slot::mark): what the mirrors brought of this region has been compared.
+pub const COMPARED: u8 = 1 << 7;
+
+/// The first number in a [mark](Slot::mark) of a mirror that the journal has no name of.
+const PASSING: u8 = ALIASES_MAX as u8 + 2;
+
+/// Clues of URLs that one transfer adds at most.
+pub const URL_CLUES_MAX: usize = 4;
+
+/// The clue that a transfer knew some hash of the content.
+pub const HASH_CLUE: [u8; 32] = *b"why:hash\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+/// The clue that a transfer knew nothing by which the content could be recognised: no hash, no version.
+pub const NOTHING_CLUE: [u8; 32] = *b"why:nothing\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+/// What is recorded of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Its chaining value.
+    pub cv: ChainingValue,
+    /// 0 if a hash vouches for the block itself, or if nothing is known. Else the [number](number_of) of the
+    /// mirror that brought it, and whether that is [`COMPARED`].
+    pub mark: u8,
+}
+
+const MAGIC: [u8; 8] = *b"anabrjnl";
+/// How a clue begins; that of a URL without a version has these besides.
+const CLUE: &[u8] = b"why:";
+const UNVERSIONED: &[u8] = b"why:any:";
+/// How the clue of a version begins.
+const VERSION_CLUE: &[u8] = b"why:ver:";
+
+/// Why bytes are not the header of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Nothing was written yet, or nothing but zeros reached the disk: as good as new.
+    Blank,
+    /// Something else, or damaged.
+    Foreign,
+    /// A journal of another version.
+    Version(u32),
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blank => f.write_str("blank"),
+            Self::Foreign => f.write_str("not a journal of this program, or damaged"),
+            Self::Version(version) => {
+                write!(f, "a journal of version {version}; this program writes {VERSION}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// The header of a journal about `id`.
+#[must_use]
+pub fn header(id: &ContentId) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..16].copy_from_slice(&(BLOCK_BYTES as u32).to_le_bytes());
+    bytes[16..48].copy_from_slice(&id.root);
+    bytes[48..56].copy_from_slice(&id.length.to_le_bytes());
+    let check = check(&[&bytes[..56]]);
+    bytes[56..].copy_from_slice(&check);
+    bytes
+}
+
+/// The content that a journal beginning with `bytes` is about.
+///
+/// # Errors
+/// Why it is about none.
+pub fn parse_header(bytes: &[u8]) -> Result<ContentId, Unreadable> {
+    let head = bytes.get(..HEADER_BYTES).unwrap_or(bytes);
+    if head.iter().all(|b| *b == 0) {
+        return Err(Unreadable::Blank);
+    }
+    let (Some(head), true) = (head.first_chunk::<HEADER_BYTES>(), head.starts_with(&MAGIC)) else {
+        return Err(Unreadable::Foreign);
+    };
+    if check(&[&head[..56]]) != head[56..] {
+        return Err(Unreadable::Foreign);
+    }
+    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    if number(8) != VERSION {
+        return Err(Unreadable::Version(number(8)));
+    }
+    let (mut root, mut length) = ([0; 32], [0; 8]);
+    root.copy_from_slice(&head[16..48]);
+    length.copy_from_slice(&head[48..56]);
+    let length = u64::from_le_bytes(length);
+    if number(12) != BLOCK_BYTES as u32 || length > LENGTH_MAX {
+        return Err(Unreadable::Foreign);
+    }
+    Ok(ContentId { root, length })
+}
+
+/// The slot that records this for `block` of `id`.
+#[must_use]
+pub fn slot(id: &ContentId, block: u64, Slot { cv, mark }: &Slot) -> [u8; SLOT_BYTES] {
+    let mut bytes = [0; SLOT_BYTES];
+    bytes[..32].copy_from_slice(cv);
+    bytes[32..].copy_from_slice(&slot_check(id, block, cv, *mark));
+    bytes
+}
+
+/// What `slot` records for `block` of `id`: `None` if it is empty, torn or of another block.
+#[must_use]
+pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<Slot> {
+    let (cv, rest) = slot.split_first_chunk::<32>()?;
+    let written = rest.first_chunk::<8>()?;
+    // Zeros are by far the most frequent slot: no need to hash them.
+    let is = |mark: &u8| *written != [0; 8] && slot_check(id, block, cv, *mark) == *written;
+    [0, written[0]].into_iter().find(is).map(|mark| Slot { cv: *cv, mark })
+}
+
+/// The slot that records the alias number `n`, from 0 on, of `id`; from [`ALIASES_MAX`] on they are those of
+/// mirrors that have lied, or of which all was wrong, and the last one is that of who was tried alone.
+#[must_use]
+pub fn alias_slot(id: &ContentId, n: usize, alias: &[u8; 32]) -> [u8; SLOT_BYTES] {
+    slot(id, id.blocks() + n as u64, &Slot { cv: *alias, mark: 0 })
+}
+
+/// The clue that a transfer asked this URL, whatever version of the content that had.
+#[must_use]
+pub fn url_clue(url: &str) -> [u8; 32] {
+    let mut clue = blake3::derive_key("anabranch 2026-11 URL that a transfer asked", url.as_bytes());
+    clue[..CLUE.len()].copy_from_slice(CLUE);
+    clue
+}
+
+/// The same, where the URL has neither a strong validator nor a date: its version is not known.
+#[must_use]
+pub fn unversioned_clue(url: &str) -> [u8; 32] {
+    let mut clue = url_clue(url);
+    clue[..UNVERSIONED.len()].copy_from_slice(UNVERSIONED);
+    clue
+}
+
+/// The one of these two that is of this URL now.
+#[must_use]
+pub fn url_clue_of(url: &str, has_version: bool) -> [u8; 32] {
+    if has_version { url_clue(url) } else { unversioned_clue(url) }
+}
+
+/// Both: what a journal may have of this URL.
+#[must_use]
+pub fn url_clues(url: &str) -> [[u8; 32]; 2] {
+    [url_clue(url), unversioned_clue(url)]
+}
+
+/// What a journal records of a mirror that has lied, by its URL.
+#[must_use]
+pub fn banned_clue(url: &str) -> [u8; 32] {
+    blake3::derive_key("anabranch 2026-11 URL of a mirror that has lied", url.as_bytes())
+}
+
+/// What a journal records of a mirror of which all was there and was not what is `wanted`, so that it is not
+/// asked for that again: `of` is the name of its version, or the clue of its URL.
+#[must_use]
+pub fn refuted_clue(of: &[u8; 32], wanted: &[u8; 32]) -> [u8; 32] {
+    let context = "anabranch 2026-11 version that is not what a hash is of";
+    blake3::derive_key(context, &[*of, *wanted].concat())
+}
+
+/// What a journal records of the mirror that was tried alone last, by its URL.
+#[must_use]
+pub fn alone_clue(url: &str) -> [u8; 32] {
+    blake3::derive_key("anabranch 2026-11 URL of a mirror that is tried alone", url.as_bytes())
+}
+
+/// The clue of a version, by its name, that a URL, of this [clue](url_clue), had when the part was gone on
+/// with, and not when it was begun: what has this name may be something else than what is in the part.
+#[must_use]
+pub fn version_clue(url: &[u8; 32], name: &[u8; 32]) -> [u8; 32] {
+    let mut clue =
+        blake3::derive_key("anabranch 2026-11 version of a part that was begun with another", name);
+    let of_url = version_clue_start(url);
+    clue[..of_url.len()].copy_from_slice(&of_url);
+    clue
+}
+
+/// How such clues of this URL begin, whatever the version.
+#[must_use]
+pub fn version_clue_start(url: &[u8; 32]) -> [u8; 20] {
+    let mut start = [0; 20];
+    start[..VERSION_CLUE.len()].copy_from_slice(VERSION_CLUE);
+    start[VERSION_CLUE.len()..].copy_from_slice(&url[url.len() - 12..]);
+    start
+}
+
+/// Whether an alias is the clue of a URL, of whatever version.
+#[must_use]
+pub fn is_url_clue(alias: &[u8; 32]) -> bool {
+    is_clue(alias) && ![HASH_CLUE, NOTHING_CLUE].contains(alias) && !alias.starts_with(VERSION_CLUE)
+}
+
+/// Whether an alias is the clue of a URL whose version was not known.
+#[must_use]
+pub fn is_unversioned_clue(alias: &[u8; 32]) -> bool {
+    alias.starts_with(UNVERSIONED)
+}
+
+/// Whether an alias is a clue, and no name of the content.
+#[must_use]
+pub fn is_clue(alias: &[u8; 32]) -> bool {
+    alias.starts_with(CLUE)
+}
+
+/// The aliases of `id` that these slots, those behind its last block, record, each at its place.
+pub fn parse_aliases<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = Option<[u8; 32]>> + 'a {
+    behind(id, slots).take(ALIASES_MAX)
+}
+
+/// The number of a mirror in [marks](Slot::mark), by what the journal calls the version that it has, the
+/// `root` of the header or an alias at its place; or, where no version of it has a name, by the clue of its
+/// URL. `None` if it is none of these.
+#[must_use]
+pub fn number_of(name: &[u8; 32], root: &[u8; 32], aliases: &[Option<[u8; 32]>]) -> Option<u8> {
+    let place = aliases.iter().position(|alias| alias.as_ref() == Some(name));
+    let place = if name == root { Some(0) } else { place.map(|place| 1 + place) };
+    place.and_then(|place| u8::try_from(1 + place).ok())
+}
+
+/// The number of one that the journal does not know by a name: another in each transfer, from a number that
+/// nobody can foresee, so that two transfers hardly ever mean one number by two mirrors.
+#[must_use]
+pub fn passing_number(random: u8) -> u8 {
+    PASSING + random % (COMPARED - PASSING)
+}
+
+/// What the same slots record of mirrors that have lied, or of which all was wrong.
+pub fn parse_banned<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
+    behind(id, slots).skip(ALIASES_MAX).take(BANNED_MAX).flatten()
+}
+
+/// What the same slots record of the mirror that was tried alone last.
+#[must_use]
+pub fn parse_alone(id: &ContentId, slots: &[u8]) -> Option<[u8; 32]> {
+    behind(id, slots).nth(BEHIND_MAX - 1).flatten()
+}
+
+fn behind<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = Option<[u8; 32]>> + 'a {
+    let slots = (id.blocks()..).zip(slots.chunks_exact(SLOT_BYTES));
+    slots.map(|(n, slot)| parse_slot(id, n, slot).filter(|slot| slot.mark == 0).map(|slot| slot.cv))
+}
+
+/// Where the slot of `block` is.
+#[must_use]
+pub const fn slot_offset(block: u64) -> u64 {
+    HEADER_BYTES as u64 + block.saturating_mul(SLOT_BYTES as u64)
+}
+
+/// A whole journal: the content, and the blocks recorded.
+///
+/// # Errors
+/// If the header is not readable.
+pub fn parse(bytes: &[u8]) -> Result<(ContentId, Vec<(u64, Slot)>), Unreadable> {
+    let id = parse_header(bytes)?;
+    let slots = bytes[HEADER_BYTES..].chunks_exact(SLOT_BYTES);
+    let records = (0..id.blocks()).zip(slots).filter_map(|(g, slot)| Some((g, parse_slot(&id, g, slot)?)));
+    Ok((id, records.collect()))
+}
+
+fn slot_check(id: &ContentId, block: u64, cv: &ChainingValue, mark: u8) -> [u8; 8] {
+    let block = block.to_le_bytes();
+    if mark == 0 {
+        return check(&[&id.root, &block, cv]);
+    }
+    let [check @ .., _] = check(&[&id.root, &block, cv, &[mark]]);
+    let mut bytes = [mark; 8];
+    bytes[1..].copy_from_slice(&check);
+    bytes
+}
+
+fn check(parts: &[&[u8]]) -> [u8; 8] {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(part);
+    }
+    let mut check = [0; 8];
+    hasher.finalize_xof().fill(&mut check);
+    // Zeros mean "empty".
+    if check == [0; 8] { [1; 8] } else { check }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: ContentId = ContentId { root: [9; 32], length: 3 * BLOCK_BYTES as u64 + 1 };
+
+    const RECORDS: [(u64, Slot); 2] =
+        [(1, Slot { cv: [1; 32], mark: 0 }), (2, Slot { cv: [2; 32], mark: 5 | COMPARED })];
+
+    fn journal() -> Vec<u8> {
+        let mut bytes = header(&ID).to_vec();
+        bytes.extend([0; SLOT_BYTES]);
+        RECORDS.iter().for_each(|(block, record)| bytes.extend(slot(&ID, *block, record)));
+        bytes
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        assert_eq!(parse(&journal()), Ok((ID, RECORDS.to_vec())));
+        assert_eq!(slot_offset(2) as usize, journal().len() - SLOT_BYTES);
+    }
+
+    #[test]
+    fn torn_and_foreign_journals() {
+        let whole = journal();
+        for len in HEADER_BYTES..whole.len() {
+            let (id, records) = parse(&whole[..len]).expect("a header");
+            assert_eq!(id, ID);
+            assert!(records.len() <= 1);
+        }
+        for len in 1..HEADER_BYTES {
+            assert_eq!(parse(&whole[..len]), Err(Unreadable::Foreign));
+        }
+        assert_eq!(parse(&[]), Err(Unreadable::Blank));
+        assert_eq!(parse(&[0; 4096]), Err(Unreadable::Blank));
+        assert_eq!(parse(&[b'x'; 4096]), Err(Unreadable::Foreign));
+        let mut newer = header(&ID);
+        newer[8] = 2;
+        let sum = check(&[&newer[..56]]);
+        newer[56..].copy_from_slice(&sum);
+        assert_eq!(parse(&newer), Err(Unreadable::Version(2)));
+    }
+
+    #[test]
+    fn a_flipped_bit_costs_one_record_at_most() {
+        let whole = journal();
+        for bit in HEADER_BYTES * 8..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let (_, records) = parse(&bytes).expect("a header");
+            assert!((1..=2).contains(&records.len()));
+            assert!(records.iter().all(|record| RECORDS.contains(record)));
+        }
+    }
+
+    #[test]
+    fn numbers_with_a_name_and_passing_ones_are_others() {
+        let root = [9; 32];
+        let aliases: Vec<_> = (0..ALIASES_MAX as u8).map(|n| Some([n + 1; 32])).chain([None]).collect();
+        let names = (0..ALIASES_MAX as u8).map(|n| [n + 1; 32]).chain([root]);
+        let named: Vec<u8> =
+            names.map(|name| number_of(&name, &[77; 32], &aliases).expect("a number")).collect();
+        assert_eq!(number_of(&[77; 32], &[77; 32], &aliases), Some(1), "that of the header");
+        assert_eq!(number_of(&[78; 32], &[77; 32], &aliases), None);
+        for number in (0..=u8::MAX).map(passing_number) {
+            assert!(number != 0 && number < COMPARED && number != 1 && !named.contains(&number), "{number}");
+        }
+    }
+
+    #[test]
+    fn slots_behind_the_last_block_are_aliases() {
+        let mut bytes = journal();
+        bytes.extend([0; SLOT_BYTES]);
+        bytes.extend(alias_slot(&ID, 0, &[4; 32]));
+        bytes.extend([1; SLOT_BYTES]);
+        bytes.extend(alias_slot(&ID, 2, &[5; 32]));
+        assert_eq!(parse(&bytes).expect("a header").1.len(), 2, "they are no blocks");
+        let slots = &bytes[slot_offset(ID.blocks()) as usize..];
+        let aliases: Vec<_> = parse_aliases(&ID, slots).collect();
+        assert_eq!(aliases[..3], [Some([4; 32]), None, Some([5; 32])], "what is damaged is left out");
+        let many = [0; 2 * ALIASES_MAX].map(|_| alias_slot(&ID, 0, &[4; 32])).concat();
+        assert_eq!(parse_aliases(&ID, &many).flatten().count(), 1, "each has its place");
+        let mut both = [alias_slot(&ID, 0, &[4; 32]), [0; SLOT_BYTES]].concat();
+        both.resize(ALIASES_MAX * SLOT_BYTES, 0);
+        both.extend(alias_slot(&ID, ALIASES_MAX, &[6; 32]));
+        assert_eq!(parse_aliases(&ID, &both).flatten().collect::<Vec<_>>(), [[4; 32]]);
+        assert_eq!(parse_banned(&ID, &both).collect::<Vec<_>>(), [[6; 32]]);
+    }
+}

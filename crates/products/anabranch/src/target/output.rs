@@ -1,0 +1,150 @@
+//! Where a caller wants a content to go.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anabranch_mmtp::ContentId;
+
+use super::dest_path::{DestPath, Directory, failure};
+use crate::filenames;
+use crate::{Error, Result};
+
+/// Where a content goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Under its own name, in the current directory.
+    #[default]
+    Own,
+    /// To exactly this path.
+    Path(PathBuf),
+    /// Under its own name, in this directory.
+    Inside(PathBuf),
+    /// As a command line means it. A path that ends in a slash takes the content inside, under its own name,
+    /// and so does a directory that takes a file; any other is the content's own.
+    Either(PathBuf),
+}
+
+impl Output {
+    /// Whether the path depends on the content's own name.
+    pub(crate) fn needs_name(&self, is_directory: bool) -> bool {
+        match self {
+            Self::Own | Self::Inside(_) => true,
+            Self::Path(_) => false,
+            Self::Either(path) => ends_in_slash(path) || (!is_directory && path.is_dir()),
+        }
+    }
+
+    /// The path of a file whose source calls it `name`; without a name, the beginning of the content's root
+    /// serves.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the name is needed and is not a file name.
+    pub(crate) fn file_path(&self, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
+        self.path(false, name, id)
+    }
+
+    /// The same for a directory. It is the path itself, whether there is one already or not: so the same
+    /// request resumes what it began.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the name is needed and is not a file name.
+    pub(crate) fn directory_path(&self, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
+        self.path(true, name, id)
+    }
+
+    /// The place of a file at `path`, one of [`file_path`](Self::file_path). The directory that takes it is
+    /// made if the caller says that it is one: by [`Inside`](Self::Inside), or with a slash at its end.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if it cannot be made or opened.
+    pub(crate) fn place(&self, path: &Path) -> Result<DestPath> {
+        self.make_outer()?;
+        DestPath::of(path)
+    }
+
+    /// The same for a directory, one of [`directory_path`](Self::directory_path).
+    ///
+    /// # Errors
+    /// [`Error::Target`] if it cannot be made or opened.
+    pub(crate) fn directory(&self, path: &Path) -> Result<Directory> {
+        self.make_outer()?;
+        Directory::create(path)
+    }
+
+    fn make_outer(&self) -> Result<()> {
+        let directory = match self {
+            Self::Inside(directory) => Some(directory),
+            Self::Either(directory) if ends_in_slash(directory) => Some(directory),
+            Self::Own | Self::Path(_) | Self::Either(_) => None,
+        };
+        if let Some(directory) = directory {
+            std::fs::create_dir_all(directory).map_err(|e| failure("make the directory", directory, &e))?;
+        }
+        Ok(())
+    }
+
+    /// The directory that takes a file, as far as that is known before the file's name is.
+    pub(crate) fn outer(&self) -> &Path {
+        match self {
+            Self::Own => Path::new(""),
+            Self::Inside(path) => path,
+            Self::Either(path) if self.needs_name(false) => path,
+            Self::Path(path) | Self::Either(path) => path.parent().unwrap_or(path),
+        }
+    }
+
+    fn path(&self, is_directory: bool, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
+        let outer = match self {
+            Self::Own => Path::new(""),
+            Self::Path(path) => return Ok(path.clone()),
+            Self::Either(path) if !self.needs_name(is_directory) => return Ok(path.clone()),
+            Self::Inside(path) | Self::Either(path) => path,
+        };
+        let own = match name {
+            Some(name) => filenames::component(name)
+                .map_err(|why| Error::usage(format!("{why}: choose one with `to_file`")))?,
+            None => {
+                let id = id.to_string();
+                OsString::from(id.trim_start_matches("b3:").chars().take(16).collect::<String>())
+            }
+        };
+        Ok(outer.join(own))
+    }
+}
+
+fn ends_in_slash(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn destinations() {
+        let id = ContentId::of(b"x");
+        let dir = tempfile::tempdir().expect("a directory");
+        let either = |path: &Path| Output::Either(path.to_owned());
+        let to = |output: Output, name: Option<&[u8]>| output.file_path(name, &id);
+        assert_eq!(to(Output::Own, Some(b"film")).expect("a name"), Path::new("film"));
+        assert_eq!(to(either(dir.path()), Some(b"film")).expect("a name"), dir.path().join("film"));
+        assert_eq!(to(either(Path::new("other")), Some(b"..")).expect("a name"), Path::new("other"));
+        assert_eq!(to(either(Path::new("none/")), Some(b"f")).expect("a name"), Path::new("none/f"));
+        assert_eq!(to(Output::Path(dir.path().into()), Some(b"f")).expect("a name"), dir.path());
+        assert_eq!(to(Output::Inside("d".into()), Some(b"f")).expect("a name"), Path::new("d/f"));
+        assert_eq!(to(Output::Own, None).expect("a name").as_os_str().len(), 16);
+        let new = dir.path().join("new/er/");
+        assert!(either(&dir.path().join("none")).place(&dir.path().join("none/f")).is_err(), "no slash");
+        assert!(either(&new).place(&new.join("f")).is_ok() && new.is_dir());
+        let new = dir.path().join("newer/");
+        assert!(either(&new).directory(&new.join("album")).is_ok() && new.join("album").is_dir());
+        let to_dir = |output: &Path| either(output).directory_path(Some(b"album"), &id);
+        assert_eq!(to_dir(dir.path()).expect("a name"), dir.path());
+        assert_eq!(to_dir(Path::new("none/")).expect("a name"), Path::new("none/album"));
+        for bad in [&b".."[..], b"../x", b"/etc/passwd", b""] {
+            assert_eq!(to(Output::Own, Some(bad)).expect_err("refused").kind(), ErrorKind::Usage);
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! The file under way and its journal: opened together, checked, written, merged.
+
+mod records;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::bitmap::Bitmap;
+use anabranch_mmtp::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
+use anabranch_mmtp::tree::{self, ChainingValue};
+use nix::fcntl::{Flock, OFlag};
+
+use super::aliases::{Aliases, has_hash, why_another};
+use super::dest_path::DestPath;
+use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
+use super::journal_file::{Behind, Places, length_of, lock_journal, read_up_to};
+use super::left::Left;
+use crate::filenames::show;
+use crate::{Error, Result};
+
+/// Blocks that are looked at in one go when a part is checked.
+const CHECK_BLOCKS: u64 = 4 * SEGMENT_BLOCKS;
+/// Bytes that are looked at in one go for something other than zeros.
+const ZERO_BLOCK_BYTES: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Part {
+    /// The content, as the journal names it.
+    id: ContentId,
+    pub(super) name: OsString,
+    pub(super) file: File,
+    pub(super) journal_name: OsString,
+    journal: Flock<File>,
+    /// What is known of what earlier transfers left, if they did.
+    pub(super) left: Option<Left>,
+    /// The places of the aliases that this transfer has recorded.
+    own_aliases: Vec<usize>,
+    /// The names of the versions that URLs have now, by the clues of these.
+    pub(super) versions: BTreeMap<[u8; 32], [u8; 32]>,
+    /// The aliases of the journal, each at its place.
+    places: Places,
+    /// What is recorded of mirrors that have lied, or of which all was wrong.
+    banned: Vec<[u8; 32]>,
+    /// Each block is written once at most, and nothing was before: zeros need not be.
+    pub(super) virgin: bool,
+    /// It has blocks that do not count now.
+    pub(super) has_shelved: bool,
+    /// Records were blanked, and may come back if the power fails.
+    unsynced: bool,
+    pub(super) held: Vec<PendingWrite>,
+    /// The name of one of another file, of so many bytes, which stays for now.
+    pub(super) stays: Option<(OsString, u64)>,
+    /// The lock of the usual journal, where this has names of its own.
+    pub(super) usual_lock: Option<Flock<File>>,
+    /// The clues of URLs: nobody needs parts of other files of these once this is whole and right.
+    pub(super) outdated_by: Vec<[u8; 32]>,
+}
+
+/// A block that waits to be written.
+#[derive(Debug)]
+pub(super) struct PendingWrite {
+    pub(super) block: u64,
+    pub(super) slot: Slot,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Part {
+    /// Opens or makes part and journal, and takes the lock. Where it `is_judged` by more than its servers'
+    /// word whether this is what is wanted, a part of a file of another length is not in the way: it stays,
+    /// and this has names of its own.
+    pub(super) fn open(
+        place: &DestPath,
+        id: &ContentId,
+        aliases: &Aliases,
+        is_judged: bool,
+        force: bool,
+    ) -> Result<Self> {
+        let usual = place.part_names(None);
+        let other = length_of(place, &usual.1)?.filter(|length| *length != id.length);
+        // In a directory nobody else has such names, and what is there now is known.
+        let force = force || is_judged && place.is_among_others() && other.is_some();
+        if !is_judged || place.is_among_others() {
+            return Self::open_as(place, usual, id, aliases, force);
+        }
+        let own = place.part_names(Some(id.length));
+        let is_begun = length_of(place, &own.1)? == Some(id.length);
+        let has_other = other.filter(|_| !force).is_some() && place.stat(&usual.0)?.is_some();
+        let (mut stays, mut usual_lock, mut names) = (None, None, usual);
+        if is_begun || has_other {
+            let usual = std::mem::replace(&mut names, own);
+            // It is locked all the same: one get at a time writes this file.
+            if place.stat(&usual.1)?.is_some() {
+                usual_lock = Some(lock_journal(place, &usual.1)?.0);
+            }
+            stays = other.filter(|_| has_other).map(|length| (usual.0, length));
+        }
+        let part = Self::open_as(place, names, id, aliases, force)?;
+        Ok(Self { stays, usual_lock, outdated_by: aliases.urls.clone(), ..part })
+    }
+
+    /// The same, with these names.
+    fn open_as(
+        place: &DestPath,
+        (name, journal_name): (OsString, OsString),
+        id: &ContentId,
+        aliases: &Aliases,
+        force: bool,
+    ) -> Result<Self> {
+        let (journal, mut known) = lock_journal(place, &journal_name)?;
+        let mut head = [0; HEADER_BYTES];
+        let read = read_up_to(&journal, &mut head, 0);
+        let read = read.map_err(|e| place.failure("read", &journal_name, &e))?;
+        let there = place.stat(&name)?;
+        if there.is_some_and(|entry| !entry.file) {
+            return Err(Error::target(format!(
+                "{} is in the way and is not a regular file: remove it",
+                show(place.path().with_file_name(&name))
+            )));
+        }
+        let header = journal::parse_header(&head[..read]);
+        let mut names: Vec<[u8; 32]> = [&[id.root], &aliases.recorded[..]].concat();
+        let mut behind = Behind::default();
+        if let Ok(found) = &header
+            && found.length == id.length
+        {
+            behind = Behind::read(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
+        }
+        let recorded: Vec<[u8; 32]> = behind.places.iter().copied().flatten().collect();
+        let is_ours = |found: &ContentId| {
+            found.length == id.length && aliases.continue_part(&names, &found.root, &recorded)
+        };
+        let ours = header.ok().filter(is_ours);
+        let foreign = match header {
+            Ok(_) if ours.is_some() => None,
+            // Somebody has removed the part: what its journal says is of no use to anybody.
+            Ok(_) if there.is_none() => None,
+            Ok(found) if found.length != id.length => Some(format!(
+                "is of a content of {} bytes, not of {}: name a server that still has that to go on, ",
+                found.length, id.length
+            )),
+            Ok(_) => Some(why_another(&names, &recorded).to_owned()),
+            Err(Unreadable::Blank) if known || there.is_none() => None,
+            Err(Unreadable::Blank) => Some("has no journal: no transfer has left it: ".to_owned()),
+            Err(e) if there.is_none() => Some(format!("is {e}: ")),
+            Err(e) => Some(format!("its journal cannot be used ({e}): ")),
+        };
+        if let Some(why) = foreign.filter(|_| !force) {
+            if !known {
+                let _ = place.unlink(&journal_name);
+            }
+            let in_the_way = if there.is_some() { &name } else { &journal_name };
+            return Err(Error::target(format!(
+                "{} is there and {why}remove it, or let `overwrite` replace it",
+                show(place.path().with_file_name(in_the_way))
+            )));
+        }
+        known = ours.is_some() && there.is_some();
+        let is_hashless = !has_hash(&names);
+        let changed = ours.filter(|_| known);
+        let changed: Vec<_> =
+            changed.iter().flat_map(|part| aliases.changed(&part.root, &recorded)).collect();
+        // Their versions of now are no names of what is in the part. With a hash they are asked all the same,
+        // and what they bring has to be told from what they had.
+        names.retain(|name| !changed.iter().any(|version| version.name == *name));
+        let asked_again = changed.iter().filter(|_| !is_hashless);
+        names.extend(asked_again.map(|version| journal::version_clue(&version.url, &version.name)));
+        let changed: Vec<[u8; 32]> = changed.iter().map(|version| version.url).collect();
+        let is_absent =
+            |clue: &[u8; 32]| journal::is_url_clue(clue) && (!names.contains(clue) || changed.contains(clue));
+        // Where there is no room for clues some may be missing.
+        let is_full = recorded.len() == journal::ALIASES_MAX;
+        let lacks_mirrors = recorded.iter().any(is_absent) || is_full;
+        let asked: Vec<[u8; 32]> = recorded.iter().copied().filter(journal::is_url_clue).collect();
+        let asked = Some(asked).filter(|asked| !is_full && asked.len() < journal::URL_CLUES_MAX);
+        let id = ours.filter(|_| known).unwrap_or(*id);
+        let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
+        if !known {
+            // Old slots must be gone before the header says that they are this content's.
+            journal
+                .set_len(0)
+                .and_then(|()| place.write_all(&journal, &mut [IoSlice::new(&journal::header(&id))], 0))
+                .map_err(|e| place.failure("write", &journal_name, &e))?;
+            behind = Behind::default();
+        }
+        let Behind { mut places, banned, alone } = behind;
+        names.retain(|name| *name != id.root && !places.contains(&Some(*name)));
+        let free = (0..places.len()).filter(|n| places[*n].is_none());
+        let own_aliases: Vec<usize> = free.take(names.len()).collect();
+        for (n, name) in own_aliases.iter().copied().zip(&names) {
+            places[n] = Some(*name);
+            let slot = journal::alias_slot(&id, n, name);
+            let offset = journal::slot_offset(id.blocks() + n as u64);
+            place
+                .write_all(&journal, &mut [IoSlice::new(&slot)], offset)
+                .map_err(|e| place.failure("write", &journal_name, &e))?;
+        }
+        let file = place
+            .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
+            .map_err(|e| place.failure("write", &name, &e))?;
+        let (virgin, held, unsynced) = (!known, Vec::new(), false);
+        let left = known.then(|| {
+            let marks = vec![0; usize::try_from(id.blocks()).unwrap_or(usize::MAX)];
+            let banned = banned.clone();
+            match is_hashless {
+                true => Left { marks, lacks_mirrors, asked, banned, changed, alone },
+                // A hash decides all but who brought what, and of whom all was wrong.
+                false => Left { marks, banned, alone, ..Left::default() },
+            }
+        });
+        let versions = aliases.versions.iter().map(|version| (version.url, version.name)).collect();
+        Ok(Self {
+            id,
+            name,
+            file,
+            journal_name,
+            journal,
+            left,
+            own_aliases,
+            versions,
+            places,
+            banned,
+            virgin,
+            has_shelved: false,
+            unsynced,
+            held,
+            stays: None,
+            usual_lock: None,
+            outdated_by: Vec::new(),
+        })
+    }
+
+    /// Looks whether there is room for what is missing. If there is not, a part that holds nothing leaves no
+    /// trace.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if there is not.
+    pub(super) fn check_room(&self, place: &DestPath, id: &ContentId) -> Result<()> {
+        // Blocks of 512 bytes, whatever those of the file system are.
+        let there = self.file.metadata().map_or(0, |meta| meta.blocks().saturating_mul(512));
+        place.check_room(id.length.saturating_sub(there)).inspect_err(|_| {
+            if self.virgin {
+                let _ = place.unlink(&self.name);
+                let _ = place.unlink(&self.journal_name);
+            }
+        })
+    }
+
+    /// Hashes what the journal records and marks in `there` what is still right; returns the bytes of it.
+    pub(super) fn check(
+        &mut self,
+        place: &DestPath,
+        there: &mut Bitmap,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<u64> {
+        let id = self.id;
+        let id = &id;
+        let mut slots = vec![0; CHECK_BLOCKS as usize * SLOT_BYTES];
+        let mut bytes = vec![0; BLOCK_BYTES];
+        let (mut kept, mut checked) = (0, 0);
+        for first in (0..id.blocks()).step_by(CHECK_BLOCKS as usize) {
+            let read = read_up_to(&self.journal, &mut slots, journal::slot_offset(first))
+                .map_err(|e| place.failure("read", &self.journal_name, &e))?;
+            for (block, slot) in (first..id.blocks()).zip(slots[..read].chunks_exact(SLOT_BYTES)) {
+                let Some(slot) = journal::parse_slot(id, block, slot) else { continue };
+                let bytes = &mut bytes[..id.block_len(block)];
+                let read = read_up_to(&self.file, bytes, block * BLOCK_BYTES as u64)
+                    .map_err(|e| place.failure("read", &self.name, &e))?;
+                checked += read as u64;
+                if read == bytes.len() && cv_of(id, block, bytes) == slot.cv {
+                    there.insert(block);
+                    if let Some(left) = &mut self.left {
+                        left.set_mark(block, slot.mark);
+                    }
+                    kept += read as u64;
+                }
+            }
+            if !progress(checked) {
+                return Err(interrupted());
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Removes what is held and recorded of these blocks.
+    pub(super) fn forget(&mut self, place: &DestPath, blocks: Range<u64>) -> Result<()> {
+        self.held.retain(|held| !blocks.contains(&held.block));
+        // Their bytes stay where they are: zeros that come instead have to be written.
+        self.virgin = false;
+        self.unsynced = true;
+        let blank = [0; CHECK_BLOCKS as usize * SLOT_BYTES];
+        for first in blocks.clone().step_by(CHECK_BLOCKS as usize) {
+            let slots = (blocks.end - first).min(CHECK_BLOCKS) as usize;
+            let blank = &mut [IoSlice::new(&blank[..slots * SLOT_BYTES])];
+            place
+                .write_all(&self.journal, blank, journal::slot_offset(first))
+                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+        }
+        Ok(())
+    }
+
+    /// Empties the journal, then removes both names. One that cannot be removed is as good as new for the
+    /// next transfer.
+    pub(super) fn discard(&self, place: &DestPath) -> Result<()> {
+        self.journal
+            .set_len(0)
+            .and_then(|()| self.journal.sync_all())
+            .map_err(|e| place.failure("empty", &self.journal_name, &e))?;
+        if self.check_inode(place).is_ok() {
+            let _ = place.unlink(&self.name);
+        }
+        let _ = place.unlink(&self.journal_name);
+        Ok(())
+    }
+
+    pub(super) fn flush(&mut self, place: &DestPath) -> Result<()> {
+        if self.unsynced {
+            // Once for all that was forgotten. An old record would still fit the bytes that are there.
+            self.journal.sync_data().map_err(|e| place.failure("make durable", &self.journal_name, &e))?;
+            self.unsynced = false;
+        }
+        let mut held = std::mem::take(&mut self.held);
+        // Stable: the last copy of a block is written last.
+        held.sort_by_key(|h| h.block);
+        for run in held.chunk_by(|a, b| a.block + 1 == b.block) {
+            self.write_run(place, run).map_err(|e| place.failure("write", &self.name, &e))?;
+            let mut slots = Vec::with_capacity(run.len() * SLOT_BYTES);
+            for one in run {
+                slots.extend(journal::slot(&self.id, one.block, &one.slot));
+            }
+            place
+                .write_all(&self.journal, &mut [IoSlice::new(&slots)], journal::slot_offset(run[0].block))
+                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+        }
+        held.clear();
+        self.held = held;
+        Ok(())
+    }
+
+    /// Writes consecutive blocks, except those that are zeros where there are zeros: a hole in the file stays
+    /// one.
+    pub(super) fn write_run(&self, place: &DestPath, run: &[PendingWrite]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(run.len());
+        let mut at = 0;
+        for one in run {
+            let bytes = one.bytes.as_slice();
+            let offset = one.block * BLOCK_BYTES as u64;
+            if is_zero(bytes) && (self.virgin || self.is_hole(offset, bytes.len())?) {
+                place.write_all(&self.file, &mut slices, at)?;
+                slices.clear();
+            } else {
+                if slices.is_empty() {
+                    at = offset;
+                }
+                slices.push(IoSlice::new(bytes));
+            }
+        }
+        place.write_all(&self.file, &mut slices, at)
+    }
+
+    /// Whether there is nothing but zeros already. A torn write of an earlier run may have left something
+    /// else.
+    pub(super) fn is_hole(&self, offset: u64, len: usize) -> io::Result<bool> {
+        let mut bytes = vec![0; len];
+        Ok(read_up_to(&self.file, &mut bytes, offset)? == len && is_zero(&bytes))
+    }
+
+    /// Fails unless the part's name still stands for the file that was written: the final name is given to
+    /// whatever has that name.
+    pub(super) fn check_inode(&self, place: &DestPath) -> Result<()> {
+        let written =
+            nix::sys::stat::fstat(&self.file).map_err(|e| place.failure("look at", &self.name, &e.into()))?;
+        if place.stat(&self.name)?.is_some_and(|entry| entry.inode == (written.st_dev, written.st_ino)) {
+            return Ok(());
+        }
+        // Nor is it this journal's: with it, the next transfer would take that file for its part.
+        let _ = place.unlink(&self.journal_name);
+        Err(Error::target(format!(
+            "{} was removed or replaced while it was written: look at it, and repeat the request",
+            show(place.path().with_file_name(&self.name))
+        )))
+    }
+
+    /// What is recorded of a block.
+    pub(super) fn record(&self, block: u64) -> Option<Slot> {
+        let mut slot = [0; SLOT_BYTES];
+        let read = read_up_to(&self.journal, &mut slot, journal::slot_offset(block)).ok()?;
+        journal::parse_slot(&self.id, block, &slot[..read])
+    }
+
+    /// The root that the recorded hashes give together; `None` if some are missing.
+    pub(super) fn root(&self, place: &DestPath) -> Result<Option<[u8; 32]>> {
+        let id = &self.id;
+        let mut slots = vec![0; CHECK_BLOCKS as usize * SLOT_BYTES];
+        let mut failed = None;
+        let mut recorded = 0;
+        let mut leaves = (0..id.blocks()).step_by(CHECK_BLOCKS as usize).flat_map(|first| {
+            let mut some = Vec::new();
+            match read_up_to(&self.journal, &mut slots, journal::slot_offset(first)) {
+                Ok(read) => {
+                    let slots = slots[..read].chunks_exact(SLOT_BYTES);
+                    let slots = (first..id.blocks()).zip(slots);
+                    some.extend(slots.filter_map(|(g, s)| Some(journal::parse_slot(id, g, s)?.cv)));
+                }
+                Err(e) => failed = Some(e),
+            }
+            recorded += some.len() as u64;
+            some
+        });
+        let root = match id.blocks() {
+            0 => Some(*blake3::hash(&[]).as_bytes()),
+            1 => leaves.next(),
+            _ => tree::root_of_leaves(leaves),
+        };
+        match failed {
+            Some(e) => Err(place.failure("read", &self.journal_name, &e)),
+            None => Ok(root.filter(|_| recorded == id.blocks())),
+        }
+    }
+}
+
+pub(super) fn is_zero(bytes: &[u8]) -> bool {
+    // Hardly anything begins with so many zeros: then the rest is not looked at.
+    bytes.chunks(ZERO_BLOCK_BYTES).all(|block| block.iter().fold(0, |any, byte| any | byte) == 0)
+}
+
+/// The hash that proves a block: of a content of one block, the root itself.
+pub(crate) fn cv_of(id: &ContentId, block: u64, bytes: &[u8]) -> ChainingValue {
+    if id.blocks() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::block_cv(block, bytes) }
+}
+
+pub(super) fn interrupted() -> Error {
+    Error::interrupted("interrupted; repeat the request to go on")
+}

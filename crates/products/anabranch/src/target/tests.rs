@@ -1,0 +1,1095 @@
+use std::ffi::OsStr;
+
+use anabranch_mirror::digests::{Digests, Hasher};
+use anabranch_mmtp::id::BLOCK_BYTES;
+
+use super::part::is_zero;
+use super::*;
+use crate::error::ErrorKind;
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+/// Blocks 2 and 5 are zeros; the last one is short.
+fn content() -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..7 * BLOCK_BYTES + 100).map(|i| (i * i / 7 + i) as u8 | 1).collect();
+    for block in [2, 5] {
+        bytes[block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES].fill(0);
+    }
+    bytes
+}
+
+fn open_at(path: &Path, id: ContentId, force: bool) -> Result<(Target, Bitmap)> {
+    Target::open(DestPath::of(path)?, id, &Aliases::default(), FinalCheck::ROOT, force, &mut |_| true)
+}
+
+fn recorded(aliases: &[[u8; 32]]) -> Aliases {
+    Aliases { recorded: aliases.to_vec(), ..Aliases::default() }
+}
+
+fn put(target: &mut Target, bytes: &[u8], block: u64) -> Result<()> {
+    let id = ContentId::of(bytes);
+    let from = block as usize * BLOCK_BYTES;
+    let bytes = &bytes[from..from + id.block_len(block)];
+    target.write(block, bytes, cv_of(&id, block, bytes), 0)
+}
+
+fn missing(id: &ContentId, there: &Bitmap) -> Vec<u64> {
+    (0..id.blocks()).filter(|block| !there.contains(*block)).collect()
+}
+
+fn complete(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
+    let id = ContentId::of(bytes);
+    let (mut target, there) = open_at(path, id, false)?;
+    for block in missing(&id, &there).into_iter().rev() {
+        put(&mut target, bytes, block)?;
+    }
+    assert_eq!(target.bytes_done(), id.length);
+    target.finish(&mut |_| true).map(|finished| finished.path)
+}
+
+fn entries(dir: &Path) -> usize {
+    fs::read_dir(dir).expect("a directory").count()
+}
+
+#[test]
+fn files_of_all_sizes_arrive() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for len in [0, 1, 16_383, 16_384, 16_385, 7 * 16_384 + 100] {
+        let path = dir.path().join(len.to_string());
+        complete(&path, &content()[..len]).expect("a file");
+        assert_eq!(fs::read(&path).expect("a file"), &content()[..len]);
+    }
+    assert_eq!(entries(dir.path()), 6);
+}
+
+#[test]
+fn files_with_odd_names_arrive() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in [&b"two words"[..], b"new\nline", b"\xff\xfe", &[b'n'; 255], b"-rf", b".part"] {
+        let path = dir.path().join(OsStr::from_bytes(name));
+        complete(&path, b"content").expect("a file");
+        assert_eq!(fs::read(&path).expect("a file"), b"content");
+    }
+    assert_eq!(entries(dir.path()), 6);
+}
+
+#[test]
+fn what_was_flushed_is_there_after_a_crash() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (bytes, id) = (content(), ContentId::of(&content()));
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    for block in [6, 0, 7, 2] {
+        put(&mut target, &bytes, block).expect("written");
+    }
+    target.flush().expect("written");
+    put(&mut target, &bytes, 3).expect("held back");
+    // As after kill -9: no destructor would do more than close the files.
+    drop(target);
+    assert!(!path.exists());
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there), [1, 3, 4, 5]);
+    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64 + 100);
+    drop(target);
+    complete(&path, &bytes).expect("a file");
+    assert_eq!(fs::read(&path).expect("a file"), bytes);
+}
+
+#[test]
+fn a_whole_part_needs_nothing_more() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (bytes, id) = (content(), ContentId::of(&content()));
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..id.blocks()).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.flush().expect("written");
+    drop(target);
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert!(missing(&id, &there).is_empty());
+    target.finish(&mut |_| true).expect("a file");
+    assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes, 1));
+}
+
+#[test]
+fn two_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let id = ContentId::of(&content());
+    let first = open_at(&path, id, false).expect("a target");
+    for force in [false, true] {
+        let failure = open_at(&path, id, force).expect_err("locked");
+        assert_eq!(failure.kind(), ErrorKind::Target);
+        assert!(failure.to_string().contains("another get"), "{failure}");
+    }
+    drop(first);
+    open_at(&path, id, false).expect("a target");
+}
+
+#[test]
+fn existing_files_are_safe() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, b"precious").expect("a file");
+    assert_eq!(complete(&path, &content()).expect_err("exists").kind(), ErrorKind::Target);
+    assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (b"precious".to_vec(), 1));
+    // A file of the same length is no exception.
+    assert_eq!(complete(&path, b"Precious").expect_err("exists").kind(), ErrorKind::Target);
+    // The same content is no error.
+    complete(&path, b"precious").expect("there already");
+    // One that comes while the transfer runs is not replaced either.
+    let other = dir.path().join("g");
+    let (mut target, _) = open_at(&other, ContentId::of(b"new"), false).expect("a target");
+    put(&mut target, b"new", 0).expect("written");
+    fs::write(&other, b"meanwhile").expect("a file");
+    assert_eq!(target.finish(&mut |_| true).expect_err("exists").kind(), ErrorKind::Target);
+    assert_eq!(fs::read(&other).expect("a file"), b"meanwhile");
+    // Force replaces it.
+    let (target, there) = open_at(&other, ContentId::of(b"new"), true).expect("a target");
+    assert!(missing(&ContentId::of(b"new"), &there).is_empty());
+    target.finish(&mut |_| true).expect("a file");
+    assert_eq!(fs::read(&other).expect("a file"), b"new");
+}
+
+#[test]
+fn a_part_of_something_else_is_safe() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let part = dir.path().join("f.part");
+    fs::write(&part, b"a file of the user's").expect("a file");
+    assert_eq!(complete(&path, &content()).expect_err("in the way").kind(), ErrorKind::Target);
+    assert_eq!(
+        (fs::read(&part).expect("a file"), entries(dir.path())),
+        (b"a file of the user's".to_vec(), 1)
+    );
+    fs::remove_file(&part).expect("removed");
+    let (mut target, _) = open_at(&path, ContentId::of(b"one"), false).expect("a target");
+    put(&mut target, b"one", 0).expect("written");
+    target.flush().expect("written");
+    drop(target);
+    let failure = complete(&path, b"two").expect_err("other content");
+    assert!(failure.kind() == ErrorKind::Target && failure.to_string().contains("`overwrite`"));
+    let (_, there) = open_at(&path, ContentId::of(b"two"), true).expect("a target");
+    assert_eq!(missing(&ContentId::of(b"two"), &there), [0]);
+    complete(&path, b"two").expect("a file");
+}
+
+#[test]
+fn things_in_the_way() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let id = ContentId::of(b"x");
+    fs::create_dir(dir.path().join("d")).expect("a directory");
+    fs::create_dir(dir.path().join("p.part")).expect("a directory");
+    fs::write(dir.path().join("victim"), b"untouched").expect("a file");
+    std::os::unix::fs::symlink("victim", dir.path().join("l")).expect("a link");
+    std::os::unix::fs::symlink("victim", dir.path().join("m.part")).expect("a link");
+    std::os::unix::fs::symlink("victim", dir.path().join("n.part.journal")).expect("a link");
+    for name in ["d", "p", "l", "m", "n", "none/x", "victim/x"] {
+        assert_eq!(open_at(&dir.path().join(name), id, false).expect_err(name).kind(), ErrorKind::Target);
+    }
+    for name in ["d", "p", "m", "n"] {
+        assert_eq!(open_at(&dir.path().join(name), id, true).expect_err(name).kind(), ErrorKind::Target);
+    }
+    assert_eq!(open_at(Path::new("/dev/null"), id, true).expect_err("a device").kind(), ErrorKind::Target);
+    assert_eq!(fs::read(dir.path().join("victim")).expect("a file"), b"untouched");
+}
+
+#[test]
+fn wrong_hashes_never_get_the_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..id.blocks() - 1).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.write(7, [1; 100], [7; 32], 0).expect("written");
+    assert_eq!(target.finish(&mut |_| true).expect_err("not the root").kind(), ErrorKind::Target);
+    // The same command again begins afresh.
+    assert_eq!(entries(dir.path()), 0);
+    let (mut target, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there).len(), 8);
+    put(&mut target, &bytes, 7).expect("written");
+    assert_eq!(target.finish(&mut |_| true).expect_err("blocks are missing").kind(), ErrorKind::Target);
+    let (_, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there), [0, 1, 2, 3, 4, 5, 6]);
+    assert!(!path.exists());
+    complete(&path, &bytes).expect("a file");
+}
+
+#[test]
+fn consistent_but_wrong_parts_do_not_last() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    // A journal that agrees with its part, and neither with the root: no check at opening finds that.
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..7).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.write(7, [1; 100], cv_of(&id, 7, &[1; 100]), 0).expect("written");
+    target.flush().expect("written");
+    drop(target);
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert!(missing(&id, &there).is_empty());
+    let failure = target.finish(&mut |_| true).expect_err("not the root");
+    assert!(failure.to_string().contains("repeat the request"), "{failure}");
+    complete(&path, &bytes).expect("a file");
+    assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes, 1));
+}
+
+#[test]
+fn only_the_file_that_was_written_gets_the_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let part = dir.path().join("f.part");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    for (force, replaced) in [(false, true), (true, true), (true, false)] {
+        let (mut target, _) = open_at(&path, id, force).expect("a target");
+        (0..id.blocks()).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+        fs::remove_file(&part).expect("removed");
+        if replaced {
+            fs::write(&part, b"somebody's").expect("a file");
+        }
+        assert_eq!(target.finish(&mut |_| true).expect_err("another file").kind(), ErrorKind::Target);
+        assert!(!path.exists());
+        if replaced {
+            // It is not taken for a part either.
+            assert_eq!(open_at(&path, id, false).expect_err("in the way").kind(), ErrorKind::Target);
+            assert_eq!(fs::read(&part).expect("a file"), b"somebody's");
+            fs::remove_file(&part).expect("removed");
+        }
+    }
+    complete(&path, &bytes).expect("a file");
+    assert_eq!(entries(dir.path()), 1);
+}
+
+#[test]
+fn leftovers_beside_a_whole_file_go() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (part, journal) = (dir.path().join("f.part"), dir.path().join("f.part.journal"));
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    complete(&path, &bytes).expect("a file");
+    // A crash after the rename, and one between link and unlink.
+    for linked in [false, true] {
+        fs::write(&journal, journal::header(&id)).expect("a file");
+        if linked {
+            fs::hard_link(&path, &part).expect("a link");
+        }
+        complete(&path, &bytes).expect("there already");
+        assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes.clone(), 1));
+    }
+    // What is not this content's stays.
+    fs::write(&part, b"somebody's").expect("a file");
+    complete(&path, &bytes).expect("there already");
+    fs::write(&journal, journal::header(&ContentId::of(b"other"))).expect("a file");
+    complete(&path, &bytes).expect("there already");
+    assert_eq!(entries(dir.path()), 3);
+}
+
+#[test]
+fn files_of_a_directory_named_like_parts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = Directory::create(dir.path()).expect("a directory");
+    let bytes = content();
+    let files: [(&str, &[u8]); 5] = [
+        ("x", &bytes),
+        ("x.part", b""),
+        ("x.part.journal", &bytes[..40_000]),
+        ("y", &bytes[1..]),
+        ("y.part/z", b"z"),
+    ];
+    let open = || {
+        files.map(|(name, bytes)| {
+            let place = root.place(name.split('/').map(str::as_bytes)).expect("a place");
+            Target::open(
+                place,
+                ContentId::of(bytes),
+                &Aliases::default(),
+                FinalCheck::ROOT,
+                true,
+                &mut |_| true,
+            )
+            .expect("a target")
+        })
+    };
+    // As after kill -9.
+    for ((target, _), (_, bytes)) in open().iter_mut().zip(files) {
+        if !bytes.is_empty() {
+            put(target, bytes, 0).expect("written");
+            target.flush().expect("written");
+        }
+    }
+    for ((mut target, there), (_, bytes)) in open().into_iter().zip(files) {
+        let id = ContentId::of(bytes);
+        let missing = missing(&id, &there);
+        assert_eq!(missing.len() as u64, id.blocks().saturating_sub(1));
+        for block in missing {
+            put(&mut target, bytes, block).expect("written");
+        }
+        target.finish(&mut |_| true).expect("a file");
+    }
+    for (name, bytes) in files {
+        assert!(fs::read(dir.path().join(name)).expect("a file") == bytes, "{name}");
+    }
+    assert_eq!((entries(dir.path()), entries(&dir.path().join("y.part"))), (5, 1));
+}
+
+/// A content that is known by its length alone, as mirrors without hashes have it.
+fn open_unproven(path: &Path, length: usize) -> (Target, Bitmap) {
+    let id = ContentId { root: [7; 32], length: length as u64 };
+    let place = DestPath::of(path).expect("a place");
+    Target::open(place, id, &Aliases::default(), FinalCheck::NOTHING, false, &mut |_| true).expect("a target")
+}
+
+fn put_bytes(target: &mut Target, block: u64, bytes: &[u8]) {
+    let cv = cv_of(&target.id, block, bytes);
+    target.write(block, bytes, cv, 0).expect("written");
+}
+
+/// Who brought what, what was compared and who lied, where no hash is known.
+#[test]
+fn what_mirrors_left_without_a_hash_is_marked() {
+    use anabranch_mirror::verified_pool::Earlier as _;
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let id = ContentId { root: [7; 32], length: 4 * BLOCK_BYTES as u64 };
+    let clue = journal::url_clue("http://a/f");
+    let open = |proof: FinalCheck, aliases: &[[u8; 32]]| {
+        let place = DestPath::of(&path).expect("a place");
+        Target::open(place, id, &recorded(aliases), proof, false, &mut |_| true).expect("a target").0
+    };
+    let bytes = [5; BLOCK_BYTES];
+    let cv = cv_of(&id, 1, &bytes);
+    let mut target = open(FinalCheck::NOTHING, &[clue]);
+    for (block, mark) in [(0, 0), (1, 3), (2, 4)] {
+        target.write(block, bytes, cv_of(&id, block, &bytes), mark).expect("written");
+    }
+    target.compared(2..1_024).expect("recorded");
+    let liars: Vec<String> = (0..2 * journal::BANNED_MAX).map(|n| format!("http://liar/{n}")).collect();
+    // Twice, and more than there is room for.
+    liars.iter().chain(&liars).for_each(|liar| target.ban(liar).expect("recorded"));
+    drop(target);
+    for (aliases, lacks_mirrors) in [(&[clue][..], false), (&[journal::url_clue("http://b/f")], true)] {
+        let mut target = open(FinalCheck::NOTHING, aliases);
+        let left = target.take_left().expect("no hash is known");
+        let banned = liars[..journal::BANNED_MAX].iter().map(|liar| journal::banned_clue(liar));
+        assert_eq!(left.banned, banned.collect::<Vec<_>>());
+        assert_eq!(left.lacks_mirrors, lacks_mirrors);
+        let left = target.with_left(&left);
+        let found = [0, 1, 2, 3].map(|block| (left.bringer(block), left.is_compared(block)));
+        assert_eq!(found, [(0, false), (3, false), (4, true), (0, false)]);
+        assert_eq!((left.cv(1), left.cv(3)), (Some(cv), None));
+    }
+    // Where a hash is known that decides; who brought what is known all the same.
+    let mut target = open(FinalCheck::ROOT, &[clue, journal::HASH_CLUE]);
+    let left = target.take_left().expect("a part");
+    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64);
+    assert_eq!((target.with_left(&left).bringer(1), target.with_left(&left).refuted(&liars[0])), (3, None));
+    target.write(3, bytes, cv_of(&id, 3, &bytes), 9).expect("written");
+    target.flush().expect("written");
+    target.compared(0..4).expect("nothing to do");
+    let journal =
+        journal::parse(&fs::read(dir.path().join("f.part.journal")).expect("it")).expect("a header");
+    let marks: Vec<u8> = journal.1.iter().map(|(_, slot)| slot.mark).collect();
+    assert_eq!(marks, [0, 3, 4 | journal::COMPARED, 9]);
+}
+
+/// Who was asked is known as long as there was room to record all of them.
+#[test]
+fn who_is_new_is_known() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let id = ContentId { root: [7; 32], length: 4 * BLOCK_BYTES as u64 };
+    let open = |aliases: &[[u8; 32]]| {
+        let place = DestPath::of(&path).expect("a place");
+        let aliases = recorded(aliases);
+        Target::open(place, id, &aliases, FinalCheck::NOTHING, false, &mut |_| true).expect("a target").0
+    };
+    let [a, b] = ["http://a/f", "http://b/f"].map(journal::url_clue);
+    let c = journal::unversioned_clue("http://c/f");
+    assert!(open(&[a]).take_left().is_none(), "there was nothing before");
+    let mut target = open(&[a, b]);
+    let left = target.take_left().expect("a part");
+    assert!(!left.is_new("http://a/f") && left.is_new("http://b/f"));
+    // What it brought is gone again: it is as if it had not been asked.
+    target.disown().expect("recorded");
+    drop(target);
+    let left = open(&[a, c]).take_left().expect("a part");
+    assert!(left.is_new("http://b/f") && left.is_new("http://c/f"));
+    let left = open(&[b]).take_left().expect("a part");
+    assert!(!left.is_new("http://c/f") && left.is_new("http://b/f"));
+    open(&[journal::url_clue("http://d/f")]);
+    let left = open(&[]).take_left().expect("a part");
+    assert!(!left.is_new("http://e/f"), "a transfer that asks five records four of them");
+}
+
+/// What is known of a content may change from one transfer to the next.
+#[test]
+fn a_part_is_taken_up_by_any_name_that_it_has_had() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    let open = |root: [u8; 32], aliases: &[[u8; 32]]| {
+        let place = DestPath::of(&path).expect("a place");
+        let id = ContentId { root, ..id };
+        Target::open(place, id, &recorded(aliases), FinalCheck::NOTHING, false, &mut |_| true)
+    };
+    let url = |number: u8| [number; 32];
+    // Two URLs; then the second alone, with the root; then the root alone; then another URL that has it.
+    let steps: [(_, &[_], u64); 4] =
+        [(url(1), &[url(2)], 0), (url(2), &[id.root], 1), (id.root, &[], 2), (url(3), &[id.root], 3)];
+    for (root, aliases, there) in steps {
+        let (mut target, found) = open(root, aliases).expect("a target");
+        let found: Vec<u64> = (0..id.blocks()).filter(|block| found.contains(*block)).collect();
+        assert_eq!(found, (0..there).collect::<Vec<_>>());
+        put(&mut target, &bytes, there).expect("written");
+        target.flush().expect("written");
+    }
+    let stranger = open(url(4), &[url(5)]).expect_err("another content");
+    assert!(stranger.to_string().contains("was begun with another hash"), "{stranger}");
+    let (mut target, found) = open(url(1), &[]).expect("a target");
+    for block in missing(&id, &found) {
+        put(&mut target, &bytes, block).expect("written");
+    }
+    assert_eq!(target.finish(&mut |_| true).expect("a file").root, id.root);
+    assert!(fs::read(&path).expect("a file") == bytes && entries(dir.path()) == 1);
+}
+
+/// Its URL is named again, and another beside it: the user says that they have the same.
+#[test]
+fn a_part_is_taken_up_if_the_url_that_it_is_of_is_named_and_does_not_answer() {
+    let bytes = content();
+    let id = ContentId { root: [1; 32], ..ContentId::of(&bytes) };
+    let [a, b] = ["http://a/f", "http://b/f"].map(journal::url_clue);
+    let begun: [(&[_], bool); 3] =
+        [(&[a], true), (&[a, journal::HASH_CLUE], false), (&[a, journal::NOTHING_CLUE], false)];
+    for (begun, continues) in begun {
+        let dir = tempfile::tempdir().expect("a directory");
+        let open = |root: [u8; 32], aliases: &Aliases| {
+            let place = DestPath::of(&dir.path().join("f")).expect("a place");
+            Target::open(place, ContentId { root, ..id }, aliases, FinalCheck::NOTHING, false, &mut |_| true)
+        };
+        let (mut target, _) = open(id.root, &recorded(begun)).expect("a target");
+        put(&mut target, &bytes, 0).expect("written");
+        target.flush().expect("written");
+        drop(target);
+        let of = |unanswered: &[_]| Aliases {
+            recorded: vec![b],
+            unanswered: unanswered.to_vec(),
+            ..Aliases::default()
+        };
+        open([2; 32], &of(&[])).expect_err("of a URL that is not named");
+        open([2; 32], &of(&[b])).expect_err("of another URL");
+        let taken_up = open([2; 32], &of(&[a]));
+        assert_eq!(taken_up.is_ok(), continues);
+        let Ok((mut target, _)) = taken_up else { continue };
+        assert!(target.bytes_done() > 0 && target.take_left().expect("no hash").lacks_mirrors);
+        drop(target);
+        // From now on it is the other one's too.
+        open([2; 32], &of(&[])).expect("a target");
+    }
+}
+
+/// Messages say "remove it" of the part, and so people do; its journal stays.
+#[test]
+fn a_journal_without_its_part_is_in_nobodys_way() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, bytes) = (dir.path().join("f"), content());
+    let (mut target, _) = open_at(&path, ContentId::of(&bytes), false).expect("a target");
+    put(&mut target, &bytes, 0).expect("written");
+    target.flush().expect("written");
+    drop(target);
+    let other = ContentId { root: [1; 32], ..ContentId::of(&bytes) };
+    assert!(open_at(&path, other, false).is_err(), "another content's part");
+    fs::remove_file(dir.path().join("f.part")).expect("the part");
+    for id in [other, ContentId::of(&bytes[1..])] {
+        let (target, there) = open_at(&path, id, false).expect("a target");
+        assert_eq!(missing(&id, &there).len() as u64, id.blocks());
+        drop(target);
+        fs::remove_file(dir.path().join("f.part")).expect("the part");
+    }
+    // What is no journal at all is somebody's file.
+    fs::write(dir.path().join("f.part.journal"), "dear diary").expect("a file");
+    let says = open_at(&path, other, false).expect_err("in the way").to_string();
+    assert!(says.contains("f.part.journal is there and is not a journal of this program"), "{says}");
+}
+
+/// One of two URLs has another version than when the part was begun: it is not asked, and that version does
+/// not become a name of the part.
+#[test]
+fn a_version_of_now_is_no_name_of_an_earlier_part() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    let [a, b] = ["http://a/f", "http://b/f"].map(journal::url_clue);
+    let [a1, a2, b1] = [[1; 32], [2; 32], [3; 32]];
+    let open = |names: &[([u8; 32], [u8; 32])]| {
+        let place = DestPath::of(&dir.path().join("f")).expect("a place");
+        let versions: Vec<Version> = names.iter().map(|&(url, name)| Version { url, name }).collect();
+        let others = names[1..].iter().map(|(_, name)| *name);
+        let recorded = others.chain(names.iter().map(|(url, _)| *url)).collect();
+        let aliases = Aliases { recorded, versions, ..Aliases::default() };
+        let id = ContentId { root: names[0].1, ..id };
+        Target::open(place, id, &aliases, FinalCheck::NOTHING, false, &mut |_| true)
+    };
+    let mut left = Vec::new();
+    for names in [[(a, a1), (b, b1)], [(a, a2), (b, b1)], [(b, b1), (a, a2)], [(b, b1), (a, a1)]] {
+        let (mut target, found) = open(&names).expect("a target");
+        let block = missing(&id, &found)[0];
+        left.push(target.take_left().map(|left| (left.changed, left.lacks_mirrors)));
+        put(&mut target, &bytes, block).expect("written");
+        target.flush().expect("written");
+        drop(target);
+        assert!(open(&[(a, a2)]).is_err(), "it is another version");
+    }
+    let changed = Some((vec![a], true));
+    assert_eq!(left, [None, changed.clone(), changed, Some((vec![], false))], "there was nothing before");
+}
+
+#[test]
+fn zeros_replace_what_was_revoked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bytes = content();
+    let id = ContentId::of(&bytes);
+    for flushed in [false, true] {
+        let path = dir.path().join(flushed.to_string());
+        let (mut target, _) = open_at(&path, id, false).expect("a target");
+        // All but the last block come from a liar.
+        for block in 0..7 {
+            put_bytes(&mut target, block, &[0xaa; BLOCK_BYTES]);
+        }
+        put(&mut target, &bytes, 7).expect("written");
+        if flushed {
+            target.flush().expect("written");
+        }
+        target.forget(0..7).expect("forgotten");
+        assert_eq!(target.bytes_done(), 100);
+        target.forget(0..7).expect("forgotten already");
+        (0..7).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+        assert_eq!(target.bytes_done(), id.length);
+        target.finish(&mut |_| true).expect("a file");
+        assert!(fs::read(&path).expect("a file") == bytes, "flushed: {flushed}");
+    }
+}
+
+/// What does not count while another mirror is tried is on the disk until other bytes come, zeros too.
+#[test]
+fn what_was_shelved_is_there_after_a_crash() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (bytes, id) = (content(), ContentId::of(&content()));
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..6).for_each(|g| put_bytes(&mut target, g, &[0xaa; BLOCK_BYTES]));
+    target.flush().expect("written");
+    put_bytes(&mut target, 6, &[0xaa; BLOCK_BYTES]);
+    target.shelve(0..u64::MAX);
+    assert_eq!(target.bytes_done(), 0);
+    [2, 4].into_iter().for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.restore(5..7);
+    assert_eq!(target.bytes_done(), 4 * BLOCK_BYTES as u64);
+    target.shelve(0..7);
+    target.flush().expect("written");
+    // It holds something, though nothing counts.
+    target.discard_if_empty();
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there), [7]);
+    drop(target);
+    let part = fs::read(dir.path().join("f.part")).expect("a part");
+    for block in 0..7 {
+        let of = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
+        let right = if [2, 4].contains(&block) { &bytes[of.clone()] } else { &[0xaa; BLOCK_BYTES][..] };
+        assert!(part[of] == *right, "{block}");
+    }
+}
+
+/// All of a mirror was wrong: that is known of its version for the same hash, and of its URL.
+#[test]
+fn who_was_refuted_is_known_for_that_hash() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let id = ContentId { root: [7; 32], length: 3 * BLOCK_BYTES as u64 };
+    let url = "http://a/f";
+    let open = |version: Option<[u8; 32]>, hash: u8| {
+        let place = DestPath::of(&dir.path().join("f")).expect("a place");
+        let version = version.map(|name| Version { url: journal::url_clue(url), name });
+        let recorded = [journal::HASH_CLUE, [9; 32]].into_iter().chain(version.map(|v| v.name)).collect();
+        let aliases = Aliases { recorded, versions: version.into_iter().collect(), ..Aliases::default() };
+        let digests = Digests { sha256: Some([hash; 32]), ..Digests::default() };
+        let proof = FinalCheck::of(RootCheck::Unknown, digests);
+        Target::open(place, id, &aliases, proof, false, &mut |_| true).expect("a target").0
+    };
+    let mut target = open(Some([1; 32]), 0xab);
+    put_bytes(&mut target, 0, &[1; BLOCK_BYTES]);
+    target.refute(url, true).expect("recorded");
+    target.refute(url, true).expect("recorded already");
+    target.flush().expect("written");
+    drop(target);
+    let refuted = |version, hash| {
+        let mut target = open(version, hash);
+        let left = target.take_left().expect("what was left");
+        assert_eq!(target.with_left(&left).refuted("http://b/f"), None);
+        target.with_left(&left).refuted(url)
+    };
+    assert_eq!(refuted(Some([1; 32]), 0xab), Some(Refuted::Now));
+    assert_eq!(refuted(Some([2; 32]), 0xab), Some(Refuted::Then));
+    assert_eq!(refuted(None, 0xab), Some(Refuted::Then));
+    assert_eq!(refuted(Some([1; 32]), 0xcd), None, "another hash");
+}
+
+/// Where a mirror gives no version, or another each time, the journal goes by its URL; and it knows who was
+/// tried alone last.
+#[test]
+fn a_mirror_without_a_version_is_known_by_its_url() {
+    use anabranch_mirror::verified_pool::Earlier as _;
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let id = ContentId { root: [7; 32], length: 3 * BLOCK_BYTES as u64 };
+    let (url, other) = ("http://a/f", "http://b/f");
+    let open = |version: Option<[u8; 32]>, hash: bool| {
+        let place = DestPath::of(&dir.path().join("f")).expect("a place");
+        let version = version.map(|name| Version { url: journal::url_clue(url), name });
+        let clue = if version.is_some() { journal::url_clue(url) } else { journal::unversioned_clue(url) };
+        let names = version.map(|version| version.name).into_iter().chain([clue]);
+        let recorded = names.chain(hash.then_some(journal::HASH_CLUE)).collect();
+        let aliases = Aliases { recorded, versions: version.into_iter().collect(), ..Aliases::default() };
+        let digests = Digests { sha256: hash.then_some([1; 32]), ..Digests::default() };
+        let proof = FinalCheck::of(RootCheck::Unknown, digests);
+        Target::open(place, id, &aliases, proof, false, &mut |_| true).expect("a target").0
+    };
+    let left_by = |mut target: Target, block: u64, alone: &str| {
+        let numbers = target.numbers_of(url);
+        let bytes = [1; BLOCK_BYTES];
+        let mark = numbers.version.expect("a number");
+        target.write(block, bytes.to_vec(), cv_of(&id, block, &bytes), mark).expect("written");
+        target.tried_alone(alone).expect("recorded");
+        target.flush().expect("written");
+        numbers
+    };
+    let first = left_by(open(Some([1; 32]), true), 0, other);
+    let second = left_by(open(Some([2; 32]), true), 1, url);
+    let mut target = open(Some([2; 32]), true);
+    assert_eq!((target.numbers_of(url), first.url, first.url.is_some()), (second.clone(), second.url, true));
+    assert!(second.version != first.version && second.version != second.url && first.version != first.url);
+    assert_eq!(target.numbers_of(other), Numbers::default());
+    let left = target.take_left().expect("what was left");
+    assert_eq!((left.was_tried(url), left.was_tried(other)), (true, false));
+    let bringers = [0, 1, 2].map(|block| target.with_left(&left).bringer(block));
+    assert_eq!(bringers.map(|number| (number > 0).then_some(number)), [first.version, second.version, None]);
+    drop(target);
+    let again = Numbers { before: second.version.into_iter().collect(), ..first.clone() };
+    assert_eq!(open(Some([1; 32]), true).numbers_of(url), again, "that version again");
+    let none = open(None, true).numbers_of(url);
+    assert!(none.version.is_none() && none.url.is_some() && none.url != first.url, "{none:?}");
+}
+
+/// Without a hash nothing tells that it is the same file.
+#[test]
+fn without_a_hash_a_mirror_without_a_version_has_no_number() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let id = ContentId { root: [7; 32], length: 3 * BLOCK_BYTES as u64 };
+    let place = DestPath::of(&dir.path().join("f")).expect("a place");
+    let recorded = vec![journal::unversioned_clue("http://a/f"), journal::NOTHING_CLUE];
+    let aliases = Aliases { recorded, ..Aliases::default() };
+    let target = Target::open(place, id, &aliases, FinalCheck::NOTHING, false, &mut |_| true);
+    assert_eq!(target.expect("a target").0.numbers_of("http://a/f"), Numbers::default());
+}
+
+#[test]
+fn what_was_revoked_is_missing_after_a_crash() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (bytes, id) = (content(), ContentId::of(&content()));
+    let (mut target, _) = open_at(&path, id, false).expect("a target");
+    (0..6).for_each(|g| put(&mut target, &bytes, g).expect("written"));
+    target.flush().expect("written");
+    put(&mut target, &bytes, 7).expect("held back");
+    target.forget(1..3).expect("forgotten");
+    // More than there are, and none.
+    target.forget(5..u64::MAX).expect("forgotten");
+    target.forget(4..4).expect("nothing");
+    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64);
+    // As after kill -9.
+    drop(target);
+    let (target, there) = open_at(&path, id, false).expect("a target");
+    assert_eq!(missing(&id, &there), [1, 2, 5, 6, 7]);
+    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64);
+    drop(target);
+    complete(&path, &bytes).expect("a file");
+    assert_eq!(fs::read(&path).expect("a file"), bytes);
+}
+
+#[test]
+fn the_last_copy_counts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let length = 30 * BLOCK_BYTES;
+    let (mut target, _) = open_unproven(&path, length);
+    // As many as are held back at once, in an order that has to be changed; zeros come last.
+    for byte in [1, 0] {
+        (0..30).rev().for_each(|g| put_bytes(&mut target, g, &[byte; BLOCK_BYTES]));
+        assert_eq!(target.bytes_done(), length as u64);
+    }
+    target.finish(&mut |_| true).expect("a file");
+    assert!(fs::read(&path).expect("a file") == vec![0; length]);
+}
+
+#[test]
+fn what_is_discarded_is_not_taken_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (part, journal) = (dir.path().join("f.part"), dir.path().join("f.part.journal"));
+    let length = 3 * BLOCK_BYTES;
+    let begin = |resumed: bool| {
+        let (mut target, there) = open_unproven(&path, length);
+        assert_eq!((target.bytes_done() > 0, (0..3).any(|block| there.contains(block))), (resumed, resumed));
+        put_bytes(&mut target, 1, &[1; BLOCK_BYTES]);
+        target.flush().expect("written");
+        target
+    };
+    drop(begin(false));
+    begin(true).discard().expect("discarded");
+    assert_eq!(entries(dir.path()), 0);
+    // Nor where the names cannot be removed, as if the directory had become read-only.
+    let target = begin(false);
+    fs::hard_link(&part, dir.path().join("p")).expect("a link");
+    fs::hard_link(&journal, dir.path().join("j")).expect("a link");
+    target.discard().expect("discarded");
+    fs::rename(dir.path().join("p"), &part).expect("renamed");
+    fs::rename(dir.path().join("j"), &journal).expect("renamed");
+    // What is somebody else's by now stays.
+    let target = begin(false);
+    fs::remove_file(&part).expect("removed");
+    fs::write(&part, b"somebody's").expect("a file");
+    target.discard().expect("discarded");
+    assert_eq!((fs::read(&part).expect("a file"), entries(dir.path())), (b"somebody's".to_vec(), 1));
+    // So does a file that has its name.
+    fs::remove_file(&part).expect("removed");
+    complete(&path, b"whole").expect("a file");
+    let (target, _) = open_at(&path, ContentId::of(b"whole"), false).expect("a target");
+    target.discard().expect("nothing to discard");
+    assert_eq!(entries(dir.path()), 1);
+}
+
+#[test]
+fn holes_stay_holes() {
+    use std::os::unix::fs::MetadataExt as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = vec![0; 300 * BLOCK_BYTES];
+    complete(&path, &bytes).expect("a file");
+    let meta = fs::metadata(&path).expect("a file");
+    assert_eq!(meta.len(), bytes.len() as u64);
+    assert!(meta.blocks() * 512 < 1 << 20, "{} blocks", meta.blocks());
+}
+
+#[test]
+fn zeros_replace_what_a_crash_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = content();
+    let (target, _) = open_at(&path, ContentId::of(&bytes), false).expect("a target");
+    drop(target);
+    fs::write(dir.path().join("f.part"), vec![0xaa; 9 * BLOCK_BYTES]).expect("a file");
+    complete(&path, &bytes).expect("a file");
+    assert_eq!(fs::read(&path).expect("a file"), bytes);
+}
+
+#[test]
+fn a_check_can_be_stopped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(&path, b"there").expect("a file");
+    let stopped = Target::open(
+        DestPath::of(&path).expect("a place"),
+        ContentId::of(b"there"),
+        &Aliases::default(),
+        FinalCheck::ROOT,
+        false,
+        &mut |_| false,
+    );
+    assert_eq!(stopped.expect_err("stopped").kind(), ErrorKind::Interrupted);
+}
+
+#[test]
+fn zero_detection() {
+    for len in (0..40).chain([255, 256, 257, 600]) {
+        let mut bytes = vec![0; len];
+        assert!(is_zero(&bytes));
+        for at in 0..len {
+            bytes[at] = 1;
+            assert!(!is_zero(&bytes));
+            bytes[at] = 0;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Whatever is written, revoked, flushed and resumed in whatever order: the file is what was written
+    /// last.
+    #[test]
+    fn the_last_word_counts(
+        steps in proptest::collection::vec((0_u8..8, 0_u64..8, 0_u64..4, 0_u8..3), 0..60),
+    ) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("f");
+        let length = 7 * BLOCK_BYTES + 100;
+        let (mut target, _) = open_unproven(&path, length);
+        let mut expected: [Option<u8>; 8] = [None; 8];
+        let len = |block: usize| if block == 7 { 100 } else { BLOCK_BYTES };
+        for (what, block, more, byte) in steps {
+            match what {
+                0..=4 => {
+                    put_bytes(&mut target, block, &vec![byte; len(block as usize)]);
+                    expected[block as usize] = Some(byte);
+                }
+                5 => {
+                    target.forget(block..block + more).expect("forgotten");
+                    expected.iter_mut().skip(block as usize).take(more as usize).for_each(|e| *e = None);
+                }
+                6 => target.flush().expect("written"),
+                _ => {
+                    target.flush().expect("written");
+                    drop(target);
+                    let (again, there) = open_unproven(&path, length);
+                    target = again;
+                    let left = (0..8).filter(|g| expected[*g as usize].is_none()).collect::<Vec<_>>();
+                    prop_assert_eq!(missing(&target.id, &there), left);
+                }
+            }
+            let there = (0..8).filter(|g| expected[*g].is_some()).map(|g| len(g) as u64);
+            prop_assert_eq!(target.bytes_done(), there.sum::<u64>());
+        }
+        for block in (0..8).filter(|g| expected[*g].is_none()) {
+            put_bytes(&mut target, block as u64, &vec![0; len(block)]);
+        }
+        target.finish(&mut |_| true).expect("a file");
+        let whole = (0..8).flat_map(|g| vec![expected[g].unwrap_or(0); len(g)]).collect::<Vec<_>>();
+        prop_assert!(fs::read(&path).expect("a file") == whole);
+    }
+
+    /// Whatever a crash or a vandal leaves of part and journal, the file arrives whole, and a block whose
+    /// record and bytes are untouched is not asked for again.
+    #[test]
+    fn any_damage_is_survived(
+        order in Just((0_u64..8).collect::<Vec<_>>()).prop_shuffle(),
+        written in 0_usize..=8,
+        part_len in proptest::option::of(0_u64..9 * BLOCK_BYTES as u64),
+        journal_len in proptest::option::of(0_u64..64 + 9 * 40),
+        flips in proptest::collection::vec((any::<bool>(), any::<proptest::sample::Index>(), 1_u8..), 0..4),
+    ) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("f");
+        let (part, journal) = (dir.path().join("f.part"), dir.path().join("f.part.journal"));
+        let bytes = content();
+        let id = ContentId::of(&bytes);
+        let (mut target, _) = open_at(&path, id, false).expect("a target");
+        for block in &order[..written] {
+            put(&mut target, &bytes, *block).expect("written");
+        }
+        target.flush().expect("written");
+        drop(target);
+        for (file, len) in [(&part, part_len), (&journal, journal_len)] {
+            if let Some(len) = len {
+                fs::OpenOptions::new().write(true).open(file).expect("a file").set_len(len).expect("cut");
+            }
+        }
+        for (in_part, at, by) in &flips {
+            let file = if *in_part { &part } else { &journal };
+            let mut damaged = fs::read(file).expect("a file");
+            if !damaged.is_empty() {
+                let at = at.index(damaged.len());
+                damaged[at] ^= by;
+                fs::write(file, damaged).expect("a file");
+            }
+        }
+        let untouched = part_len.is_none() && journal_len.is_none() && flips.is_empty();
+        match open_at(&path, id, false) {
+            Ok((target, there)) => {
+                if untouched {
+                    prop_assert_eq!(missing(&id, &there).len(), 8 - written);
+                }
+                drop(target);
+                complete(&path, &bytes).expect("a file");
+                prop_assert_eq!(fs::read(&path).expect("a file"), bytes);
+                prop_assert_eq!(entries(dir.path()), 1);
+            }
+            // A damaged header is not recognised; then nothing is touched without `force`.
+            Err(failure) => {
+                prop_assert_eq!(failure.kind(), ErrorKind::Target);
+                prop_assert!(!untouched);
+                open_at(&path, id, true).expect("a target");
+            }
+        }
+    }
+}
+
+/// A hash tells which is meant. What is of a URL that is asked goes when the file is here, and nothing else.
+#[test]
+fn a_part_of_another_length_stays_until_the_file_is_here() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let (old, new) = (content()[..3 * BLOCK_BYTES].to_vec(), content()[..2 * BLOCK_BYTES].to_vec());
+    let (old_id, new_id) = (ContentId::of(&old), ContentId::of(&new));
+    let [a, b] = ["http://a/f", "http://b/f"].map(journal::url_clue);
+    let asks = |urls: &[[u8; 32]]| Aliases {
+        recorded: [urls, &[journal::HASH_CLUE]].concat(),
+        urls: urls.to_vec(),
+        ..Aliases::default()
+    };
+    let tried = |id: ContentId, urls: &[[u8; 32]]| {
+        let place = DestPath::of(&path).expect("a place");
+        Target::open(place, id, &asks(urls), FinalCheck::ROOT, false, &mut |_| true)
+    };
+    let open = |id: ContentId, urls: &[[u8; 32]]| tried(id, urls).expect("a target").0;
+    for (urls, left) in [(vec![b], 3), (vec![a, b], 1)] {
+        let mut target = open(old_id, &[a]);
+        put(&mut target, &old, 0).expect("written");
+        assert!(target.note_of_what_stays().is_none());
+        target.flush().expect("written");
+        drop(target);
+        let held = open(old_id, &[a]);
+        assert!(tried(new_id, &urls).expect_err("locked").to_string().contains("another get is writing"));
+        drop(held);
+        let mut target = open(new_id, &urls);
+        assert!(tried(old_id, &[a]).expect_err("locked").to_string().contains("another get is writing"));
+        let note = target.note_of_what_stays().expect("a note");
+        assert!(note.contains("f.part is of another file, of 49152 bytes"), "{note}");
+        put(&mut target, &new, 0).expect("written");
+        target.flush().expect("written");
+        drop(target);
+        assert_eq!(entries(dir.path()), 4);
+        assert_eq!(open(old_id, &[a]).bytes_done(), BLOCK_BYTES as u64, "it is as it was");
+        let mut target = open(new_id, &urls);
+        assert_eq!(target.bytes_done(), BLOCK_BYTES as u64, "so is this");
+        put(&mut target, &new, 1).expect("written");
+        target.finish(&mut |_| true).expect("whole");
+        assert_eq!(entries(dir.path()), left);
+        fs::remove_file(&path).expect("the file");
+    }
+}
+
+#[test]
+fn messages_name_the_file_and_what_is_wrong_with_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, part) = (dir.path().join("f"), dir.path().join("f.part"));
+    let (short, id) = (ContentId::of(b"short"), ContentId::of(b"same length"));
+    let why = |id| open_at(&path, id, false).expect_err("in the way").to_string();
+    fs::write(&part, b"somebody's").expect("a file");
+    assert!(why(id).contains("f.part is there and has no journal: "), "{}", why(id));
+    open_at(&path, id, true).expect("it is replaced");
+    // Where no hash tells which is meant.
+    let (place, of_url) = (DestPath::of(&path).expect("a place"), recorded(&[journal::url_clue("http://a")]));
+    let opened = Target::open(place, short, &of_url, FinalCheck::NOTHING, false, &mut |_| true);
+    let failure = opened.expect_err("in the way").to_string();
+    assert!(failure.contains("f.part is there and is of a content of 11 bytes, not of 5: "), "{failure}");
+    let other = ContentId { root: [7; 32], ..id };
+    assert!(
+        why(other)
+            .contains("was begun with another hash, or one of another kind: give that one too to go on")
+    );
+    fs::write(dir.path().join("f.part.journal"), [1; 64]).expect("a file");
+    assert!(why(id).contains("f.part is there and its journal cannot be used (not a journal "));
+
+    let proof = FinalCheck::of(RootCheck::Unknown, Digests::of_sha256([0xab; 32]));
+    let place = DestPath::of(&path).expect("a place");
+    let (mut target, _) =
+        Target::open(place, short, &Aliases::default(), proof, true, &mut |_| true).expect("a target");
+    put(&mut target, b"short", 0).expect("written");
+    let failure = target.finish(&mut |_| true).expect_err("another hash");
+    assert_eq!(failure.kind(), ErrorKind::Corrupt);
+    let failure = failure.to_string();
+    assert!(failure.contains("f has the SHA-256 f9b0078b5df596d2"), "{failure}");
+    assert!(failure.contains(&format!(", expected SHA-256 {}: ", "ab".repeat(32))), "{failure}");
+    assert!(failure.contains("f.part is removed"), "{failure}");
+    assert_eq!(entries(dir.path()), 0);
+}
+
+fn is_right(target: &mut Target) -> bool {
+    matches!(target.check(&mut |_| true), Ok(Checked::Right(None)))
+}
+
+#[test]
+fn what_only_a_server_calls_wrong_is_kept_under_another_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    fs::write(dir.path().join("f.unverified"), b"mine").expect("a file");
+    let short = ContentId::of(b"short");
+    let proof =
+        FinalCheck::of(RootCheck::Unknown, Digests { sha512: Some([0xab; 64]), ..Digests::default() });
+    let place = DestPath::of(&path).expect("a place");
+    let demands = Demands { if_wrong: IfWrong::Keep, ..proof.into() };
+    let (mut target, _) =
+        Target::open(place, short, &Aliases::default(), demands, false, &mut |_| true).expect("a target");
+    put(&mut target, b"short", 0).expect("written");
+    assert!(!is_right(&mut target));
+    let failure = target.finish(&mut |_| true).expect_err("another hash");
+    assert_eq!(failure.kind(), ErrorKind::Corrupt);
+    assert!(failure.to_string().contains("it is kept as "), "{failure}");
+    assert!(failure.to_string().ends_with("f.unverified.2"), "{failure}");
+    assert_eq!(fs::read(dir.path().join("f.unverified.2")).expect("a file"), b"short");
+    assert_eq!(fs::read(dir.path().join("f.unverified")).expect("a file"), b"mine");
+    assert_eq!(entries(dir.path()), 2);
+}
+
+#[test]
+fn what_was_found_right_is_looked_at_again_once_it_changes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, short) = (dir.path().join("f"), ContentId::of(b"short"));
+    let mut hasher = Hasher::of(&Digests::of_sha256([0; 32]));
+    hasher.update(b"short");
+    let proof = FinalCheck::of(RootCheck::Unknown, hasher.finish());
+    let open = || {
+        let place = DestPath::of(&path).expect("a place");
+        Target::open(place, short, &Aliases::default(), proof, true, &mut |_| true).expect("a target").0
+    };
+    let mut target = open();
+    put(&mut target, b"short", 0).expect("written");
+    assert!(is_right(&mut target));
+    put_bytes(&mut target, 0, b"wrong");
+    assert_eq!(target.finish(&mut |_| true).expect_err("it changed").kind(), ErrorKind::Corrupt);
+    let mut target = open();
+    put_bytes(&mut target, 0, b"wrong");
+    assert!(!is_right(&mut target));
+    put_bytes(&mut target, 0, b"short");
+    assert!(is_right(&mut target));
+    target.finish(&mut |_| true).expect("it is right");
+    assert_eq!(fs::read(&path).expect("a file"), b"short");
+}
+
+#[test]
+fn reading_the_whole_again_is_shown_and_stopped_without_a_loss() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f");
+    let bytes = vec![7; 5 << 20];
+    let id = ContentId::of(&bytes);
+    let mut hasher = Hasher::of(&Digests::of_sha256([0; 32]));
+    hasher.update(&bytes);
+    let proof = FinalCheck::of(RootCheck::Blocks, hasher.finish());
+    let open = || {
+        let place = DestPath::of(&path).expect("a place");
+        Target::open(place, id, &Aliases::default(), proof, false, &mut |_| true).expect("a target")
+    };
+    let (mut target, _) = open();
+    for block in 0..id.blocks() {
+        put(&mut target, &bytes, block).expect("written");
+    }
+    let mut read = Vec::new();
+    let stopped = target.finish(&mut |bytes| {
+        read.push(bytes);
+        read.len() < 3
+    });
+    assert_eq!(stopped.expect_err("stopped").kind(), ErrorKind::Interrupted);
+    assert_eq!(read, [1 << 20, 2 << 20, 3 << 20]);
+    let (target, there) = open();
+    assert!(missing(&id, &there).is_empty(), "all of it is still there");
+    target.finish(&mut |_| true).expect("a file");
+    assert!(fs::read(&path).expect("a file") == bytes);
+}

@@ -1,0 +1,133 @@
+//! A forwarder that sees the field of the IP header which has the code point and the mark of ECN, and clears
+//! it.
+
+use std::io::IoSliceMut;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anabranch::network::Place;
+use anabranch_net::Clock;
+use anabranch_overlay::forwarder::{Forwarder, Hop, Step};
+use anabranch_overlay::frame::{self, Frame};
+use nix::sys::socket::sockopt::IpRecvTos;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt};
+
+/// What has come.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    /// The neighbour that sent it.
+    pub(super) from: String,
+    /// The field: six bits of a code point, two of ECN.
+    pub(super) field: u8,
+    /// A packet of mmTP, and no hello or message.
+    pub(super) is_mmtp: bool,
+}
+
+/// See the [module](self).
+pub(super) struct Tap {
+    seen: Arc<Mutex<Vec<Seen>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tap {
+    /// In the place of a forwarder, whose neighbours need not know.
+    pub(super) fn start(place: &Place) -> Self {
+        let domain = place.domain().clone();
+        let mut forwarder = Forwarder::new(&domain, place.node(), 1, [5; 32], Clock::start().now());
+        let socket = |address: SocketAddr| {
+            let socket = seeing(address);
+            socket.set_nonblocking(true).expect("set");
+            socket
+        };
+        let sockets: Vec<UdpSocket> = forwarder.addresses().map(socket).collect();
+        let links = domain.graph.outgoing(place.node()).to_vec();
+        let (seen, stop) = (Arc::<Mutex<Vec<Seen>>>::default(), Arc::<AtomicBool>::default());
+        let (its, stopped) = (Arc::clone(&seen), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let clock = Clock::start();
+            let send = |hop: Hop, bytes: &[u8]| {
+                let is_it = |socket: &&UdpSocket| socket.local_addr().is_ok_and(|at| at.ip() == hop.from);
+                let _ = sockets.iter().find(is_it).expect("its own").send_to(bytes, hop.to);
+            };
+            while !stopped.load(Ordering::Relaxed) {
+                forwarder.poll(clock.now(), send);
+                let mut is_idle = true;
+                for (socket, link) in sockets.iter().zip(&links) {
+                    let Some((mut bytes, from, field)) = receive(socket) else { continue };
+                    is_idle = false;
+                    let routed = match frame::parse(&bytes) {
+                        Ok(Frame::Routed(routed)) => routed.payload.first() == Some(&1),
+                        _ => false,
+                    };
+                    let there = domain.graph.link(*link).to;
+                    let from_node = domain.graph.node(there).name.clone();
+                    its.lock().expect("no panic").push(Seen { from: from_node, field, is_mmtp: routed });
+                    let stride = bytes.len();
+                    forwarder.handle(clock.now(), from, &mut bytes, stride, |step| match step {
+                        Step::Forward(hop, frame) => send(hop, frame),
+                        Step::Send(hop, frame) => send(hop, &frame),
+                    });
+                }
+                if is_idle {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+        });
+        Self { seen, stop, thread: Some(thread) }
+    }
+
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().expect("no panic").clone()
+    }
+
+    /// Forgets all, until nothing of mmTP has come for half a second: a transfer that is over may have
+    /// answers on their way still, with its marks.
+    pub(super) fn settle(taps: &[Self]) {
+        let is_quiet = |tap: &Self| !tap.seen().iter().any(|seen| seen.is_mmtp);
+        for _ in 0..40 {
+            taps.iter().for_each(|tap| tap.seen.lock().expect("no panic").clear());
+            std::thread::sleep(Duration::from_millis(500));
+            if taps.iter().all(is_quiet) {
+                return;
+            }
+        }
+        panic!("20 s after the transfer there are packets of it");
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A socket that is told the field.
+pub(super) fn seeing(address: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind(address).expect("a socket");
+    setsockopt(&socket, IpRecvTos, &true).expect("it is told");
+    socket
+}
+
+/// One datagram, its sender, and the field.
+pub(super) fn receive(socket: &UdpSocket) -> Option<(Vec<u8>, SocketAddr, u8)> {
+    let (mut bytes, mut space) = (vec![0; 2_000], nix::cmsg_space!(u8));
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let fd = socket.as_raw_fd();
+    let got = recvmsg::<SockaddrStorage>(fd, &mut parts, Some(&mut space), MsgFlags::empty()).ok()?;
+    let from = *got.address?.as_sockaddr_in()?;
+    let field = got.cmsgs().ok()?.find_map(|message| match message {
+        ControlMessageOwned::Ipv4Tos(field) => Some(field),
+        _ => None,
+    });
+    let (len, field) = (got.bytes, field?);
+    bytes.truncate(len);
+    Some((bytes, SocketAddr::new(from.ip().into(), from.port()), field))
+}

@@ -1,0 +1,365 @@
+//! Hosts of a scenario, joined by its links: namespaces with real network stacks, and the emulator between.
+//!
+//! Every flow F has two hosts: `F.tx` sends and connects, `F.rx` receives and listens. Path p of it is a
+//! device `p{p}` in both. With n the number of the flow, from 1:
+//!
+//! * `F.tx` has the address 10.n.p.1 on `p{p}`, and routes to 10.n.255.1 over `p0`, `p1`, ... in this order
+//!   of preference; MPTCP opens a subflow over each path but the first, on its device. Where there are
+//!   several paths, what has the source 10.n.p.1 leaves by `p{p}`: a rule for each address, table 100 + p.
+//! * `F.rx` has the address 10.n.255.1 alone, and a route back to 10.n.p.1 over `p{p}`.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Mutex, PoisonError};
+
+use anabranch_algo::Span;
+use anabranch_net::emulator::{Driver, Emulator, EmulatorHandle, IpPacket, PortId, Snapshot};
+use anabranch_net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManager, Route, Rule};
+use anabranch_net::{Namespace, Tun};
+use anabranch_sim::{LinkId, Net};
+
+use crate::run::flow_instances::{FlowInstance, flow_instances};
+use crate::run::links::{Links, UNRATED, number};
+use crate::scenario::{Path, Scenario};
+
+/// Receive buffers hold what all paths have under way and queue, so many times over: they are never the
+/// limit.
+const BUFFER_PARTS: u64 = 8;
+/// They hold at least and at most this, bytes.
+const BUFFER_BYTES_MIN: u64 = 4 << 20;
+const BUFFER_BYTES_MAX: u64 = 256 << 20;
+/// Places in a host's table of sockets.
+const SOCKETS: &str = "64";
+/// The routing table of the first address of a host that has several; the next address has the next one.
+const SOURCE_TABLES: u32 = 100;
+/// Queues without a time or a size hold this many packets ([`anabranch_sim::config::QUEUE_PACKETS`]).
+const QUEUE_PACKETS: u64 = anabranch_sim::config::QUEUE_PACKETS as u64;
+
+/// The two hosts of a flow.
+#[derive(Debug)]
+pub struct HostPair {
+    /// The flow's own name: with several copies `NAME-1`, `NAME-2`, ...
+    pub name: String,
+    /// The host that sends.
+    pub tx: Namespace,
+    /// The host that receives.
+    pub rx: Namespace,
+    /// The number in its addresses.
+    pub number: u8,
+    /// Of each path its round-trip time without queues.
+    pub rtts: Vec<Span>,
+    /// Of each path the number of its connection there and back in [`Snapshot::connections`].
+    pub connections: Vec<(usize, usize)>,
+}
+
+impl HostPair {
+    /// The sender's address on a path.
+    #[must_use]
+    pub fn sender(&self, path: usize) -> IpAddr {
+        address(self.number, path as u8)
+    }
+
+    /// The receiver's address.
+    #[must_use]
+    pub fn receiver(&self) -> IpAddr {
+        address(self.number, u8::MAX)
+    }
+}
+
+fn address(flow: u8, path: u8) -> IpAddr {
+    Ipv4Addr::new(10, flow, path, 1).into()
+}
+
+/// Hosts and links; see the [module](self). All of it goes with this value, or with the process.
+#[derive(Debug)]
+pub struct Testbed {
+    /// The hosts, in the order of the flows and their copies.
+    pub pairs: Vec<HostPair>,
+    /// The links at work.
+    pub running: EmulatorHandle,
+    /// The scenario's links.
+    pub(crate) links: Links,
+}
+
+/// Whether this process may make namespaces and devices.
+///
+/// # Errors
+/// Why not, in a sentence.
+pub fn allowed() -> io::Result<()> {
+    let space = Namespace::new()?;
+    Tun::new(&space, "p0", 1_500, false)?;
+    space.run(|| PathManager::open().map(drop))?.map_err(|_| io::Error::other("this kernel has no MPTCP"))?;
+    Ok(())
+}
+
+/// A namespace whose children keep their sockets in small tables of their own. To look at the sockets of a
+/// namespace the kernel goes through the whole table, which is one of 100,000s of places for all of them
+/// otherwise: many runs side by side spent a third of the machine on it.
+fn nursery() -> io::Result<Namespace> {
+    let nursery = Namespace::new()?;
+    // A kernel before Linux 6.1 has no such setting.
+    let _ = nursery.sysctl("net.ipv4.tcp_child_ehash_entries", SOCKETS);
+    Ok(nursery)
+}
+
+/// How a flow's hosts are set up.
+struct HostConfig {
+    number: u8,
+    paths: usize,
+    /// What buffers may hold, bytes.
+    buffer_bytes: u64,
+}
+
+/// One thread for all testbeds of this process: many threads that are each due at the same moments keep each
+/// other from being in time.
+pub(super) fn driver() -> io::Result<Driver> {
+    static DRIVER: Mutex<Option<Driver>> = Mutex::new(None);
+    let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*driver {
+        Some(driver) => Ok(driver.clone()),
+        None => Ok(driver.insert(Driver::new()?).clone()),
+    }
+}
+
+impl Testbed {
+    /// Makes the hosts and starts the links; the seed decides what is left to chance. Time zero of the links
+    /// is now.
+    ///
+    /// # Errors
+    /// What the system refuses, in a sentence.
+    pub fn new(scenario: &Scenario, seed: u64) -> io::Result<Self> {
+        let mut net = Net::<IpPacket>::new(seed);
+        let links = Links::build(scenario, &mut net);
+        let mtu = u32::try_from(links.packet_bytes).unwrap_or(u32::MAX);
+        // Routes first: the emulator takes the net as a whole.
+        let mut routes = Vec::new();
+        for instance in flow_instances(scenario, "reno", seed) {
+            for (p, path) in instance.flow.paths.iter().enumerate() {
+                let (down, mut up) = links.path(scenario, &mut net, &instance.name, p, path);
+                if up.is_empty() {
+                    up.push(net.pipe(Span::ZERO));
+                }
+                routes.push((net.route(&down), net.route(&up)));
+            }
+        }
+        let crossing = scenario.cbr.iter().map(|(name, cbr)| links.cross_traffic(&mut net, seed, name, cbr));
+        let crossing: Vec<_> = crossing.collect();
+        let mut emulator = Emulator::new(net);
+        crossing.into_iter().for_each(|cross| emulator.add_cross_traffic(cross));
+        let nursery = nursery()?;
+        let (mut pairs, mut routes, mut connections) = (Vec::new(), routes.into_iter(), 0);
+        for instance in flow_instances(scenario, "reno", seed) {
+            let host = HostConfig {
+                number: u8::try_from(pairs.len() + 1).map_err(io::Error::other)?,
+                paths: instance.flow.paths.len(),
+                buffer_bytes: buffer_bytes(scenario, &links, &instance),
+            };
+            let (tx, rx) = (nursery.run(Namespace::new)??, nursery.run(Namespace::new)??);
+            let first = first_number(scenario, &instance);
+            let mut ends = Vec::new();
+            for p in 0..host.paths {
+                let name = format!("p{p}");
+                let near = emulator.add_port(Tun::new(&tx, &name, mtu, false)?);
+                let far = emulator.add_port(Tun::new(&rx, &name, mtu, false)?);
+                let (down, up) = routes.next().expect("a route for each path");
+                let connect = |emulator: &mut Emulator, from: PortId, to: PortId, route, flow| {
+                    emulator.connect(from, to, route, flow);
+                };
+                connect(&mut emulator, near, far, down, Some(first + p as u32));
+                connect(&mut emulator, far, near, up, None);
+                ends.push((connections, connections + 1));
+                connections += 2;
+            }
+            tx.run(|| sender(&host))??;
+            rx.run(|| receiver(&host))??;
+            let rtts = instance.flow.paths.iter().map(|path| rtt(scenario, path)).collect();
+            pairs.push(HostPair {
+                name: instance.name,
+                tx,
+                rx,
+                number: host.number,
+                rtts,
+                connections: ends,
+            });
+        }
+        Ok(Self { pairs, running: driver()?.start(emulator)?, links })
+    }
+
+    /// The scenario's links by name, with their numbers in [`Snapshot::links`].
+    pub fn links(&self) -> impl Iterator<Item = (&str, LinkId)> {
+        self.links.ids.iter().map(|(name, id)| (name.as_str(), *id))
+    }
+
+    /// A host by its name, such as `mp-1.tx`.
+    #[must_use]
+    pub fn host(&self, name: &str) -> Option<&Namespace> {
+        let (flow, end) = name.rsplit_once('.')?;
+        let pair = self.pairs.iter().find(|pair| pair.name == flow)?;
+        match end {
+            "tx" => Some(&pair.tx),
+            "rx" => Some(&pair.rx),
+            _ => None,
+        }
+    }
+}
+
+/// The number of a flow's first path among all, by which links that drop by number know it: copies follow
+/// each other.
+fn first_number(scenario: &Scenario, instance: &FlowInstance<'_>) -> u32 {
+    let before =
+        instance.name.strip_prefix(instance.base).and_then(|end| end.strip_prefix('-')?.parse::<u32>().ok());
+    let before = before.filter(|_| instance.flow.count > 1).unwrap_or(1) - 1;
+    number(scenario, instance.base, 0) + before * instance.flow.paths.len() as u32
+}
+
+/// The round-trip time of a path without queues.
+fn rtt(scenario: &Scenario, path: &Path) -> Span {
+    let delays = path.via.iter().chain(&path.back).map(|name| scenario.link[name].delay.0);
+    delays.fold(Span::ZERO, |sum, delay| sum + delay).max(path.rtt.0)
+}
+
+/// What a buffer should hold so that it is never the limit of a flow: what its paths have under way and in
+/// queues, several times.
+fn buffer_bytes(scenario: &Scenario, links: &Links, instance: &FlowInstance<'_>) -> u64 {
+    let of = |path: &Path| {
+        let rates = path.via.iter().filter_map(|name| scenario.link[name].rate);
+        let rate = rates.map(|rate| rate.rate(links.packet_bytes)).min().unwrap_or(UNRATED);
+        let queues = path.via.iter().map(|name| {
+            let link = &scenario.link[name];
+            let limited = link.rate.is_some() || link.trace.is_some();
+            let own = link.rate.map_or(UNRATED, |rate| rate.rate(links.packet_bytes));
+            match link.queue {
+                _ if !limited => 0,
+                Some(queue) => links.bytes_in(queue, Some(own)),
+                None => QUEUE_PACKETS * links.packet_bytes,
+            }
+        });
+        rate.bytes_in(rtt(scenario, path)).saturating_add(queues.fold(0, u64::saturating_add))
+    };
+    let all = instance.flow.paths.iter().map(of).fold(0, u64::saturating_add);
+    all.saturating_mul(BUFFER_PARTS).clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)
+}
+
+/// Settings of both hosts.
+fn settings(host: &HostConfig) -> io::Result<()> {
+    let set = |key: &str, value: &str| {
+        let said = |e: io::Error| io::Error::new(e.kind(), format!("sysctl {key}={value}: {e}"));
+        std::fs::write(format!("/proc/sys/{}", key.replace('.', "/")), value).map_err(said)
+    };
+    set("net.mptcp.enabled", "1")?;
+    // What one connection learned must not help the next.
+    set("net.ipv4.tcp_no_metrics_save", "1")?;
+    // What comes over the second path would, by the routes, go back over the first.
+    set("net.ipv4.conf.all.rp_filter", "0")?;
+    for p in 0..host.paths {
+        set(&format!("net.ipv4.conf.p{p}.rp_filter"), "0")?;
+    }
+    let max = host.buffer_bytes;
+    set("net.ipv4.tcp_rmem", &format!("4096 {max} {max}"))?;
+    // As Linux has it, but for the end: it grows with the window.
+    set("net.ipv4.tcp_wmem", &format!("4096 16384 {max}"))?;
+    match set("net.ipv6.conf.all.disable_ipv6", "1") {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+fn limits(host: &HostConfig) -> io::Result<PathManager> {
+    let manager = PathManager::open()?;
+    // Linux has 2. Fewer than it needs to join again where it began keep a connection on one path for good.
+    let further = host.paths.saturating_sub(1).max(2) as u32;
+    manager.set_limits(Limits { subflows: further, add_addr_accepted: 0 })?;
+    Ok(manager)
+}
+
+/// Sets up the host that sends; in its namespace.
+fn sender(host: &HostConfig) -> io::Result<()> {
+    settings(host)?;
+    let (netlink, manager) = (Netlink::open()?, limits(host)?);
+    for p in 0..host.paths {
+        let (device, ip) = (netlink.index(&format!("p{p}"))?, address(host.number, p as u8));
+        netlink.add_address(device, ip, 32)?;
+        let to = Route::to(address(host.number, u8::MAX), 32);
+        netlink.add_route(&Route { device: Some(device), source: Some(ip), metric: p as u32 + 1, ..to })?;
+        if host.paths > 1 {
+            // Without it all that this host sends takes the first path: answers to what came over another,
+            // and sockets that are bound to another address.
+            let table = source_table(p);
+            let all = Route::to(Ipv4Addr::UNSPECIFIED.into(), 0);
+            netlink.add_route(&Route { device: Some(device), source: Some(ip), table, ..all })?;
+            netlink.add_rule(&Rule::from_address(ip, table, table))?;
+        }
+        if p > 0 {
+            let flags = EndpointFlags::SUBFLOW;
+            manager.add_endpoint(&Endpoint { ip, port: 0, id: 0, device: Some(device), flags })?;
+        }
+    }
+    Ok(())
+}
+
+/// The table, and the priority of its rule, for what has the sender's address on a path as its source.
+fn source_table(path: usize) -> u32 {
+    SOURCE_TABLES + path as u32
+}
+
+/// Sets up the host that receives; in its namespace.
+fn receiver(host: &HostConfig) -> io::Result<()> {
+    settings(host)?;
+    let netlink = Netlink::open()?;
+    limits(host)?;
+    let own = address(host.number, u8::MAX);
+    netlink.add_address(netlink.index("lo")?, own, 32)?;
+    for p in 0..host.paths {
+        let (device, to) = (netlink.index(&format!("p{p}"))?, Route::to(address(host.number, p as u8), 32));
+        netlink.add_route(&Route { device: Some(device), source: Some(own), ..to })?;
+    }
+    Ok(())
+}
+
+/// What a snapshot has of a run that cannot be trusted: packets lost beyond what the links lose, packets too
+/// late ([`LATE_PARTS`](super::LATE_PARTS)). And whether it is lateness alone.
+#[must_use]
+pub fn violations(pairs: &[HostPair], snapshot: &Snapshot) -> (Vec<String>, bool) {
+    let mut violations = losses(snapshot);
+    let other = violations.len();
+    for pair in pairs {
+        for (p, (there, back)) in pair.connections.iter().enumerate() {
+            if let Some(most) = late_by(snapshot, &[*there, *back], pair.rtts[p].over(2)) {
+                violations.push(format!(
+                    "flow {}, path {p}: 1 % of the packets was late by over {most}: the machine was busy, or \
+                     too much ran side by side (--jobs)",
+                    pair.name
+                ));
+            }
+        }
+    }
+    let late = violations.len() > other;
+    (violations, late && other == 0)
+}
+
+/// Packets that were lost beyond what the links lose.
+pub(super) fn losses(snapshot: &Snapshot) -> Vec<String> {
+    let mut losses: Vec<String> =
+        snapshot.failure.iter().map(|e| format!("the emulator failed: {e}")).collect();
+    for (no, port) in snapshot.ports.iter().enumerate() {
+        let lost = port.malformed + port.unread + port.unrouted;
+        if lost > 0 || port.overflowed > 0 {
+            losses.push(format!("device {no}: {lost} packets unreadable, {} overflowed", port.overflowed));
+        }
+    }
+    let unwritten: u64 = snapshot.connections.iter().map(|connection| connection.unwritten).sum();
+    if unwritten > 0 {
+        losses.push(format!("{unwritten} packets could not be handed over"));
+    }
+    losses
+}
+
+/// What 99 of 100 packets of one of these connections, of this delay, should not have been late by and were.
+pub(super) fn late_by(snapshot: &Snapshot, connections: &[usize], delay: Span) -> Option<Span> {
+    let most = delay.over(super::LATE_PARTS).max(LATE_FLOOR);
+    let late = connections.iter().map(|no| snapshot.connections[*no].lateness.quantile(0.99)).max();
+    late.filter(|late| *late > most).map(|_| most)
+}
+
+/// Lateness of the 99th percentile that is never too much: that of paths without delay.
+const LATE_FLOOR: Span = Span::from_micros(500);

@@ -1,0 +1,301 @@
+//! Flows of packets without content: the house's windows, estimators and loss detection
+//! ([`anabranch_algo::subflow::Subflow`]) at full speed, for experiments that are about rates and not about
+//! bytes.
+//!
+//! A flow has one path or many; each packet is acknowledged by one. What is lost goes back into the flow's
+//! common backlog and may leave again on any path, under a new number: there is no reassembly to wait for, as
+//! with mmTP's chunks, and no receive window. Connections that must keep a byte stream in order are another
+//! matter (issue: MPTCP).
+//!
+//! All flows live in a few flat tables, and a path at rest has one entry in the queue of timers at most.
+
+mod config;
+mod flow;
+mod segment;
+mod send_backlog;
+
+use anabranch_algo::control::{Algorithm, SubflowStats};
+use anabranch_algo::shared_bottleneck::Detector;
+use anabranch_algo::subflow::Subflow;
+use anabranch_algo::{Span, Time};
+use anabranch_sim::{CrossTraffic, CrossTrafficSource, EventQueue, RouteId};
+
+use crate::digest::Digest;
+pub use config::FlowConfig;
+use segment::SegmentKind;
+pub use segment::{ACK_BYTES, Segment, SubflowId};
+use send_backlog::{PayloadKind, SendBacklog};
+
+/// A packet flow, by the order in which it was added.
+pub type FlowId = usize;
+/// Timers of paths that may come due in one virtual millisecond, for each path: above it something runs in
+/// circles. Each packet that was overtaken has a deadline of its own, so a path may have about one a packet.
+pub const STORM_MAX: u64 = 1_024;
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug)]
+enum TimerKind {
+    Start(u32),
+    Stop(u32),
+    Subflow(SubflowId),
+    CrossTraffic(u32),
+}
+
+/// One path of a flow.
+struct SubflowEntry {
+    /// Its batches are single packets.
+    subflow: Subflow<PayloadKind, u8>,
+    flow: u32,
+    /// Where its numbers stand in [`PacketFlows::members`], and from where to where its group does.
+    at: u32,
+    group: (u32, u32),
+    down: RouteId,
+    /// None: acknowledgements are back at once.
+    up: Option<RouteId>,
+    /// Packets delivered.
+    delivered: u64,
+    timeouts: u32,
+    /// Congestion events found otherwise.
+    reductions: u32,
+    /// Nothing has come back since the last timeout.
+    unresponsive: bool,
+    /// When its timer is in the queue for; a later deadline is found out then.
+    timer: Time,
+}
+
+/// A flow.
+struct PacketFlow {
+    first: SubflowId,
+    subflows: u32,
+    bytes: u16,
+    backlog: SendBacklog,
+    started: Option<Time>,
+    done: Option<Time>,
+    stopped: bool,
+    /// Shared-bottleneck detection, if it has some.
+    detector: Option<Box<Detector>>,
+}
+
+/// Flows and cross traffic; see the [module](self).
+#[derive(Default)]
+pub struct PacketFlows {
+    subflows: Vec<SubflowEntry>,
+    flows: Vec<PacketFlow>,
+    /// What every path publishes; the paths of a group stand side by side.
+    members: Vec<SubflowStats>,
+    timers: EventQueue<TimerKind>,
+    cross_traffic: Vec<CrossTrafficSource>,
+    digest: Digest,
+    /// Timers of paths that came due in this millisecond.
+    millisecond: u64,
+    timers_fired: u64,
+    storm: bool,
+}
+
+impl PacketFlows {
+    /// Adds cross traffic.
+    pub fn cross_traffic(&mut self, config: CrossTraffic) {
+        self.timers.push(config.start, TimerKind::CrossTraffic(self.cross_traffic.len() as u32));
+        self.cross_traffic.push(CrossTrafficSource::new(config));
+    }
+
+    /// When something happens next that is no packet's arrival.
+    #[must_use]
+    pub fn next_timer(&self) -> Time {
+        self.timers.next_at()
+    }
+
+    /// Works off what is due at `now`, unless it [storms](Self::storms); `send` takes what leaves.
+    pub fn timers(&mut self, now: Time, send: &mut impl FnMut(RouteId, Segment)) {
+        while !self.storm
+            && let Some((_, timer)) = self.timers.pop_due(now)
+        {
+            match timer {
+                TimerKind::Start(flow) => self.start(now, flow as FlowId, send),
+                TimerKind::Stop(flow) => self.stop(flow as FlowId),
+                TimerKind::Subflow(sub) => {
+                    self.count_timer(now);
+                    self.subflow_timer(now, sub, send);
+                }
+                TimerKind::CrossTraffic(no) => self.cross_traffic_timer(now, no, send),
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn cross_traffic_timer(&mut self, now: Time, no: u32, send: &mut impl FnMut(RouteId, Segment)) {
+        let Some((packet, next)) = self.cross_traffic[no as usize].timer(now) else { return };
+        if let Some((route, bytes)) = packet {
+            send(route, Segment::new(0, no, bytes as u16, SegmentKind::Cross));
+        }
+        self.timers.push(next, TimerKind::CrossTraffic(no));
+    }
+
+    /// Counts timers of paths.
+    fn count_timer(&mut self, now: Time) {
+        let millisecond = now.as_nanos() / 1_000_000;
+        if millisecond != self.millisecond {
+            (self.millisecond, self.timers_fired) = (millisecond, 0);
+        }
+        self.timers_fired += 1;
+        self.storm |= self.timers_fired > STORM_MAX * self.subflows.len() as u64;
+    }
+
+    /// Whether timers came due so often that something must be running in circles.
+    #[must_use]
+    pub const fn storms(&self) -> bool {
+        self.storm
+    }
+
+    /// Entries in the queue of timers.
+    #[must_use]
+    pub const fn timers_len(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// A segment has come to the end of its route.
+    pub fn arrived(&mut self, now: Time, segment: Segment, send: &mut impl FnMut(RouteId, Segment)) {
+        let kind = segment.kind();
+        self.mix(now.as_nanos() ^ segment.id << 20 ^ u64::from(segment.subflow()) << 44 ^ kind as u64);
+        match kind {
+            SegmentKind::Data => {
+                let up = self.subflows[segment.subflow() as usize].up;
+                self.observe(now, segment);
+                match up {
+                    Some(up) => send(up, segment.ack()),
+                    None => self.acked(now, segment, send),
+                }
+            }
+            SegmentKind::Ack => self.acked(now, segment, send),
+            SegmentKind::Cross => {}
+        }
+    }
+
+    /// A digest of everything that has arrived, and when.
+    #[must_use]
+    pub const fn digest(&self) -> u64 {
+        self.digest.0
+    }
+
+    fn mix(&mut self, what: u64) {
+        self.digest.0 = (self.digest.0.rotate_left(5) ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    /// Which paths a flow has.
+    fn subflows_of(&self, flow: FlowId) -> std::ops::Range<usize> {
+        let flow = &self.flows[flow];
+        flow.first as usize..(flow.first + flow.subflows) as usize
+    }
+
+    // What can be read.
+
+    /// Bytes delivered so far on each path of a flow: whole packets, headers included.
+    pub fn delivered_bytes(&self, flow: FlowId) -> impl Iterator<Item = u64> {
+        let bytes = u64::from(self.flows[flow].bytes);
+        self.subflows[self.subflows_of(flow)].iter().map(move |sub| sub.delivered * bytes)
+    }
+
+    /// Window of each path of a flow, packets.
+    pub fn cwnd(&self, flow: FlowId) -> impl Iterator<Item = u32> {
+        self.subflows[self.subflows_of(flow)].iter().map(|sub| sub.subflow.cwnd())
+    }
+
+    /// Smoothed RTT of each path of a flow; zero before the first sample.
+    pub fn srtt(&self, flow: FlowId) -> impl Iterator<Item = Span> {
+        self.subflows[self.subflows_of(flow)].iter().map(|sub| sub.subflow.rtt().srtt())
+    }
+
+    /// Timeouts of all paths of a flow.
+    #[must_use]
+    pub fn timeouts(&self, flow: FlowId) -> u64 {
+        self.subflows[self.subflows_of(flow)].iter().map(|sub| u64::from(sub.timeouts)).sum()
+    }
+
+    /// Congestion events of all paths of a flow that were found without a timeout: once a window each.
+    #[must_use]
+    pub fn reductions(&self, flow: FlowId) -> u64 {
+        self.subflows[self.subflows_of(flow)].iter().map(|sub| u64::from(sub.reductions)).sum()
+    }
+
+    /// The number of the group in which each path of a flow is, from 0.
+    #[must_use]
+    pub fn groups(&self, flow: FlowId) -> Vec<u32> {
+        let subflows = &self.subflows[self.subflows_of(flow)];
+        let mut starts: Vec<u32> = subflows.iter().map(|sub| sub.group.0).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        subflows.iter().map(|sub| starts.partition_point(|start| *start < sub.group.0) as u32).collect()
+    }
+
+    /// The groups of a flow, as what their members publish.
+    pub fn published(&self, flow: FlowId) -> impl Iterator<Item = &[SubflowStats]> {
+        let subflows = &self.subflows[self.subflows_of(flow)];
+        subflows
+            .iter()
+            .filter(|sub| sub.at == sub.group.0)
+            .map(|sub| &self.members[sub.group.0 as usize..sub.group.1 as usize])
+    }
+
+    /// When a flow started and when its last packet was acknowledged, as far as that has happened.
+    #[must_use]
+    pub fn times(&self, flow: FlowId) -> (Option<Time>, Option<Time>) {
+        (self.flows[flow].started, self.flows[flow].done)
+    }
+
+    /// What must always hold and does not.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if self.storm {
+            wrong.push(format!("a storm of timers in millisecond {}", self.millisecond));
+        }
+        for (i, sub) in self.subflows.iter().enumerate() {
+            let (cwnd, in_flight) = (sub.subflow.cwnd(), sub.subflow.sent_packets().in_flight());
+            if !(1..=1 << 23).contains(&cwnd) {
+                wrong.push(format!("path {i} has a window of {cwnd}"));
+            }
+            // A window may have been cut below what is in flight, but never by more than it was, and a probe
+            // may be out.
+            if in_flight > 1 << 24 {
+                wrong.push(format!("path {i} has {in_flight} packets in flight"));
+            }
+        }
+        for (i, flow) in self.flows.iter().enumerate() {
+            if flow.done.is_some() != flow.backlog.is_done() {
+                wrong.push(format!(
+                    "flow {i}: done at {:?}, {} to go",
+                    flow.done,
+                    flow.backlog.undelivered()
+                ));
+            }
+        }
+        wrong
+    }
+
+    /// A fresh path, alone in its group.
+    fn push_subflow(
+        &mut self,
+        flow: u32,
+        control: Algorithm,
+        down: RouteId,
+        up: Option<RouteId>,
+    ) -> SubflowId {
+        let no = self.subflows.len() as SubflowId;
+        let subflow = Subflow::new(control);
+        self.members.push(subflow.stats());
+        self.subflows.push(SubflowEntry {
+            subflow,
+            flow,
+            at: no,
+            group: (no, no + 1),
+            down,
+            up,
+            delivered: 0,
+            timeouts: 0,
+            reductions: 0,
+            unresponsive: false,
+            timer: Time::NEVER,
+        });
+        no
+    }
+}

@@ -1,0 +1,22 @@
+//! What flows are made of.
+
+use anabranch_algo::Time;
+use anabranch_algo::control::Algorithm;
+use anabranch_sim::RouteId;
+
+/// What a flow is made of.
+#[derive(Clone, Debug)]
+pub struct FlowConfig {
+    /// Its paths: controller, route of data, route of acknowledgements (none: they are back at once), group.
+    pub paths: Vec<(Algorithm, RouteId, Option<RouteId>, u32)>,
+    /// Size of its packets on the wire, bytes.
+    pub packet_bytes: u16,
+    /// How many packets it transfers; none: without end.
+    pub packets: Option<u64>,
+    /// When it starts.
+    pub start: Time,
+    /// When it stops, if it does.
+    pub stop: Option<Time>,
+    /// Whether its groups follow shared-bottleneck detection.
+    pub detect: bool,
+}

@@ -1,0 +1,183 @@
+//! The links of a scenario, on whatever carries packets: the simulation, or the emulator's net.
+
+use std::collections::BTreeMap;
+
+use anabranch_algo::{Rate, Span, Time};
+use anabranch_sim::config::Discipline;
+use anabranch_sim::{
+    CrossTraffic, GilbertElliott, LinkChange, LinkConfig, LinkId, Net, Packet, Rng, VictimPolicy,
+};
+
+use crate::scenario::{self, Cbr, Fault, Link, Path, Scenario, SizeSpec, Transport};
+use crate::simulation::FLOW_DATAGRAMS;
+
+/// What a path or link without a rate (of a trace, of its access link) is taken to carry at most: it decides
+/// only how long an endless content is, and how large buffers are.
+pub(crate) const UNRATED: Rate = Rate::from_bits(1_000_000_000);
+/// What an access link's queue holds, packets: it never drops.
+const ACCESS_QUEUE: u32 = 1_000_000;
+
+/// The scenario's links, built.
+#[derive(Debug)]
+pub(crate) struct Links {
+    /// By name.
+    pub(crate) ids: BTreeMap<String, LinkId>,
+    /// The scenario's packet.
+    pub(crate) packet_bytes: u64,
+}
+
+impl Links {
+    /// Builds the scenario's links and media.
+    pub(crate) fn build(scenario: &Scenario, net: &mut Net<impl Packet>) -> Self {
+        let packet_bytes = match scenario.packet {
+            SizeSpec::Bytes(bytes) => bytes,
+            SizeSpec::Packets(_) | SizeSpec::Time(_) => unreachable!("checked: a packet's size is in bytes"),
+        };
+        let mut links = Self { ids: BTreeMap::new(), packet_bytes };
+        let mut media = BTreeMap::new();
+        for (name, link) in &scenario.link {
+            let mut config = links.config(scenario, link);
+            config.medium = link.medium.as_ref().map(|medium| {
+                let id = *media.entry(medium).or_insert_with(|| net.medium(&format!("medium {medium}")));
+                (id, link.weight.unwrap_or(1))
+            });
+            links.ids.insert(name.clone(), net.link(name, config));
+        }
+        links
+    }
+
+    fn config(&self, scenario: &Scenario, link: &Link) -> LinkConfig {
+        let rate = link.rate.map(|rate| rate.rate(self.packet_bytes));
+        let mut config = LinkConfig {
+            rate,
+            delay: link.delay.0,
+            jitter: link.jitter.0,
+            loss: link.loss,
+            scripted_drops: link.drop.clone(),
+            duplicate: link.duplicate,
+            reorder: link.reorder,
+            reorder_by: link.reorder_by.0,
+            mark_above_bytes: link.mark_above.map(|amount| self.bytes_in(amount, rate)),
+            ..LinkConfig::default()
+        };
+        config.discipline = discipline(link);
+        config.trace = link.trace.as_ref().map(|file| file.read().expect("checked: it is one").0.clone());
+        let numbers = link.drop_of.iter().map(|drop| (number(scenario, &drop.flow, drop.path), drop.nth));
+        config.scripted_flow_drops = numbers.collect();
+        config.bursts = link.gilbert.as_ref().map(|gilbert| GilbertElliott {
+            to_bad: gilbert.to_bad,
+            to_good: gilbert.to_good,
+            loss_good: gilbert.good,
+            loss_bad: gilbert.bad,
+        });
+        match link.queue {
+            None => {}
+            Some(SizeSpec::Packets(packets)) => {
+                config.queue_packets = u32::try_from(packets.max(1)).unwrap_or(u32::MAX);
+            }
+            Some(amount) => {
+                config = config.queue_bytes(self.bytes_in(amount, rate).max(2 * self.packet_bytes));
+            }
+        }
+        config
+    }
+
+    /// An amount in bytes; a time is what `rate` sends in it.
+    pub(crate) fn bytes_in(&self, amount: SizeSpec, rate: Option<Rate>) -> u64 {
+        match amount {
+            SizeSpec::Bytes(bytes) => bytes,
+            SizeSpec::Packets(packets) => packets.saturating_mul(self.packet_bytes),
+            SizeSpec::Time(span) => rate.map_or(u64::MAX, |rate| rate.bytes_in(span)),
+        }
+    }
+
+    /// The links of path `p` of the flow `own`, there and back, whose delays add up to its round-trip time.
+    /// Back there may be none.
+    pub(crate) fn path(
+        &self,
+        scenario: &Scenario,
+        net: &mut Net<impl Packet>,
+        own: &str,
+        p: usize,
+        path: &Path,
+    ) -> (Vec<LinkId>, Vec<LinkId>) {
+        let ids = |names: &[String]| -> Vec<LinkId> { names.iter().map(|name| self.ids[name]).collect() };
+        let (mut down, mut up) = (ids(&path.via), ids(&path.back));
+        let delays = path.via.iter().chain(&path.back).map(|name| scenario.link[name].delay.0);
+        let delay = delays.fold(Span::ZERO, |sum, delay| sum + delay);
+        let rest = if path.rtt.0 > delay { path.rtt.0 - delay } else { Span::ZERO };
+        if rest > Span::ZERO {
+            up.push(net.pipe(rest));
+        }
+        if let Some(access) = path.access {
+            let config =
+                LinkConfig::new(access.rate(self.packet_bytes), Span::ZERO).queue_packets(ACCESS_QUEUE);
+            down.insert(0, net.link(&format!("access of {own}/{p}"), config));
+        }
+        if down.is_empty() {
+            down.push(net.pipe(Span::ZERO));
+        }
+        (down, up)
+    }
+
+    /// What `cbr`, called `name`, says; the seed decides its bursts.
+    pub(crate) fn cross_traffic(
+        &self,
+        net: &mut Net<impl Packet>,
+        seed: u64,
+        name: &str,
+        cbr: &Cbr,
+    ) -> CrossTraffic {
+        let via: Vec<LinkId> = cbr.via.iter().map(|link| self.ids[link]).collect();
+        CrossTraffic {
+            route: net.route(&via),
+            rate: cbr.rate.rate(self.packet_bytes),
+            packet_bytes: u32::try_from(self.packet_bytes).unwrap_or(u32::MAX),
+            burst: cbr.on.map(|on| (on.0, cbr.off.0)),
+            start: cbr.start.time(),
+            stop: cbr.stop.map_or(Time::NEVER, |stop| stop.time()),
+            rng: Rng::stream(seed, &format!("cbr {name}")),
+        }
+    }
+
+    /// What a fault does to which link, and when.
+    pub(crate) fn changes(&self, fault: &Fault) -> Vec<(Time, LinkId, LinkChange)> {
+        let Some(&link) = fault.link.as_ref().and_then(|name| self.ids.get(name)) else { return Vec::new() };
+        let at = fault.at.time();
+        let up = fault.until.map(|until| (until.time(), link, LinkChange::Up(true)));
+        let down = fault.down.then_some((at, link, LinkChange::Up(false)));
+        let rate = fault.rate.map(|rate| (at, link, LinkChange::Rate(Some(rate.rate(self.packet_bytes)))));
+        let delay = fault.delay.map(|delay| (at, link, LinkChange::Delay(delay.0)));
+        let loss = fault.loss.map(|loss| (at, link, LinkChange::Loss(loss)));
+        [down, up.filter(|_| fault.down), rate, delay, loss].into_iter().flatten().collect()
+    }
+}
+
+/// What a packet of a path is known by on links: the number of the path among those of its transport, which
+/// are made in the order of the flows. Of several copies of a flow it is the first.
+pub(crate) fn number(scenario: &Scenario, flow: &str, path: usize) -> u32 {
+    let transport = scenario.flow[flow].transport;
+    let before = scenario.flow.range(..flow.to_owned()).filter(|(_, other)| other.transport == transport);
+    let paths: usize = before.map(|(_, other)| other.count as usize * other.paths.len()).sum();
+    let number = (paths + path) as u32;
+    if transport == Transport::Mmtp { FLOW_DATAGRAMS | number } else { number }
+}
+
+/// What a link's queue does before it is full.
+fn discipline(link: &Link) -> Discipline {
+    if let Some(random) = &link.random {
+        return Discipline::Random { last_packets: random.band, p: random.drop };
+    }
+    if let Some(codel) = &link.codel {
+        return Discipline::CoDel { target: codel.target.0, interval: codel.interval.0, ecn: codel.mark };
+    }
+    link.victims.as_ref().map_or(Discipline::DropTail, |victims| Discipline::TargetedDrop {
+        above_packets: victims.above,
+        hold: victims.hold.0,
+        policy: match victims.who {
+            scenario::VictimPolicy::All => VictimPolicy::All,
+            scenario::VictimPolicy::Share => VictimPolicy::Share,
+            scenario::VictimPolicy::Largest => VictimPolicy::Largest,
+        },
+    })
+}

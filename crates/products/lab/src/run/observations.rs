@@ -1,0 +1,352 @@
+//! What is noted of a run, in whichever world it was: all that measures and conditions read.
+
+use anabranch_algo::{Span, Time};
+use anabranch_sim::Stats;
+
+use crate::outcome::{Line, SeriesKind};
+use crate::scenario::{MeasureKind, Scenario};
+
+/// Steps in which a run is noted.
+pub const STEPS: u64 = 1_000;
+/// The shortest step,
+pub const STEP_MIN: Span = Span::from_millis(50);
+/// and the longest: the papers average over seconds.
+pub(crate) const STEP_MAX: Span = Span::from_secs(1);
+/// Lines kept of one run for the report.
+pub const LINES_MAX: usize = 96;
+
+/// A flow of a run; each of several copies is one.
+pub(crate) struct ObservedFlow {
+    /// Its own name,
+    pub(crate) name: String,
+    /// and the scenario's.
+    pub(crate) base: String,
+    pub(crate) paths: usize,
+    /// What is known of it at the end.
+    pub(crate) end: FlowEnd,
+}
+
+/// How a flow ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FlowEnd {
+    pub(crate) began: Option<Time>,
+    pub(crate) ended: Option<Time>,
+    /// Smoothed RTT of each path.
+    pub(crate) srtts: Vec<Span>,
+    /// Timeouts of all paths,
+    pub(crate) timeouts: u64,
+    /// and congestion events found otherwise; none if this world does not count them.
+    pub(crate) reductions: Option<u64>,
+}
+
+/// What had happened by a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    /// The time that was asked for,
+    at: Time,
+    /// and when it was looked: a world in real time may be late.
+    taken_at: Time,
+    /// Bytes delivered of each flow,
+    totals: Vec<u64>,
+    /// and on each of its paths.
+    bytes: Vec<Vec<u64>>,
+    /// Of each link, in the order of their names.
+    pub(crate) links: Vec<Stats>,
+}
+
+/// A world that can be looked at; flows and links by their place.
+pub(crate) trait Observe {
+    /// Bytes delivered of a flow, so far.
+    fn total(&self, flow: usize) -> u64;
+    /// Bytes delivered on each path of a flow, so far. They add up to the total where nothing waits for what
+    /// is under way on another path.
+    fn bytes(&self, flow: usize) -> Vec<u64>;
+    /// Window of each path, packets.
+    fn cwnds(&self, flow: usize) -> Vec<f32>;
+    /// What each of the scenario's links has seen, in the order of their names.
+    fn links(&self) -> Vec<Stats>;
+    /// What waits at a link, bytes.
+    fn queued_bytes(&self, link: usize) -> f64;
+    /// Whether paths are wrongly apart, wrongly together; none if this world cannot tell.
+    fn misgrouped(&self, flow: usize) -> Option<(bool, bool)>;
+    /// NMCC's factor m; zero if there are no coupled paths, none if this world cannot tell.
+    fn factor(&self, flow: usize) -> Option<f32>;
+}
+
+/// What was noted in a run.
+pub(crate) struct Observations {
+    pub(crate) packet_bytes: u64,
+    pub(crate) flows: Vec<ObservedFlow>,
+    /// At the times that measures ask for, in order.
+    snapshots: Vec<Snapshot>,
+    pub(crate) step: Span,
+    /// Of each flow: bytes delivered by the end of each step.
+    pub(crate) totals: Vec<Vec<u64>>,
+    /// Of each flow: whether paths were wrongly apart, wrongly together, at the end of each step.
+    pub(crate) groups: Vec<Vec<(bool, bool)>>,
+    /// Of each flow: NMCC's factor m at the end of each step; zero if it has no coupled paths.
+    pub(crate) factors: Vec<Vec<f32>>,
+    /// Of each flow: the window of each path at the end of each step, if a measure asks for them.
+    pub(crate) windows: Vec<Vec<Vec<f32>>>,
+    pub(crate) lines: Vec<Line>,
+    /// What must never be and was.
+    pub(crate) violations: Vec<String>,
+}
+
+impl Observations {
+    /// What was noted at a time that a measure asks for.
+    pub(crate) fn snapshot(&self, at: Time) -> &Snapshot {
+        self.snapshots
+            .iter()
+            .find(|snapshot| snapshot.at == at)
+            .expect("every time that a measure asks for is noted")
+    }
+
+    /// What had happened in the end.
+    pub(crate) fn last(&self) -> &Snapshot {
+        self.snapshots.last().expect("the end is noted")
+    }
+
+    /// What was done between two times that a measure asks for.
+    pub(crate) fn window<'a>(
+        &'a self,
+        scenario: &'a Scenario,
+        from: Time,
+        until: Time,
+    ) -> MeasurementWindow<'a> {
+        MeasurementWindow {
+            scenario,
+            observations: self,
+            before: self.snapshot(from),
+            after: self.snapshot(until),
+        }
+    }
+}
+
+/// Looks at a world at the times that its measures ask for, and at the end of every step.
+pub(crate) struct Recorder {
+    observations: Observations,
+    /// Where measures begin and end, and are not noted yet; the next one last.
+    times: Vec<Time>,
+    /// The end of the step under way; none when all is over.
+    step: Option<Time>,
+    end: Time,
+    /// Links that are shown over time.
+    queues: Vec<usize>,
+    /// Whether a measure asks for windows.
+    windows: bool,
+}
+
+impl Recorder {
+    /// For a world with these flows: own name, scenario's name, number of paths.
+    pub(crate) fn new(scenario: &Scenario, packet_bytes: u64, flows: Vec<ObservedFlow>) -> Self {
+        let measures = scenario.measure.iter().flat_map(|measure| [measure.from, measure.until]).flatten();
+        let mut times: Vec<Time> = measures
+            .chain([scenario.count_from, scenario.duration])
+            .map(|duration| duration.time())
+            .collect();
+        times.sort_unstable_by(|a, b| b.cmp(a));
+        times.dedup();
+        let (end, step) =
+            (scenario.duration.time(), scenario.duration.0.over(STEPS).clamp(STEP_MIN, STEP_MAX));
+        let rated = |(i, link): (usize, &crate::scenario::Link)| link.rate.is_some().then_some(i);
+        let queues: Vec<usize> = scenario.link.values().enumerate().filter_map(rated).collect();
+        let count = flows.len();
+        let lines = lines(scenario, &flows);
+        let observations = Observations {
+            packet_bytes,
+            flows,
+            snapshots: Vec::new(),
+            step,
+            totals: vec![Vec::new(); count],
+            groups: vec![Vec::new(); count],
+            factors: vec![Vec::new(); count],
+            windows: vec![Vec::new(); count],
+            lines,
+            violations: Vec::new(),
+        };
+        let windows = scenario.measure.iter().any(|measure| measure.kind == MeasureKind::Window);
+        Self { observations, times, step: Some((Time::ZERO + step).min(end)), end, queues, windows }
+    }
+
+    /// When to look next; none when all is over.
+    pub(crate) fn next(&self) -> Option<Time> {
+        let step = self.step?;
+        Some(self.times.last().map_or(step, |time| step.min(*time)))
+    }
+
+    /// Looks, where the [next](Self::next) time was to be looked at, which is `now` or a little before.
+    pub(crate) fn record(&mut self, now: Time, world: &impl Observe) {
+        let Some(at) = self.next() else { return };
+        let flows = self.observations.flows.len();
+        if self.times.pop_if(|time| *time <= at).is_some() {
+            let totals = (0..flows).map(|f| world.total(f)).collect();
+            let bytes = (0..flows).map(|f| world.bytes(f)).collect();
+            self.observations.snapshots.push(Snapshot {
+                at,
+                taken_at: now,
+                totals,
+                bytes,
+                links: world.links(),
+            });
+        }
+        if self.step != Some(at) {
+            return;
+        }
+        self.step = (at < self.end).then(|| (at + self.observations.step).min(self.end));
+        let step_s = self.observations.step.as_nanos() as f64 / 1e9;
+        let packet = self.observations.packet_bytes as f64;
+        let (mut goodputs, mut cwnds) = (Vec::new(), Vec::new());
+        for f in 0..flows {
+            let total = world.total(f);
+            let before = self.observations.totals[f].last().copied().unwrap_or(0);
+            self.observations.totals[f].push(total);
+            goodputs.push((total.saturating_sub(before) as f64 * 8.0 / 1e6 / step_s) as f32);
+            self.observations.groups[f].extend(world.misgrouped(f));
+            self.observations.factors[f].extend(world.factor(f));
+            if !self.observations.lines.is_empty() {
+                cwnds.extend(world.cwnds(f));
+            }
+            if self.windows {
+                self.observations.windows[f].push(world.cwnds(f));
+            }
+        }
+        if self.observations.lines.is_empty() {
+            return;
+        }
+        let queues = self.queues.iter().map(|link| (world.queued_bytes(*link) / packet) as f32);
+        let values = goodputs.into_iter().chain(cwnds).chain(queues);
+        for (line, value) in self.observations.lines.iter_mut().zip(values) {
+            line.values.push(value);
+        }
+    }
+
+    /// What was noted, with how each flow ended and what must never be and was.
+    pub(crate) fn finish(
+        mut self,
+        ends: impl IntoIterator<Item = FlowEnd>,
+        violations: Vec<String>,
+    ) -> Observations {
+        for (flow, end) in self.observations.flows.iter_mut().zip(ends) {
+            flow.end = end;
+        }
+        self.observations.violations = violations;
+        self.observations
+    }
+}
+
+/// Empty lines for what is shown over time.
+fn lines(scenario: &Scenario, flows: &[ObservedFlow]) -> Vec<Line> {
+    let line = |kind, name: &str| Line { kind, name: name.into(), values: Vec::new() };
+    let goodputs = flows.iter().map(|flow| line(SeriesKind::Goodput, &flow.name));
+    let cwnds = flows
+        .iter()
+        .flat_map(|flow| (0..flow.paths).map(move |p| line(SeriesKind::Cwnd, &format!("{}/{p}", flow.name))));
+    let links = scenario.link.iter().filter(|(_, link)| link.rate.is_some());
+    let queues = links.map(|(name, _)| line(SeriesKind::Queue, name));
+    let lines: Vec<Line> = goodputs.chain(cwnds).chain(queues).take(LINES_MAX + 1).collect();
+    if lines.len() > LINES_MAX { Vec::new() } else { lines }
+}
+
+/// What was done between two snapshots.
+pub(crate) struct MeasurementWindow<'a> {
+    scenario: &'a Scenario,
+    observations: &'a Observations,
+    before: &'a Snapshot,
+    after: &'a Snapshot,
+}
+
+impl<'a> MeasurementWindow<'a> {
+    /// How long, s.
+    pub(crate) fn secs(&self) -> f64 {
+        self.after.taken_at.since(self.before.taken_at).as_nanos() as f64 / 1e9
+    }
+
+    /// The first and the last step, within those that there are.
+    pub(crate) fn steps(&self) -> std::ops::Range<usize> {
+        let step = |at: Time| (at.as_nanos() / self.observations.step.as_nanos()) as usize;
+        step(self.before.at)..step(self.after.at).min(self.observations.totals.first().map_or(0, Vec::len))
+    }
+
+    /// The flows of these names: all if there are none.
+    pub(crate) fn flows(
+        &self,
+        names: &'a [String],
+    ) -> impl Iterator<Item = (usize, &'a ObservedFlow)> + use<'a> {
+        let named = move |(_, flow): &(usize, &ObservedFlow)| names.is_empty() || names.contains(&flow.base);
+        self.observations.flows.iter().enumerate().filter(named)
+    }
+
+    /// Bytes a second delivered on these paths of a flow: on all if there are none.
+    pub(crate) fn goodput_of(&self, flow: usize, paths: &[usize]) -> f64 {
+        if paths.is_empty() {
+            return (self.after.totals[flow] - self.before.totals[flow]) as f64 / self.secs();
+        }
+        let pairs = self.before.bytes[flow].iter().zip(&self.after.bytes[flow]).enumerate();
+        let bytes = pairs.filter(|(p, _)| paths.contains(p)).map(|(_, (a, b))| b - a);
+        bytes.sum::<u64>() as f64 / self.secs()
+    }
+
+    /// The same of several flows.
+    pub(crate) fn goodput(&self, names: &'a [String], paths: &[usize]) -> f64 {
+        self.flows(names).map(|(f, _)| self.goodput_of(f, paths)).sum()
+    }
+
+    /// What the links of these names had seen before and after.
+    pub(crate) fn stats(&self, names: &'a [String]) -> impl Iterator<Item = (&'a Stats, &'a Stats)> {
+        let (before, after) = (self.before, self.after);
+        let place = |name: &String| self.scenario.link.keys().position(|key| key == name);
+        names.iter().filter_map(place).map(|i| (&before.links[i], &after.links[i]))
+    }
+
+    /// The rates of these links, bytes a second.
+    pub(crate) fn rate_bytes(&self, names: &[String]) -> f64 {
+        let rate =
+            |name: &String| self.scenario.link[name].rate.map(|r| r.rate(self.observations.packet_bytes));
+        names.iter().filter_map(rate).map(|rate| rate.as_bytes() as f64).sum()
+    }
+
+    /// What these links carried, in percent of their rate.
+    pub(crate) fn utilisation(&self, names: &'a [String]) -> f64 {
+        let carried: u64 = self.stats(names).map(|(a, b)| b.delivered_bytes - a.delivered_bytes).sum();
+        100.0 * carried as f64 / self.secs() / self.rate_bytes(names)
+    }
+
+    /// The same of the one that carried the least.
+    pub(crate) fn least_used(&self, names: &'a [String]) -> Option<f64> {
+        names.iter().map(|name| self.utilisation(std::slice::from_ref(name))).reduce(f64::min)
+    }
+
+    /// Packets dropped by the queues of these links, chance or script, of those offered.
+    pub(crate) fn loss(&self, names: &'a [String]) -> f64 {
+        let lost = |stats: &Stats| stats.dropped.congestion() + stats.dropped.loss + stats.dropped.scripted;
+        let (dropped, offered) = self
+            .stats(names)
+            .fold((0, 0), |(d, o), (a, b)| (d + lost(b) - lost(a), o + b.offered - a.offered));
+        dropped as f64 / offered as f64
+    }
+
+    /// The 99th percentile of the queues noted at the end of each step, of the link where that is largest, ms
+    /// of its rate. None where there are too many lines to note.
+    pub(crate) fn queue_p99_ms(&self, names: &'a [String]) -> Option<f64> {
+        let noted = |name: &String| {
+            let is_it = |line: &&Line| line.kind == SeriesKind::Queue && line.name == *name;
+            let mut queues = self.observations.lines.iter().find(is_it)?.values.get(self.steps())?.to_vec();
+            queues.sort_unstable_by(f32::total_cmp);
+            let packets = *queues.get((queues.len() * 99).div_ceil(100).checked_sub(1)?)?;
+            let bytes = f64::from(packets) * self.observations.packet_bytes as f64;
+            Some(bytes / self.rate_bytes(std::slice::from_ref(name)) * 1e3)
+        };
+        let each: Option<Vec<f64>> = names.iter().map(noted).collect();
+        each?.into_iter().reduce(f64::max)
+    }
+
+    /// The mean queue of these links, ms of their rate.
+    pub(crate) fn queue_ms(&self, names: &'a [String]) -> f64 {
+        let bytes: f64 = self
+            .stats(names)
+            .map(|(a, b)| (b.queue_byte_ns - a.queue_byte_ns) as f64 / 1e9 / self.secs())
+            .sum();
+        bytes / self.rate_bytes(names) * 1e3
+    }
+}

@@ -1,0 +1,480 @@
+//! Whether a scenario makes sense: everything it refers to exists, and every number is in its range.
+
+mod measure;
+
+use anabranch_algo::Span;
+use anabranch_algo::control::{ALGORITHMS, Algorithm};
+
+use super::error::{ScenarioError, hint, missing};
+use super::{Cbr, Fault, Flow, Link, Path, RateSpec, Scenario, SizeSpec, Transport};
+
+/// The most links a scenario may have.
+pub const LINKS_MAX: usize = 100_000;
+/// The most subflows: paths of all flows, each flow counted `count` times.
+pub const SUBFLOWS_MAX: u64 = 1_000_000;
+/// The most seeds.
+pub const SEEDS_MAX: u64 = 1_000_000;
+/// The most cases.
+pub const CASES_MAX: usize = 10_000;
+/// The most measures.
+pub const MEASURES_MAX: usize = 1_000;
+/// The largest packet, bytes.
+pub const PACKET_BYTES_MAX: u64 = 65_535;
+/// The smallest packet, bytes: room for the headers.
+pub const PACKET_BYTES_MIN: u64 = 64;
+type Checked = Result<(), ScenarioError>;
+
+/// An error at `key` if it is not so.
+fn ensure(so: bool, key: impl Into<String>, what: impl FnOnce() -> String) -> Checked {
+    if so { Ok(()) } else { Err(ScenarioError::at(key, what())) }
+}
+
+/// A probability.
+fn probability(value: f64, key: String) -> Checked {
+    ensure((0.0..=1.0).contains(&value), key, || format!("{value} is no probability: from 0 to 1"))
+}
+
+/// Whether there is a controller of this name.
+///
+/// # Errors
+/// A sentence with the nearest name.
+pub fn controller(name: &str) -> Result<(), String> {
+    if Algorithm::by_name(name).is_some() {
+        return Ok(());
+    }
+    let base = name.split('+').next().unwrap_or(name);
+    Err(format!("there is no controller `{name}`{}", hint(base, ALGORITHMS.iter().map(|entry| entry.name))))
+}
+
+impl Scenario {
+    /// Whether it makes sense as it stands; its cases are checked one by one, each by this.
+    ///
+    /// # Errors
+    /// The first thing that does not, by its key.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        self.check_head()?;
+        for (name, link) in &self.link {
+            named(name, "link")?;
+            self.check_link(link, &format!("link.{name}"))?;
+        }
+        for (name, flow) in &self.flow {
+            named(name, "flow")?;
+            self.check_flow(flow, &format!("flow.{name}"))?;
+        }
+        for (name, cbr) in &self.cbr {
+            named(name, "cbr")?;
+            self.check_cbr(cbr, &format!("cbr.{name}"))?;
+        }
+        for (index, fault) in self.fault.iter().enumerate() {
+            self.check_fault(fault, &format!("fault.{index}"))?;
+        }
+        measure::check(self)
+    }
+
+    fn check_head(&self) -> Checked {
+        let bytes = match self.packet {
+            SizeSpec::Bytes(bytes) => bytes,
+            _ => return Err(ScenarioError::at("packet", "write the size of a packet in bytes: \"1500 B\"")),
+        };
+        ensure((PACKET_BYTES_MIN..=PACKET_BYTES_MAX).contains(&bytes), "packet", || {
+            format!("{bytes} B is no size of a packet: from {PACKET_BYTES_MIN} to {PACKET_BYTES_MAX} B")
+        })?;
+        ensure(self.duration.0 > Span::ZERO, "duration", || "a run must last some time".into())?;
+        ensure(self.count_from < self.duration, "count_from", || {
+            format!("{} is not before the end ({})", self.count_from, self.duration)
+        })?;
+        ensure((1..=SEEDS_MAX).contains(&self.seeds), "seeds", || format!("from 1 to {SEEDS_MAX}"))?;
+        ensure(!self.controllers.is_empty(), "controllers", || "name at least one".into())?;
+        for (index, name) in self.controllers.iter().enumerate() {
+            let key = || format!("controllers.{index}");
+            controller(name).map_err(|what| ScenarioError::at(key(), what))?;
+            ensure(!self.controllers[..index].contains(name), key(), || format!("`{name}` twice"))?;
+        }
+        ensure(self.link.len() <= LINKS_MAX, "link", || format!("more than {LINKS_MAX} links"))?;
+        let subflows = self.flow.values().map(|flow| u64::from(flow.count) * flow.paths.len() as u64);
+        ensure(subflows.sum::<u64>() <= SUBFLOWS_MAX, "flow", || {
+            format!("more than {SUBFLOWS_MAX} subflows")
+        })?;
+        ensure(self.case.len() <= CASES_MAX, "case", || format!("more than {CASES_MAX} cases"))?;
+        for (index, case) in self.case.iter().enumerate() {
+            let (name, key) = (&case.name, || format!("case.{index}.name"));
+            ensure(!name.is_empty() && !name.contains(['/', '*', '\n']), key(), || {
+                "a name without `/` and `*`, please: those have a meaning in `paper` and `expect`".into()
+            })?;
+            ensure(self.case[..index].iter().all(|other| other.name != *name), key(), || {
+                format!("there are two cases `{name}`")
+            })?;
+            ensure(controller(name).is_err(), key(), || {
+                format!("`{name}` is a controller's name too, and keys of `paper` could mean either")
+            })?;
+            for (i, name) in case.controllers.iter().enumerate() {
+                controller(name)
+                    .map_err(|what| ScenarioError::at(format!("case.{index}.controllers.{i}"), what))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_link(&self, link: &Link, key: &str) -> Checked {
+        let at = |field: &str| format!("{key}.{field}");
+        self.positive(link.rate, at("rate"), "for a link that is down use a fault")?;
+        let queues = [
+            ("random", link.random.is_some()),
+            ("codel", link.codel.is_some()),
+            ("victims", link.victims.is_some()),
+        ];
+        let queues: Vec<_> = queues.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
+        ensure(queues.len() <= 1, key, || {
+            format!("one queue discipline at a time, not {}", queues.join(" and "))
+        })?;
+        for (field, amount) in [("queue", link.queue), ("mark_above", link.mark_above)] {
+            ensure(link.is_limited() || !matches!(amount, Some(SizeSpec::Time(_))), at(field), || {
+                "a time means what the link sends in it, so the link needs a `rate`".into()
+            })?;
+        }
+        for (field, value) in [("loss", link.loss), ("duplicate", link.duplicate), ("reorder", link.reorder)]
+        {
+            probability(value, at(field))?;
+        }
+        ensure(link.reorder == 0.0 || link.reorder_by.0 > Span::ZERO, at("reorder_by"), || {
+            "say by how much packets are held back".into()
+        })?;
+        if let Some(random) = &link.random {
+            probability(random.drop, at("random.drop"))?;
+            ensure(random.band > 0, at("random.band"), || "at least 1 packet".into())?;
+        }
+        if let Some(gilbert) = &link.gilbert {
+            for (field, value) in [
+                ("to_bad", gilbert.to_bad),
+                ("to_good", gilbert.to_good),
+                ("good", gilbert.good),
+                ("bad", gilbert.bad),
+            ] {
+                probability(value, at(&format!("gilbert.{field}")))?;
+            }
+        }
+        if let Some(codel) = &link.codel {
+            let so = codel.target.0 > Span::ZERO && codel.target < codel.interval;
+            ensure(so, at("codel"), || "`target` must be less than `interval`, and not 0".into())?;
+        }
+        if let Some(index) = link.drop.iter().position(|nth| *nth == 0) {
+            return Err(ScenarioError::at(at(&format!("drop.{index}")), "packets are counted from 1"));
+        }
+        for (index, drop) in link.drop_of.iter().enumerate() {
+            let at = |field: &str| at(&format!("drop_of.{index}.{field}"));
+            self.flow_of(&drop.flow, at("flow"))?.has_path(&drop.flow, drop.path, at("path"))?;
+            ensure(drop.nth > 0, at("nth"), || "packets are counted from 1".into())?;
+        }
+        ensure(link.weight.is_none() || link.medium.is_some(), at("weight"), || {
+            "a weight counts in a `medium`, and this link is on none".into()
+        })?;
+        ensure(link.weight != Some(0), at("weight"), || "a link of weight 0 would never send".into())?;
+        ensure(link.medium.is_none() || link.rate.is_some(), at("medium"), || {
+            "a link on a medium needs a `rate`: how fast it sends when it is its turn".into()
+        })?;
+        match link.trace.as_ref().map(|trace| (trace.path(), trace.read())) {
+            Some((path, Err(what))) => Err(ScenarioError::at(at("trace"), format!("trace {path} {what}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn positive(&self, rate: Option<RateSpec>, key: String, instead: &str) -> Checked {
+        let Some(rate) = rate else { return Ok(()) };
+        let SizeSpec::Bytes(packet) = self.packet else { return Ok(()) };
+        let so = rate.rate(packet).as_bytes() > 0;
+        ensure(so, key, || {
+            format!("{rate} is nothing{}{instead}", if instead.is_empty() { "" } else { ": " })
+        })
+    }
+
+    fn check_flow(&self, flow: &Flow, key: &str) -> Checked {
+        let at = |field: &str| format!("{key}.{field}");
+        if let Some(name) = &flow.controller {
+            controller(name).map_err(|what| ScenarioError::at(at("controller"), what))?;
+        }
+        ensure(flow.count > 0, at("count"), || "at least 1".into())?;
+        ensure(!flow.paths.is_empty(), at("paths"), || "a flow needs at least one path".into())?;
+        ensure(flow.start < self.duration, at("start"), || {
+            format!("{} is not before the end ({})", flow.start, self.duration)
+        })?;
+        ensure(flow.stop.is_none_or(|stop| flow.start < stop), at("stop"), || {
+            "stops before it starts".into()
+        })?;
+        ensure(!matches!(flow.size, Some(SizeSpec::Time(_))), at("size"), || {
+            "write it in bytes or packets: \"10 MB\", \"500 pkt\"".into()
+        })?;
+        ensure(!matches!(flow.size, Some(SizeSpec::Bytes(0) | SizeSpec::Packets(0))), at("size"), || {
+            "nothing to transfer; leave `size` out for a flow without end".into()
+        })?;
+        let batches = flow.coalesce.0 > Span::ZERO;
+        ensure(!batches || flow.transport == Transport::Mmtp, at("coalesce"), || {
+            "only mmtp hands packets over in batches".into()
+        })?;
+        for (index, path) in flow.paths.iter().enumerate() {
+            self.check_path(path, &at(&format!("paths.{index}")))?;
+        }
+        Ok(())
+    }
+
+    fn check_path(&self, path: &Path, key: &str) -> Checked {
+        let at = |field: &str| format!("{key}.{field}");
+        self.positive(path.access, at("access"), "")?;
+        let mut least = Span::ZERO;
+        for (field, links) in [("via", &path.via), ("back", &path.back)] {
+            for (index, name) in links.iter().enumerate() {
+                least = least + self.link_of(name, at(&format!("{field}.{index}")))?.delay.0;
+            }
+        }
+        // No `rtt` at all: the delays are what they are.
+        ensure(path.rtt.0 == Span::ZERO || path.rtt.0 >= least, at("rtt"), || {
+            let least = super::Duration(least);
+            format!(
+                "{} is less than the delays of its links alone ({least}): leave it out, or raise it",
+                path.rtt
+            )
+        })?;
+        let limited = path.access.is_some()
+            || path.via.iter().any(|name| self.link.get(name).is_some_and(Link::is_limited));
+        ensure(limited, at("via"), || {
+            "nothing on this path limits the flow: give one of its links a `rate`, or the path an `access`"
+                .into()
+        })
+    }
+
+    fn check_cbr(&self, cbr: &Cbr, key: &str) -> Checked {
+        let at = |field: &str| format!("{key}.{field}");
+        ensure(!cbr.via.is_empty(), at("via"), || "name at least one link".into())?;
+        for (index, name) in cbr.via.iter().enumerate() {
+            self.link_of(name, at(&format!("via.{index}")))?;
+        }
+        self.positive(Some(cbr.rate), at("rate"), "leave the traffic out")?;
+        ensure(cbr.on.is_none_or(|on| on.0 > Span::ZERO), at("on"), || "a burst takes some time".into())?;
+        ensure(cbr.off.0 == Span::ZERO || cbr.on.is_some(), at("off"), || {
+            "traffic without bursts (`on`) has no pauses".into()
+        })?;
+        ensure(cbr.stop.is_none_or(|stop| cbr.start < stop), at("stop"), || "stops before it starts".into())
+    }
+
+    fn check_fault(&self, fault: &Fault, key: &str) -> Checked {
+        let at = |field: &str| format!("{key}.{field}");
+        ensure(fault.at < self.duration, at("at"), || {
+            format!("{} is not before the end ({})", fault.at, self.duration)
+        })?;
+        ensure(fault.until.is_none_or(|until| fault.at < until), at("until"), || {
+            "ends before it begins".into()
+        })?;
+        let changes = fault.down || fault.rate.is_some() || fault.delay.is_some() || fault.loss.is_some();
+        match (&fault.link, &fault.source) {
+            (Some(link), None) => {
+                self.link_of(link, at("link"))?;
+                ensure(changes, key, || {
+                    "what happens? `down = true`, or a `rate`, `delay` or `loss`".into()
+                })?;
+                ensure(fault.until.is_none() || fault.down, at("until"), || {
+                    "only `down` ends by itself: write a second fault for the change back".into()
+                })?;
+                self.positive(fault.rate, at("rate"), "use `down = true`")?;
+                probability(fault.loss.unwrap_or(0.0), at("loss"))
+            }
+            (None, Some(source)) => {
+                ensure(!changes, key, || {
+                    "a source dies: `down`, `rate`, `delay` and `loss` are of links".into()
+                })?;
+                let mmtp = self.flow.values().filter(|flow| flow.transport == Transport::Mmtp);
+                let sources =
+                    || mmtp.clone().flat_map(|f| &f.paths).filter_map(|path| path.source.as_deref());
+                ensure(sources().any(|name| name == source), at("source"), || {
+                    format!("no path of an mmtp flow has the source `{source}`{}", hint(source, sources()))
+                })
+            }
+            _ => Err(ScenarioError::at(key, "name one `link` or one `source`")),
+        }
+    }
+
+    /// The link of this name.
+    fn link_of(&self, name: &str, key: String) -> Result<&Link, ScenarioError> {
+        self.link.get(name).ok_or_else(|| {
+            ScenarioError::at(key, missing("link", name, self.link.keys().map(String::as_str)))
+        })
+    }
+
+    /// The flow of this name.
+    fn flow_of(&self, name: &str, key: String) -> Result<&Flow, ScenarioError> {
+        self.flow.get(name).ok_or_else(|| {
+            ScenarioError::at(key, missing("flow", name, self.flow.keys().map(String::as_str)))
+        })
+    }
+}
+
+impl Flow {
+    /// Whether this flow, called `name`, has a path of this number.
+    fn has_path(&self, name: &str, path: usize, key: String) -> Checked {
+        ensure(path < self.paths.len(), key, || {
+            let last = self.paths.len().saturating_sub(1);
+            format!("flow `{name}` has no path {path}: they are counted from 0 to {last}")
+        })
+    }
+}
+
+/// Names are parts of dotted keys and of lines like `mp/0`.
+fn named(name: &str, what: &str) -> Checked {
+    let so = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "-_+".contains(c));
+    ensure(so, what, || format!("`{name}` is no name: letters, digits, `-` and `_`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Scenario;
+
+    /// Whole and right; the tests break one thing each.
+    pub(super) const TEXT: &str = r#"
+        title = "t"
+        duration = "60 s"
+        count_from = "20 s"
+        controllers = ["nmcc", "reno"]
+        [link.bottleneck]
+        rate = "20 Mbit/s"
+        delay = "5 ms"
+        queue = "50 ms"
+        [link.other]
+        rate = "500 pkt/s"
+        delay = "5 ms"
+        [flow.mp]
+        paths = [{ via = ["bottleneck"], rtt = "50 ms" }, { via = ["other"], back = ["other"] }]
+        [flow.sp]
+        transport = "mmtp"
+        paths = [{ via = ["bottleneck"], rtt = "50 ms", source = "london" }]
+        size = "10 MB"
+        [cbr.noise]
+        via = ["other"]
+        rate = "1 Mbit/s"
+        [[fault]]
+        at = "10 s"
+        until = "17 s"
+        link = "other"
+        down = true
+        [[fault]]
+        at = "10 s"
+        source = "london"
+        [[case]]
+        name = "slow"
+        set = { "link.other.rate" = "250 pkt/s" }
+        [[case]]
+        name = "fast"
+        [[measure]]
+        metric = "mp_share"
+        kind = "share"
+        flows = ["mp"]
+        expect = { "slow/nmcc" = "47..53", fast = "..3", reno = "97..", "*" = "0..100" }
+        paper = { nmcc = 50 }
+        [[measure]]
+        metric = "gain"
+        kind = "completion"
+        flows = ["sp"]
+        versus = "slow"
+        [[measure]]
+        metric = "loss"
+        kind = "loss"
+        links = ["bottleneck"]
+        from = "30 s"
+        until = "40 s"
+        [[assert]]
+        what = "drops"
+        link = "bottleneck"
+        at_least = 10
+        [[assert]]
+        what = "rtt"
+        flow = "mp"
+        at_least = 49
+        at_most = 120
+    "#;
+
+    /// What is said when `from` is replaced by `to`.
+    pub(super) fn broken(from: &str, to: &str) -> String {
+        assert!(TEXT.contains(from), "{from}");
+        Scenario::parse(&TEXT.replacen(from, to, 1), "x").expect_err(to).to_string()
+    }
+
+    #[test]
+    fn a_right_one_passes() {
+        let scenario = Scenario::parse(TEXT, "x").expect("a scenario");
+        assert_eq!(scenario.cases().expect("cases").len(), 2);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_named_with_the_nearest() {
+        for (from, to, said) in [
+            (
+                "via = [\"bottleneck\"]",
+                "via = [\"botleneck\"]",
+                "no link `botleneck`: did you mean `bottleneck`?",
+            ),
+            ("\"nmcc\", \"reno\"]", "\"nmcc\", \"rno\"]", "no controller `rno`: did you mean `reno`?"),
+            ("via = [\"other\"]\n", "via = [\"oter\"]\n", "cbr.noise.via.0: there is no link `oter`"),
+            ("link = \"other\"", "link = \"ohter\"", "fault.0.link: there is no link `ohter`"),
+            ("source = \"london\"\n", "source = \"londen\"\n", "did you mean `london`?"),
+        ] {
+            let what = broken(from, to);
+            assert!(what.contains(said), "{what}");
+        }
+    }
+
+    #[test]
+    fn times_and_numbers_are_sane() {
+        for (from, to, said) in [
+            ("count_from = \"20 s\"", "count_from = \"60 s\"", "x:4: count_from: 60 s is not before the end"),
+            ("duration = \"60 s\"", "duration = \"0 s\"", "duration"),
+            ("until = \"17 s\"", "until = \"7 s\"", "fault.0.until: ends before it begins"),
+            ("down = true", "loss = 0.1", "only `down` ends by itself"),
+            ("down = true", "", "what happens?"),
+            ("queue = \"50 ms\"", "loss = 1.5", "link.bottleneck.loss: 1.5 is no probability"),
+            ("queue = \"50 ms\"", "reorder = 0.5", "reorder_by"),
+            ("queue = \"50 ms\"", "codel = {}\nrandom = {}", "not random and codel"),
+            ("queue = \"50 ms\"", "weight = 3", "a weight counts in a `medium`"),
+            ("queue = \"50 ms\"", "drop = [0]", "link.bottleneck.drop.0: packets are counted from 1"),
+            ("queue = \"50 ms\"", "drop_of = [{ flow = \"mp\", path = 2, nth = 1 }]", "has no path 2"),
+            ("queue = \"50 ms\"", "trace = \"no-such\"", "trace no-such cannot be read"),
+            ("queue = \"50 ms\"", "gilbert = { to_bad = 2, to_good = 1 }", "gilbert.to_bad"),
+            ("rate = \"20 Mbit/s\"", "", "link.bottleneck.queue: a time means"),
+            ("rate = \"500 pkt/s\"", "", "nothing on this path limits the flow"),
+            ("rate = \"500 pkt/s\"", "rate = \"0 B/s\"", "use a fault"),
+            ("rtt = \"50 ms\"", "rtt = \"4 ms\"", "flow.mp.paths.0.rtt: 4 ms is less than"),
+            ("size = \"10 MB\"", "size = \"10 s\"", "in bytes or packets"),
+            ("size = \"10 MB\"", "count = 2000000", "subflows"),
+            ("[flow.sp]\n", "coalesce = \"1 ms\"\n[flow.sp]\n", "flow.mp.coalesce: only mmtp"),
+            ("size = \"10 MB\"", "start = \"60 s\"", "flow.sp.start: 60 s is not before the end"),
+            ("[flow.sp]", "[flow.\"s.p\"]", "`s.p` is no name"),
+            ("\"nmcc\", \"reno\"]", "\"nmcc\", \"nmcc\"]", "`nmcc` twice"),
+            ("name = \"fast\"", "name = \"slow\"", "two cases `slow`"),
+            ("name = \"fast\"", "name = \"reno\"", "a controller's name too"),
+            ("duration = \"60 s\"", "duration = \"60 s\"\npacket = \"10 ms\"", "size of a packet in bytes"),
+            ("duration = \"60 s\"", "duration = \"60 s\"\nseeds = 0", "x:4: seeds: from 1"),
+        ] {
+            let what = broken(from, to);
+            assert!(what.contains(said), "{to}: {what}");
+        }
+    }
+
+    #[test]
+    fn a_case_is_checked_as_it_will_be_run() {
+        let what = broken("\"link.other.rate\" = \"250 pkt/s\"", "\"link.other.loss\" = 7");
+        assert!(what.contains("case `slow`: link.other.loss: 7 is no probability"), "{what}");
+        let what = broken("\"link.other.rate\" = \"250 pkt/s\"", "\"count_from\" = \"2 min\"");
+        assert!(what.contains("case `slow`: count_from"), "{what}");
+    }
+
+    #[test]
+    fn traces_are_read() {
+        let dir = std::env::temp_dir();
+        let file = dir.join(format!("anabranch-trace-{}", std::process::id()));
+        let text = |trace: &str| TEXT.replacen("queue = \"50 ms\"", &format!("trace = {trace:?}"), 1);
+        let scenario = text(&file.display().to_string());
+        for (lines, so) in
+            [("1\n5\n5\n9\n", true), ("5\n1\n", false), ("x\n", false), ("", false), ("0\n", false)]
+        {
+            std::fs::write(&file, lines).expect("written");
+            assert_eq!(Scenario::parse(&scenario, "x").is_ok(), so, "{lines:?}");
+        }
+        std::fs::remove_file(&file).expect("removed");
+    }
+}

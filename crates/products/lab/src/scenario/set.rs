@@ -1,0 +1,267 @@
+//! A scenario with other values: `--set KEY=VALUE`, and the `set` of a case.
+
+use toml::{Table, Value};
+
+use super::Scenario;
+use super::error::{ScenarioError, hint};
+use super::load::{known, verify};
+use super::schema::{SchemaNode, schema_at};
+
+impl Scenario {
+    /// Gives the dotted `key` (`link.c.rate`, `flow.mp.paths.0.rtt`) another value, written as in TOML; what
+    /// is no TOML value is taken as a string: `250 pkt/s`. The result has not been [checked](Self::check).
+    ///
+    /// # Errors
+    /// If there is no such key, with the nearest; if the value makes no sense there.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), ScenarioError> {
+        let steps: Vec<&str> = key.split('.').collect();
+        let value = match (literal(value), schema_at(&steps)) {
+            // What must be a string is one, even if it looks like a number.
+            (Some(Value::String(text)), _) => Value::String(text),
+            (_, Some(SchemaNode::Text | SchemaNode::Word(_))) | (None, _) => {
+                Value::String(value.trim().into())
+            }
+            (Some(value), _) => value,
+        };
+        self.put(&[(key.into(), value)])
+    }
+
+    /// The variants of this scenario: each case under its name, or the scenario itself if it has no cases.
+    /// They have not been [checked](Self::check).
+    ///
+    /// # Errors
+    /// If the `set` of a case names a key that does not exist, or its value makes no sense there.
+    pub fn cases(&self) -> Result<Vec<(Option<String>, Self)>, ScenarioError> {
+        if self.case.is_empty() {
+            return Ok(vec![(None, self.clone())]);
+        }
+        let variant = |(index, case): (usize, &super::Case)| {
+            let (mut sets, mut scenario) = (Vec::new(), self.clone());
+            flatten(&case.set, "", &mut sets);
+            scenario.put(&sets).map_err(|e| {
+                let key = format!("case.{index}.set.{}", e.key);
+                ScenarioError { key, ..e.in_case(&case.name) }
+            })?;
+            Ok((Some(case.name.clone()), scenario))
+        };
+        self.case.iter().enumerate().map(variant).collect()
+    }
+
+    fn put(&mut self, sets: &[(String, Value)]) -> Result<(), ScenarioError> {
+        if sets.is_empty() {
+            return Ok(());
+        }
+        let table = Table::try_from(&*self).map_err(|e| ScenarioError::of("", e.to_string()))?;
+        let mut root = Value::Table(table);
+        for (key, value) in sets {
+            place(&mut root, key, value.clone())?;
+            let steps: Vec<&str> = key.split('.').collect();
+            verify(value, &steps)?;
+        }
+        let mut new: Self = root.try_into().map_err(|all| self.blame(sets, &all))?;
+        // What was read of traces stays known.
+        for (name, link) in &mut new.link {
+            let old = self.link.get(name).and_then(|old| old.trace.as_ref());
+            if let (Some(trace), Some(old)) = (&mut link.trace, old)
+                && trace == old
+            {
+                *trace = old.clone();
+            }
+        }
+        *self = new;
+        Ok(())
+    }
+
+    /// Which of `sets` is wrong: the first without which it works, or all.
+    fn blame(&self, sets: &[(String, Value)], all: &toml::de::Error) -> ScenarioError {
+        let alone = |(key, value): &&(String, Value)| {
+            let mut root = Value::Table(Table::try_from(self).ok()?);
+            place(&mut root, key, value.clone()).ok()?;
+            let error = root.try_into::<Self>().err()?;
+            Some(ScenarioError::at(key, error.message().trim().replace("missing field", "missing key")))
+        };
+        let first = sets.iter().find_map(|set| alone(&set));
+        first.unwrap_or_else(|| ScenarioError::at(&sets[0].0, all.message().trim()))
+    }
+}
+
+/// `text` as a TOML value; none if it is not one.
+fn literal(text: &str) -> Option<Value> {
+    let table: Table = format!("value = {text}\n").parse().ok()?;
+    // More than one key: the text had lines of its own.
+    let value = (table.len() == 1).then(|| table.get("value").cloned())??;
+    (!value.is_datetime()).then_some(value)
+}
+
+/// `{ "a.b" = 1, c = { d = 2 } }` as `a.b = 1`, `c.d = 2`.
+fn flatten(table: &Table, path: &str, into: &mut Vec<(String, Value)>) {
+    for (key, value) in table {
+        let path = super::load::join(path, key);
+        match value {
+            Value::Table(table) if !table.is_empty() => flatten(table, &path, into),
+            _ => into.push((path, value.clone())),
+        }
+    }
+}
+
+/// Puts `value` at `key`, which must be one that a scenario has.
+fn place(root: &mut Value, key: &str, value: Value) -> Result<(), ScenarioError> {
+    let steps: Vec<&str> = key.split('.').collect();
+    let mut at = root;
+    for (depth, step) in steps.iter().enumerate() {
+        let (before, last) = (&steps[..depth], depth + 1 == steps.len());
+        known(step, before)?;
+        let here = before.join(".");
+        match at {
+            Value::Table(table) => {
+                // Links, flows and cases are made in the file, not by a slip of the keyboard.
+                let named = schema_at(before) == Some(SchemaNode::Map)
+                    && matches!(schema_at(&steps[..=depth]), Some(SchemaNode::Struct(_)));
+                if named && !table.contains_key(*step) {
+                    let names = hint(step, table.keys().map(String::as_str));
+                    return Err(ScenarioError::of(key, format!("{key}: there is no {here} `{step}`{names}")));
+                }
+                if last {
+                    table.insert((*step).into(), value);
+                    return Ok(());
+                }
+                let empty = match schema_at(&steps[..=depth]) {
+                    Some(SchemaNode::List) => Value::Array(Vec::new()),
+                    _ => Value::Table(Table::new()),
+                };
+                at = table.entry(*step).or_insert(empty);
+            }
+            Value::Array(values) => {
+                let count = values.len();
+                let slot = step.parse::<usize>().ok().and_then(|index| values.get_mut(index));
+                let Some(slot) = slot else {
+                    let which = match count {
+                        0 => "it is empty".into(),
+                        n => format!("write a number from 0 to {}", n - 1),
+                    };
+                    return Err(ScenarioError::of(key, format!("{key}: {here} has no `{step}`: {which}")));
+                };
+                if last {
+                    *slot = value;
+                    return Ok(());
+                }
+                at = slot;
+            }
+            _ => return Err(ScenarioError::of(key, format!("{key}: {here} has no keys"))),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Duration, RateSpec, SizeSpec};
+    use super::*;
+    use anabranch_algo::Span;
+
+    const TEXT: &str = r#"
+        title = "t"
+        duration = "60 s"
+        controllers = ["reno"]
+        [link.c]
+        rate = "500 pkt/s"
+        [link.d]
+        rate = "1 Mbit/s"
+        [flow.mp]
+        paths = [{ via = ["c"], rtt = "50 ms" }, { via = ["d"], rtt = "50 ms" }]
+        [[measure]]
+        metric = "mp_share"
+        kind = "share"
+        flows = ["mp"]
+        [[case]]
+        name = "slow"
+        set = { "link.c.rate" = "250 pkt/s", flow.mp.count = 4 }
+        [[case]]
+        name = "as it is"
+    "#;
+
+    fn scenario() -> Scenario {
+        Scenario::parse(TEXT, "t").expect("a scenario")
+    }
+
+    #[test]
+    fn keys_take_other_values() {
+        let mut s = scenario();
+        for (key, value) in [
+            ("link.c.rate", "250 pkt/s"),
+            ("link.d.rate", "\"2 Mbit/s\""),
+            ("link.d.codel.target", "7 ms"),
+            ("link.d.queue", "53 pkt"),
+            ("link.c.loss", "0.5"),
+            ("link.c.drop", "[1, 7]"),
+            ("flow.mp.paths.1.rtt", "20 ms"),
+            ("flow.mp.count", "4"),
+            ("flow.mp.groups", "none"),
+            ("controllers", "[\"nmcc\", \"reno\"]"),
+            ("title", "7"),
+            ("measure.0.paper.nmcc", "50"),
+        ] {
+            s.set(key, value).expect(key);
+        }
+        assert_eq!(s.link["c"].rate, Some(RateSpec::Packets(250.0)));
+        assert_eq!(s.link["d"].rate, Some(RateSpec::Bytes(250_000.0)));
+        assert_eq!(s.link["d"].codel.as_ref().expect("codel").target, Duration(Span::from_millis(7)));
+        assert_eq!(s.link["d"].queue, Some(SizeSpec::Packets(53)));
+        assert_eq!((s.link["c"].loss, &s.link["c"].drop), (0.5, &vec![1, 7]));
+        for loss in ["1 %", "\"1 %\"", "0.01"] {
+            s.set("link.c.loss", loss).expect(loss);
+            assert_eq!(s.link["c"].loss, 0.01, "{loss}");
+        }
+        assert_eq!(s.flow["mp"].paths[1].rtt, Duration(Span::from_millis(20)));
+        assert_eq!((s.flow["mp"].count, s.title.as_str()), (4, "7"));
+        assert_eq!(s.controllers, ["nmcc", "reno"]);
+        assert_eq!(s.measure[0].paper["nmcc"], 50.0);
+    }
+
+    #[test]
+    fn keys_that_are_not_there_are_errors_with_the_nearest() {
+        let error = |key: &str, value: &str| scenario().set(key, value).expect_err(key).to_string();
+        assert_eq!(error("link.c.rtae", "1"), "unknown key `rtae` in link.c: did you mean `rate`?");
+        assert_eq!(error("link.x.rate", "1 B/s"), "link.x.rate: there is no link `x`; there are c, d");
+        assert_eq!(error("flow.mq.count", "1"), "flow.mq.count: there is no flow `mq`: did you mean `mp`?");
+        assert!(error("flow.mp.paths.2.rtt", "1 ms").contains("write a number from 0 to 1"));
+        assert!(error("flow.mp.paths.x.rtt", "1 ms").contains("write a number"));
+        assert!(error("fault.0.at", "1 s").contains("it is empty"));
+        assert!(error("link.c.rate.x", "1").contains("no keys"));
+        assert!(error("link.c.rate", "5").starts_with("link.c.rate: \"5\" is not a rate"));
+        assert!(error("flow.mp.count", "many").contains("should be a number"));
+        assert!(error("flow.mp.count", "-4").starts_with("flow.mp.count: "));
+        assert!(error("flow.mp.groups", "nnoe").contains("did you mean `none`?"));
+        assert!(error("", "1").contains("unknown key"));
+    }
+
+    #[test]
+    fn cases_differ_as_they_say() {
+        let cases = scenario().cases().expect("cases");
+        let names: Vec<_> = cases.iter().map(|(name, _)| name.as_deref()).collect();
+        assert_eq!(names, [Some("slow"), Some("as it is")]);
+        assert_eq!(cases[0].1.link["c"].rate, Some(RateSpec::Packets(250.0)));
+        assert_eq!(cases[0].1.flow["mp"].count, 4);
+        assert_eq!(cases[1].1, scenario());
+    }
+
+    #[test]
+    fn a_wrong_case_is_named_with_its_line() {
+        let text = TEXT.replace("flow.mp.count", "flow.mp.conut");
+        let error = Scenario::parse(&text, "t.toml").expect_err("wrong").to_string();
+        assert_eq!(error, "t.toml:17: case `slow`: unknown key `conut` in flow.mp: did you mean `count`?");
+        let text = TEXT.replace("250 pkt/s", "250 pkts");
+        let error = Scenario::parse(&text, "t.toml").expect_err("wrong").to_string();
+        assert!(error.starts_with("t.toml:17: case `slow`: link.c.rate: \"250 pkts\" is not"), "{error}");
+    }
+
+    #[test]
+    fn only_values_are_literals() {
+        assert_eq!(literal("4"), Some(Value::Integer(4)));
+        assert_eq!(literal("\"4\""), Some(Value::String("4".into())));
+        assert_eq!(literal("true"), Some(Value::Boolean(true)));
+        for text in ["250 pkt/s", "", "1979-05-27", "4\nx = 5", "nmcc"] {
+            assert_eq!(literal(text), None, "{text}");
+        }
+    }
+}

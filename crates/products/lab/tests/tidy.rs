@@ -1,0 +1,390 @@
+//! The style guide as a test: what ARCHITECTURE.md promises about the shape of the code, on every file.
+//!
+//! A failure names the file, the line and the rule. The list `LONG` has the only exceptions and only shrinks.
+
+#[path = "tidy/circles.rs"]
+mod circles;
+#[path = "tidy/documents.rs"]
+mod documents;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const WIDTH_MAX: usize = 110;
+/// Lines of a source file without its tests.
+const FILE_LINES_MAX: usize = 500;
+/// Lines of a congestion controller without its tests.
+const CONTROL_LINES_MAX: usize = 200;
+const MAIN_LINES_MAX: usize = 80;
+
+/// Larger files are data, not text under review.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// Files that are longer, each with its own limit: (path, lines). Split one, then take it off.
+const LONG: &[(&str, usize)] = &[];
+
+/// Words of the README at most: what it does not say is in docs/.
+const README_WORDS_MAX: usize = 1_100;
+
+/// The dependency law, by folder: what each crate may use of the others. A crate uses rows above its own, of
+/// its own floor or of floors below. `core/algo` uses nothing at all, not even a library.
+const LAW: &[(&str, &[&str])] = &[
+    ("core/algo", &[]),
+    ("core/topology", &[]),
+    ("protocols/mmtp", &["algo"]),
+    ("protocols/mirror", &["algo", "mmtp"]),
+    ("protocols/overlay", &["algo", "topology", "mmtp"]),
+    ("worlds/sim", &["algo"]),
+    ("worlds/net", &["algo", "sim"]),
+    ("worlds/http", &["algo", "net"]),
+    ("worlds/kernel", &["algo", "net"]),
+    ("products/anabranch", &["algo", "topology", "mmtp", "overlay", "mirror", "net", "http"]),
+    ("products/proxy", &["algo", "net", "kernel", "http"]),
+    ("products/lab", &["algo", "topology", "mmtp", "overlay", "sim", "net", "kernel"]),
+    (
+        "cli",
+        &[
+            "algo",
+            "mmtp",
+            "sim",
+            "net",
+            "kernel",
+            "lab",
+            "mirror",
+            "http",
+            "anabranch",
+            "proxy",
+            "topology",
+            "overlay",
+        ],
+    ),
+];
+
+/// The folders of `crates/`, the lowest first. The command stands on all of them.
+const FLOORS: &[&str] = &["core", "protocols", "worlds", "products"];
+
+/// The crate's name without its folder.
+fn crate_name(room: &str) -> &str {
+    room.rsplit('/').next().unwrap_or(room)
+}
+
+/// Every crate's folder below `crates/`: `core/algo`, …, `cli`.
+fn rooms() -> Vec<String> {
+    let mut rooms: Vec<String> = files()
+        .into_iter()
+        .filter_map(|(path, _)| Some(path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?.to_string()))
+        .collect();
+    rooms.sort();
+    rooms
+}
+
+/// Where the command says which option is meant by a setting that a message of the library names.
+const WORDING: &str = "crates/cli/src/wording.rs";
+
+/// Crates of machines: they report events and never print.
+const MACHINES: &[&str] =
+    &["core/algo", "core/topology", "protocols/mirror", "protocols/mmtp", "protocols/overlay", "worlds/sim"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().expect("the workspace root")
+}
+
+fn walk(dir: &Path, paths: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("a readable directory").flatten() {
+        let name = entry.file_name();
+        // Cargo marks its target directories with CACHEDIR.TAG; a module may well be called `target`.
+        let skipped = [".git", "corpus", "artifacts", "__pycache__"].iter().any(|s| name == *s)
+            || entry.path().join("CACHEDIR.TAG").exists();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && !skipped => walk(&entry.path(), paths),
+            Ok(kind)
+                if kind.is_file()
+                    && !skipped
+                    && entry.metadata().is_ok_and(|m| m.len() <= TEXT_BYTES_MAX) =>
+            {
+                paths.push(entry.path());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Every text file of the repository, as (path from the root, text).
+fn files() -> Vec<(String, String)> {
+    let (root, mut paths) = (root(), Vec::new());
+    walk(&root, &mut paths);
+    paths.sort();
+    let name = |p: &Path| p.strip_prefix(&root).expect("below the root").to_string_lossy().replace('\\', "/");
+    paths.iter().filter_map(|p| Some((name(p), String::from_utf8(fs::read(p).ok()?).ok()?))).collect()
+}
+
+fn sources() -> Vec<(String, String)> {
+    files().into_iter().filter(|(path, _)| path.ends_with(".rs")).collect()
+}
+
+/// Lines before the unit tests; a file of tests has none.
+fn lines_without_tests(path: &str, text: &str) -> usize {
+    if path.contains("/tests/") || path.ends_with("/tests.rs") || path.starts_with("fuzz/") {
+        return 0;
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let tests = lines.windows(2).position(|w| w[0] == "#[cfg(test)]" && w[1].starts_with("mod "));
+    tests.unwrap_or(lines.len())
+}
+
+fn report(rule: &str, violations: &[String]) {
+    assert!(violations.is_empty(), "{rule}:\n  {}", violations.join("\n  "));
+}
+
+#[test]
+fn lines_are_clean() {
+    // Spelled in two halves so that this file passes its own test.
+    let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+    let macros = [concat!("to", "do!"), concat!("unimple", "mented!"), concat!("db", "g!")];
+    let mut violations = Vec::new();
+    for (path, text) in sources() {
+        for (n, line) in text.lines().enumerate() {
+            let mut violation = |what: &str| violations.push(format!("{path}:{}: {what}", n + 1));
+            if line.chars().count() > WIDTH_MAX {
+                violation("wider than 110 columns");
+            }
+            if line.contains('\t') {
+                violation("a tab");
+            }
+            if line.ends_with([' ', '\r']) {
+                violation("white space at the end");
+            }
+            let mut tokens = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            if tokens.any(|t| words.contains(&t)) || macros.iter().any(|m| line.contains(m)) {
+                violation("left over");
+            }
+        }
+        if !text.is_empty() && (!text.ends_with('\n') || text.ends_with("\n\n")) {
+            violations.push(format!("{path}: must end with exactly one newline"));
+        }
+    }
+    report("clean lines", &violations);
+}
+
+/// So that they can be counted.
+#[test]
+fn tests_are_skipped_by_one_function() {
+    const OWNER: &str = "crates/worlds/net/src/testing.rs";
+    // In two halves, as above.
+    let words = concat!("\"skip", "ped: ");
+    let mut violations = Vec::new();
+    for (path, text) in sources().into_iter().filter(|(path, _)| path != OWNER) {
+        let those = text.lines().enumerate().filter(|(_, line)| line.contains(words));
+        violations.extend(those.map(|(n, _)| format!("{path}:{}", n + 1)));
+    }
+    report("skip tests by anabranch_net::testing", &violations);
+}
+
+#[test]
+fn files_are_short() {
+    let mut violations = Vec::new();
+    for (path, text) in sources() {
+        let lines = lines_without_tests(&path, &text);
+        let own = LONG.iter().find(|(p, _)| *p == path).map(|(_, max)| *max);
+        if own.is_some() && lines <= FILE_LINES_MAX {
+            violations.push(format!("{path}: is short now ({lines}); take it off the list LONG"));
+        }
+        let main = path.ends_with("/main.rs").then_some(MAIN_LINES_MAX);
+        let control = path.starts_with("crates/core/algo/src/control/").then_some(CONTROL_LINES_MAX);
+        let max = main.or(control).or(own).unwrap_or(FILE_LINES_MAX);
+        if lines > max {
+            violations.push(format!("{path}: {lines} lines without tests, at most {max}"));
+        }
+    }
+    for (path, _) in LONG.iter().filter(|(p, _)| !root().join(p).exists()) {
+        violations.push(format!("{path}: on the list LONG, but not there"));
+    }
+    report("short files", &violations);
+}
+
+#[test]
+fn crates_introduce_themselves() {
+    let mut violations = Vec::new();
+    for (path, text) in sources() {
+        let lib = path.starts_with("crates/") && path.ends_with("/src/lib.rs");
+        let head: Vec<_> = text.lines().take_while(|l| l.starts_with("//!")).collect();
+        for part in ["**Purpose", "**Non-goals", "**Map"] {
+            if lib && !head.iter().any(|l| l.contains(part)) {
+                violations.push(format!("{path}: its opening comment has no {part}**"));
+            }
+        }
+    }
+    report("purpose, non-goals, map", &violations);
+}
+
+#[test]
+fn algorithms_name_their_source() {
+    let mut violations = Vec::new();
+    for (path, text) in sources().iter().filter(|(p, _)| p.starts_with("crates/core/algo/src/control/")) {
+        let head: Vec<&str> = text.lines().take(12).filter(|l| l.starts_with("//!")).collect();
+        let head = head.join(" ");
+        if !["RFC ", "§", "ection ", "et al.", "doi"].iter().any(|s| head.contains(s)) {
+            violations.push(format!("{path}: the first lines name no paper, RFC or section"));
+        }
+    }
+    report("every algorithm names its source", &violations);
+}
+
+/// What a manifest depends on, in every form but those for tests: (key, its line).
+fn dependencies(manifest: &str) -> Vec<(String, &str)> {
+    let (mut counts, mut found) = (false, Vec::new());
+    for line in manifest.lines().map(str::trim) {
+        let key = line.split(['=', '.', ' ']).next().unwrap_or("");
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end_matches(']');
+            let table = section.rsplit_once("dependencies.").map(|(kind, name)| (kind, Some(name)));
+            let (kind, name) =
+                table.unwrap_or((section.strip_suffix("dependencies").unwrap_or("dev-"), None));
+            counts = !kind.ends_with("dev-") && name.is_none();
+            found.extend(name.filter(|_| !kind.ends_with("dev-")).map(|n| (n.to_string(), line)));
+        } else if counts && !key.is_empty() && !key.starts_with('#') {
+            found.push((key.trim_start_matches("anabranch-").to_string(), line));
+        }
+    }
+    found
+}
+
+#[test]
+fn dependencies_point_up_the_table() {
+    let mut violations = Vec::new();
+    for room in rooms() {
+        let manifest =
+            fs::read_to_string(root().join("crates").join(&room).join("Cargo.toml")).expect("it is there");
+        let Some((_, may)) = LAW.iter().find(|(known, _)| *known == room) else {
+            violations.push(format!("{room}: the law does not know this crate"));
+            continue;
+        };
+        for (key, line) in dependencies(&manifest) {
+            let ours = LAW.iter().any(|(known, _)| crate_name(known) == key);
+            if (ours && !may.contains(&key.as_str())) || room == "core/algo" {
+                violations.push(format!("{room} must not depend on {key}"));
+            }
+            if line.contains("path =") || line.contains("git =") {
+                violations.push(format!("{room}: {key} must come from the workspace or crates.io"));
+            }
+        }
+    }
+    report("the dependency law", &violations);
+}
+
+/// The law itself keeps to the floors: what it allows a crate stands above it in the table, on its floor or
+/// lower.
+#[test]
+fn the_law_keeps_to_the_floors() {
+    let mut violations = Vec::new();
+    let floor = |room: &str| FLOORS.iter().position(|floor| room.starts_with(&format!("{floor}/")));
+    for (row, (room, may)) in LAW.iter().enumerate() {
+        let own = floor(room).unwrap_or(FLOORS.len());
+        for used in may.iter() {
+            let place = LAW[..row].iter().find(|(known, _)| crate_name(known) == *used);
+            if !place.is_some_and(|(known, _)| floor(known).is_some_and(|other| other <= own)) {
+                violations.push(format!("{room} may use {used}, which does not stand above it"));
+            }
+        }
+    }
+    report("floors", &violations);
+}
+
+#[test]
+fn the_law_reads_every_form_of_a_dependency() {
+    let manifest = "[package]\nname = \"x\"\n[dependencies]\n# why\nalgo.workspace = true\n\
+                    anabranch-net = \"1\"\n\
+                    [dependencies.sim]\nfeatures = []\n[target.'cfg(unix)'.dependencies]\nlibc = \"1\"\n\
+                    [dev-dependencies]\nproptest = \"1\"\n[dev-dependencies.lab]\npath = \"../lab\"\n";
+    let keys: Vec<_> = dependencies(manifest).into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, ["algo", "net", "sim", "libc"]);
+}
+
+#[test]
+fn machines_are_quiet_and_exceptions_have_reasons() {
+    let mut violations = Vec::new();
+    for (path, text) in sources() {
+        let machine = MACHINES.iter().any(|m| path.starts_with(&format!("crates/{m}/src/")));
+        let before_tests = lines_without_tests(&path, &text);
+        for (n, line) in text.lines().enumerate().map(|(n, l)| (n, l.trim_start())) {
+            let prints = ["print!(", "println!("].iter().any(|p| line.contains(p)) && !line.starts_with("//");
+            if machine && n < before_tests && prints {
+                violations.push(format!("{path}:{}: a machine reports events and never prints", n + 1));
+            }
+            if line.starts_with("#[allow(") || line.starts_with("#![allow(") {
+                let attribute: String = text.lines().skip(n).take(6).collect();
+                if !attribute.split(")]").next().is_some_and(|a| a.contains("reason")) {
+                    violations.push(format!("{path}:{}: an exception without a reason", n + 1));
+                }
+            }
+        }
+    }
+    report("quiet machines, reasoned exceptions", &violations);
+}
+
+/// A program that uses the library has no options: what they are called is the command's.
+#[test]
+fn options_are_named_by_the_command_alone() {
+    let wording = fs::read_to_string(root().join(WORDING)).expect("the command's wording");
+    let mut violations = Vec::new();
+    // Its options are those of the programs that it runs.
+    let is_other = |path: &str| path == "crates/products/anabranch/src/openpgp.rs";
+    let ours = |path: &str| path.starts_with("crates/products/anabranch/src/") && !is_other(path);
+    for (path, text) in sources().iter().filter(|(path, _)| ours(path)) {
+        for (n, line) in text.lines().enumerate().take(lines_without_tests(path, text)) {
+            let code = if line.trim_start().starts_with("//") { "" } else { line };
+            let option = code.split("--").nth(1).filter(|o| o.starts_with(|c: char| c.is_ascii_lowercase()));
+            let setting = code.split('`').skip(1).step_by(2).find(|s| !wording.contains(&format!("`{s}`")));
+            let what = option.or(setting);
+            violations.extend(what.map(|what| format!("{path}:{}: {what}: see {WORDING}", n + 1)));
+        }
+    }
+    report("settings in the library's messages", &violations);
+}
+
+#[test]
+fn nothing_names_the_machine_it_was_written_on() {
+    let paths = [concat!("/wo", "rk/"), concat!("../sha", "red"), concat!("/ro", "ot/")];
+    let mut violations = Vec::new();
+    for (path, text) in files() {
+        for (n, line) in text.lines().enumerate() {
+            if paths.iter().any(|p| line.contains(p)) {
+                violations.push(format!("{path}:{}: a path of one machine", n + 1));
+            }
+        }
+    }
+    report("portable text", &violations);
+}
+
+#[test]
+fn documents_are_short() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).unwrap_or_default();
+    let words = read("README.md").split_whitespace().count();
+    assert!((1..=README_WORDS_MAX).contains(&words), "README.md: {words} words, at most {README_WORDS_MAX}");
+}
+
+#[test]
+fn documents_name_what_exists() {
+    report("documents name what exists", &documents::dead_references(&files()));
+}
+
+#[test]
+fn modules_use_each_other_in_one_direction() {
+    let sources = sources();
+    let mut crates: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+    for (path, text) in &sources {
+        let parts = path.strip_prefix("crates/").and_then(|path| path.split_once("/src/"));
+        let Some((name, file)) = parts.filter(|(_, file)| *file != "main.rs" && !file.ends_with("tests.rs"))
+        else {
+            continue;
+        };
+        crates.entry(name).or_default().push((file, text));
+    }
+    let mut violations = Vec::new();
+    for (name, files) in crates {
+        violations
+            .extend(circles::circles(&files).iter().map(|circle| format!("{name}: {}", circle.join(", "))));
+    }
+    report("no circles of modules", &violations);
+}

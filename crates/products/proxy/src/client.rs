@@ -1,0 +1,393 @@
+//! The client: programs' connections onto trunks.
+//!
+//! ```no_run
+//! use anabranch_proxy::client::{Options, start};
+//!
+//! # fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let pairing = std::fs::read_to_string("laptop.pair")?.parse()?;
+//! let options = Options {
+//!     socks: vec!["127.0.0.1:1080".parse()?],
+//!     ..Options::new("proxy.example:26228".parse()?, Some(pairing))
+//! };
+//! let mut client = start(options)?;
+//! while let Some(event) = client.wait_event() {
+//!     println!("{event:?}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod associate;
+mod datagrams;
+mod program;
+mod trunks;
+
+use std::any::Any;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_algo::Span;
+use anabranch_net::Resolver;
+use tokio::net::TcpListener;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep;
+
+use crate::descriptors::{Descriptors, Shortage};
+use crate::error::Error;
+use crate::event::{Door, Event, Reports, Stop};
+use crate::flows::{Flows, Timeouts};
+use crate::ingress::{Handshake, Users};
+use crate::keys::Pairing;
+use crate::leg::{Mode, PathHealth};
+use crate::links::watch::Links;
+use crate::links::{self, Via};
+use crate::pool::Limits;
+use crate::quota::{Quotas, UserLimits};
+use crate::redirect;
+use crate::relay::Leg;
+use crate::role::{Live, Running, runtime};
+use crate::socket::{ACCEPT_PAUSE, SocketOptions, listen_tcp};
+use crate::status::{NamedLink, Parts, Role};
+use crate::tls::ClientTls;
+use crate::traffic::{Key, Naming, Reading, Traffic};
+use crate::trunk::Destination;
+use datagrams::DatagramLeg;
+use program::{Manners, Service};
+use trunks::{Making, Trunks};
+
+/// How long the addresses of the server's name are believed.
+const SERVER_NAME_AGE: Span = Span::from_secs(60);
+/// How often rules are held against the server's addresses.
+const RULES_CHECK: Duration = Duration::from_secs(60);
+/// What trunks have to say last may take so long.
+const CLOSING: Duration = Duration::from_millis(500);
+
+/// What a client is to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The server.
+    pub server: Destination,
+    /// The keys; `None`: no encryption and no keys.
+    pub pairing: Option<Pairing>,
+    /// Where it listens for programs that speak SOCKS5.
+    pub socks: Vec<SocketAddr>,
+    /// Where it listens for programs that speak HTTP to a proxy.
+    pub http: Vec<SocketAddr>,
+    /// Where it listens for connections that the kernel redirects; see [`redirect`].
+    pub transparent: Vec<SocketAddr>,
+    /// Whether it sets the rules that redirect them, as long as it lives.
+    pub installs_rules: bool,
+    /// Who may use it.
+    pub users: Users,
+    /// Whether programs are told that they are connected when they are: that costs a round trip, and tells
+    /// them why they are not.
+    pub is_strict: bool,
+    /// The links to use; none: those that the kernel's path manager was told of by somebody else.
+    pub via: Vec<Via>,
+    /// Where the counts of links with a cap are kept; without such links, nothing is.
+    pub state_dir: Option<PathBuf>,
+    /// How programs' datagrams are spread over links.
+    pub udp_mode: Mode,
+    /// How trunks' sockets are made. With links, each of these is the egress of an attempt.
+    pub socket: SocketOptions,
+    /// How many trunks there may be.
+    pub limits: Limits,
+    /// What finds the addresses of the server.
+    pub resolver: Resolver,
+    /// How long programs' connections may take.
+    pub timeouts: Timeouts,
+    /// What each of the users may have; all together, if nobody needs a name.
+    pub user_limits: UserLimits,
+}
+
+impl Options {
+    /// A client of this server that listens nowhere yet, for everybody who reaches it.
+    #[must_use]
+    pub fn new(server: Destination, pairing: Option<Pairing>) -> Self {
+        Self {
+            server,
+            pairing,
+            socks: Vec::new(),
+            http: Vec::new(),
+            transparent: Vec::new(),
+            installs_rules: false,
+            users: Users::default(),
+            is_strict: false,
+            via: Vec::new(),
+            state_dir: None,
+            udp_mode: Mode::default(),
+            socket: SocketOptions::default(),
+            limits: Limits::default(),
+            resolver: Resolver::default().bounded(SERVER_NAME_AGE, 1),
+            timeouts: Timeouts::default(),
+            user_limits: UserLimits::default(),
+        }
+    }
+}
+
+/// Begins a client.
+///
+/// # Errors
+/// It has nowhere to listen, or cannot; its links make no sense together, or have a cap that cannot be kept.
+/// That the server is out of reach is an event.
+pub fn start(options: Options) -> Result<Running, Error> {
+    if options.socks.is_empty() && options.http.is_empty() && options.transparent.is_empty() {
+        return Err(Error::Usage("there is no address to listen at for programs".to_owned()));
+    }
+    links::check(&options.via).map_err(|e| Error::Usage(e.to_string()))?;
+    let runtime = runtime()?;
+    let entered = runtime.enter();
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    let doors = [
+        (Door::Socks, &options.socks),
+        (Door::Http, &options.http),
+        (Door::Transparent, &options.transparent),
+    ];
+    for (door, address) in doors.iter().flat_map(|(door, all)| all.iter().map(move |at| (*door, *at))) {
+        let listener = listen_tcp(address).map_err(|e| Error::Listen(address, e))?;
+        addresses.push((door, listener.local_addr().map_err(|e| Error::Listen(address, e))?));
+        listeners.push((door, listener));
+    }
+    drop(entered);
+    let links = Links::new(options.via.clone(), options.state_dir.as_deref())?;
+    if options.installs_rules {
+        redirect::check(&redirected(&addresses)).map_err(Error::Redirect)?;
+    }
+    let shared = Shared::new(&options, links);
+    let reload = {
+        let shared = shared.clone();
+        Arc::new(move |options: &dyn Any| options.downcast_ref().map(|new| shared.take_over(new)).is_some())
+    };
+    let parts = shared.parts(&options.server);
+    Ok(Running::begin(runtime, addresses, reload, parts, |reports, stop| {
+        run(options, shared, listeners, reports, stop)
+    }))
+}
+
+/// What programs' connections share.
+#[derive(Clone)]
+struct Shared {
+    flows: Flows,
+    quotas: Quotas,
+    manners: Live<Manners>,
+    links: Links,
+    datagrams: DatagramLeg,
+    traffic: Traffic,
+}
+
+impl Shared {
+    fn new(options: &Options, links: Links) -> Self {
+        Self {
+            flows: Flows::new(options.timeouts),
+            quotas: Quotas::new(options.user_limits),
+            manners: Live::new(manners(options)),
+            datagrams: DatagramLeg::new(options.via.clone(), links.clone(), options.udp_mode),
+            links,
+            traffic: Traffic::new(Naming::Interface),
+        }
+    }
+
+    /// Where the numbers are, for whoever looks.
+    fn parts(&self, server: &Destination) -> Parts {
+        let (links, datagrams) = (self.links.clone(), self.datagrams.clone());
+        Parts {
+            role: Role::Client,
+            server: Some(server.to_string()),
+            flows: self.flows.clone(),
+            traffic: self.traffic.clone(),
+            links: Box::new(move || named(&links)),
+            datagram_flows: Box::new(move || datagrams.flows()),
+        }
+    }
+
+    fn take_over(&self, options: &Options) {
+        self.flows.set(options.timeouts);
+        self.quotas.set(options.user_limits);
+        self.manners.set(manners(options));
+    }
+}
+
+/// The listeners to which connections are redirected.
+fn redirected(listeners: &[(Door, SocketAddr)]) -> Vec<SocketAddr> {
+    let wanted = listeners.iter().filter(|(door, _)| *door == Door::Transparent);
+    wanted.map(|(_, address)| *address).collect()
+}
+
+fn manners(options: &Options) -> Manners {
+    Manners { users: options.users.clone(), is_strict: options.is_strict }
+}
+
+async fn run(
+    options: Options,
+    shared: Shared,
+    listeners: Vec<(Door, TcpListener)>,
+    reports: Reports,
+    stop: Stop,
+) {
+    let (links, datagrams, traffic) =
+        (shared.links.clone(), shared.datagrams.clone(), shared.traffic.clone());
+    let making = Making {
+        server: options.server,
+        tls: options.pairing.as_ref().map(ClientTls::new),
+        socket: options.socket,
+        limits: options.limits,
+        resolver: options.resolver,
+        links: links.clone(),
+        traffic: traffic.clone(),
+    };
+    let trunks = Trunks::new(making, reports.clone());
+    let mut tasks = JoinSet::new();
+    let addresses =
+        listeners.iter().filter_map(|(door, listener)| Some((*door, listener.local_addr().ok()?)));
+    let to_redirect = options.installs_rules.then(|| redirected(&addresses.collect::<Vec<_>>()));
+    for (door, listener) in listeners {
+        let address = listener.local_addr().ok();
+        let is_open = options.users.is_open() || door == Door::Transparent;
+        if is_open && !address.is_some_and(|address| address.ip().is_loopback()) {
+            let place = address.map_or_else(String::new, |address| format!(" at {address}"));
+            reports
+                .put(Event::Notice(format!("whoever reaches this proxy{place} can use it: it has no users")));
+        }
+        let Shared { flows, quotas, manners, .. } = shared.clone();
+        let service = Service {
+            trunks: trunks.clone(),
+            datagrams: datagrams.clone(),
+            reports: reports.clone(),
+            flows,
+            quotas,
+            manners,
+        };
+        tasks.spawn(accept(door, listener, service));
+    }
+    let manage = async {
+        let servers = trunks.server_addresses().await;
+        links.manage(servers, reports.clone()).await;
+    };
+    let redirecting = async {
+        match to_redirect {
+            Some(listeners) => keep_rules(&trunks, listeners, &reports).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = stop.stopped() => {}
+        () = redirecting => {}
+        () = trunks.keep() => {}
+        () = datagrams.keep(&trunks, &reports) => {}
+        () = manage => {}
+        () = shared.flows.sweep() => {}
+        () = traffic.keep(|| paths_of_datagrams(&datagrams, &options.via)) => {}
+    }
+    // Programs are reset.
+    tasks.shutdown().await;
+    trunks.close();
+    sleep(CLOSING).await;
+    // The kernel is told to forget them; that takes milliseconds.
+    links.end(&reports).await;
+}
+
+/// The links that the user named, as they are now.
+fn named(links: &Links) -> Vec<NamedLink> {
+    let interfaces = anabranch_net::interfaces().unwrap_or_default();
+    let is_here = |name: &str| {
+        interfaces
+            .iter()
+            .any(|interface| interface.name == name && interface.up && !interface.addresses.is_empty())
+    };
+    let usage = links.usage();
+    let link = |(via, is_dead): (Via, bool)| NamedLink {
+        is_absent: !is_here(&via.name),
+        usage: usage.iter().find(|usage| usage.link == via.name).cloned(),
+        cost: via.cost,
+        is_backup: via.is_backup,
+        is_dead,
+        name: via.name,
+    };
+    links.named().into_iter().map(link).collect()
+}
+
+/// What datagrams moved on each link.
+fn paths_of_datagrams(datagrams: &DatagramLeg, via: &[Via]) -> Vec<(u8, Key, Reading)> {
+    let reading = |health: PathHealth| {
+        // One that never answered may be one whose datagrams something on the way does not let pass.
+        let rtt = health.srtt?;
+        let link = via.get(usize::from(health.path))?.name.clone();
+        let reading = Reading {
+            sent_bytes: health.sent_bytes,
+            received_bytes: health.received_bytes,
+            rtt_us: Some(rtt.as_nanos() / 1_000),
+            loss: Some(health.loss),
+            is_silent: !health.is_alive,
+            ..Reading::default()
+        };
+        Some((health.path, Key { client: None, link }, reading))
+    };
+    datagrams.health().into_iter().filter_map(reading).collect()
+}
+
+/// Has the kernel redirect programs' connections; the rules know the server's addresses, which may change.
+/// Never ends; the rules do, when this is dropped.
+async fn keep_rules(trunks: &Trunks, listeners: Vec<SocketAddr>, reports: &Reports) {
+    let rules = redirect::Installed::default();
+    let mut known = Vec::new();
+    loop {
+        let mut servers = trunks.server_addresses().await;
+        servers.sort();
+        if servers != known {
+            known.clone_from(&servers);
+            let (listeners, set) = (listeners.clone(), rules.setter());
+            let set = spawn_blocking(move || set(&listeners, &servers)).await;
+            if let Ok(Err(e)) = set {
+                reports.put(Event::Notice(format!("programs' connections are not redirected: {e}")));
+            }
+        }
+        sleep(RULES_CHECK).await;
+    }
+}
+
+/// Takes programs' connections; never ends.
+async fn accept(door: Door, listener: TcpListener, service: Service) {
+    let mut programs = JoinSet::new();
+    let mut is_short = false;
+    let (descriptors, shortage) = (Descriptors::of_process(), Shortage::default());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = programs.join_next() => continue,
+        };
+        match accepted {
+            Ok((tcp, from)) => {
+                is_short = false;
+                // This one and those behind it wait: a trunk may have to be made.
+                let mut newest = descriptors.check(&tcp);
+                while let Err(scarce) = newest {
+                    shortage.tell(&service.reports, "programs have to wait", &scarce);
+                    sleep(ACCEPT_PAUSE).await;
+                    newest = descriptors.check_free(&tcp);
+                }
+                let (service, users) = (service.clone(), service.manners.get().users.clone());
+                programs.spawn(async move {
+                    let leg = Leg::new(tcp);
+                    match door {
+                        Door::Http => service.serve(leg, from, Handshake::http(users)).await,
+                        Door::Transparent => service.serve_redirected(leg, from).await,
+                        Door::Socks | Door::Trunks => {
+                            service.serve(leg, from, Handshake::socks(users)).await;
+                        }
+                    }
+                });
+            }
+            // It was gone before it was taken.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(e) => {
+                if !std::mem::replace(&mut is_short, true) {
+                    service.reports.put(Event::Notice(format!("programs have to wait: {e}")));
+                }
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

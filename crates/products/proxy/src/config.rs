@@ -1,0 +1,31 @@
+//! The settings of the two roles: one definition of each, for files, flags and programs.
+//!
+//! [`Server`] and [`Client`] have what may be set, by the same names in a TOML file and on the command line.
+//! [`Key`] is all that is known of one: what it means, its default, whether it can change while the role
+//! runs. Help, the manual page and the reference in `docs/proxy.md` are made of that.
+//!
+//! ```
+//! use anabranch_proxy::config::{Client, Settings as _, parse};
+//!
+//! let file: Client = parse("server = \"proxy.example\"\nplain = true\n")?;
+//! let flags = Client { strict_socks: Some(true), ..Client::default() };
+//! let options = flags.over(file).options()?;
+//! assert_eq!(options.server.port(), anabranch_proxy::PORT);
+//! # Ok::<(), anabranch_proxy::config::ConfigError>(())
+//! ```
+
+mod client;
+mod files;
+mod macros;
+mod server;
+mod settings;
+mod value;
+
+pub use client::Client;
+pub use files::{read_users, state, state_directory};
+pub use server::Server;
+pub use settings::{Change, Changes, ConfigError, Key, Settings, changes, load, parse};
+pub use value::{Bandwidth, Item, ListenAddress, Secret, ServerAddress, Shape, TimeSpan, User, Value};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! The caps in the world: interfaces' counters, the date, and the file that outlives the client.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anabranch_algo::{Span, Time};
+use anabranch_net::Namespace;
+use anabranch_net::capabilities::{self, CAP_NET_ADMIN};
+use anabranch_net::netlink::Netlink;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, Reports};
+use crate::links::Via;
+use crate::links::caps::{Account, Caps, Change, Counter, Usage};
+
+/// The counters are looked at so often, and written so often if they have changed.
+const LOOK_EVERY: Span = Span::from_millis(100);
+const WRITE_EVERY: Span = Span::from_secs(5);
+/// In the state directory.
+const FILE: &str = "proxy-links.toml";
+const LOCK: &str = "proxy-links.lock";
+/// The longest file that is read, bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Why caps cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum CapsError {
+    /// There is nowhere to write down what was carried.
+    #[error("a cap wants a directory to keep its count in: say `state-dir`")]
+    NoDirectory,
+    /// Without this privilege no link can be taken away.
+    #[error("a cap is kept by taking the link away, which needs CAP_NET_ADMIN: run as root, or leave it out")]
+    NotAllowed,
+    /// Another client does.
+    #[error("another client keeps the caps of links in {0}")]
+    InUse(PathBuf),
+    /// The file cannot be read or written, or is none.
+    #[error("the count of what links carried, {0}: {1}")]
+    File(PathBuf, String),
+}
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    link: BTreeMap<String, Account>,
+}
+
+/// The caps, and the file with their counts.
+#[derive(Debug)]
+pub(crate) struct Book {
+    caps: Caps,
+    path: PathBuf,
+    /// Which start of the host and network namespace the counters are of.
+    origin: String,
+    looked_at: Option<Time>,
+    written: BTreeMap<String, Account>,
+    written_at: Time,
+    /// Whether it was said that the file cannot be written.
+    is_told: bool,
+    /// The kernel lets it go when the process ends, however it ends.
+    _held: Flock<File>,
+}
+
+impl Book {
+    /// Opens the book of these links. `None`: no link has a cap. Spent links are known at once.
+    pub(crate) fn open(links: &[Via], dir: Option<&Path>) -> Result<Option<Self>, CapsError> {
+        if links.iter().all(|link| link.cap.is_none()) {
+            return Ok(None);
+        }
+        let dir = dir.ok_or(CapsError::NoDirectory)?;
+        if !capabilities::has(&[CAP_NET_ADMIN]) {
+            return Err(CapsError::NotAllowed);
+        }
+        let path = dir.join(FILE);
+        let failed = |e: io::Error| CapsError::File(path.clone(), e.to_string());
+        fs::create_dir_all(dir).map_err(failed)?;
+        let lock = File::options().create(true).append(true).open(dir.join(LOCK)).map_err(failed)?;
+        let held = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {
+            Errno::EWOULDBLOCK => CapsError::InUse(dir.to_owned()),
+            e => failed(e.into()),
+        })?;
+        let known = read(&path)?;
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(failed)?;
+        let namespace = Namespace::current_inode().map_err(failed)?;
+        let mut book = Self {
+            caps: Caps::new(links, known.clone()),
+            path,
+            origin: format!("{} {namespace}", boot.trim()),
+            looked_at: None,
+            written: known,
+            written_at: Time::ZERO,
+            is_told: false,
+            _held: held,
+        };
+        book.look(Time::ZERO);
+        // Better now than after the first byte.
+        let path = book.path.clone();
+        book.write().map_err(|e| CapsError::File(path, e.to_string()))?;
+        Ok(Some(book))
+    }
+
+    pub(crate) fn usage(&self) -> Vec<Usage> {
+        self.caps.usage()
+    }
+
+    /// Counts if it is time; what has changed.
+    pub(crate) fn step(&mut self, now: Time, reports: &Reports) -> Vec<Change> {
+        if self.looked_at.is_some_and(|at| now.since(at) < LOOK_EVERY) {
+            return Vec::new();
+        }
+        let changes = self.look(now);
+        if !changes.is_empty() || now.since(self.written_at) >= WRITE_EVERY {
+            self.written_at = now;
+            self.save(reports);
+        }
+        changes
+    }
+
+    /// Writes the counts if they have changed.
+    pub(crate) fn save(&mut self, reports: &Reports) {
+        let done = self.write();
+        if let Err(e) = &done
+            && !self.is_told
+        {
+            reports.put(Event::Notice(format!(
+                "{}: {e}: caps are kept, but not beyond this run",
+                self.path.display()
+            )));
+        }
+        self.is_told = done.is_err();
+    }
+
+    fn look(&mut self, now: Time) -> Vec<Change> {
+        self.looked_at = Some(now);
+        let interfaces = Netlink::open().and_then(|netlink| netlink.links()).unwrap_or_default();
+        let origin = &self.origin;
+        self.caps.count(now, unix_s(), |name| {
+            let link = interfaces.iter().find(|link| link.name == name)?;
+            Some(Counter { bytes: link.rx_bytes + link.tx_bytes, of: format!("{origin} {}", link.index) })
+        })
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let accounts = self.caps.accounts();
+        if accounts == self.written {
+            return Ok(());
+        }
+        let text = toml::to_string(&Document { link: accounts.clone() }).map_err(io::Error::other)?;
+        let new = self.path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_data()?;
+        fs::rename(&new, &self.path)?;
+        self.written = accounts;
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> Result<BTreeMap<String, Account>, CapsError> {
+    let wrong = |what: String| CapsError::File(path.to_owned(), what);
+    match fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Ok(data) if data.len() > FILE_BYTES_MAX => return Err(wrong("it is too long".into())),
+        _ => {}
+    }
+    let text = fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+    let document = toml::from_str::<Document>(&text);
+    document.map(|document| document.link).map_err(|e| wrong(e.to_string().trim_end().to_owned()))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a cap is for a period of the calendar")]
+fn unix_s() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_a_cap_from_being_kept_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let (free, capped) = (["lo".parse().unwrap()], ["lo:cap=1GB/day".parse().unwrap()]);
+        assert!(Book::open(&free, None).unwrap().is_none());
+        assert!(matches!(Book::open(&capped, None), Err(CapsError::NoDirectory)));
+        if !capabilities::has(&[CAP_NET_ADMIN]) {
+            assert!(matches!(Book::open(&capped, Some(dir.path())), Err(CapsError::NotAllowed)));
+            return;
+        }
+        let book = Book::open(&capped, Some(dir.path())).unwrap().unwrap();
+        assert!(matches!(Book::open(&capped, Some(dir.path())), Err(CapsError::InUse(_))));
+        drop(book);
+        let file = dir.path().join(FILE);
+        assert!(fs::read_to_string(&file).unwrap().starts_with("[link.lo]\n"));
+        for wrong in ["[link.lo]\nbytes = 5\n", "nonsense", "[link.lo]\nperiod-began = 0\nbytes = -1\n"] {
+            fs::write(&file, wrong).unwrap();
+            let error = Book::open(&capped, Some(dir.path())).unwrap_err();
+            assert!(matches!(error, CapsError::File(..)), "{wrong}: {error}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), wrong, "it is not written over");
+        }
+    }
+}

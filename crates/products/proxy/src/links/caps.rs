@@ -1,0 +1,270 @@
+//! The caps of links: what each has carried in its period, and whether it may carry more. Numbers in, numbers
+//! out.
+//!
+//! What is counted is the interface's own counter (`IFLA_STATS64`), both directions, with headers and with
+//! whatever other programs carry: a contract for so many bytes counts the same. The counter goes on while no
+//! client runs, so the next one learns what was missed.
+//!
+//! A link is spent as soon as what it carried in the last second would bring it over its cap: so much may
+//! come after it is taken away.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anabranch_algo::{Span, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::links::{Cap, Via};
+
+/// A link is taken away before its cap by what it carried in so long.
+const MARGIN: Span = Span::from_secs(1);
+
+/// What a link with a cap has carried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The interface.
+    pub link: String,
+    /// Bytes in this period, both directions.
+    pub bytes: u64,
+    /// What it may carry.
+    pub cap: Cap,
+    /// When the next period begins, seconds since 1970-01-01.
+    pub period_ends_s: i64,
+    /// Whether it is not used until then.
+    pub is_spent: bool,
+}
+
+/// An interface's counter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Counter {
+    /// Bytes, both directions.
+    pub(crate) bytes: u64,
+    /// Which counter it is: with another one of the interface, since a new start of the host, it began at 0.
+    pub(crate) of: String,
+}
+
+/// What is kept of a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Account {
+    /// When the period began, seconds since 1970-01-01.
+    pub(crate) period_began: i64,
+    /// Bytes since then.
+    pub(crate) bytes: u64,
+    /// The counter as it was seen last.
+    pub(crate) counter: Option<Counter>,
+    /// The cap at which it was spent in this period, bytes: with a higher one it may carry more.
+    pub(crate) spent_at: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Capped {
+    /// Its place among all links.
+    place: usize,
+    name: String,
+    cap: Cap,
+    account: Account,
+    /// Whether it was looked at since the client began.
+    is_seen: bool,
+    /// What was counted when.
+    recent: VecDeque<(Time, u64)>,
+    is_spent: bool,
+}
+
+/// What has changed for a link, by its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It may carry no more in this period.
+    Spent(usize),
+    /// A new period has begun: it may again.
+    Renewed(usize),
+}
+
+const NEW: Account = Account { period_began: i64::MIN, bytes: 0, counter: None, spent_at: None };
+
+/// The links that have caps.
+#[derive(Debug)]
+pub(crate) struct Caps {
+    capped: Vec<Capped>,
+    /// Accounts of links that are not named now: they may be again.
+    others: BTreeMap<String, Account>,
+}
+
+impl Caps {
+    /// The caps of these links, with what is known of them.
+    pub(crate) fn new(links: &[Via], mut known: BTreeMap<String, Account>) -> Self {
+        let capped = links.iter().enumerate().filter_map(|(place, link)| {
+            let cap = link.cap?;
+            let account = known.remove(&link.name);
+            let account = account.unwrap_or(NEW);
+            let is_spent = account.spent_at.is_some_and(|at| at >= cap.bytes);
+            let name = link.name.clone();
+            Some(Capped { place, name, cap, account, is_seen: false, recent: VecDeque::new(), is_spent })
+        });
+        Self { capped: capped.collect(), others: known }
+    }
+
+    /// What is to be kept.
+    pub(crate) fn accounts(&self) -> BTreeMap<String, Account> {
+        let own = self.capped.iter().map(|link| (link.name.clone(), link.account.clone()));
+        self.others.clone().into_iter().chain(own).collect()
+    }
+
+    /// What each has carried.
+    pub(crate) fn usage(&self) -> Vec<Usage> {
+        let of = |link: &Capped| Usage {
+            link: link.name.clone(),
+            bytes: link.account.bytes,
+            cap: link.cap,
+            period_ends_s: link.cap.period.end(link.account.period_began.max(0)),
+            is_spent: link.is_spent,
+        };
+        self.capped.iter().map(of).collect()
+    }
+
+    /// Takes the interfaces' counters; `unix_s` is the date, seconds since 1970-01-01. One that is not there
+    /// has none.
+    pub(crate) fn count(
+        &mut self,
+        now: Time,
+        unix_s: i64,
+        mut counter: impl FnMut(&str) -> Option<Counter>,
+    ) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for link in &mut self.capped {
+            let was_spent = link.is_spent && link.is_seen;
+            link.count(now, unix_s, counter(&link.name));
+            match (was_spent, link.is_spent) {
+                (false, true) => changes.push(Change::Spent(link.place)),
+                (true, false) => changes.push(Change::Renewed(link.place)),
+                _ => {}
+            }
+        }
+        changes
+    }
+}
+
+impl Capped {
+    fn count(&mut self, now: Time, unix_s: i64, counter: Option<Counter>) {
+        let (account, began) = (&mut self.account, self.cap.period.begin(unix_s));
+        // A clock that is set back begins no period: the bytes would be forgotten when it is set again.
+        let is_new = began > account.period_began;
+        let is_first = !std::mem::replace(&mut self.is_seen, true);
+        if is_new {
+            (account.period_began, account.bytes) = (began, 0);
+            (account.spent_at, self.is_spent) = (None, false);
+        }
+        if let Some(counter) = counter {
+            let more = match &account.counter {
+                // Nobody knows how much of it was in the period that ended.
+                _ if is_new && is_first => 0,
+                Some(old) if old.of == counter.of && old.bytes <= counter.bytes => counter.bytes - old.bytes,
+                Some(_) => counter.bytes,
+                None => 0,
+            };
+            account.counter = Some(counter);
+            account.bytes = account.bytes.saturating_add(more);
+            // What others carried before is no sign of what comes now.
+            if !is_first {
+                self.recent.push_back((now, more));
+            }
+        }
+        while self.recent.front().is_some_and(|(at, _)| now.since(*at) > MARGIN) {
+            self.recent.pop_front();
+        }
+        let margin: u64 = self.recent.iter().map(|(_, bytes)| bytes).sum();
+        self.is_spent |= account.bytes.saturating_add(margin) >= self.cap.bytes;
+        account.spent_at = self.is_spent.then_some(self.cap.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-11-24 10:20:00, and the first of the next month.
+    const NOW: i64 = 1_795_515_600;
+    const DECEMBER: i64 = 1_796_083_200;
+
+    const fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    fn caps(known: BTreeMap<String, Account>) -> Caps {
+        Caps::new(&["wlan0".parse().unwrap(), "wwan0:cap=10MB/month".parse().unwrap()], known)
+    }
+
+    fn shows(bytes: u64) -> impl FnMut(&str) -> Option<Counter> {
+        move |name| (name == "wwan0").then(|| Counter { bytes, of: "boot 1".into() })
+    }
+
+    #[test]
+    fn a_link_is_spent_a_second_before_its_cap_and_renewed_with_the_month() {
+        let mut caps = caps(BTreeMap::new());
+        assert_eq!(caps.count(at(0), NOW, shows(7_000_000)), [], "what was before is not counted");
+        let mut spent = None;
+        for step in 1..=100_u64 {
+            if caps.count(at(step * 100), NOW, shows(7_000_000 + step * 100_000)) == [Change::Spent(1)] {
+                spent = Some(step);
+            }
+        }
+        assert_eq!(spent, Some(89), "at 9 MB with a megabyte a second");
+        let usage = &caps.usage()[0];
+        assert_eq!((usage.bytes, usage.period_ends_s, usage.is_spent), (10_000_000, DECEMBER, true));
+        assert_eq!(caps.count(at(20_000), DECEMBER - 1, shows(17_000_000)), []);
+        assert_eq!(caps.count(at(21_000), DECEMBER, shows(17_000_100)), [Change::Renewed(1)]);
+        assert_eq!(caps.usage()[0].bytes, 100);
+    }
+
+    #[test]
+    fn it_is_kept_over_restarts_and_what_was_missed_is_counted() {
+        let mut before = caps(BTreeMap::new());
+        before.count(at(0), NOW, shows(0));
+        before.count(at(100), NOW, shows(2_000_000));
+        // Killed; the interface carried two megabytes more before the next one began.
+        let mut next = caps(before.accounts());
+        assert_eq!(next.count(at(0), NOW + 60, shows(4_000_000)), []);
+        assert_eq!(next.usage()[0].bytes, 4_000_000);
+        // The host was started again: the counter began at 0.
+        let mut next = caps(next.accounts());
+        let rebooted = |bytes| move |_: &str| Some(Counter { bytes, of: "boot 2".into() });
+        assert_eq!(next.count(at(0), NOW + 90, rebooted(500_000)), []);
+        assert_eq!(next.usage()[0].bytes, 4_500_000);
+        assert_eq!(next.count(at(1), NOW + 90, rebooted(6_100_000)), [Change::Spent(1)]);
+        let mut next = caps(next.accounts());
+        assert_eq!(next.count(at(0), NOW + 99, rebooted(6_100_000)), [Change::Spent(1)], "it stays so");
+        // With a higher cap it may carry more.
+        let higher = "wwan0:cap=20MB/month".parse().unwrap();
+        let mut more = Caps::new(&["wlan0".parse().unwrap(), higher], next.accounts());
+        assert_eq!(more.count(at(0), NOW + 99, rebooted(6_100_000)), []);
+        // It did not run as the month ended: nobody knows what was in which.
+        let mut next = caps(next.accounts());
+        assert_eq!(next.count(at(0), DECEMBER + 1, rebooted(9_000_000)), []);
+        assert_eq!(next.usage()[0].bytes, 0);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_forgets_nothing() {
+        let mut caps = caps(BTreeMap::new());
+        caps.count(at(0), NOW, shows(0));
+        caps.count(at(100), NOW, shows(5_000_000));
+        // A host without a battery begins in 1970, until it is told the date.
+        caps.count(at(200), 0, shows(5_100_000));
+        caps.count(at(300), NOW, shows(5_200_000));
+        assert_eq!(caps.usage()[0].bytes, 5_200_000);
+        // An interface that is gone for a while.
+        caps.count(at(400), NOW, |_| None);
+        caps.count(at(500), NOW, |_| Some(Counter { bytes: 50, of: "index 9".into() }));
+        assert_eq!(caps.usage()[0].bytes, 5_200_050);
+    }
+
+    #[test]
+    fn links_that_are_not_named_keep_their_accounts() {
+        let mut caps = caps(BTreeMap::new());
+        caps.count(at(0), NOW, shows(0));
+        caps.count(at(10), NOW, shows(77));
+        let without = Caps::new(&["wlan0".parse().unwrap()], caps.accounts());
+        assert_eq!(without.usage(), []);
+        assert_eq!(without.accounts(), caps.accounts());
+    }
+}

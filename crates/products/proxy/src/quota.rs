@@ -1,0 +1,312 @@
+//! What one user may have: connections, how many new ones in a second, bytes in a second.
+//!
+//! A *user* is a client at the server and whoever gave a name and a password at the client; those who need
+//! none there are one together. The rate is [`RateLimits`]'s: who has read pays, and reads nothing more
+//! before that is paid for.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::Poll;
+use std::time::Duration;
+
+use anabranch_algo::{Rate, RateLimiter, RateLimits, Span, Time};
+use anabranch_net::Clock;
+use tokio::time::{Sleep, sleep};
+
+/// What a user may have; `None`: as much as there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserLimits {
+    /// Connections at a time.
+    pub connections: Option<u32>,
+    /// New connections in a second. After a pause that of one second may come at once.
+    pub new_connections: Option<u32>,
+    /// Of all connections together, in each direction.
+    pub rate: Option<Rate>,
+}
+
+/// Why a user may have no further connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TooMany {
+    #[error("the user has as many connections as it may have")]
+    Open,
+    #[error("the user opens connections faster than it may")]
+    New,
+    #[error("there are too many users")]
+    Users,
+}
+
+/// Users that are remembered at most: those with connections, and those that had one a moment ago.
+const USERS_MAX: usize = 65_536;
+/// A user without connections is remembered for so long: its limits of a second have no more to say then.
+const REMEMBERED: Span = Span::from_secs(2);
+/// How many are looked at for one to forget when another comes.
+const FORGOTTEN_AT_ONCE: usize = 2;
+
+#[derive(Debug)]
+struct Has {
+    connections: u32,
+    /// Those that share the rate and are no connections.
+    others: u32,
+    /// New connections are paid for up to here.
+    paid: Time,
+    /// When it had its last one.
+    since: Time,
+    rate: Arc<UserRate>,
+}
+
+/// The rate of a user, which may change.
+#[derive(Debug)]
+pub(crate) struct UserRate {
+    is_limited: AtomicBool,
+    /// From the connection, towards it.
+    directions: RwLock<[RateLimits; 2]>,
+    clock: Clock,
+}
+
+impl UserRate {
+    fn new(rate: Option<Rate>, clock: Clock) -> Self {
+        let made = Self { is_limited: AtomicBool::new(false), directions: RwLock::default(), clock };
+        made.set(rate);
+        made
+    }
+
+    fn set(&self, rate: Option<Rate>) {
+        let limits = || RateLimits::new([Arc::new(RateLimiter::new(rate))]);
+        *self.directions.write().unwrap_or_else(PoisonError::into_inner) = [limits(), limits()];
+        self.is_limited.store(rate.is_some(), Ordering::Relaxed);
+    }
+
+    /// The most that should be read at once in a direction.
+    pub(crate) fn piece_bytes(&self, direction: usize) -> usize {
+        match self.is_limited.load(Ordering::Relaxed) {
+            false => usize::MAX,
+            true => self.of(direction).piece_bytes(),
+        }
+    }
+
+    /// Pays for bytes that were read, and returns when the next ones may be.
+    pub(crate) async fn pay(&self, direction: usize, bytes: usize) {
+        if let Some(pause) = self.charge(direction, bytes) {
+            sleep(pause).await;
+        }
+    }
+
+    /// Pays for bytes that were read; how long nothing more may be.
+    fn charge(&self, direction: usize, bytes: usize) -> Option<Duration> {
+        if !self.is_limited.load(Ordering::Relaxed) {
+            return None;
+        }
+        let now = self.clock.now();
+        let due = self.of(direction).charge(now, bytes);
+        (due > now).then(|| Duration::from_nanos(due.since(now).as_nanos()))
+    }
+
+    fn of(&self, direction: usize) -> RateLimits {
+        self.directions.read().unwrap_or_else(PoisonError::into_inner)[direction].clone()
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    limits: UserLimits,
+    users: BTreeMap<String, Has>,
+}
+
+/// What all users have. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Quotas {
+    state: Arc<Mutex<State>>,
+    clock: Clock,
+}
+
+impl Quotas {
+    pub(crate) fn new(limits: UserLimits) -> Self {
+        Self { state: Arc::new(Mutex::new(State { limits, ..State::default() })), clock: Clock::start() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Other limits: they hold at once, but for connections that are there.
+    pub(crate) fn set(&self, limits: UserLimits) {
+        let mut state = self.lock();
+        if state.limits.rate != limits.rate {
+            state.users.values().for_each(|has| has.rate.set(limits.rate));
+        }
+        state.limits = limits;
+    }
+
+    /// A further connection of this user.
+    pub(crate) fn admit(&self, user: &str) -> Result<Admitted, TooMany> {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let limits = state.limits;
+        let has = self.known(&mut state, user, now)?;
+        if limits.connections.is_some_and(|most| has.connections >= most) {
+            return Err(TooMany::Open);
+        }
+        if let Some(most) = limits.new_connections {
+            // A token bucket, kept as the time at which all of them will be paid for.
+            let second = Span::from_secs(1);
+            let paid = has.paid.max(now) + second.over(most.into());
+            if paid > now + second {
+                return Err(TooMany::New);
+            }
+            has.paid = paid;
+        }
+        has.connections += 1;
+        Ok(self.admitted(has, user, true))
+    }
+
+    /// Something of this user that is no connection, and shares its rate.
+    pub(crate) fn join(&self, user: &str) -> Result<Admitted, TooMany> {
+        let mut state = self.lock();
+        let has = self.known(&mut state, user, self.clock.now())?;
+        has.others += 1;
+        Ok(self.admitted(has, user, false))
+    }
+
+    fn known<'a>(&self, state: &'a mut State, user: &str, now: Time) -> Result<&'a mut Has, TooMany> {
+        let rate = state.limits.rate;
+        forget(&mut state.users, now);
+        if !state.users.contains_key(user) {
+            if state.users.len() >= USERS_MAX {
+                return Err(TooMany::Users);
+            }
+            let rate = Arc::new(UserRate::new(rate, self.clock));
+            let has = Has { connections: 0, others: 0, paid: Time::ZERO, since: now, rate };
+            state.users.insert(user.to_owned(), has);
+        }
+        state.users.get_mut(user).ok_or(TooMany::Users)
+    }
+
+    fn admitted(&self, has: &mut Has, user: &str, is_connection: bool) -> Admitted {
+        has.since = Time::NEVER;
+        Admitted { rate: Arc::clone(&has.rate), quotas: self.clone(), user: user.to_owned(), is_connection }
+    }
+}
+
+/// Forgets a few that had their last connection long ago.
+fn forget(users: &mut BTreeMap<String, Has>, now: Time) {
+    let is_old = |has: &Has| has.connections + has.others == 0 && now >= has.since + REMEMBERED;
+    let old = users.iter().filter(|(_, has)| is_old(has)).map(|(user, _)| user.clone());
+    let old: Vec<_> = old.take(FORGOTTEN_AT_ONCE).collect();
+    for user in old {
+        users.remove(&user);
+    }
+}
+
+/// A connection that its user may have, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    rate: Arc<UserRate>,
+    quotas: Quotas,
+    user: String,
+    is_connection: bool,
+}
+
+impl Admitted {
+    pub(crate) fn rate(&self) -> &UserRate {
+        &self.rate
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let now = self.quotas.clock.now();
+        if let Some(has) = self.quotas.lock().users.get_mut(&self.user) {
+            match self.is_connection {
+                true => has.connections -= 1,
+                false => has.others -= 1,
+            }
+            if has.connections + has.others == 0 {
+                has.since = now;
+            }
+        }
+    }
+}
+
+/// The pace of one that moves datagrams in both directions: it pays for what it has moved, and rests in a
+/// direction until that is paid for. Whoever sends more fills the queue before it, and loses what is beyond.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    admitted: Admitted,
+    rests: [Option<Pin<Box<Sleep>>>; 2],
+}
+
+impl Pace {
+    pub(crate) fn new(admitted: Admitted) -> Self {
+        Self { admitted, rests: [None, None] }
+    }
+
+    /// Bytes were moved.
+    pub(crate) fn count(&mut self, direction: usize, bytes: usize) {
+        if let Some(pause) = self.admitted.rate.charge(direction, bytes) {
+            self.rests[direction] = Some(Box::pin(sleep(pause)));
+        }
+    }
+
+    /// Whether nothing is to be moved in this direction.
+    pub(crate) fn rests(&self, direction: usize) -> bool {
+        self.rests[direction].is_some()
+    }
+
+    /// Waits until one that rests may go on; for ever if none does.
+    pub(crate) async fn rested(&mut self) {
+        poll_fn(|cx| {
+            let ended = |rest: &mut Option<Pin<Box<Sleep>>>| {
+                let is_over = rest.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready());
+                is_over.then(|| *rest = None).is_some()
+            };
+            // Both are to wake this.
+            let ended = self.rests.iter_mut().map(ended).filter(|ended| *ended).count();
+            if ended > 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_so_many_connections_and_the_others_have_theirs() {
+        let limits = UserLimits { connections: Some(2), ..UserLimits::default() };
+        let quotas = Quotas::new(limits);
+        let (a, b) = (quotas.admit("a").unwrap(), quotas.admit("a").unwrap());
+        assert_eq!(quotas.admit("a").unwrap_err(), TooMany::Open);
+        let other = quotas.admit("b").unwrap();
+        drop(a);
+        let again = quotas.admit("a").unwrap();
+        quotas.set(UserLimits::default());
+        drop((quotas.admit("a").unwrap(), b, other, again));
+    }
+
+    #[test]
+    fn new_connections_come_at_their_rate_and_a_second_at_once() {
+        let quotas = Quotas::new(UserLimits { new_connections: Some(5), ..UserLimits::default() });
+        let admitted = (0..100).filter(|_| quotas.admit("a").is_ok()).count();
+        assert!((5..=7).contains(&admitted), "{admitted}");
+        assert!(quotas.admit("b").is_ok());
+    }
+
+    #[test]
+    fn who_is_gone_is_forgotten_but_not_at_once() {
+        let mut users = BTreeMap::new();
+        let rate = Arc::new(UserRate::new(None, Clock::start()));
+        for user in 0..3 {
+            let rate = Arc::clone(&rate);
+            let has = Has { connections: user, others: 0, paid: Time::ZERO, since: Time::ZERO, rate };
+            users.insert(user.to_string(), has);
+        }
+        forget(&mut users, Time::ZERO + Span::from_secs(1));
+        assert_eq!(users.len(), 3);
+        forget(&mut users, Time::ZERO + Span::from_secs(3));
+        assert_eq!(users.len(), 2);
+    }
+}

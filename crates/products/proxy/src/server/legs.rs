@@ -1,0 +1,240 @@
+//! The server's legs: one UDP port for all clients, a machine and a task for each association.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use anabranch_algo::{Span, Time};
+use anabranch_net::{Clock, Received, RecvBuffers};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::sleep;
+
+use crate::egress::Connector;
+use crate::event::Reports;
+use crate::leg::packet::{Header, VERSION};
+use crate::leg::{self, Leg, Protection, SECRET_BYTES, Settings};
+use crate::leg_socket::{LegSocket, transmit_all};
+use crate::policy::Scope;
+use crate::quota::{Pace, Quotas};
+use crate::role::Live;
+use crate::server::association::{Association, State};
+use crate::server::flow::serve_flow;
+use crate::trunk::{Association as Answer, Side};
+
+/// Associations of one client; of more the one that was silent for the longest ends.
+const ASSOCIATIONS_OF_CLIENT_MAX: usize = 8;
+/// An association without a packet ends after so long. Clients send one each 25 s.
+const SILENCE_MAX: Span = Span::from_secs(300);
+/// Flows of an association: each has a socket.
+const FLOWS_MAX: usize = 1_024;
+/// Datagrams that wait for one flow's socket; more are dropped.
+const FLOW_QUEUE_MAX: usize = 1_024;
+/// Addresses of a client of which it is known to which of ours it sends.
+const LOCALS_MAX: usize = 64;
+
+/// The legs of a server.
+pub(super) struct Legs {
+    sockets: Vec<LegSocket>,
+    port: u16,
+    /// Without keys: the networks whose clients are believed.
+    networks: Option<Vec<Scope>>,
+    associations: Mutex<BTreeMap<u32, Arc<Association>>>,
+    connector: Live<Connector>,
+    reports: Reports,
+    quotas: Quotas,
+    clock: Clock,
+    secret: [u8; SECRET_BYTES],
+}
+
+fn random<const N: usize>() -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    SystemRandom::new().fill(&mut bytes).ok().map(|()| bytes)
+}
+
+impl Legs {
+    /// Binds the UDP port of this number.
+    pub(super) fn bind(
+        address: SocketAddr,
+        networks: Option<Vec<Scope>>,
+        connector: Live<Connector>,
+        reports: Reports,
+        quotas: Quotas,
+    ) -> io::Result<Self> {
+        let mut sockets = vec![LegSocket::listen(address)?];
+        let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
+        if address.ip().is_unspecified() && address.is_ipv6() {
+            sockets.push(LegSocket::listen(v4)?);
+        }
+        let secret = random().ok_or_else(|| io::Error::other("the system has no random numbers"))?;
+        let (associations, clock, port) = (Mutex::default(), Clock::start(), address.port());
+        Ok(Self { sockets, port, networks, associations, connector, reports, quotas, clock, secret })
+    }
+
+    fn associations(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Association>>> {
+        self.associations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client asks for a leg over a trunk with this secret.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        version: u16,
+        client: Option<String>,
+        from: SocketAddr,
+        secret: Option<[u8; SECRET_BYTES]>,
+    ) -> Answer {
+        let refused = Answer { version: VERSION, port: 0, number: 0 };
+        let Some(number) = random().map(u32::from_be_bytes).filter(|_| version == VERSION) else {
+            return refused;
+        };
+        let protection = match secret {
+            Some(secret) => Protection::sealed(&secret, number, Side::Server),
+            None if self.networks.is_some() => Protection::plain(),
+            None => return refused,
+        };
+        let owner = client.clone().unwrap_or_else(|| from.ip().to_canonical().to_string());
+        let state = State {
+            leg: Leg::server(number, protection, Settings::default(), self.secret),
+            flows: BTreeMap::new(),
+            locals: BTreeMap::new(),
+            heard_at: self.clock.now(),
+            is_ended: false,
+        };
+        let (state, work, clock) = (Mutex::new(state), Notify::new(), self.clock);
+        let association = Arc::new(Association { owner: owner.clone(), client, from, state, work, clock });
+        let mut associations = self.associations();
+        if associations.contains_key(&number) {
+            return refused;
+        }
+        let theirs: Vec<_> = associations.values().filter(|other| other.owner == owner).collect();
+        if theirs.len() >= ASSOCIATIONS_OF_CLIENT_MAX
+            && let Some(oldest) = theirs.iter().min_by_key(|other| other.lock().heard_at)
+        {
+            oldest.end();
+        }
+        associations.insert(number, Arc::clone(&association));
+        drop(associations);
+        tokio::spawn(Arc::clone(self).serve(number, association));
+        Answer { version: VERSION, port: self.port, number }
+    }
+
+    /// Ends the legs of these clients.
+    pub(super) fn end_clients(&self, names: &[String]) {
+        let is_gone = |client: &Option<String>| client.as_ref().is_some_and(|name| names.contains(name));
+        self.associations().values().filter(|other| is_gone(&other.client)).for_each(|other| other.end());
+    }
+
+    /// Programs that send datagrams.
+    pub(super) fn flows(&self) -> usize {
+        let associations: Vec<_> = self.associations().values().cloned().collect();
+        associations.iter().map(|association| association.lock().flows.len()).sum()
+    }
+
+    /// Ends all.
+    pub(super) fn end(&self) {
+        self.associations().values().for_each(|association| association.end());
+    }
+
+    /// Receives; never ends.
+    pub(super) async fn receive(&self) {
+        let mut buffers = RecvBuffers::new();
+        std::future::poll_fn(|cx| {
+            loop {
+                let mut has_come = false;
+                for socket in &self.sockets {
+                    let done = socket.poll_receive(cx, &mut buffers, |received| self.take(&received));
+                    has_come |= matches!(done, Poll::Ready(Ok(())));
+                }
+                if !has_come {
+                    return Poll::<()>::Pending;
+                }
+            }
+        })
+        .await;
+    }
+
+    fn take(&self, received: &Received<'_>) {
+        let host = received.from.ip().to_canonical();
+        if self.networks.as_ref().is_some_and(|known| !known.iter().any(|net| net.has_host(host))) {
+            return;
+        }
+        let now = self.clock.now();
+        for datagram in received.datagrams() {
+            let Some(header) = Header::decode(datagram) else { continue };
+            let association = self.associations().get(&header.association).cloned();
+            let Some(association) = association else { continue };
+            let mut state = association.lock();
+            if state.leg.receive(now, received.from, &mut datagram.to_vec()).is_ok() {
+                state.heard_at = now;
+                if let Some(ip) = received.to_ip
+                    && (state.locals.len() < LOCALS_MAX || state.locals.contains_key(&received.from))
+                {
+                    state.locals.insert(received.from, ip);
+                }
+                drop(state);
+                association.work.notify_one();
+            }
+        }
+    }
+
+    /// An association, to its end.
+    async fn serve(self: Arc<Self>, number: u32, association: Arc<Association>) {
+        loop {
+            let now = self.clock.now();
+            let Some(deadline) = self.step(now, &association) else { break };
+            let pause = Duration::from_nanos(deadline.since(now).as_nanos());
+            tokio::select! {
+                () = association.work.notified() => {}
+                () = sleep(pause) => {}
+            }
+        }
+        association.lock().flows.clear();
+        self.associations().remove(&number);
+    }
+
+    /// Sends what is to be sent, hands out what has come; until when that is all. `None` if it has ended.
+    fn step(&self, now: Time, association: &Arc<Association>) -> Option<Time> {
+        let mut guard = association.lock();
+        let state = &mut *guard;
+        let ends_at = state.heard_at + SILENCE_MAX;
+        if state.is_ended || now >= ends_at || state.leg.is_worn_out() {
+            return None;
+        }
+        if state.locals.len() >= LOCALS_MAX {
+            // Those that are still used come again.
+            state.locals.clear();
+        }
+        let (mut buffer, locals) = (Vec::new(), &state.locals);
+        transmit_all(&mut state.leg, now, &mut buffer, |_, to, bytes, size| {
+            let socket = self.sockets.iter().find(|socket| socket.local_addr().is_ipv4() == to.is_ipv4());
+            if let Some(socket) = socket {
+                socket.send(Some(to), locals.get(&to).copied(), bytes, size);
+            }
+        });
+        while let Some(event) = state.leg.poll_event() {
+            let leg::Event::Datagram { flow, peer, bytes } = event else { continue };
+            if let Some(to_flow) = state.flows.get(&flow) {
+                // An origin's network that is slower than the leg loses its own.
+                let _ = to_flow.try_send((peer, bytes));
+            } else if state.flows.len() < FLOWS_MAX {
+                // Flows have a limit of their own: they last beyond their program, which nobody tells us of.
+                let Ok(admitted) = self.quotas.join(&association.owner) else {
+                    state.leg.forget(flow);
+                    continue;
+                };
+                let (to_flow, from_leg) = mpsc::channel(FLOW_QUEUE_MAX);
+                let _ = to_flow.try_send((peer, bytes));
+                state.flows.insert(flow, to_flow);
+                let (connector, reports) = (self.connector.clone(), self.reports.clone());
+                let pace = Pace::new(admitted);
+                tokio::spawn(serve_flow(connector, reports, Arc::clone(association), flow, from_leg, pace));
+            } else {
+                state.leg.forget(flow);
+            }
+        }
+        Some(state.leg.deadline(now).min(ends_at))
+    }
+}

@@ -1,0 +1,97 @@
+//! One stream: to its origin, and back.
+
+use std::net::SocketAddr;
+
+use anabranch_net::Clock;
+use bytes::Bytes;
+
+use crate::descriptors::Shortage;
+use crate::egress::{Connector, Failed};
+use crate::event::{Event, Finished, Reports};
+use crate::flows::{Flow, Flows};
+use crate::ingress::Body;
+use crate::quota::Quotas;
+use crate::relay::{Broken, Ending, Leg, relay};
+use crate::role::Live;
+use crate::trunk::{Destination, Reason};
+use crate::trunk_task::{Accepted, Stream};
+
+/// First bytes that are taken before there is a connection: what fits into a SYN, and more.
+const FIRST_BYTES_MAX: usize = 16 * 1024;
+
+/// What all streams have in common.
+#[derive(Clone)]
+pub(super) struct Origins {
+    pub(super) connector: Live<Connector>,
+    pub(super) reports: Reports,
+    pub(super) flows: Flows,
+    pub(super) quotas: Quotas,
+    pub(super) shortage: Shortage,
+}
+
+impl From<Failed> for Ending {
+    fn from(Failed { reason, why }: Failed) -> Self {
+        Self { reason, why: Some(why) }
+    }
+}
+
+impl Origins {
+    /// Serves a stream, to the end. `from` is the client's host, `client` its name.
+    pub(super) async fn serve(&self, accepted: Accepted, from: SocketAddr, client: Option<String>) {
+        let clock = Clock::start();
+        let Accepted { stream, destination, .. } = accepted;
+        let mut finished = Finished::begin(from, client, destination.clone());
+        let end = self.begin(stream, &destination, &mut finished).await;
+        finished.end(clock, end);
+        self.reports.put(Event::Finished(finished));
+    }
+
+    async fn begin(&self, stream: Stream, to: &Destination, finished: &mut Finished) -> Result<(), Ending> {
+        let user = finished.client.clone().unwrap_or_else(|| finished.from.ip().to_canonical().to_string());
+        let admitted = self.quotas.admit(&user).map_err(|e| {
+            stream.reset(Reason::Busy);
+            Ending { reason: Reason::Busy, why: Some(e.to_string()) }
+        })?;
+        let flow = self.flows.begin(finished.from, finished.client.clone(), to.clone(), admitted);
+        let carried = tokio::select! {
+            carried = self.carry(stream, to, &flow) => carried,
+            () = flow.is_late() => Err(Ending::idle()),
+        };
+        finished.origin = flow.origin.get().copied();
+        let [from_tcp, to_tcp] = flow.moved();
+        (finished.sent_bytes, finished.received_bytes) = (to_tcp, from_tcp);
+        carried
+    }
+
+    async fn carry(&self, stream: Stream, to: &Destination, flow: &Flow) -> Result<(), Ending> {
+        // What came with the destination. More is not waited for: some origins speak first.
+        let first = tokio::select! {
+            biased;
+            first = stream.read(FIRST_BYTES_MAX) => first?,
+            () = std::future::ready(()) => None,
+        };
+        let first = first.unwrap_or_default();
+        let connector = self.connector.get();
+        let connected = tokio::select! {
+            connected = connector.connect(to, &first) => connected,
+            reason = stream.peer_reset() => return Err(reason.into()),
+        };
+        let connected = connected.inspect_err(|failed| {
+            stream.reset(failed.reason);
+            if failed.reason == Reason::Busy {
+                self.shortage.tell(&self.reports, "programs are refused", failed);
+            }
+        })?;
+        stream.confirm(connected.peer);
+        // It is set once.
+        let _ = flow.origin.set(connected.peer);
+        flow.open();
+        let leg = Leg::new(connected.stream);
+        let rest: Bytes = first.slice(connected.sent..);
+        let wrote = leg.write_all(&rest).await.map_err(Broken::Tcp);
+        wrote.inspect_err(|broken| stream.reset(broken.reason()))?;
+        flow.count_to_tcp(first.len()).await;
+        let relayed = relay(leg, stream, Body::Endless, flow).await;
+        Ok(relayed.end?)
+    }
+}

@@ -1,0 +1,253 @@
+//! What each link carries, and how it fares: the kernel is asked of every trunk once a second.
+//!
+//! A link is, at the client, an interface, and at the server an address that a client comes from. Bytes are
+//! counted here and nowhere else for whoever looks; they stay when the trunk that moved them is gone.
+
+mod tally;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anabranch_algo::Time;
+use anabranch_net::mptcp_socket::{SubflowInfo, mptcp_socket_info, tcp_socket_info};
+use anabranch_net::netlink::TcpState;
+use anabranch_net::{Clock, interfaces};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+use crate::trunk::Transport;
+use crate::trunk_task::TrunkHandle;
+pub(crate) use tally::{DATAGRAMS, Key, Reading, Row, Tally};
+
+/// How often the kernel is asked.
+const STEP: Duration = Duration::from_secs(1);
+/// Addresses of which the interface is known.
+const PLACES_MAX: usize = 1_024;
+
+/// Whose a link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// By the interface of the near end: at the client.
+    Interface,
+    /// By the client and its address: at the server.
+    Client,
+}
+
+impl Naming {
+    /// Which interface has which address, where that matters.
+    fn places(self) -> BTreeMap<IpAddr, String> {
+        let all = match self {
+            Self::Interface => interfaces().unwrap_or_default(),
+            Self::Client => Vec::new(),
+        };
+        let up = all.iter().filter(|interface| interface.up);
+        up.flat_map(|interface| interface.addresses.iter().map(|ip| (*ip, interface.name.clone()))).collect()
+    }
+}
+
+/// All trunks of a role. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Traffic {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    naming: Naming,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    trunks: BTreeMap<u64, Carrier>,
+    next: u64,
+    tally: Tally,
+    /// Which interface has an address.
+    places: BTreeMap<IpAddr, String>,
+}
+
+/// A trunk's connection.
+#[derive(Debug)]
+struct Carrier {
+    fd: OwnedFd,
+    local: SocketAddr,
+    peer: SocketAddr,
+    client: Option<String>,
+    transport: Transport,
+    begun: Time,
+    /// `None`: it has not shown yet who it is.
+    trunk: Option<TrunkHandle>,
+    /// As they were at the last look.
+    subflows: Vec<SubflowInfo>,
+}
+
+/// A trunk, as whoever looks sees it.
+#[derive(Debug)]
+pub(crate) struct TrunkRow {
+    pub(crate) peer: SocketAddr,
+    pub(crate) client: Option<String>,
+    pub(crate) transport: Transport,
+    pub(crate) age_s: f64,
+    pub(crate) trunk: TrunkHandle,
+    pub(crate) subflows: Vec<(Key, SubflowInfo)>,
+}
+
+/// A trunk that is measured, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    traffic: Traffic,
+    number: u64,
+}
+
+impl Counted {
+    /// The other end has shown who it is: from now on it is counted. What runs on it, and whose it is.
+    pub(crate) fn carries(&self, trunk: &TrunkHandle, client: Option<&str>) {
+        let places = self.traffic.shared.naming.places();
+        let mut state = self.traffic.lock();
+        state.places.extend(places);
+        if let Some(carrier) = state.trunks.get_mut(&self.number) {
+            (carrier.trunk, carrier.client) = (Some(trunk.clone()), client.map(str::to_owned));
+        }
+        state.look_at(self.number, self.traffic.shared.naming);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut state = self.traffic.lock();
+        state.look_at(self.number, self.traffic.shared.naming);
+        state.trunks.remove(&self.number);
+        state.tally.retain(self.number, |_| false);
+    }
+}
+
+impl Traffic {
+    pub(crate) fn new(naming: Naming) -> Self {
+        Self { shared: Arc::new(Shared { naming, clock: Clock::start(), state: Mutex::default() }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Measures a trunk's connection. `None` if there are no descriptors left.
+    pub(crate) fn watch(&self, stream: &TcpStream, transport: Transport) -> Option<Counted> {
+        let fd = stream.as_fd().try_clone_to_owned().ok()?;
+        let (local, peer) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
+        let canonical = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+        let (local, peer, begun) = (canonical(local), canonical(peer), self.shared.clock.now());
+        let (client, trunk, subflows) = (None, None, Vec::new());
+        let mut state = self.lock();
+        state.next += 1;
+        let number = state.next;
+        let carrier = Carrier { fd, local, peer, client, transport, begun, trunk, subflows };
+        state.trunks.insert(number, carrier);
+        Some(Counted { traffic: self.clone(), number })
+    }
+
+    /// Asks the kernel once a second; `paths` are those of datagrams, by their numbers. Never ends.
+    pub(crate) async fn keep(&self, paths: impl Fn() -> Vec<(u8, Key, Reading)>) {
+        loop {
+            self.look(paths());
+            sleep(STEP).await;
+        }
+    }
+
+    fn look(&self, paths: Vec<(u8, Key, Reading)>) {
+        let now = self.shared.clock.now();
+        let places = self.shared.naming.places();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if state.places.len() > PLACES_MAX {
+            state.places.clear();
+        }
+        // The address of one that is down is known still.
+        state.places.extend(places);
+        let id = |path: u8| {
+            let end = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), path.into());
+            (DATAGRAMS, end, end)
+        };
+        state.tally.retain(DATAGRAMS, |known| paths.iter().any(|(path, ..)| id(*path) == *known));
+        for (path, key, reading) in paths {
+            state.tally.read(id(path), key, reading);
+        }
+        let numbers: Vec<u64> = state.trunks.keys().copied().collect();
+        for number in numbers {
+            state.look_at(number, self.shared.naming);
+        }
+        state.tally.step(now);
+    }
+
+    /// The links that have carried something, or are about to.
+    pub(crate) fn links(&self) -> Vec<Row> {
+        self.lock().tally.rows()
+    }
+
+    /// The trunks that are there.
+    pub(crate) fn trunks(&self) -> Vec<TrunkRow> {
+        let (now, naming) = (self.shared.clock.now(), self.shared.naming);
+        let state = self.lock();
+        let row = |carrier: &Carrier| {
+            let named = |subflow: &SubflowInfo| (state.key(carrier, subflow, naming), *subflow);
+            Some(TrunkRow {
+                peer: carrier.peer,
+                client: carrier.client.clone(),
+                transport: carrier.transport,
+                age_s: now.since(carrier.begun).as_nanos() as f64 / 1e9,
+                trunk: carrier.trunk.clone()?,
+                subflows: carrier.subflows.iter().map(named).collect(),
+            })
+        };
+        state.trunks.values().filter_map(row).collect()
+    }
+}
+
+impl State {
+    /// Asks the kernel how a trunk's subflows fare.
+    fn look_at(&mut self, number: u64, naming: Naming) {
+        let Some(carrier) = self.trunks.get_mut(&number) else { return };
+        let subflows = match mptcp_socket_info(carrier.fd.as_fd()) {
+            Ok(Some((_, subflows))) => subflows,
+            _ => {
+                let (local, remote) = (carrier.local, carrier.peer);
+                let tcp = tcp_socket_info(carrier.fd.as_fd()).ok();
+                tcp.map(|tcp| SubflowInfo { local, remote, tcp }).into_iter().collect()
+            }
+        };
+        // The first one stays in the list when it is closed, and then has no address.
+        let is_there =
+            |one: &SubflowInfo| one.tcp.state != Some(TcpState::Closed) && !one.local.ip().is_unspecified();
+        carrier.subflows = subflows.into_iter().filter(is_there).collect();
+        let Some(carrier) = self.trunks.get(&number).filter(|carrier| carrier.trunk.is_some()) else {
+            return;
+        };
+        let ends = |subflow: &SubflowInfo| (number, subflow.local, subflow.remote);
+        let those = carrier.subflows.iter();
+        let readings: Vec<_> = those
+            .map(|subflow| (ends(subflow), self.key(carrier, subflow, naming), Reading::of(&subflow.tcp)))
+            .collect();
+        let is_there = |subflow: &tally::Subflow| readings.iter().any(|(known, ..)| known == subflow);
+        self.tally.retain(number, is_there);
+        for (subflow, key, reading) in readings {
+            self.tally.read(subflow, key, reading);
+        }
+    }
+
+    fn key(&self, carrier: &Carrier, subflow: &SubflowInfo, naming: Naming) -> Key {
+        match naming {
+            Naming::Interface => {
+                let name = self.places.get(&subflow.local.ip()).cloned();
+                Key { client: None, link: name.unwrap_or_else(|| subflow.local.ip().to_string()) }
+            }
+            Naming::Client => {
+                let client = carrier.client.clone();
+                let client = client.unwrap_or_else(|| carrier.peer.ip().to_string());
+                Key { client: Some(client), link: subflow.remote.ip().to_string() }
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! A trunk in the world: one task that joins a connection (TCP, MPTCP, TLS over them) and the machine
+//! [`Trunk`], and the handles that other tasks have of it and of its streams.
+//!
+//! The machine is behind a mutex that is held for single steps. A stream has no channel and no buffer: who
+//! waits for it leaves a waker, and reads and writes the machine's own pieces.
+//!
+//! ```no_run
+//! # async fn example(connection: tokio::net::TcpStream) -> Option<()> {
+//! use anabranch_proxy::trunk::{Settings, Side};
+//!
+//! let (trunk, task) = anabranch_proxy::trunk_task::start(connection, Side::Client, Settings::default());
+//! tokio::spawn(task);
+//! let mut stream = trunk.open("origin.example:80".parse().ok()?, false).ok()?;
+//! stream.write_all("GET / HTTP/1.0\r\n\r\n".into()).await.ok()?;
+//! stream.finish();
+//! while let Some(bytes) = stream.read(64 * 1024).await.ok()? {
+//!     println!("{} bytes", bytes.len());
+//! }
+//! # None
+//! # }
+//! ```
+
+mod driver;
+mod end;
+mod shared;
+mod stream;
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use anabranch_net::Clock;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::pool::Load;
+use crate::trunk::{
+    Association, Destination, GoAwayReason, OpenError, Reason, Settings, Side, Transport, Trunk,
+};
+use driver::Driver;
+pub use end::End;
+use shared::Shared;
+pub use stream::Stream;
+
+/// A stream that the client has opened.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The stream.
+    pub stream: Stream,
+    /// Where to.
+    pub destination: Destination,
+    /// Whether the client waits for [`Stream::confirm`].
+    pub wants_reply: bool,
+}
+
+/// A trunk. Clones are the same one. When the last is dropped the trunk ends with its last stream.
+#[derive(Clone, Debug)]
+pub struct TrunkHandle {
+    shared: Arc<Shared>,
+    /// Counts the handles.
+    _held: Arc<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.is_dropped = true;
+        state.wake_task_always();
+    }
+}
+
+/// Begins a trunk on a connection. The future is to be spawned; it is done when the trunk has ended, and all
+/// of its streams with it.
+pub fn start<S>(
+    connection: S,
+    side: Side,
+    settings: Settings,
+) -> (TrunkHandle, impl Future<Output = End> + Send + 'static)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let clock = Clock::start();
+    let shared = Arc::new(Shared::new(Trunk::new(side, settings, clock.now()), clock));
+    let held = Arc::new(Held { shared: Arc::clone(&shared) });
+    let driver = Driver::new(connection, Arc::clone(&shared));
+    (TrunkHandle { shared, _held: held }, driver)
+}
+
+impl TrunkHandle {
+    /// Opens a stream; its OPEN leaves with what is written before this task yields. With `wants_reply`,
+    /// [`Stream::connected`] tells when the server has connected.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(&self, destination: Destination, wants_reply: bool) -> Result<Stream, OpenError> {
+        let mut state = self.shared.lock();
+        let number = state.trunk.open(destination, wants_reply)?;
+        state.wake_task(self.shared.now());
+        drop(state);
+        Ok(Stream::new(Arc::clone(&self.shared), number))
+    }
+
+    /// The next stream that the client opens; `None` when the trunk has ended.
+    pub async fn accept(&self) -> Option<Accepted> {
+        std::future::poll_fn(|cx| {
+            let mut state = self.shared.lock();
+            if let Some((number, destination, wants_reply)) = state.accepts.pop_front() {
+                let stream = Stream::new(Arc::clone(&self.shared), number);
+                return Poll::Ready(Some(Accepted { stream, destination, wants_reply }));
+            }
+            if state.end.is_some() {
+                return Poll::Ready(None);
+            }
+            state.acceptor = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits until the other side has said HELLO, and returns what it sees of the connection.
+    ///
+    /// # Errors
+    /// How the trunk ended.
+    pub async fn hello(&self) -> Result<Transport, End> {
+        self.shared.wait(|state| state.trunk.peer_transport()).await
+    }
+
+    /// Waits until the trunk has ended.
+    pub async fn ended(&self) -> End {
+        match self.shared.wait(|_| None::<()>).await {
+            Err(end) => end,
+            // Not reached: the condition is never met.
+            Ok(()) => End::Closed,
+        }
+    }
+
+    /// Asks the server for a leg, and waits for its word.
+    ///
+    /// # Errors
+    /// How the trunk ended. A server that knows of no legs never answers.
+    pub async fn ask_leg(&self, version: u16) -> Result<Association, End> {
+        {
+            let mut state = self.shared.lock();
+            state.leg = None;
+            state.trunk.ask_leg(version);
+            state.wake_task(self.shared.now());
+        }
+        self.shared.wait(|state| state.leg).await
+    }
+
+    /// Waits until the client asks for a leg; in which version.
+    ///
+    /// # Errors
+    /// How the trunk ended.
+    pub async fn leg_asked(&self) -> Result<u16, End> {
+        let version = self.shared.wait(|state| state.leg_asked).await?;
+        self.shared.lock().leg_asked = None;
+        Ok(version)
+    }
+
+    /// Answers that.
+    pub fn answer_leg(&self, association: Association) {
+        let mut state = self.shared.lock();
+        state.trunk.answer_leg(association);
+        state.wake_task(self.shared.now());
+    }
+
+    /// Streams that were reset because the trunk has ended; 0 before that.
+    #[must_use]
+    pub fn lost_streams(&self) -> u32 {
+        self.shared.lock().lost_streams
+    }
+
+    /// Says that this side takes no new streams; the trunk ends with its last one.
+    pub fn go_away(&self, reason: GoAwayReason) {
+        let mut state = self.shared.lock();
+        state.trunk.go_away(reason);
+        state.wake_task_always();
+    }
+
+    /// Ends the trunk at once; its streams are reset.
+    pub fn close(&self) {
+        let mut state = self.shared.lock();
+        state.is_closed = true;
+        state.wake_task_always();
+    }
+
+    /// Whether bytes of either side wait for the connection, rather than it for bytes.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let now = self.shared.now();
+        let state = self.shared.lock();
+        state.end.is_none() && state.trunk.is_full(now)
+    }
+
+    /// What [`pool::choose`](crate::pool::choose) wants to know.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let now = self.shared.now();
+        let mut state = self.shared.lock();
+        let is_there = state.end.is_none() && !state.is_closed;
+        let trunk = &mut state.trunk;
+        Load {
+            takes_streams: is_there && trunk.takes_streams(),
+            open_streams: trunk.open_streams(),
+            streams_max: trunk.streams_max(),
+            moving_streams: trunk.moving_streams(now),
+            rtt: trunk.rtt(),
+            unanswered: trunk.unanswered(now),
+        }
+    }
+}
+
+/// The reason as an error of input and output, for those who copy bytes.
+impl From<Reason> for std::io::Error {
+    fn from(reason: Reason) -> Self {
+        let kind = match reason {
+            Reason::Refused => std::io::ErrorKind::ConnectionRefused,
+            Reason::NetworkUnreachable => std::io::ErrorKind::NetworkUnreachable,
+            Reason::HostUnreachable => std::io::ErrorKind::HostUnreachable,
+            Reason::TrunkGone => std::io::ErrorKind::BrokenPipe,
+            _ => std::io::ErrorKind::ConnectionReset,
+        };
+        Self::new(kind, reason.to_string())
+    }
+}

@@ -1,0 +1,165 @@
+//! What the task of a trunk and its handles share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use anabranch_algo::Time;
+use anabranch_net::Clock;
+
+use crate::trunk::{Association, Destination, Event, GoAwayReason, Trunk};
+use crate::trunk_task::end::End;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    clock: Clock,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) trunk: Trunk,
+    /// Who waits for bytes, for room, for the server's word: by the number of the stream.
+    pub(super) readers: BTreeMap<u32, Waker>,
+    pub(super) writers: BTreeMap<u32, Waker>,
+    pub(super) connectors: BTreeMap<u32, Waker>,
+    /// The server's word, until somebody takes it.
+    pub(super) connected: BTreeMap<u32, SocketAddr>,
+    /// Streams of the client that nobody has accepted yet: as many as there may be streams.
+    pub(super) accepts: VecDeque<(u32, Destination, bool)>,
+    pub(super) acceptor: Option<Waker>,
+    /// Who waits for HELLO or for the end.
+    pub(super) waiting: Vec<Waker>,
+    /// The task, while it waits.
+    pub(super) task: Option<Waker>,
+    /// The connection takes no bytes now: there is no use in waking the task to send more.
+    pub(super) is_blocked: bool,
+    /// No handle is left; the trunk is to end at once.
+    pub(super) is_dropped: bool,
+    pub(super) is_closed: bool,
+    /// The other side's GOAWAY.
+    pub(super) peer_goes: Option<GoAwayReason>,
+    /// The version in which the client asks for a leg, and the server's word on it.
+    pub(super) leg_asked: Option<u16>,
+    pub(super) leg: Option<Association>,
+    pub(super) end: Option<End>,
+    /// Streams that were open when it ended.
+    pub(super) lost_streams: u32,
+}
+
+impl Shared {
+    pub(super) fn new(trunk: Trunk, clock: Clock) -> Self {
+        let state = State {
+            trunk,
+            readers: BTreeMap::new(),
+            writers: BTreeMap::new(),
+            connectors: BTreeMap::new(),
+            connected: BTreeMap::new(),
+            accepts: VecDeque::new(),
+            acceptor: None,
+            waiting: Vec::new(),
+            task: None,
+            is_blocked: false,
+            is_dropped: false,
+            is_closed: false,
+            peer_goes: None,
+            leg_asked: None,
+            leg: None,
+            end: None,
+            lost_streams: 0,
+        };
+        Self { state: Mutex::new(state), clock }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves the machine as it was between two of its steps.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Waits until `met` has something to say, or the trunk has ended.
+    pub(super) async fn wait<T>(&self, met: impl Fn(&State) -> Option<T>) -> Result<T, End> {
+        std::future::poll_fn(|cx| {
+            let mut state = self.lock();
+            if let Some(value) = met(&state) {
+                return Poll::Ready(Ok(value));
+            }
+            if let Some(end) = &state.end {
+                return Poll::Ready(Err(end.clone()));
+            }
+            // A future that is polled again does not wait twice.
+            state.waiting.retain(|waker| !waker.will_wake(cx.waker()));
+            state.waiting.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl State {
+    /// Wakes the task if the machine has something that can be sent.
+    pub(super) fn wake_task(&mut self, now: Time) {
+        if !self.is_blocked && self.trunk.has_to_send(now) {
+            self.wake_task_always();
+        }
+    }
+
+    pub(super) fn wake_task_always(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.wake();
+        }
+    }
+
+    /// Takes what happened, and adds to `wakers` whom it concerns.
+    pub(super) fn take_events(&mut self, wakers: &mut Vec<Waker>) {
+        while let Some(event) = self.trunk.poll_event() {
+            match event {
+                Event::Hello(_) => wakers.append(&mut self.waiting),
+                Event::Opened { stream, destination, wants_reply } => {
+                    self.accepts.push_back((stream, destination, wants_reply));
+                    wakers.extend(self.acceptor.take());
+                }
+                Event::Connected { stream, address } => {
+                    self.connected.insert(stream, address);
+                    wakers.extend(self.connectors.remove(&stream));
+                }
+                Event::Readable(stream) => wakers.extend(self.readers.remove(&stream)),
+                Event::Writable(stream) => wakers.extend(self.writers.remove(&stream)),
+                Event::Reset { stream, .. } => {
+                    let lists = [&mut self.readers, &mut self.writers, &mut self.connectors];
+                    wakers.extend(lists.into_iter().filter_map(|list| list.remove(&stream)));
+                }
+                Event::GoAway(reason) => self.peer_goes = Some(reason),
+                Event::LegAsked(version) => {
+                    self.leg_asked = Some(version);
+                    wakers.append(&mut self.waiting);
+                }
+                Event::Leg(association) => {
+                    self.leg = Some(association);
+                    wakers.append(&mut self.waiting);
+                }
+            }
+        }
+    }
+
+    /// The trunk has ended: nobody waits any more.
+    pub(super) fn end(&mut self, end: End, wakers: &mut Vec<Waker>) {
+        self.lost_streams = self.trunk.open_streams();
+        self.trunk.close();
+        self.take_events(wakers);
+        for list in [&mut self.readers, &mut self.writers, &mut self.connectors] {
+            wakers.extend(std::mem::take(list).into_values());
+        }
+        wakers.append(&mut self.waiting);
+        wakers.extend(self.acceptor.take());
+        // Nobody has a handle of these.
+        for (stream, ..) in std::mem::take(&mut self.accepts) {
+            self.trunk.release(stream);
+        }
+        self.end = Some(end);
+    }
+}

@@ -1,0 +1,349 @@
+//! Decides which bytes to request from which mirror, over which connection, and when.
+//!
+//! A *connection* is a mirror seen from one local address: one TCP connection at a time, replaced when it
+//! ends. A [`Pool`] knows which blocks are missing. [`RangeScheduler`] takes ranges from it, requests them,
+//! assembles blocks and delivers these to the pool.
+//!
+//! 1. **How much at once** (`range_scheduler/sizing.rs`): half of a connection's fair share of what is still
+//!    to be requested, at most [`REQUEST_SPAN`]. The longer the link is idle between two answers, the larger
+//!    a request is. A connection of unknown rate is asked for [`FIRST_BLOCKS`], one that failed for
+//!    [`TRIAL_BLOCKS`]. Where mirrors are compared, a slow one gets short ranges, so that it compares
+//!    meanwhile.
+//! 2. **Prefetch** (`range_scheduler/sizing.rs`, `range_scheduler/cancel.rs`): a connection is asked for its
+//!    next range two round trips and [`PREFETCH_MARGIN`] before the end of the answer before it. Otherwise
+//!    the link would be idle for a round trip, and then the server would send its whole window in one burst.
+//!    A connection has such ranges only while it is answering another one: by then it is known that the
+//!    server has ranges, and the file. Mostly one; more where they are short. Its turn comes when the answer
+//!    before it is done. The time from there to its head tells whether the server handles early requests. It
+//!    ends with the request before it: cancelling it alone would cost the TCP connection, and when that
+//!    breaks or stalls, the blocks of all go back to the pool.
+//! 3. **The end** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of the range
+//!    that would finish last, so that both finish together. When that no longer pays, it requests a second
+//!    copy of what would arrive later from its owner. Prefetched ranges are taken over first.
+//!    A server without ranges sends all from the first byte on. Of a long content it brings the beginning,
+//!    for as long as its answer goes on, and the others bring the end, until they meet
+//!    (`range_scheduler/stream.rs`).
+//! 4. **Stalls.** A connection from which nothing has come for a second, or four times what is usual, has its
+//!    blocks put back at once. Its requests stay open for a while, because they may still bring something;
+//!    then it is tried again with small ranges.
+//! 5. **Failures** hold a connection back for half a second, then twice as long and so on; a mirror that
+//!    cannot bring anything, or that is banned, is not used again.
+//! 6. **Friendliness** (`range_scheduler/receive_window.rs`): connections of a group advertise windows that
+//!    are coupled.
+//!
+//! **Not an [`anabranch_algo::Machine`]**, though used like one: [`RangeScheduler::handle`], then
+//! [`RangeScheduler::poll`] until it answers `Wait`. Both need the pool, which the scheduler cannot own:
+//! where sources of mmTP bring the same content, the pool is their subscriber, a machine with a world of its
+//! own. The trait's `poll` has no argument for the pool.
+
+mod api;
+mod cancel;
+mod connection;
+mod endgame;
+mod limits;
+mod receive;
+mod receive_window;
+mod sizing;
+mod stream;
+mod throughput;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use anabranch_algo::control::{Group, MEMBERS_MAX, SubflowStats};
+use anabranch_algo::{Output, Span, TcpSample, Time};
+
+pub use crate::fetch_id::{CONNECTIONS_MAX, ConnectionId, FetchId, connection_of};
+pub use api::{
+    Command, ConnectionConfig, ConnectionReport, Counters, Event, Failure, Input, MirrorId, Pool, State,
+};
+pub use connection::{
+    BUSY_MAX, PREFETCH_MARGIN, RECONNECT_COST, RETRY_MAX, RETRY_MIN, STALL_RETRY_MAX, STALL_RETRY_MIN,
+    backoff,
+};
+pub use limits::{
+    DUPLICATE_BLOCKS_MAX, FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, SAVING_MIN,
+    STREAM_MIN_BLOCKS, TRIAL_BLOCKS, TRICKLE,
+};
+pub use receive_window::{SEGMENTS_MIN, SEGMENTS_MIN_YIELDING, WINDOW_INITIAL_BYTES, WINDOW_LIFTED_BYTES};
+pub use throughput::{STALL_TIMEOUT_MAX, STALL_TIMEOUT_MIN, STALL_TIMEOUT_OPENING};
+
+use crate::fetch_id::fetch_id;
+use connection::{BLOCK, Connection, Fetch, FetchRole};
+
+/// How often a connection without work is compared again with those that have some.
+const TAIL_TICK: Span = Span::from_millis(50);
+
+/// The machine; see the [module](self).
+pub struct RangeScheduler {
+    length: u64,
+    connections: Vec<Connection>,
+    /// Number of requests so far.
+    asked: u64,
+    out: VecDeque<Command>,
+    events: VecDeque<Event>,
+    deadline: Time,
+    dirty: bool,
+    /// Some connection had no request, or too little prefetched, at the last check.
+    has_spare_capacity: bool,
+    members: Vec<SubflowStats>,
+}
+
+impl RangeScheduler {
+    /// A machine without connections, for a content of `length` bytes.
+    #[must_use]
+    pub const fn new(length: u64) -> Self {
+        Self {
+            length,
+            connections: Vec::new(),
+            asked: 0,
+            out: VecDeque::new(),
+            events: VecDeque::new(),
+            deadline: Time::ZERO,
+            dirty: true,
+            has_spare_capacity: false,
+            members: Vec::new(),
+        }
+    }
+
+    /// Adds a connection; `None` when there are [`CONNECTIONS_MAX`].
+    pub fn add_connection(&mut self, config: &ConnectionConfig) -> Option<ConnectionId> {
+        if self.connections.len() >= CONNECTIONS_MAX {
+            return None;
+        }
+        self.connections.push(Connection::new(config));
+        self.dirty = true;
+        Some(self.connections.len() - 1)
+    }
+
+    /// Puts a connection into another group.
+    pub fn set_group(&mut self, connection: ConnectionId, group: u32) {
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.group = group;
+        }
+    }
+
+    /// All connections, as numbers.
+    pub fn connections(&self) -> impl Iterator<Item = ConnectionReport> {
+        self.connections.iter().map(Connection::report)
+    }
+
+    /// Whether some connection may still bring something: not closed.
+    #[must_use]
+    pub fn has_usable_connection(&self) -> bool {
+        self.connections.iter().any(|connection| connection.state != State::Closed)
+    }
+
+    /// Whether a request is not over: what comes of it, and its failure, still counts.
+    #[must_use]
+    pub fn is_live(&self, fetch: FetchId) -> bool {
+        self.answering(fetch).is_some()
+    }
+
+    /// Tells the machine that something happened at `now`. What belongs to a request that is over, or to no
+    /// connection, is ignored.
+    pub fn handle(&mut self, now: Time, input: Input<'_>, pool: &mut dyn Pool) {
+        self.dirty = true;
+        match input {
+            Input::Head { fetch } => self.head(now, fetch),
+            Input::Whole { fetch } => self.whole(now, fetch, pool),
+            Input::Body { fetch, bytes } => self.body(now, fetch, bytes, pool),
+            Input::Done { fetch } => self.done(now, fetch, pool),
+            Input::Failed { fetch, failure } => {
+                if let Some(p) = self.answering(fetch) {
+                    self.failed(now, p, failure, pool);
+                }
+            }
+            Input::Sample { connection, sample } => {
+                if self.connections.get(connection).is_some_and(Connection::is_usable) {
+                    self.sample(now, connection, &sample);
+                }
+            }
+            Input::Down { connection } => {
+                if self.connections.get(connection).is_some_and(Connection::is_usable) {
+                    self.close(connection, State::Down, pool);
+                }
+            }
+            Input::Up { connection } => {
+                if self.connections.get(connection).is_some_and(|connection| connection.state == State::Down)
+                {
+                    self.connections[connection].restart();
+                    self.events.push_back(Event::StateChanged { connection, state: State::Opening });
+                }
+            }
+            Input::Banned { mirror } => self.close_mirror(mirror, pool),
+        }
+    }
+
+    /// Asks for the next thing to do. After [`Output::Wait`] nothing more happens before that time, the next
+    /// [`handle`](Self::handle), or until blocks come back to the pool.
+    pub fn poll(&mut self, now: Time, pool: &mut dyn Pool) -> Output<Command, Event> {
+        let mut worked = false;
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Output::Event(event);
+            }
+            if let Some(command) = self.out.pop_front() {
+                return Output::Send(command);
+            }
+            let due = self.dirty || now >= self.deadline || (self.has_spare_capacity && pool.idle() > 0);
+            if worked || !due {
+                // A timer that is due has just been served; whatever is left is for the next tick.
+                return Output::Wait(self.deadline.max(now + Span::from_micros(100)));
+            }
+            self.work(now, pool);
+            (self.dirty, worked) = (false, true);
+        }
+    }
+
+    /// The connection that is answering this request now; none if the request is over, or was asked ahead.
+    fn answering(&self, fetch: FetchId) -> Option<ConnectionId> {
+        let p = connection_of(fetch);
+        let current = self.connections.get(p)?.fetch.as_ref()?;
+        (current.id == fetch).then_some(p)
+    }
+
+    fn blocks(&self) -> u64 {
+        self.length.div_ceil(BLOCK)
+    }
+
+    fn set_state(&mut self, p: ConnectionId, before: State) {
+        let state = self.connections[p].state;
+        if state != before {
+            self.events.push_back(Event::StateChanged { connection: p, state });
+        }
+    }
+
+    fn close_mirror(&mut self, mirror: MirrorId, pool: &mut dyn Pool) {
+        for p in 0..self.connections.len() {
+            if self.connections[p].mirror == mirror && self.connections[p].state != State::Closed {
+                self.close(p, State::Closed, pool);
+            }
+        }
+    }
+
+    fn close(&mut self, p: ConnectionId, state: State, pool: &mut dyn Pool) {
+        let before = std::mem::replace(&mut self.connections[p].state, state);
+        if self.connections[p].fetch.is_some() {
+            self.cancel(p, pool);
+        }
+        self.set_state(p, before);
+    }
+
+    fn sample(&mut self, now: Time, p: ConnectionId, sample: &TcpSample) {
+        self.connections[p].receive_window.on_rtt(now, sample);
+        self.members.clear();
+        let mut me = 0;
+        for (q, connection) in self.connections.iter().enumerate() {
+            if connection.group != self.connections[p].group || (q != p && !connection.is_flowing()) {
+                continue;
+            }
+            if q == p {
+                // If there are very many connections, the first ones stand for all.
+                me = self.members.len().min(MEMBERS_MAX - 1);
+                self.members.truncate(me);
+            }
+            self.members.push(connection.member());
+        }
+        let group = Group { members: &self.members, me };
+        let connection = &mut self.connections[p];
+        connection.receive_window.on_sample(now, sample, &group);
+        if let Some(bytes) = connection.receive_window.update(group.is_alone()) {
+            self.out.push_back(Command::Window { connection: p, bytes });
+        }
+    }
+
+    fn work(&mut self, now: Time, pool: &mut dyn Pool) {
+        for p in 0..self.connections.len() {
+            self.trim(p, pool);
+            self.shorten(p, pool);
+            self.timer(now, p, pool);
+        }
+        self.begin_stream(now, pool);
+        for p in 0..self.connections.len() {
+            if self.connections[p].is_free(now) {
+                self.assign(now, p, pool);
+            } else if self.connections[p].prefetch_at() <= now {
+                self.prefetch(now, p, pool);
+            }
+        }
+        let free = self.connections.iter().any(|connection| connection.is_free(now));
+        self.has_spare_capacity =
+            free || self.connections.iter().any(|connection| connection.prefetch_at() <= now);
+        let busy = self.connections.iter().any(|connection| connection.fetch.is_some());
+        let tick = if free && busy { now + TAIL_TICK } else { Time::NEVER };
+        self.deadline =
+            self.connections.iter().map(|connection| deadline(now, connection)).fold(tick, Time::min);
+    }
+
+    fn timer(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
+        let before = self.connections[p].state;
+        if now >= self.connections[p].stalls_at() {
+            self.release_all(p, pool);
+            self.connections[p].stall(now);
+            self.set_state(p, before);
+        } else if before == State::Stalled
+            && self.connections[p].fetch.is_some()
+            && now >= self.connections[p].blocked_until
+        {
+            self.cancel(p, pool);
+        }
+    }
+
+    /// Asks for these blocks: at once, or behind what the connection is asked for now.
+    fn ask(&mut self, now: Time, p: ConnectionId, blocks: Range<u64>, role: FetchRole) {
+        debug_assert!(!blocks.is_empty() && blocks.end <= self.blocks(), "no such blocks: {blocks:?}");
+        let end = (blocks.end * BLOCK).min(self.length);
+        self.ask_up_to(now, p, blocks, end, role);
+    }
+
+    /// The same, and for all bytes up to `end`, of which others may bring what is not in `blocks`. These may
+    /// be none.
+    fn ask_up_to(&mut self, now: Time, p: ConnectionId, blocks: Range<u64>, end: u64, role: FetchRole) {
+        let id = fetch_id(self.asked, p);
+        self.asked += 1;
+        let first = blocks.start * BLOCK;
+        let connection = &mut self.connections[p];
+        connection.counters.fetches += 1;
+        let fetch = Fetch {
+            id,
+            role,
+            at: first,
+            end,
+            keep: blocks.end,
+            streams: false,
+            duplicated: false,
+            asked_at: now,
+            last_rx: now,
+            early: None,
+            has_head: false,
+            got: 0,
+            new_bytes: 0,
+            partial: Vec::new(),
+        };
+        match &mut connection.fetch {
+            Some(_) => connection.prefetch.push_back(fetch),
+            none => *none = Some(fetch),
+        }
+        if connection.state == State::Stalled {
+            // The silence of a new request is measured anew.
+            connection.state = State::Opening;
+            self.set_state(p, State::Stalled);
+        }
+        self.out.push_back(Command::Fetch { connection: p, fetch: id, first_byte: first, end_byte: end });
+    }
+}
+
+/// The next time after `now` at which a connection needs something.
+fn deadline(now: Time, connection: &Connection) -> Time {
+    if !connection.is_usable() {
+        return Time::NEVER;
+    }
+    let held =
+        connection.blocked_until > now && (connection.fetch.is_none() || connection.state == State::Stalled);
+    if held {
+        return connection.blocked_until;
+    }
+    let follows = Some(connection.prefetch_at()).filter(|at| *at > now);
+    connection.stalls_at().min(follows.unwrap_or(Time::NEVER))
+}

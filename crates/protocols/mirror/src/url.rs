@@ -1,0 +1,274 @@
+//! Where a mirror is: `http` and `https` URLs (RFC 9110 §4.2), joined as RFC 3986 §5 says.
+
+use core::fmt;
+
+use anabranch_mmtp::collection::is_file_name;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// Bytes of a URL; servers take less than that.
+pub const URL_MAX: usize = 8 * 1024;
+
+/// Everything but the unreserved characters of RFC 3986 §2.3.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A file's name as a component of a path, which is also a relative reference to it (RFC 3986 §4.2).
+#[must_use]
+pub fn encode_component(name: &str) -> String {
+    utf8_percent_encode(name, RESERVED).to_string()
+}
+
+/// An absolute `http` or `https` URL with a host, without a fragment.
+///
+/// It may hold a user name and a password. [`as_str`](Self::as_str) has them, what it prints has not.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Url(::url::Url);
+
+/// Why a text is no URL of a mirror.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// Longer than [`URL_MAX`].
+    #[error("the URL has {0} bytes, expected at most {URL_MAX}")]
+    TooLong(usize),
+    /// Of this scheme.
+    #[error("a URL of scheme {0:?}, expected http or https")]
+    Scheme(String),
+    /// No URL: what is wrong with it.
+    #[error("no URL ({0}), expected one like https://host/path")]
+    Syntax(&'static str),
+}
+
+impl Url {
+    /// Reads an absolute URL; a fragment is left out, for it is no part of what a server is asked.
+    ///
+    /// # Errors
+    /// Why it is none of a mirror.
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        if text.len() > URL_MAX {
+            return Err(UrlError::TooLong(text.len()));
+        }
+        Self::checked(::url::Url::parse(text))
+    }
+
+    /// What `reference`, relative or absolute, means in a document from here (RFC 3986 §5.2).
+    ///
+    /// # Errors
+    /// Why that is no URL of a mirror.
+    pub fn join(&self, reference: &str) -> Result<Self, UrlError> {
+        if reference.len() > URL_MAX {
+            return Err(UrlError::TooLong(reference.len()));
+        }
+        Self::checked(self.0.join(reference))
+    }
+
+    fn checked(parsed: Result<::url::Url, ::url::ParseError>) -> Result<Self, UrlError> {
+        let mut url = parsed.map_err(|error| {
+            UrlError::Syntax(match error {
+                ::url::ParseError::RelativeUrlWithoutBase => "without a scheme",
+                ::url::ParseError::EmptyHost => "without a host",
+                ::url::ParseError::InvalidPort => "its port is no number from 0 to 65535",
+                ::url::ParseError::InvalidIpv4Address => "its host is no IPv4 address",
+                ::url::ParseError::InvalidIpv6Address => "its host is no IPv6 address",
+                _ => "its host is no host name",
+            })
+        })?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(UrlError::Scheme(url.scheme().chars().take(32).collect()));
+        }
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err(UrlError::Syntax("without a host"));
+        }
+        url.set_fragment(None);
+        // Percent-encoding and international names make it longer.
+        match url.as_str().len() {
+            len if len > URL_MAX => Err(UrlError::TooLong(len)),
+            _ => Ok(Self(url)),
+        }
+    }
+
+    /// All of it, a password among it: for the one who sends the request.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// Whether it is `https`.
+    #[must_use]
+    pub fn is_https(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+
+    /// The host, lower case; an IPv6 address in brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.0.host_str().unwrap_or_default()
+    }
+
+    /// The TCP port; that of the scheme if it names none.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.0.port_or_known_default().unwrap_or(80)
+    }
+
+    /// The path, percent-encoded; at least `/`.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.0.path()
+    }
+
+    /// Whether a user name or a password is in it.
+    #[must_use]
+    pub fn has_credentials(&self) -> bool {
+        !self.0.username().is_empty() || self.0.password().is_some()
+    }
+
+    /// Whether what is asked for is told by more than a path.
+    #[must_use]
+    pub fn has_query(&self) -> bool {
+        self.0.query().is_some()
+    }
+
+    /// The path, percent-decoded.
+    #[must_use]
+    pub fn decoded_path(&self) -> Vec<u8> {
+        percent_decode_str(self.0.path()).collect()
+    }
+
+    /// The last component of the path, percent-decoded, if that may be the name of a file.
+    #[must_use]
+    pub fn file_name(&self) -> Option<Vec<u8>> {
+        Some(self.last_component()).filter(|name| is_file_name(name))
+    }
+
+    /// The last component of the path, percent-decoded, whatever it is: it may be empty, or have slashes.
+    #[must_use]
+    pub fn last_component(&self) -> Vec<u8> {
+        percent_decode_str(self.0.path().rsplit('/').next().unwrap_or_default()).collect()
+    }
+
+    /// The URL of the file beside it whose name is this one's with `suffix` appended, such as `.b3leaves`.
+    /// Without a query: that was about this file.
+    ///
+    /// # Errors
+    /// If it would be too long.
+    pub fn sibling(&self, suffix: &str) -> Result<Self, UrlError> {
+        let mut url = self.0.clone();
+        url.set_query(None);
+        url.set_path(&format!("{}{suffix}", self.0.path()));
+        Self::checked(Ok(url))
+    }
+}
+
+/// Without user name and password.
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.has_credentials() {
+            return f.write_str(self.0.as_str());
+        }
+        let mut url = self.0.clone();
+        // These two fail only where there is no host.
+        let _ = url.set_username("").and_then(|()| url.set_password(None));
+        f.write_str(url.as_str())
+    }
+}
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Url({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    #[test]
+    fn its_parts() {
+        let url = url("HTTPS://User:pass%20@Example.ORG:8443/a/b%20c.iso?x=1#part");
+        assert_eq!(url.as_str(), "https://User:pass%20@example.org:8443/a/b%20c.iso?x=1");
+        assert_eq!(url.to_string(), "https://example.org:8443/a/b%20c.iso?x=1");
+        assert_eq!(format!("{url:?}"), "Url(https://example.org:8443/a/b%20c.iso?x=1)");
+        assert!(url.is_https() && url.has_credentials() && url.has_query());
+        assert_eq!((url.host(), url.port(), url.path()), ("example.org", 8_443, "/a/b%20c.iso"));
+        assert_eq!(url.file_name().unwrap(), b"b c.iso");
+        assert_eq!(
+            url.sibling(".b3leaves").unwrap().to_string(),
+            "https://example.org:8443/a/b%20c.iso.b3leaves"
+        );
+        let plain = self::url("http://[2001:db8::1]");
+        assert_eq!((plain.host(), plain.port(), plain.path()), ("[2001:db8::1]", 80, "/"));
+        assert!(!plain.has_credentials() && !plain.has_query() && plain.file_name().is_none());
+    }
+
+    #[test]
+    fn names_are_safe() {
+        for none in
+            ["http://h/", "http://h/a/", "http://h/..", "http://h/%2e%2e", "http://h/a%2fb", "http://h/a%00"]
+        {
+            assert_eq!(url(none).file_name(), None, "{none}");
+        }
+        assert_eq!(url(&format!("http://h/{}", "a".repeat(256))).file_name(), None);
+        assert_eq!(url("http://h/a%ff").file_name().unwrap(), b"a\xff");
+    }
+
+    /// RFC 3986 §5.4, as far as it concerns URLs of mirrors.
+    #[test]
+    fn references_join() {
+        let base = url("http://a/b/c/d;p?q");
+        for (reference, meant) in [
+            ("g", "http://a/b/c/g"),
+            ("./g", "http://a/b/c/g"),
+            ("g/", "http://a/b/c/g/"),
+            ("/g", "http://a/g"),
+            ("//g", "http://g/"),
+            ("?y", "http://a/b/c/d;p?y"),
+            ("g?y", "http://a/b/c/g?y"),
+            ("", "http://a/b/c/d;p?q"),
+            (".", "http://a/b/c/"),
+            ("..", "http://a/b/"),
+            ("../g", "http://a/b/g"),
+            ("../../../g", "http://a/g"),
+            ("g;x=1/../y", "http://a/b/c/y"),
+            ("https://x/y", "https://x/y"),
+        ] {
+            assert_eq!(base.join(reference).unwrap().as_str(), meant, "{reference}");
+        }
+        assert_eq!(base.join("ftp://x/y"), Err(UrlError::Scheme("ftp".into())));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let long = format!("http://h/{}", "a".repeat(URL_MAX));
+        for (text, error) in [
+            (&*long, UrlError::TooLong(URL_MAX + 9)),
+            ("ftp://h/x", UrlError::Scheme("ftp".into())),
+            ("file:///etc/passwd", UrlError::Scheme("file".into())),
+            ("/x", UrlError::Syntax("without a scheme")),
+            ("http://", UrlError::Syntax("without a host")),
+            ("http://h:99999/", UrlError::Syntax("its port is no number from 0 to 65535")),
+            ("http://[::1/", UrlError::Syntax("its host is no IPv6 address")),
+            ("http://a b/", UrlError::Syntax("its host is no host name")),
+        ] {
+            assert_eq!(Url::parse(text), Err(error.clone()), "{text}");
+            assert!(error.to_string().contains("expected"));
+        }
+        // Percent-encoding makes it longer than it was.
+        assert!(matches!(Url::parse(&format!("http://h/{}", "ä".repeat(4_000))), Err(UrlError::TooLong(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text(text in "(https?:)?\\PC{0,60}", reference in "\\PC{0,40}") {
+            let Ok(url) = Url::parse(&text) else { return Ok(()) };
+            prop_assert_eq!(Url::parse(url.as_str()), Ok(url.clone()));
+            let _ = (url.file_name(), url.port(), url.sibling(&reference), url.to_string());
+            if let Ok(joined) = url.join(&reference) {
+                prop_assert_eq!(Url::parse(joined.as_str()), Ok(joined));
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Pieces with a hash each: their blocks are held until all are here. Blocks without a gap before them are
+//! hashed at once, while they are in the processor's cache: hashing a piece later takes 50 % longer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::tree::ChainingValue;
+
+use crate::digests::{PieceHasher, PieceHashes};
+use crate::range_scheduler::MirrorId;
+
+/// The longest piece.
+pub const PIECE_BYTES_MAX: u64 = 64 << 20;
+/// Once the pieces under way have so many bytes, no other piece begins.
+pub const OPEN_BYTES: u64 = 128 << 20;
+/// Once they have so many bytes, blocks of other pieces are dropped.
+pub const OPEN_BYTES_MAX: u64 = 2 * OPEN_BYTES;
+
+/// Whether pieces of so many bytes can be checked: they are whole blocks, and not too long.
+#[must_use]
+pub const fn can_check_pieces(bytes: u64) -> bool {
+    bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES as u64) && bytes <= PIECE_BYTES_MAX
+}
+
+/// A block that is here and not verified.
+pub(super) struct Unverified {
+    pub(super) mirror: MirrorId,
+    pub(super) cv: ChainingValue,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A piece that has been begun.
+struct OpenPiece {
+    held: BTreeMap<u64, Unverified>,
+    /// Of the blocks before `hashed`.
+    hasher: PieceHasher,
+    /// The first block that is not hashed yet.
+    hashed: u64,
+}
+
+impl OpenPiece {
+    const fn new(first: u64, hasher: PieceHasher) -> Self {
+        Self { held: BTreeMap::new(), hasher, hashed: first }
+    }
+
+    /// Takes a block, and hashes as far as there is no gap.
+    fn hold(&mut self, block: u64, held: Unverified) {
+        self.held.insert(block, held);
+        while let Some(next) = self.held.get(&self.hashed) {
+            self.hasher.update(&next.bytes);
+            self.hashed += 1;
+        }
+    }
+
+    /// Drops what `mirror` has brought; returns which blocks those were.
+    fn discard_from(&mut self, mirror: MirrorId, first: u64, fresh: &PieceHashes) -> Vec<u64> {
+        let theirs = self.held.iter().filter(|(_, held)| held.mirror == mirror);
+        let theirs: Vec<u64> = theirs.map(|(block, _)| *block).collect();
+        for block in &theirs {
+            self.held.remove(block);
+        }
+        if theirs.iter().any(|block| *block < self.hashed) {
+            // The rest is hashed again when the next block comes.
+            (self.hasher, self.hashed) = (fresh.hasher(), first);
+        }
+        theirs
+    }
+}
+
+/// Which mirror sent which block of a mixed piece that was wrong.
+type BadContributions = Vec<(u64, MirrorId, ChainingValue)>;
+
+/// A piece that has to come from one mirror alone.
+#[derive(Default)]
+struct SoleFetch {
+    /// The mirror that is bringing it.
+    by: Option<MirrorId>,
+    /// The one that was to bring it last, and did not.
+    left_by: Option<MirrorId>,
+    /// What mirrors have brought of it that broke off: each goes on with its own when it is its turn again.
+    begun: BTreeMap<MirrorId, OpenPiece>,
+    poisoned: BadContributions,
+}
+
+/// The result for a whole piece.
+pub(super) enum PieceOutcome {
+    /// Right: its blocks, and the mirrors that sent wrong blocks before, each with one of these.
+    Valid(BTreeMap<u64, Unverified>, Vec<(MirrorId, u64)>),
+    /// Wrong, and all from this mirror.
+    Bad(MirrorId),
+    /// Wrong, from several mirrors. One mirror alone has to bring it again.
+    Mixed,
+}
+
+/// See the [module](self).
+pub(super) struct Pieces {
+    /// Blocks of a piece.
+    per_piece: u64,
+    blocks: u64,
+    hashes: PieceHashes,
+    open: BTreeMap<u64, OpenPiece>,
+    alone: BTreeMap<u64, SoleFetch>,
+    /// Mirrors that send everything from the first block on, and so every piece from its first block on.
+    whole: BTreeSet<MirrorId>,
+}
+
+impl Pieces {
+    pub(super) const fn new(per_piece: u64, blocks: u64, hashes: PieceHashes) -> Self {
+        let whole = BTreeSet::new();
+        Self { per_piece, blocks, hashes, open: BTreeMap::new(), alone: BTreeMap::new(), whole }
+    }
+
+    pub(super) const fn per_piece(&self) -> u64 {
+        self.per_piece
+    }
+
+    pub(super) const fn piece_of(&self, block: u64) -> u64 {
+        block / self.per_piece
+    }
+
+    pub(super) fn blocks_of(&self, piece: u64) -> Range<u64> {
+        let first = piece * self.per_piece;
+        first..(first + self.per_piece).min(self.blocks)
+    }
+
+    /// How many parts of pieces are kept for mirrors that broke off.
+    pub(super) fn kept(&self) -> usize {
+        self.alone.values().map(|alone| alone.begun.len()).sum()
+    }
+
+    fn open_bytes(&self) -> u64 {
+        (self.open.len() + self.kept()) as u64 * self.per_piece * BLOCK_BYTES as u64
+    }
+
+    /// Whether pieces that have not been begun may be given out.
+    pub(super) fn has_room(&self) -> bool {
+        self.open_bytes() < OPEN_BYTES
+    }
+
+    /// The blocks of the pieces that have been begun and need not come from one mirror alone.
+    pub(super) fn begun(&self) -> impl Iterator<Item = Range<u64>> {
+        self.open.keys().filter(|piece| !self.alone.contains_key(piece)).map(|piece| self.blocks_of(*piece))
+    }
+
+    /// Begins the piece of a block that is given out.
+    pub(super) fn begin(&mut self, block: u64) {
+        let piece = self.piece_of(block);
+        let first = self.blocks_of(piece).start;
+        self.open.entry(piece).or_insert_with(|| OpenPiece::new(first, self.hashes.hasher()));
+    }
+
+    /// Whether the block is here.
+    pub(super) fn holds(&self, block: u64) -> bool {
+        self.open.get(&self.piece_of(block)).is_some_and(|open| open.held.contains_key(&block))
+    }
+
+    /// Whether `mirror` may bring the block. A piece that has to come from one mirror alone, and that nobody
+    /// is bringing, may come with a whole answer.
+    pub(super) fn takes(&self, mirror: MirrorId, block: u64) -> bool {
+        let piece = self.piece_of(block);
+        let comes_with_all = || block == self.blocks_of(piece).start && self.whole.contains(&mirror);
+        self.alone.get(&piece).is_none_or(|alone| match alone.by {
+            Some(by) => by == mirror,
+            None => comes_with_all(),
+        })
+    }
+
+    /// A mirror sends everything from now on, from the first block on.
+    pub(super) fn begin_whole(&mut self, mirror: MirrorId) {
+        self.whole.insert(mirror);
+    }
+
+    /// It does not any more. The piece that it was bringing alone begins anew.
+    pub(super) fn end_whole(&mut self, mirror: MirrorId) {
+        if !self.whole.remove(&mirror) {
+            return;
+        }
+        for (piece, alone) in self.alone.iter_mut().filter(|(_, alone)| alone.by == Some(mirror)) {
+            alone.by = None;
+            self.open.remove(piece);
+        }
+    }
+
+    /// A piece that nobody is bringing alone yet, for `mirror` to do so: what it has not brought of it.
+    pub(super) fn bind(&mut self, mirror: MirrorId) -> Option<Range<u64>> {
+        // While one sends everything, it is not kept from a piece by who has just not brought that.
+        let leaves = |alone: &SoleFetch| !self.whole.is_empty() && alone.left_by == Some(mirror);
+        let free = self.alone.iter_mut().filter(|(_, alone)| alone.by.is_none() && !leaves(alone));
+        let (&piece, alone) = free.min_by_key(|(_, alone)| !alone.begun.contains_key(&mirror))?;
+        alone.by = Some(mirror);
+        if let Some(begun) = alone.begun.remove(&mirror) {
+            self.open.insert(piece, begun);
+        }
+        let blocks = self.blocks_of(piece);
+        let first = blocks.clone().find(|block| !self.holds(*block))?;
+        Some(first..blocks.end)
+    }
+
+    /// Blocks of pieces that are to come from one mirror alone and that nobody is bringing.
+    pub(super) fn unbound(&self) -> u64 {
+        let free = self.alone.iter().filter(|(_, alone)| alone.by.is_none());
+        free.map(|(piece, _)| self.blocks_of(*piece)).map(|blocks| blocks.end - blocks.start).sum()
+    }
+
+    /// These blocks were not brought by whoever took them. Pieces among them that one mirror was to bring
+    /// alone may be brought by another, from their beginning, or by that one, from where it was; returns the
+    /// other blocks, which are to be idle.
+    pub(super) fn unbind(&mut self, blocks: Range<u64>) -> Vec<Range<u64>> {
+        let (first, last) = (self.piece_of(blocks.start), self.piece_of(blocks.end - 1));
+        let mut anew = Vec::new();
+        // One piece may come though there is no room: what more is kept of others must not add up.
+        let mut open_bytes = self.open_bytes();
+        for (&piece, alone) in self.alone.range_mut(first..=last) {
+            alone.left_by = alone.by.or(alone.left_by);
+            if let (Some(mirror), Some(open)) = (alone.by.take(), self.open.remove(&piece)) {
+                match open_bytes <= OPEN_BYTES_MAX {
+                    true => drop(alone.begun.insert(mirror, open)),
+                    false => open_bytes -= self.per_piece * BLOCK_BYTES as u64,
+                }
+            }
+            anew.push(piece);
+        }
+        let (mut idle, mut from) = (Vec::new(), blocks.start);
+        for piece in anew.into_iter().map(|piece| self.blocks_of(piece)) {
+            idle.push(from..piece.start);
+            from = from.max(piece.end);
+        }
+        idle.push(from..blocks.end);
+        idle.retain(|range| !range.is_empty());
+        idle
+    }
+
+    /// A block has come. False if there is no room for it.
+    pub(super) fn hold(&mut self, block: u64, held: Unverified) -> bool {
+        let piece = self.piece_of(block);
+        let room = self.open.is_empty() || self.open_bytes() < OPEN_BYTES_MAX;
+        if !room && !self.open.contains_key(&piece) {
+            return false;
+        }
+        let first = self.blocks_of(piece).start;
+        if let Some(alone) = self.alone.get_mut(&piece) {
+            alone.by = Some(held.mirror);
+        }
+        let open = self.open.entry(piece).or_insert_with(|| OpenPiece::new(first, self.hashes.hasher()));
+        open.hold(block, held);
+        true
+    }
+
+    /// Judges the piece of `block`, if it is whole.
+    pub(super) fn check(&mut self, block: u64) -> Option<PieceOutcome> {
+        let piece = self.piece_of(block);
+        let blocks = self.blocks_of(piece);
+        let whole = self.open.get(&piece)?.held.len() as u64 == blocks.end - blocks.start;
+        let OpenPiece { held, hasher, hashed } = if whole { self.open.remove(&piece)? } else { return None };
+        debug_assert_eq!(hashed, blocks.end, "all are here, so all are hashed");
+        let right = self.hashes.get(usize::try_from(piece).ok()?)?;
+        if hasher.is(right) {
+            let poisoned = self.alone.remove(&piece).map_or_else(Vec::new, |alone| alone.poisoned);
+            let wrong = |(block, mirror, cv): (u64, MirrorId, ChainingValue)| {
+                held.get(&block).is_some_and(|held| held.cv != cv).then_some((mirror, block))
+            };
+            let liars = poisoned.into_iter().filter_map(wrong).collect();
+            return Some(PieceOutcome::Valid(held, liars));
+        }
+        let mirrors: BTreeSet<_> = held.values().map(|held| held.mirror).collect();
+        let alone = self.alone.entry(piece).or_default();
+        alone.by = None;
+        if let (Some(liar), 1) = (mirrors.first(), mirrors.len()) {
+            return Some(PieceOutcome::Bad(*liar));
+        }
+        alone.poisoned = held.iter().map(|(block, held)| (*block, held.mirror, held.cv)).collect();
+        Some(PieceOutcome::Mixed)
+    }
+
+    /// What a mirror has brought to pieces that are not whole is worth nothing: returns those blocks.
+    pub(super) fn discard_from(&mut self, mirror: MirrorId) -> Vec<u64> {
+        let mut again = Vec::new();
+        for alone in self.alone.values_mut() {
+            alone.begun.remove(&mirror);
+            alone.by = alone.by.filter(|by| *by != mirror);
+        }
+        for (piece, open) in &mut self.open {
+            let theirs = open.discard_from(mirror, piece * self.per_piece, &self.hashes);
+            if !self.alone.contains_key(piece) {
+                again.extend(theirs);
+            }
+        }
+        again
+    }
+}

@@ -1,0 +1,40 @@
+//! A receiver: pulls contents from many sources over many paths.
+//!
+//! One *path* (subflow) is a source seen from one local address; it has its own window, timers and pending
+//! requests, and the windows of a group of paths are coupled ([`anabranch_algo::control`]). The receiver
+//! decides everything: what is asked of whom (`subscriber/schedule.rs`), what is lost
+//! ([`anabranch_algo::sent_packets`]), whether bytes are right (`subscriber/download.rs`). Sources only
+//! answer.
+//!
+//! **Pending never exceeds the window**: `in_flight ≤ cwnd` after each request, but for one probe before a
+//! timeout.
+//!
+//! **Expiry.** What expires once is asked again on its path; the second time any path with room may ask. A
+//! path that timed out has had its probe unanswered, so all that it has pending goes to the others at once
+//! and it is tried with single requests from then on.
+
+mod api;
+mod availability;
+mod download;
+mod downloads;
+mod drive;
+mod grouping;
+mod item;
+mod mtu;
+mod pacer;
+mod path;
+mod poisoning;
+mod receive;
+mod regroup;
+mod request_tags;
+mod reservation;
+mod schedule;
+mod state;
+mod timer;
+
+pub use api::{Event, Input, PathReport, Transmit};
+pub use download::BLOCKS_OPEN_MAX;
+pub use grouping::Grouping;
+pub use item::{DownloadId, PATHS_MAX, PathId, SOURCES_MAX, SourceId};
+pub use path::{PathConfig, PathCounters, PathState, RETRY_MAX};
+pub use state::Subscriber;

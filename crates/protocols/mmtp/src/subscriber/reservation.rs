@@ -1,0 +1,197 @@
+//! Reservations: blocks that a source of another kind delivers whole, without packets of ours.
+//!
+//! No path asks for a reserved block until it is released. A delivered block is verified, and its source held
+//! responsible for it, as if it had come by a path.
+
+use std::ops::Range;
+
+use anabranch_algo::Span;
+
+use super::download::{BLOCKS_OPEN_MAX, Download};
+use super::item::{DownloadId, PathId, Queue, SourceId};
+use super::path::{Path, PathState};
+use super::state::Subscriber;
+use crate::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
+use crate::tree::{ChainingValue, Outboard};
+
+impl Subscriber {
+    /// Reserves up to `blocks` consecutive blocks of a content for `source`, which delivers `rate_bytes` a
+    /// second: unrequested ones, or when none are left those that the path which would take longest has not
+    /// asked for yet, or while no path answers one that a path has begun.
+    /// `None` if there are none, or if too many blocks wait to be verified.
+    pub fn reserve(
+        &mut self,
+        source: SourceId,
+        download: DownloadId,
+        blocks: u64,
+        rate_bytes: u64,
+    ) -> Option<Range<u64>> {
+        self.dirty = true;
+        if blocks == 0 || self.cannot_provide(source, download) {
+            return None;
+        }
+        let sends_hashes = |path: &Path| path.state == PathState::Open && path.counters.hashes > 0;
+        let answers = self.paths.iter().any(sends_hashes);
+        let state = self.downloads.get_mut(download)?;
+        let open = state.blocks_open();
+        // While nobody answers who sends hashes, what is delivered has to wait for them.
+        let blocks = match answers || state.outboard.is_some() {
+            true => blocks,
+            false => {
+                blocks.min((BLOCKS_OPEN_MAX as u64).saturating_sub(open as u64 + state.blocks_reserved()))
+            }
+        };
+        if blocks == 0 || open >= BLOCKS_OPEN_MAX {
+            return None;
+        }
+        let reserved = match state.reserve(blocks) {
+            Some(reserved) => reserved,
+            None => match self.slowest(None, source, rate_bytes, Span::from_secs(1), Some(download)) {
+                Some(slowest) => {
+                    let state = self.downloads.get_mut(download)?;
+                    state.reserve_assigned(slowest.path, slowest.share, blocks)?
+                }
+                None if self.has_open_path() => return None,
+                None => self.downloads.get_mut(download)?.reserve_stranded()?,
+            },
+        };
+        let state = self.downloads.get_mut(download)?;
+        for block in reserved.clone().filter(|g| *g == reserved.start || g.is_multiple_of(SEGMENT_BLOCKS)) {
+            state.open_pages(block, Queue::Any, false);
+        }
+        Some(reserved)
+    }
+
+    /// Proves a content by all its leaves, the chaining values of its blocks: then no source is asked for
+    /// pages. False if they are not this content's.
+    pub fn set_leaves(&mut self, download: DownloadId, leaves: Vec<ChainingValue>) -> bool {
+        let Some(state) = self.downloads.get_mut(download) else { return false };
+        let outboard = Outboard::from_leaves(leaves, state.id.length);
+        state.outboard = outboard.filter(|outboard| outboard.id() == state.id);
+        self.dirty = true;
+        state.outboard.is_some()
+    }
+
+    /// Takes back blocks that were reserved and not delivered.
+    pub fn release(&mut self, download: DownloadId, blocks: Range<u64>) {
+        if let Some(state) = self.downloads.get_mut(download) {
+            state.release(blocks);
+            self.dirty = true;
+        }
+    }
+
+    /// A content is not wanted any more. Returns what would be lost with it: blocks that came whole from one
+    /// source and that nothing has verified yet, each with its source and its number.
+    pub fn abandon(&mut self, download: DownloadId) -> Vec<(SourceId, u64, Vec<u8>)> {
+        let Some(state) = self.downloads.remove(download) else { return Vec::new() };
+        for source in &mut self.sources {
+            source.unavailable.remove(&download);
+        }
+        for path in self.paths.iter_mut().filter(|path| path.fetches == Some(download)) {
+            path.fetches = None;
+        }
+        self.dirty = true;
+        state.into_unverified().collect()
+    }
+
+    /// From now on nobody is asked for blocks of this content from `end_block` on, and none of them is taken
+    /// from [`insert_block`](Self::insert_block): whoever takes the content in order has no room for them.
+    /// Without this call there is no such bound.
+    pub fn set_horizon(&mut self, download: DownloadId, end_block: u64) {
+        if let Some(state) = self.downloads.get_mut(download) {
+            state.set_horizon(end_block);
+            self.dirty = true;
+        }
+    }
+
+    /// Blocks of a content that are not assigned to anybody and may be assigned now: those below the horizon.
+    #[must_use]
+    pub fn blocks_unrequested(&self, download: DownloadId) -> u64 {
+        self.downloads.get(download).map_or(0, Download::blocks_unrequested)
+    }
+
+    /// Blocks of a content that paths have begun while none of them answers: nobody may bring the rest.
+    #[must_use]
+    pub fn blocks_stranded(&self, download: DownloadId) -> u64 {
+        match self.has_open_path() {
+            true => 0,
+            false => self.downloads.get(download).map_or(0, Download::blocks_stranded),
+        }
+    }
+
+    fn has_open_path(&self) -> bool {
+        self.paths.iter().any(|path| path.state == PathState::Open)
+    }
+
+    /// Whether so many blocks wait for the hashes that prove them that no more are taken.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.downloads.blocks_open() >= BLOCKS_OPEN_MAX
+    }
+
+    /// Whether chaining values of a content are asked for and not here.
+    #[must_use]
+    pub fn awaits_hashes(&self, download: DownloadId) -> bool {
+        self.downloads.get(download).is_some_and(Download::awaits_hashes)
+    }
+
+    /// Whether a block is not verified yet.
+    #[must_use]
+    pub fn is_wanted(&self, download: DownloadId, block: u64) -> bool {
+        self.downloads.get(download).is_some_and(|download| !download.is_done(block))
+    }
+
+    /// A whole block came from `source`, reserved or not. Returns whether it was taken, be it right or wrong.
+    pub fn insert_block(&mut self, source: SourceId, download: DownloadId, block: u64, bytes: &[u8]) -> bool {
+        let state = self.downloads.get_mut(download);
+        let Some(result) = state.and_then(|state| state.insert_block(source, block, bytes)) else {
+            return false;
+        };
+        let fresh = result.fresh;
+        self.apply(download, result);
+        self.dirty = true;
+        fresh
+    }
+
+    /// The path that would take longest for its assignment, and longer than `threshold`, and how many blocks
+    /// from its end somebody who delivers `rate_bytes` a second should take over from it, so that both finish
+    /// together. Never path `taker` itself, nor what `source` lacks.
+    pub(super) fn slowest(
+        &self,
+        taker: Option<PathId>,
+        source: SourceId,
+        rate_bytes: u64,
+        threshold: Span,
+        only: Option<DownloadId>,
+    ) -> Option<Slowest> {
+        let mine = rate_bytes.max(1);
+        let slowest = (0..self.paths.len())
+            .filter(|&q| Some(q) != taker)
+            .filter_map(|q| {
+                let download = self.paths[q].fetches?;
+                let state = self.downloads.get(download)?;
+                let free = state.assigned(q);
+                let fits = free > 0
+                    && only.is_none_or(|only| only == download)
+                    && !self.cannot_provide(source, download);
+                // The block that the path has begun counts too.
+                let begun = state.next_waiting(Queue::First(q), None).is_some();
+                let theirs = self.paths[q].rate_bytes();
+                let bytes = (free + u64::from(begun)).saturating_mul(BLOCK_BYTES as u64);
+                let nanos = bytes.saturating_mul(1_000_000_000) / theirs.max(1);
+                (fits && nanos > threshold.as_nanos()).then_some((nanos, q, free, theirs, download))
+            })
+            .max_by_key(|(nanos, q, ..)| (*nanos, usize::MAX - q));
+        let (_, path, free, theirs, download) = slowest?;
+        let share = u128::from(free) * u128::from(mine) / u128::from(mine.saturating_add(theirs));
+        Some(Slowest { path, download, share: (share as u64).clamp(1, free) })
+    }
+}
+
+/// A path that needs help, and how much of what is assigned to it.
+pub(super) struct Slowest {
+    pub(super) path: PathId,
+    pub(super) download: DownloadId,
+    /// Blocks to take over, from the end of what is assigned to it.
+    pub(super) share: u64,
+}

@@ -1,0 +1,88 @@
+//! Which frames a forwarder sends on, and by which links: the tags of the domain, open or keyed.
+
+use std::sync::Arc;
+
+use anabranch_algo::Time;
+use anabranch_topology::fid::{Header, Kind};
+use anabranch_topology::graph::{LinkId, NodeId};
+use anabranch_topology::keyed::{KeyedForwarder, NodeSecret};
+
+use super::counters::Drop;
+use crate::domain::Domain;
+use crate::frame::Routed;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Rule {
+    domain: Arc<Domain>,
+    node: NodeId,
+    /// In a domain with keyed identifiers, once the node's secret is known.
+    keyed: Option<KeyedForwarder>,
+}
+
+impl Rule {
+    pub(super) fn new(domain: &Arc<Domain>, node: NodeId) -> Self {
+        Self { domain: Arc::clone(domain), node, keyed: None }
+    }
+
+    pub(super) fn set_secret(&mut self, secret: NodeSecret, since_1970: Time) {
+        let epoch = self.domain.epoch_at(since_1970);
+        self.keyed = Some(KeyedForwarder::new(&self.domain.graph, self.node, secret, epoch));
+    }
+
+    pub(super) fn set_time(&mut self, since_1970: Time) {
+        if let Some(keyed) = &mut self.keyed {
+            keyed.set_epoch(self.domain.epoch_at(since_1970));
+        }
+    }
+
+    /// Whether a frame has an identifier as all have here but those that are for a service.
+    pub(super) fn is_usual(&self, header: &Header) -> bool {
+        !self.domain.is_keyed() || is_keyed(header)
+    }
+
+    /// Puts the links by which a frame goes on that came by `ingress` into `out`, and gives its header there.
+    pub(super) fn forward(
+        &self,
+        routed: &Routed<'_>,
+        ingress: LinkId,
+        out: &mut Vec<LinkId>,
+    ) -> Result<Header, Drop> {
+        let header = &routed.header;
+        if !self.is_usual(header) && !self.domain.is_for_service(self.node, ingress, header, routed.port) {
+            return Err(Drop::Unkeyed);
+        }
+        self.forward_any(header, Some(ingress), out)
+    }
+
+    /// The same for the way back of a request with this header.
+    pub(super) fn forward_back(
+        &self,
+        request: &Header,
+        back: &Header,
+        ingress: Option<LinkId>,
+        out: &mut Vec<LinkId>,
+    ) -> Result<Header, Drop> {
+        // An open way back only shows a service where a request came from: its answer has a key.
+        if is_keyed(request) != is_keyed(back) {
+            return Err(Drop::WayBack);
+        }
+        self.forward_any(back, ingress, out)
+    }
+
+    fn forward_any(
+        &self,
+        header: &Header,
+        ingress: Option<LinkId>,
+        out: &mut Vec<LinkId>,
+    ) -> Result<Header, Drop> {
+        match &self.keyed {
+            Some(keyed) if is_keyed(header) => Ok(keyed.forward(header, ingress, out)?),
+            _ => Ok(self.domain.forwarder(self.node).forward(header, ingress, out)?),
+        }
+    }
+}
+
+fn is_keyed(header: &Header) -> bool {
+    header.fid.kind() == Kind::Keyed
+}

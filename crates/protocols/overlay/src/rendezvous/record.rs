@@ -1,0 +1,107 @@
+//! What a rendezvous remembers of a name and a host, and how it is written down.
+
+use anabranch_algo::Time;
+use anabranch_topology::graph::NodeId;
+
+use crate::bytes::{FieldError, Reader};
+use crate::publication::{Name, Publication, SignedPublication};
+
+/// What there is one publication of: a name and a place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The name.
+    pub name: Name,
+    /// The host.
+    pub node: NodeId,
+    /// Its port.
+    pub port: u16,
+}
+
+impl Key {
+    /// That of a publication.
+    #[must_use]
+    pub fn of(publication: &Publication) -> Self {
+        Self { name: publication.name.clone(), node: publication.node, port: publication.port }
+    }
+
+    /// As bytes, which no other key has.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.name.put(&mut out);
+        out.extend_from_slice(&self.node.0.to_be_bytes());
+        out.extend_from_slice(&self.port.to_be_bytes());
+        out
+    }
+}
+
+/// What is remembered of a [`Key`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The last that the host said under the name: a publication, or its withdrawal.
+    pub signed: SignedPublication,
+    /// Until then somebody may have an earlier one that looks good, so that this one is remembered.
+    pub guards_until: Time,
+}
+
+/// Bytes that are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no record of a publication")]
+pub struct RecordError;
+
+impl From<FieldError> for RecordError {
+    fn from(_: FieldError) -> Self {
+        Self
+    }
+}
+
+impl Record {
+    /// Whether nobody is told of it any more: it withdraws, or its lease has ended.
+    #[must_use]
+    pub fn is_over(&self, now: Time) -> bool {
+        self.signed.publication.lease_s == 0 || self.signed.publication.ends() <= now
+    }
+
+    /// As bytes: nanoseconds since 1970 until which it guards, and the signed publication as in a message.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = self.guards_until.as_nanos().to_be_bytes().to_vec();
+        self.signed.put(&mut out);
+        out
+    }
+
+    /// From such bytes.
+    ///
+    /// # Errors
+    /// If they are none.
+    pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
+        let mut reader = Reader(bytes);
+        let guards_until = Time::from_nanos(reader.u64()?);
+        let signed = SignedPublication::read(&mut reader)?;
+        if reader.0.is_empty() { Ok(Self { signed, guards_until }) } else { Err(RecordError) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publication::tests::{NOW, key, publication};
+
+    #[test]
+    fn a_record_is_bytes() {
+        let record = Record { signed: key().sign("square", publication("films/x")), guards_until: NOW };
+        let bytes = record.to_bytes();
+        assert_eq!(Record::parse(&bytes), Ok(record));
+        for cut in 0..bytes.len() {
+            assert_eq!(Record::parse(&bytes[..cut]), Err(RecordError), "{cut}");
+        }
+        assert_eq!(Record::parse(&[&bytes[..], &[0]].concat()), Err(RecordError));
+    }
+
+    #[test]
+    fn keys_differ_as_bytes() {
+        let of = |name: &str, port| Key::of(&Publication { port, ..publication(name) }).to_bytes();
+        assert_ne!(of("films/x", 1), of("films/x", 2));
+        assert_ne!(of("films/x1", 1), of("films/x", 1));
+    }
+}

@@ -1,0 +1,156 @@
+//! What a rendezvous takes and what it answers, as functions of what is known. There is one set of rules,
+//! whether that is in memory or shared by several processes.
+
+use std::collections::BTreeMap;
+
+use anabranch_algo::Time;
+use anabranch_mmtp::peer::Peer;
+use anabranch_topology::graph::NodeId;
+
+use super::Record;
+use crate::domain::Domain;
+use crate::frame;
+use crate::message::{Body, Message, Wanted, refusal};
+use crate::publication::{PublicKey, Publication, Rejection, SignedPublication};
+
+/// Publications that an answer is chosen from, at most.
+pub(super) const CANDIDATES_MAX: usize = 1_024;
+/// Publications of an answer at most: more of them fit into no message.
+const ANSWERS_MAX: usize = 8;
+
+/// What went through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Publications kept, and leases renewed.
+    pub published: u64,
+    /// Publications refused, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Lookups answered, and how many of them with nothing.
+    pub lookups: u64,
+    /// See `lookups`.
+    pub unknown: u64,
+    /// Messages dropped: malformed, or not for a rendezvous.
+    pub dropped: u64,
+}
+
+impl Counters {
+    pub(super) const fn new() -> Self {
+        Self { published: 0, refused: BTreeMap::new(), lookups: 0, unknown: 0, dropped: 0 }
+    }
+
+    /// A publication is taken, and what is answered.
+    pub(super) const fn taken(&mut self, is_outdated: bool) -> Body {
+        self.published += 1;
+        if is_outdated { Body::Outdated } else { Body::Published }
+    }
+
+    /// A publication is refused, and what is answered.
+    pub(super) fn refuse(&mut self, why: Rejection) -> Body {
+        *self.refused.entry(refusal::name(why)).or_default() += 1;
+        Body::Refused { reason: refusal::of(why) }
+    }
+
+    /// A lookup is answered.
+    pub(super) fn looked_up(&mut self, known: usize) {
+        self.lookups += 1;
+        self.unknown += u64::from(known == 0);
+    }
+}
+
+/// What is answered to who looks for something, of all there is: the newest content first; of one content the
+/// host that has published it last.
+pub(super) fn best(mut found: Vec<&SignedPublication>) -> Body {
+    found.sort_by_key(|signed| {
+        let publication = &signed.publication;
+        std::cmp::Reverse((publication.version_ms, publication.issued_ms))
+    });
+    let known = found.len() as u16;
+    let publications = found.into_iter().take(ANSWERS_MAX).cloned().collect();
+    Body::Match { known, publications }
+}
+
+/// What a message asks of a rendezvous.
+pub(super) enum Asked {
+    Publish(SignedPublication),
+    LookUp(Wanted),
+    /// What only another service does: this is the answer.
+    Elsewhere(Body),
+}
+
+/// What a message asks, with its call; `None` if nothing is answered.
+pub(super) fn read(from: &Peer, bytes: &[u8]) -> Option<(u64, Asked)> {
+    // Who gives no way back cannot be answered.
+    from.way_back.as_ref()?;
+    let Message { call, body } = Message::parse(bytes).ok()?;
+    let asked = match body {
+        Body::Publish(signed) => Asked::Publish(signed),
+        Body::Lookup(wanted) => Asked::LookUp(wanted),
+        Body::Paths(_) | Body::LinkState(_) | Body::Lines { .. } => {
+            Asked::Elsewhere(Body::Refused { reason: refusal::NOT_HERE })
+        }
+        _ => return None,
+    };
+    Some((call, asked))
+}
+
+/// Whether a publication is one of this domain that is good now, and came from the host that it names.
+pub(super) fn check(
+    domain: &Domain,
+    now: Time,
+    from: &Peer,
+    signed: &SignedPublication,
+) -> Result<(), Rejection> {
+    let origin = from.way_back.as_ref().and_then(frame::fields);
+    let origin = origin.and_then(|(back, _)| domain.origin(domain.rendezvous.node, &back));
+    if origin != Some(signed.publication.node) {
+        return Err(Rejection::OtherHost);
+    }
+    signed.check(&domain.name, check_place(domain, &signed.publication)?, now)
+}
+
+/// Whether the domain has the scope and the host of a publication; the key of the scope.
+pub(super) fn check_place<'a>(
+    domain: &'a Domain,
+    publication: &Publication,
+) -> Result<&'a PublicKey, Rejection> {
+    let key = domain.scope_key(publication.name.scope()).ok_or(Rejection::UnknownScope)?;
+    let NodeId(node) = publication.node;
+    let is_node = (node as usize) < domain.graph.nodes().len();
+    if is_node && !domain.is_forwarder(publication.node) { Ok(key) } else { Err(Rejection::NoHost) }
+}
+
+/// What is to be remembered of a publication that has been [checked](check), where `known` is what is
+/// remembered of its name and host; `None` if that is so already, or if it withdraws nothing, which leaves
+/// nothing.
+pub(super) fn judge(
+    known: Option<&Record>,
+    signed: SignedPublication,
+    has_room: impl FnOnce() -> bool,
+) -> Result<Option<Record>, Rejection> {
+    let withdraws = signed.publication.lease_s == 0;
+    let own = signed.publication.ends();
+    let guards_until = match known {
+        None if !has_room() => return Err(Rejection::Full),
+        None if withdraws => return Ok(None),
+        None => own,
+        Some(known) if known.signed == signed => return Ok(None),
+        // Of two of one moment the first counts.
+        Some(known) if known.signed.publication.issued_ms >= signed.publication.issued_ms => {
+            return Err(Rejection::Replayed);
+        }
+        Some(known) if withdraws => known.guards_until,
+        Some(known) => own.max(known.guards_until),
+    };
+    Ok(Some(Record { signed, guards_until }))
+}
+
+/// Whether one of these, which are good and of the same name, offers a newer content.
+pub(super) fn is_outdated<'a>(
+    publication: &Publication,
+    mut others: impl Iterator<Item = &'a SignedPublication>,
+) -> bool {
+    others.any(|other| {
+        let other = &other.publication;
+        other.content != publication.content && other.version_ms > publication.version_ms
+    })
+}

@@ -1,0 +1,327 @@
+//! One route: answers fetches one after the other, keeps connections between them, follows redirects.
+//!
+//! The request of the next fetch goes out while the answer before it flows, where that is safe: `pipeline`.
+
+mod body;
+mod pipeline;
+mod queued_fetch;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use anabranch_algo::Time;
+use anabranch_net::Egress;
+use hyper::http::header::LOCATION;
+use hyper::http::response;
+use tokio::sync::mpsc;
+use url::Url;
+
+pub(super) use self::queued_fetch::QueuedFetch;
+use super::api::{Event, FetchId, FetchRequest, RequestKind, RouteId};
+use super::connect::{Connection, WindowClamp};
+use super::error::FetchError;
+use super::event_queue::EventQueue;
+use super::origin::{Origin, authority, redirected, without_query};
+use super::request::{OriginalUrl, RequestShape, request};
+use super::settings::Settings;
+use super::validate;
+
+/// Redirects followed for one fetch.
+const REDIRECTS_MAX: usize = 10;
+/// The most redirects, and the most origins, that a route remembers facts about.
+const REMEMBERED_MAX: usize = 1024;
+
+/// An answer that is no redirect, with its URL and the connection that brings its body.
+struct Response {
+    url: Url,
+    parts: response::Parts,
+    connection: Connection,
+    /// A URL of another origin that lies on the way from the one that was asked for.
+    stranger: Option<Url>,
+}
+
+/// Whether a fetch's request has been sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RequestState {
+    /// It has not.
+    Unsent,
+    /// It has: its answer is the next of the pipelined connection.
+    Sent,
+}
+
+pub(super) struct RouteWorker {
+    id: RouteId,
+    settings: Arc<Settings>,
+    queue: Arc<EventQueue>,
+    window: Arc<WindowClamp>,
+    via: Egress,
+    /// No body is read before this time, by the limits.
+    due: Time,
+    idle: Vec<Connection>,
+    /// The URLs that redirects of a URL led to.
+    redirects: HashMap<Url, Url>,
+    /// The source of fetches, until it ends.
+    inbox: Option<mpsc::UnboundedReceiver<QueuedFetch>>,
+    /// Fetches whose turn has not come, oldest first. The requests of the first few may have been sent, all
+    /// on one connection: the one that is being read, or else `pipelined`.
+    waiting: VecDeque<QueuedFetch>,
+    /// The connection that has requests of `waiting`, while it is not being read.
+    pipelined: Option<Connection>,
+    /// How often an origin closed a connection with pipelined requests.
+    pipelining_failures: HashMap<Origin, u32>,
+    /// After how many answers an origin ended a connection.
+    keepalive_limits: HashMap<Origin, u64>,
+}
+
+impl RouteWorker {
+    pub(super) fn new(
+        id: RouteId,
+        settings: Arc<Settings>,
+        queue: Arc<EventQueue>,
+        window: Arc<WindowClamp>,
+        inbox: mpsc::UnboundedReceiver<QueuedFetch>,
+    ) -> Self {
+        Self {
+            id,
+            settings,
+            queue,
+            window,
+            via: Egress::any(),
+            due: Time::ZERO,
+            idle: Vec::new(),
+            redirects: HashMap::new(),
+            inbox: Some(inbox),
+            waiting: VecDeque::new(),
+            pipelined: None,
+            pipelining_failures: HashMap::new(),
+            keepalive_limits: HashMap::new(),
+        }
+    }
+
+    /// Works until no more fetches can come.
+    pub(super) async fn work(mut self) {
+        while let Some(mut next) = self.next().await {
+            if next.is_cancelled() {
+                if next.sent.is_some() {
+                    self.skip_answer(&next).await;
+                }
+                continue;
+            }
+            let QueuedFetch { id, request, url, mut cancelled, sent } = next;
+            let result = tokio::select! {
+                biased;
+                // Dropping the fetch closes its connection.
+                _ = &mut cancelled => continue,
+                result = self.fetch(id, &request, &url, sent) => result,
+            };
+            self.queue.push(match result {
+                Ok(()) => Event::Done { id },
+                Err(error) => Event::Failed { id, error },
+            });
+        }
+    }
+
+    /// One fetch from start to end. `sent`: where its request was sent, if it was.
+    async fn fetch(
+        &mut self,
+        id: FetchId,
+        request: &FetchRequest,
+        url: &Url,
+        sent: Option<Url>,
+    ) -> Result<(), FetchError> {
+        let asked = OriginalUrl { url, trusted: request.trusted };
+        if request.via != self.via {
+            (self.pipelined, self.via) = (None, request.via.clone());
+            self.idle.retain(|connection| connection.leaves_by(&self.via));
+        }
+        let shape = RequestShape::of(&request.kind)?;
+        let mut state = if sent.is_some() { RequestState::Sent } else { RequestState::Unsent };
+        let known = match sent {
+            Some(sent) => Some(sent).filter(|sent| sent != url),
+            None => self.known_redirect(request, url).cloned(),
+        };
+        if let Some(known) = known {
+            match self.get(id, request, asked, known.clone(), shape, state).await {
+                // The target of a redirect may expire. Nothing has been handed over yet.
+                Err(
+                    FetchError::NotFound(_)
+                    | FetchError::Forbidden { .. }
+                    | FetchError::Refused(_)
+                    | FetchError::NotTheFile(_)
+                    | FetchError::Unreachable(_)
+                    | FetchError::Tls(_),
+                ) => {
+                    // An earlier fetch may have learned the new target.
+                    if self.redirects.get(url) == Some(&known) {
+                        self.redirects.remove(url);
+                    }
+                }
+                other => return other,
+            }
+            state = RequestState::Unsent;
+        }
+        let known = if state == RequestState::Unsent { self.known_redirect(request, url) } else { None };
+        let from = known.unwrap_or(url).clone();
+        self.get(id, request, asked, from, shape, state).await
+    }
+
+    /// Where a redirect of a range's `url` is known to lead.
+    fn known_redirect(&self, request: &FetchRequest, url: &Url) -> Option<&Url> {
+        self.redirects.get(url).filter(|_| matches!(request.kind, RequestKind::Range { .. }))
+    }
+
+    /// A range, a small document or the metadata.
+    async fn get(
+        &mut self,
+        id: FetchId,
+        request: &FetchRequest,
+        asked: OriginalUrl<'_>,
+        from: Url,
+        shape: RequestShape<'_>,
+        mut state: RequestState,
+    ) -> Result<(), FetchError> {
+        loop {
+            let Response { url, parts, connection, stranger } =
+                self.follow_redirects(asked, from.clone(), shape, state).await?;
+            let mut kind = request.kind.clone();
+            if let RequestKind::Range { validator, modified, .. } = &mut kind {
+                if shape.has_validator() {
+                    *modified = None;
+                }
+                if !shape.validates(&url) {
+                    *validator = None;
+                }
+            }
+            match validate::validate(&parts, asked.url, &url, &kind) {
+                Ok((mut head, policy)) => {
+                    (head.nth, head.last) = (connection.answers, connection.is_last());
+                    // A short cut home would look as if no stranger had shown the way.
+                    if stranger.is_none() || url.origin() != asked.url.origin() {
+                        self.remember(asked.url, url);
+                    }
+                    self.queue.push(Event::Head { id, head: Box::new(head) });
+                    return self.deliver(id, connection, policy).await;
+                }
+                // A middlebox may mix up answers: send the request again, alone.
+                Err(FetchError::NotTheFile(_))
+                    if state == RequestState::Sent && url == from && parts.status.is_success() =>
+                {
+                    self.on_lost(connection, true);
+                    state = RequestState::Unsent;
+                }
+                Err(error) if parts.status.is_success() => return Err(error),
+                Err(error) => {
+                    // The fetch failed, not the connection.
+                    self.drain(connection).await;
+                    return Err(self.with_credential_status(error, asked, stranger.as_ref(), &url));
+                }
+            }
+        }
+    }
+
+    /// Adds to a refusal who refuses and whether it got credentials.
+    fn with_credential_status(
+        &self,
+        error: FetchError,
+        asked: OriginalUrl<'_>,
+        stranger: Option<&Url>,
+        url: &Url,
+    ) -> FetchError {
+        let FetchError::Forbidden { status: status @ (401 | 403), .. } = error else { return error };
+        let by = asked.by_way_of(stranger);
+        FetchError::Forbidden {
+            status,
+            credentials: self.settings.credentials(by.url, by.trusted, url),
+            at: (asked.url.origin() != url.origin()).then(|| authority(url).to_owned()),
+        }
+    }
+
+    /// Notes that a redirect of `asked` leads to `url`, if it does.
+    fn remember(&mut self, asked: &Url, url: Url) {
+        if *asked == url {
+            self.redirects.remove(asked);
+            return;
+        }
+        if self.redirects.len() >= REMEMBERED_MAX {
+            self.redirects.clear();
+        }
+        self.redirects.insert(asked.clone(), url);
+    }
+
+    /// Sends a request to `url` and follows its redirects.
+    async fn follow_redirects(
+        &mut self,
+        asked: OriginalUrl<'_>,
+        mut url: Url,
+        shape: RequestShape<'_>,
+        mut state: RequestState,
+    ) -> Result<Response, FetchError> {
+        let is_elsewhere = |url: &Url| url.origin() != asked.url.origin();
+        let mut stranger = is_elsewhere(&url).then(|| url.clone());
+        for _ in 0..=REDIRECTS_MAX {
+            let by = asked.by_way_of(stranger.as_ref());
+            let (parts, connection) = self.exchange(by, &url, shape, state).await?;
+            let location = parts.headers.get(LOCATION);
+            let (301..=303 | 307..=308, Some(location)) = (parts.status.as_u16(), location) else {
+                return Ok(Response { url, parts, connection, stranger });
+            };
+            let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
+            self.drain(connection).await;
+            let next = redirected(&url, &location)
+                .map_err(|why| FetchError::Refused(format!("a redirect leads nowhere: {why}")))?;
+            if url.scheme() == "https" && next.scheme() == "http" {
+                let why = format!("it redirects from https to {}", without_query(&next));
+                return Err(FetchError::Refused(why));
+            }
+            if is_elsewhere(&next) {
+                stranger = Some(next.clone());
+            }
+            (url, state) = (next, RequestState::Unsent);
+        }
+        Err(FetchError::Refused(format!(
+            "more than {REDIRECTS_MAX} redirects, the last to {}",
+            without_query(&url)
+        )))
+    }
+
+    /// One request and the head of its answer. The server may have closed an idle connection: then a new one
+    /// is opened.
+    async fn exchange(
+        &mut self,
+        asked: OriginalUrl<'_>,
+        url: &Url,
+        shape: RequestShape<'_>,
+        state: RequestState,
+    ) -> Result<(response::Parts, Connection), FetchError> {
+        if state == RequestState::Sent
+            && let Some(mut connection) = self.pipelined.take()
+        {
+            match self.head(&mut connection, RequestState::Sent).await? {
+                Ok(parts) => {
+                    self.on_pipelined_answer(&mut connection);
+                    return Ok((parts, connection));
+                }
+                Err(_) => self.on_lost(connection, true),
+            }
+        } else {
+            self.reconcile();
+        }
+        let origin = Origin::of(url);
+        let kept = self.idle.iter().position(|connection| connection.origin == origin);
+        if let Some(mut connection) = kept.map(|at| self.idle.swap_remove(at))
+            && !connection.is_closed()
+        {
+            connection.send_request(request(&self.settings, asked, url, shape, &connection)?);
+            match self.head(&mut connection, RequestState::Unsent).await? {
+                Ok(parts) => return Ok((parts, connection)),
+                Err(_) => self.on_lost(connection, false),
+            }
+        }
+        let mut connection = Connection::open(&self.settings, &self.via, origin, &self.window).await?;
+        connection.send_request(request(&self.settings, asked, url, shape, &connection)?);
+        match self.head(&mut connection, RequestState::Unsent).await? {
+            Ok(parts) => Ok((parts, connection)),
+            Err(e) => Err(FetchError::Broken(format!("no answer from {}: {e}", connection.origin.host))),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The caller's options, read and checked once.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anabranch_net::{Clock, Limits, Resolver};
+use hyper::http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HeaderMap, HeaderName,
+    HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
+    PROXY_AUTHORIZATION, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use url::Url;
+
+use super::api::{Options, StartError};
+use super::error::CredentialStatus;
+use super::netrc::{NETRC_BYTES_MAX, Netrc};
+use super::origin::{Origin, credentials};
+use super::proxy::{Proxies, basic};
+use super::tls;
+
+/// Fields that this client sets, or that would change what an answer means.
+const RESERVED_FIELDS: &[HeaderName] = &[
+    ACCEPT_ENCODING,
+    CONNECTION,
+    CONTENT_LENGTH,
+    EXPECT,
+    IF_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_NONE_MATCH,
+    IF_RANGE,
+    IF_UNMODIFIED_SINCE,
+    PROXY_AUTHORIZATION,
+    RANGE,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// What every route works with.
+pub(super) struct Settings {
+    headers: HeaderMap,
+    user: Option<(String, String)>,
+    netrc: Netrc,
+    pub(super) proxies: Proxies,
+    pub(super) resolver: Resolver,
+    pub(super) limits: Limits,
+    pub(super) clock: Clock,
+    pub(super) agent: String,
+    roots: Vec<CertificateDer<'static>>,
+    insecure: bool,
+    pub(super) connect_timeout: Duration,
+    pub(super) idle_timeout: Duration,
+    /// Made for the first https URL: reading the system's certificates takes a while.
+    tls: OnceLock<Result<Arc<ClientConfig>, String>>,
+}
+
+impl Settings {
+    pub(super) fn new(options: Options) -> Result<Self, StartError> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &options.headers {
+            let (Ok(field), Ok(value)) =
+                (HeaderName::from_bytes(name.trim().as_bytes()), HeaderValue::from_str(value.trim()))
+            else {
+                return Err(StartError(format!("`{name}` with its value is no header field")));
+            };
+            if RESERVED_FIELDS.contains(&field) {
+                return Err(StartError(format!("the header field {field} cannot be set")));
+            }
+            headers.append(field, value);
+        }
+        if HeaderValue::from_str(&options.user_agent).is_err() {
+            return Err(StartError("the user agent has characters a header field cannot have".to_owned()));
+        }
+        let netrc = match &options.netrc {
+            None => Netrc::default(),
+            Some(path) => {
+                let mut bytes = Vec::new();
+                File::open(path)
+                    .and_then(|file| file.take(NETRC_BYTES_MAX).read_to_end(&mut bytes))
+                    .map_err(|e| StartError(format!("{}: {e}", path.display())))?;
+                Netrc::parse(&String::from_utf8_lossy(&bytes))
+            }
+        };
+        let roots = match &options.ca_file {
+            None => Vec::new(),
+            Some(path) => {
+                tls::certificates(path).map_err(|e| StartError(format!("{}: {e}", path.display())))?
+            }
+        };
+        Ok(Self {
+            headers,
+            user: options.user,
+            netrc,
+            proxies: Proxies::new(options.proxy.as_deref(), options.proxy_from_env).map_err(StartError)?,
+            resolver: options.resolver,
+            limits: options.limits,
+            clock: options.clock,
+            agent: options.user_agent,
+            roots,
+            insecure: options.insecure,
+            connect_timeout: options.connect_timeout,
+            idle_timeout: options.idle_timeout,
+            tls: OnceLock::new(),
+        })
+    }
+
+    pub(super) fn tls(&self) -> Result<Arc<ClientConfig>, String> {
+        self.tls.get_or_init(|| tls::config(&self.roots, self.insecure)).clone()
+    }
+
+    /// Whether a request to `url` carries credentials, by [`headers`](Self::headers).
+    pub(super) fn credentials(&self, asked: &Url, trusted: bool, url: &Url) -> CredentialStatus {
+        let sent = self.headers(asked, trusted, url);
+        let has_secrets = || {
+            let of_netrc = self.netrc.get(&Origin::of(url).host, true);
+            self.user.is_some() || !self.headers.is_empty() || of_netrc.is_some()
+        };
+        match [AUTHORIZATION, COOKIE].iter().any(|name| sent.contains_key(name)) {
+            true => CredentialStatus::Sent,
+            false if !is_named(asked, trusted, url) && has_secrets() => CredentialStatus::Withheld,
+            false => CredentialStatus::None,
+        }
+    }
+
+    /// The caller's fields for a request to `url` that began at `asked`. They go only to the origin of
+    /// `asked`, and only if it is `trusted`: any of them may be a secret, and nobody can tell which.
+    pub(super) fn headers(&self, asked: &Url, trusted: bool, url: &Url) -> HeaderMap {
+        let is_named = is_named(asked, trusted, url);
+        let mut headers = if is_named { self.headers.clone() } else { HeaderMap::new() };
+        let is_same = asked.origin() == url.origin();
+        let user = match (credentials(asked), &self.user) {
+            (Some(user), _) if is_same => Some(user),
+            (_, Some(user)) if is_named => Some(user.clone()),
+            // An entry names the machine that it is for, and `default` whatever the caller names. Where
+            // nobody proves to be that machine, the caller must have named its origin.
+            _ if is_named || (url.scheme() == "https" && !self.insecure) => {
+                self.netrc.get(&Origin::of(url).host, is_named)
+            }
+            _ => None,
+        };
+        if let Some((name, password)) = user
+            && !headers.contains_key(AUTHORIZATION)
+            && let Ok(mut value) = HeaderValue::from_str(&basic(&name, &password))
+        {
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        headers
+    }
+}
+
+/// Whether the caller named the origin of `url`, to which a fetch of `asked` has led.
+fn is_named(asked: &Url, trusted: bool, url: &Url) -> bool {
+    trusted && asked.origin() == url.origin()
+}

@@ -1,0 +1,338 @@
+//! Controllers as congestion controls of the running kernel.
+//!
+//! ```text
+//!  /sys/fs/bpf/anabranch/NAME/link          keeps NAME registered, without any process
+//!  /sys/fs/bpf/anabranch/NAME/connections   what the subflows of its connections have published
+//!  /sys/fs/bpf/anabranch/groups             which subflows share a bottleneck; for all controllers
+//! ```
+//!
+//! Nothing else is kept anywhere. Removing a controller's link takes it off the kernel's list; sockets that
+//! use it keep it until they close.
+
+mod pins;
+mod table;
+
+pub use table::{CONTROLLERS, Controller, PIN_DIR, Program};
+
+use std::path::Path;
+use std::{fs, io};
+
+use anabranch_net::capabilities::{self, CAP_NET_ADMIN};
+
+use crate::error::refused;
+use crate::{Error, Result};
+
+/// Where the kernel describes its types.
+const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+const MPTCP: &str = "/proc/sys/net/mptcp/enabled";
+
+/// The congestion controls that sockets of this network namespace can choose.
+///
+/// # Errors
+/// If /proc cannot be read.
+pub fn available() -> io::Result<Vec<String>> {
+    Ok(fs::read_to_string(AVAILABLE)?.split_whitespace().map(Into::into).collect())
+}
+
+/// Those of ours that are loaded.
+#[must_use]
+pub fn loaded() -> Vec<&'static Controller> {
+    CONTROLLERS.iter().filter(|controller| controller.is_loaded()).collect()
+}
+
+/// The name under which this kernel has a controller of `algo`'s table now: ours if it is loaded; for `reno`
+/// and `cubic`, the kernel's own.
+///
+/// # Errors
+/// If /proc cannot be read.
+pub fn linux_name(name: &str) -> io::Result<Option<String>> {
+    let available = available()?;
+    let own = matches!(name, "reno" | "cubic").then_some(name);
+    let name = own.or_else(|| CONTROLLERS.iter().find(|c| c.name == name).map(|c| c.linux));
+    Ok(name.filter(|name| available.iter().any(|other| other == name)).map(Into::into))
+}
+
+/// Whether the calling thread's network namespace has MPTCP, and has it switched on; `None` if the kernel has
+/// none.
+#[must_use]
+pub fn mptcp() -> Option<bool> {
+    fs::read_to_string(MPTCP).ok().map(|text| text.trim() != "0")
+}
+
+/// Whether this process may see the pins. If not, none of our controllers seems to be loaded.
+#[must_use]
+pub fn can_see_pins() -> bool {
+    !matches!(fs::metadata(PIN_DIR), Err(e) if e.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// The programs of a controller that the kernel has; none if this process may not ask.
+#[must_use]
+pub fn programs(controller: &Controller) -> Vec<Program> {
+    #[cfg(feature = "ebpf")]
+    return crate::bpf_object::programs(controller);
+    #[cfg(not(feature = "ebpf"))]
+    {
+        let _ = controller;
+        Vec::new()
+    }
+}
+
+/// Where a controller is in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Nowhere, as far as this process may see.
+    Absent,
+    /// It is loaded, and pinned where this process sees it.
+    Here,
+    /// It is loaded, by pins in another mount namespace's `/sys/fs/bpf`.
+    Elsewhere,
+}
+
+/// Where a controller is, given what [`available`] says. Without the right to see pins and programs it is
+/// absent.
+#[must_use]
+pub fn presence(controller: &Controller, available: &[String]) -> Presence {
+    if controller.is_loaded() {
+        return Presence::Here;
+    }
+    // The name alone may be another module's; programs of ours keep their names.
+    let listed = available.iter().any(|name| name == controller.linux);
+    if listed && !programs(controller).is_empty() { Presence::Elsewhere } else { Presence::Absent }
+}
+
+/// Options of [`load`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Load it even if there is nothing to couple here.
+    pub tcp: bool,
+    /// Show what the kernel's verifier says, on standard error.
+    pub verbose: bool,
+}
+
+/// Registers controllers in the kernel, all or none. They stay until [`unload`], whatever becomes of this
+/// process.
+///
+/// # Errors
+/// Whatever is in the way; nothing is left behind then.
+pub fn load(controllers: &[&'static Controller], options: Options) -> Result<()> {
+    preflight(controllers, options)?;
+    mount_bpffs()?;
+    for controller in controllers {
+        // Pins of a `load` that was killed. None of these controllers is loaded: this was just checked.
+        let _ = fs::remove_dir_all(controller.pin_dir());
+    }
+    #[cfg(feature = "ebpf")]
+    return crate::bpf_object::load(controllers, options.verbose);
+    #[cfg(not(feature = "ebpf"))]
+    Err(Error::NotBuilt)
+}
+
+/// Whether this process may load anything.
+///
+/// # Errors
+/// [`Error::Permission`].
+pub fn may_load() -> Result<()> {
+    allowed("cannot load congestion control")
+}
+
+/// Whether this process may unload anything.
+///
+/// # Errors
+/// [`Error::Permission`].
+pub fn may_unload() -> Result<()> {
+    allowed("cannot unload congestion control")
+}
+
+/// Whether pins that are made here stay when this process ends.
+///
+/// # Errors
+/// [`Error::PrivateSys`].
+pub fn pins_last() -> Result<()> {
+    if pins::are_lasting() { Ok(()) } else { Err(Error::PrivateSys) }
+}
+
+/// Why there is nothing to unload of a controller that has no pins here.
+#[must_use]
+pub fn unpinned(controller: &Controller) -> Error {
+    match presence(controller, &available().unwrap_or_default()) {
+        Presence::Elsewhere if !pins::are_lasting() => Error::PrivateSys,
+        Presence::Elsewhere => Error::PinnedElsewhere(controller.name.into()),
+        Presence::Absent | Presence::Here => Error::NotLoaded(controller.name.into()),
+    }
+}
+
+/// Takes controllers off the kernel's list, including those left by a `load` that was killed. Sockets that
+/// use one keep it until they close.
+///
+/// # Errors
+/// If one is not loaded, or its pins cannot be removed.
+pub fn unload(controllers: &[&'static Controller]) -> Result<()> {
+    for controller in controllers {
+        let pins = controller.pin_dir();
+        match fs::remove_dir_all(&pins) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(unpinned(controller));
+            }
+            Err(e) => return Err(refused(&format!("cannot remove {}", pins.display()), &e)),
+        }
+    }
+    wait_until_unlisted(controllers);
+    Ok(())
+}
+
+/// Waits until the kernel no longer lists them, a second at most.
+fn wait_until_unlisted(controllers: &[&'static Controller]) {
+    for _ in 0..100 {
+        let listed = available().unwrap_or_default();
+        if !controllers.iter().any(|controller| listed.iter().any(|name| name == controller.linux)) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// Removes everything of ours: controllers, half-loaded ones too, and groups.
+///
+/// # Errors
+/// If something cannot be removed.
+pub fn unload_all() -> Result<()> {
+    let controllers = loaded();
+    let removed = match fs::remove_dir_all(PIN_DIR) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(refused(&format!("cannot remove {PIN_DIR}"), &e))
+        }
+        _ => Ok(()),
+    };
+    wait_until_unlisted(&controllers);
+    removed
+}
+
+/// Checks that need no request to the kernel.
+fn preflight(controllers: &[&'static Controller], options: Options) -> Result<()> {
+    may_load()?;
+    pins_last()?;
+    if !Path::new(BTF_PATH).exists() {
+        return Err(Error::NoBtf);
+    }
+    if !options.tcp {
+        match mptcp() {
+            None => return Err(Error::NoMptcp),
+            Some(false) => return Err(Error::MptcpOff),
+            Some(true) => {}
+        }
+    }
+    let available = available().map_err(|e| refused(&format!("cannot read {AVAILABLE}"), &e))?;
+    for controller in controllers {
+        match presence(controller, &available) {
+            Presence::Here => return Err(Error::Loaded(controller.name.into())),
+            Presence::Elsewhere => return Err(Error::PinnedElsewhere(controller.name.into())),
+            Presence::Absent if available.iter().any(|name| name == controller.linux) => {
+                return Err(Error::Taken(controller.linux.into()));
+            }
+            Presence::Absent => {}
+        }
+    }
+    Ok(())
+}
+
+// capabilities(7)
+const PERFMON: u32 = 38;
+const BPF: u32 = 39;
+
+fn allowed(attempt: &str) -> Result<()> {
+    match nix::unistd::geteuid().is_root() || capabilities::has(&[CAP_NET_ADMIN, PERFMON, BPF]) {
+        true => Ok(()),
+        false => Err(Error::Permission(attempt.into())),
+    }
+}
+
+/// Whether the kernel tells this process which subflows are one connection.
+#[must_use]
+pub fn may_see_subflows() -> bool {
+    capabilities::has(&[CAP_NET_ADMIN])
+}
+
+/// Makes sure that there is a place for pins.
+fn mount_bpffs() -> Result<()> {
+    use nix::mount::{MsFlags, mount};
+    let place = pins::BPFFS;
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    if !mounts.lines().any(|line| line.split(' ').nth(1) == Some(place)) {
+        mount(Some("bpf"), place, Some("bpf"), MsFlags::empty(), None::<&str>)
+            .map_err(|e| refused(&format!("cannot mount bpf at {place}"), &e.into()))?;
+    }
+    fs::create_dir_all(PIN_DIR).map_err(|e| refused(&format!("cannot make {PIN_DIR}"), &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpf_abi::{AnbStep, ENTRIES, Op};
+    use anabranch_algo::control::{ALGORITHMS, Algorithm};
+
+    #[test]
+    fn the_table_is_that_of_all_algorithms() {
+        let of_linux = ALGORITHMS.iter().filter_map(|entry| Some((entry.name, entry.linux?)));
+        assert!(of_linux.eq(CONTROLLERS.iter().map(|controller| (controller.name, controller.linux))));
+        for controller in CONTROLLERS {
+            assert!(controller.linux.len() < 16, "TCP_CA_NAME_MAX, linux/tcp.h");
+            assert_eq!(Controller::by_name(controller.linux), Ok(controller));
+        }
+        assert_eq!(Controller::by_name("bbr"), Err(Error::Unknown("bbr".into())));
+    }
+
+    #[test]
+    fn a_step_starts_as_the_table_does() {
+        use anabranch_algo::control::Control;
+        for entry in ENTRIES {
+            let mut step = AnbStep::default();
+            let cwnd = (entry.step)(&mut step, Op::Init as u32);
+            let fresh = Algorithm::by_name(entry.name).expect("in the table");
+            assert_eq!(step.mine, fresh.stats(anabranch_algo::Span::ZERO), "{}", entry.name);
+            assert_eq!(cwnd, 10);
+            // A timeout, then growth: as the table's own, step by step.
+            let (mut mine, alone) = (fresh, anabranch_algo::control::Group { members: &[], me: 0 });
+            for round in 1..200 {
+                step = AnbStep {
+                    now_ns: u64::from(round) * 10_000_000,
+                    srtt_ns: 10_000_000,
+                    rtt_ns: 10_000_000,
+                    min_rtt_ns: 10_000_000,
+                    acked: 5,
+                    round,
+                    cwnd_limited: 1,
+                    cause: u32::from(round % 3 == 0),
+                    ..step
+                };
+                let (now, srtt) =
+                    (anabranch_algo::Time::from_nanos(step.now_ns), anabranch_algo::Span::from_millis(10));
+                let ack = anabranch_algo::control::Ack {
+                    now,
+                    acked: 5,
+                    round,
+                    srtt,
+                    rtt: srtt,
+                    min_rtt: srtt,
+                    cwnd_limited: true,
+                    recovering: false,
+                };
+                if round % 50 == 0 {
+                    let cause = if round % 3 == 0 {
+                        anabranch_algo::control::CongestionCause::Timeout
+                    } else {
+                        anabranch_algo::control::CongestionCause::Loss
+                    };
+                    let event = anabranch_algo::control::CongestionEvent { now, cause, srtt };
+                    let cwnd = (entry.step)(&mut step, Op::Congestion as u32);
+                    assert_eq!(cwnd, mine.on_congestion(&event, &alone));
+                } else {
+                    let cwnd = (entry.step)(&mut step, Op::Ack as u32);
+                    assert_eq!(cwnd, mine.on_ack(&ack, &alone), "{}", entry.name);
+                }
+                assert_eq!(step.mine, mine.stats(srtt));
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The congestion control of new sockets of a network namespace: `net.ipv4.tcp_congestion_control`.
+//!
+//! The former value is kept in `/run/anabranch/congestion.json`, by the namespace's cookie, so that unloading
+//! can restore it from any namespace; whoever changes the file locks its directory. One that cannot be read
+//! is an error, and is left. A namespace whose default is one of ours keeps that controller in the
+//! kernel, so unloading looks into all namespaces: new ones began with the machine's default, and a program
+//! may have chosen ours in its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+use anabranch_net::netlink::Netlink;
+use nix::fcntl::Flock;
+
+use crate::controllers::{CONTROLLERS, Controller};
+use crate::error::refused;
+use crate::state_dir::{self, STATE_DIR};
+use crate::{Error, Result, namespaces};
+
+/// Where it is remembered, in [`STATE_DIR`]: gone with the machine's uptime, as are eBPF programs.
+const STATE_FILE: &str = "congestion.json";
+const SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// The default of the calling thread's namespace.
+///
+/// # Errors
+/// If /proc cannot be read.
+pub fn get() -> io::Result<String> {
+    Ok(fs::read_to_string(SYSCTL)?.trim().into())
+}
+
+/// The calling thread's namespace, by a number that is unique until the next boot.
+fn own_cookie() -> Result<u64> {
+    let cookie = Netlink::open().and_then(|netlink| netlink.namespace_cookie());
+    cookie.map_err(|e| refused("cannot tell the namespace", &e.into()))
+}
+
+/// Former defaults, by the namespace's cookie.
+type Saved = BTreeMap<u64, String>;
+
+/// The file that remembers them, and nobody else changes meanwhile.
+struct Record {
+    path: PathBuf,
+    _lock: Option<Flock<File>>,
+}
+
+impl Record {
+    /// Waits until nobody else has it.
+    fn open(dir: &Path) -> Result<Self> {
+        let path = dir.join(STATE_FILE);
+        let lock = match state_dir::lock(dir) {
+            Ok(lock) => Some(lock),
+            // Who may not even make the directory has nothing to remember, and finds nothing remembered.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !path.exists() => None,
+            Err(e) => return Err(refused(&format!("cannot lock {}", dir.display()), &e)),
+        };
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// What it says; nothing if it is not there.
+    fn read(&self) -> Result<Saved> {
+        let wrong = |why: &dyn fmt::Display| Error::State(self.path.display().to_string(), why.to_string());
+        match fs::read(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Saved::new()),
+            Err(e) => Err(wrong(&e)),
+            Ok(text) => serde_json::from_slice(&text).map_err(|e| wrong(&e)),
+        }
+    }
+
+    fn write(&self, all: &Saved) -> Result<()> {
+        let write = || -> io::Result<()> {
+            let new = self.path.with_extension("new");
+            if all.is_empty() {
+                // A process that was killed while writing has left the second.
+                return [&self.path, &new].into_iter().try_for_each(|path| match fs::remove_file(path) {
+                    Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+                    _ => Ok(()),
+                });
+            }
+            fs::write(&new, serde_json::to_vec(all)?)?;
+            fs::rename(new, &self.path)
+        };
+        write().map_err(|e| refused(&format!("cannot write {}", self.path.display()), &e))
+    }
+}
+
+fn write_sysctl(name: &str) -> Result<()> {
+    fs::write(SYSCTL, name).map_err(|e| refused(&format!("cannot make `{name}` the default"), &e))
+}
+
+/// Makes a controller the default of the calling thread's namespace.
+///
+/// # Errors
+/// If it is not loaded, the sysctl cannot be written, or what is remembered cannot be read.
+pub fn set(controller: &Controller) -> Result<()> {
+    if !controller.is_loaded() {
+        return Err(Error::NotLoaded(controller.name.into()));
+    }
+    let record = Record::open(Path::new(STATE_DIR))?;
+    let mut all = record.read()?;
+    let before = get().map_err(|e| refused("cannot tell the default", &e))?;
+    // By the kernel's name: its own `reno` is not ours of that name.
+    if !CONTROLLERS.iter().any(|other| other.linux == before && other.is_loaded()) {
+        // Written down before the change. If the process is killed in between, `reset` forgets it.
+        all.insert(own_cookie()?, before);
+        record.write(&all)?;
+    }
+    write_sysctl(controller.linux)
+}
+
+/// A network namespace where a default was put back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// What to call it: `here`, `in namespace lab`, `in the namespace of process 7 (sh)`.
+    pub location: String,
+    /// What is the default there now.
+    pub default: String,
+    /// It was before; else somebody chose ours by himself, and what was there before is not known.
+    pub is_known: bool,
+}
+
+/// What came of [`reset`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reset {
+    /// Where a default was put back.
+    pub restored: Vec<Restored>,
+    /// Namespaces that were remembered and are gone.
+    pub gone: usize,
+    /// Where it did not work, in sentences; what is remembered of these is kept.
+    pub failed: Vec<String>,
+}
+
+/// Restores the former default of every network namespace whose default is one of these; if it is not known,
+/// the machine's default. Forgets namespaces that are gone or have another default.
+///
+/// # Errors
+/// If what is remembered cannot be read or written; nothing has been done if it cannot be read.
+pub fn reset(controllers: &[&'static Controller]) -> Result<Reset> {
+    let record = Record::open(Path::new(STATE_DIR))?;
+    let mut all = record.read()?;
+    let mut reset = Reset::default();
+    let mut alive = BTreeSet::new();
+    let mut unseen = Vec::new();
+    let namespaces = namespaces::all();
+    let machine_default = machine_default(&all);
+    let work = || {
+        for namespace in namespaces {
+            let entered = if namespace.location == "here" {
+                Ok(())
+            } else {
+                namespace.open().and_then(|namespace| namespace.enter())
+            };
+            match entered {
+                Ok(()) => {}
+                // It ended meanwhile.
+                Err(e) if matches!(e.kind(), io::ErrorKind::NotFound) => continue,
+                Err(e) => {
+                    unseen.push(format!("cannot look what is the default {}: {e}", namespace.location));
+                    continue;
+                }
+            }
+            match restore(controllers, &mut all, &machine_default, &mut alive) {
+                Ok(Some((default, is_known))) => {
+                    reset.restored.push(Restored { location: namespace.location, default, is_known });
+                }
+                Ok(None) => {}
+                Err(e) => reset.failed.push(format!("{}: {e}", namespace.location)),
+            }
+        }
+    };
+    // A thread of its own goes from one to the next.
+    std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic));
+    if !nix::unistd::geteuid().is_root() {
+        unseen.push("cannot look into the namespaces of other users' processes: that needs root".into());
+    }
+    // A namespace that was not found is gone, if all could be looked into.
+    let nowhere = all.keys().filter(|cookie| !alive.contains(*cookie)).count();
+    if nowhere > 0 && !unseen.is_empty() {
+        reset.failed.append(&mut unseen);
+    } else {
+        all.retain(|cookie, _| alive.contains(cookie));
+        reset.gone = nowhere;
+    }
+    record.write(&all)?;
+    Ok(reset)
+}
+
+/// Puts the default of the calling thread's namespace back, if it is one of these, and says what it is then,
+/// and whether it was that before.
+fn restore(
+    controllers: &[&'static Controller],
+    all: &mut Saved,
+    machine_default: &str,
+    alive: &mut BTreeSet<u64>,
+) -> Result<Option<(String, bool)>> {
+    let failed = |e: io::Error| refused("cannot tell the default", &e);
+    let (now, here) = (get().map_err(failed)?, own_cookie()?);
+    alive.insert(here);
+    let known = all.get(&here);
+    let ours = |c: &Controller| c.linux == now && (c.pin_dir().exists() || known.is_some());
+    if !controllers.iter().any(|c| ours(c)) {
+        // Another one has been chosen meanwhile, unless it is also one of ours.
+        if !CONTROLLERS.iter().any(ours) {
+            all.remove(&here);
+        }
+        return Ok(None);
+    }
+    let (before, is_known) = (known.map_or(machine_default, String::as_str), known.is_some());
+    // Namespaces may be allowed fewer than the machine; reno is always allowed.
+    write_sysctl(before).or_else(|_| write_sysctl("reno"))?;
+    all.remove(&here);
+    let default = get().map_err(failed)?;
+    Ok(Some((default, is_known)))
+}
+
+/// The machine's default without ours, which new namespaces begin with.
+fn machine_default(all: &Saved) -> String {
+    let first = || {
+        let own = own_cookie().ok()?;
+        all.get(&own).cloned().or_else(|| {
+            let now = get().ok()?;
+            (!CONTROLLERS.iter().any(|c| c.linux == now)).then_some(now)
+        })
+    };
+    let namespace = anabranch_net::Namespace::open(Path::new("/proc/1/ns/net")).ok();
+    namespace.and_then(|namespace| namespace.run(first).ok().flatten()).unwrap_or_else(|| "cubic".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_an_error_and_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = Record::open(dir.path()).unwrap();
+        assert_eq!(record.read(), Ok(Saved::new()), "nothing is remembered yet");
+        let saved = Saved::from([(7, "reno".into())]);
+        record.write(&saved).unwrap();
+        assert_eq!(record.read(), Ok(saved));
+        for text in ["", "{", "[]", "{\"x\":\"reno\"}"] {
+            fs::write(&record.path, text).unwrap();
+            let Err(Error::State(file, _)) = record.read() else { panic!("{text:?} was read") };
+            assert!(file.ends_with(STATE_FILE), "{file}");
+            assert_eq!(fs::read_to_string(&record.path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn nobody_forgets_what_another_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for cookie in 0..8 {
+                let dir = dir.path();
+                scope.spawn(move || {
+                    let record = Record::open(dir).unwrap();
+                    let mut all = record.read().unwrap();
+                    all.insert(cookie, "reno".into());
+                    record.write(&all).unwrap();
+                });
+            }
+        });
+        assert_eq!(Record::open(dir.path()).unwrap().read().unwrap().len(), 8);
+    }
+}

@@ -1,0 +1,58 @@
+//! The simulator's links between real network stacks, in real time.
+//!
+//! An [`Emulator`] is a [`anabranch_sim::Net`] whose packets come out of TUN devices and go into others, in
+//! namespaces with whatever runs there: the kernel's own TCP, unmodified programs. It adds nothing to what
+//! the links do. A packet enters the net with the time at which it was read. The net has its own clock and
+//! tells when the packet leaves: an emulator that wakes late does not move the departure, it only hands the
+//! packet over late. This lateness is counted for every packet ([`ConnectionStats::lateness`]). The wait
+//! before a packet is read cannot be measured; it takes about as long.
+//!
+//! **The thread.** A [`Driver`] is one, for one emulator or many. It waits for their devices and for the next
+//! event of their nets, to the nanosecond. It is of the real-time class if that is allowed
+//! ([`Snapshot::realtime`]); otherwise packets are milliseconds late on a busy machine.
+//!
+//! **What is left behind.** Nothing: devices and namespaces go with the descriptors that this process holds.
+//!
+//! ```no_run
+//! use anabranch_algo::{Rate, Span};
+//! use anabranch_net::emulator::{Emulator, IpPacket};
+//! use anabranch_net::{Namespace, Tun};
+//! use anabranch_sim::LinkConfig;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let mut links = anabranch_sim::Net::<IpPacket>::new(1);
+//! let config = LinkConfig::new(Rate::from_bits(12_000_000), Span::from_millis(20)).queue_packets(40);
+//! let down = links.link("down", config.clone());
+//! let down = links.route(&[down]);
+//! let up = links.link("up", config);
+//! let up = links.route(&[up]);
+//!
+//! let (server, client) = (Namespace::new()?, Namespace::new()?);
+//! let mut emulator = Emulator::new(links);
+//! let near = emulator.add_port(Tun::new(&server, "link", 1_500, false)?);
+//! let far = emulator.add_port(Tun::new(&client, "link", 1_500, false)?);
+//! emulator.connect(near, far, down, Some(0));
+//! emulator.connect(far, near, up, None);
+//! let running = emulator.start()?;
+//! // Give both devices addresses and routes, run programs in both namespaces, then:
+//! println!("{:?}", running.stop().connections[0].lateness.quantile(0.99));
+//! # Ok(())
+//! # }
+//! ```
+
+mod buffer_pool;
+mod cross_traffic;
+mod driver;
+mod emulation;
+mod handle;
+mod histogram;
+mod ip_packet;
+mod setup;
+mod stats;
+
+pub use driver::Driver;
+pub use handle::EmulatorHandle;
+pub use histogram::Histogram;
+pub use ip_packet::IpPacket;
+pub use setup::Emulator;
+pub use stats::{ConnectionStats, PortId, PortStats, Snapshot};

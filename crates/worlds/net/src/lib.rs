@@ -1,0 +1,80 @@
+//! World 2: real time and real sockets.
+//!
+//! **Purpose.** Moves datagrams for machines: UDP with segmentation offload (GSO, GRO), ECN and batched
+//! system calls, bound to the interface a subflow was promised; the clock; and the one place where a process
+//! waits. It also connects real kernels by the simulator's links: namespaces, TUN devices, the emulator
+//! between them.
+//!
+//! **Non-goals.** No protocol: nothing here looks into a datagram (the emulator reads IP headers, to mark and
+//! to count). No threads but the emulator's and the resolver's, no async runtime, no logging. Linux first;
+//! other Unix systems compile without offloads, without binding to interfaces and without the emulator.
+//!
+//! **Map.**
+//! * [`capabilities`]: what this process may do.
+//! * [`clock`]: [`Clock`], the only reader of the operating system's clock.
+//! * [`udp`]: [`Udp`], one socket of a source ([`Udp::listen`]) or of a subflow ([`Udp::connect`]).
+//! * [`interface`]: [`interfaces`], what the host has.
+//! * [`egress`]: [`Egress`], the interface or address that a subflow must use; [`usable_egresses`], the
+//!   default set.
+//! * [`limits`]: [`Limits`], how fast a transfer may take what comes, in all and over each egress.
+//! * `marked`: how [`udp`] sends packets with a DSCP.
+//! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
+//! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](anabranch_algo::Time); [`WakeReceiver`], ends
+//!   the wait from elsewhere.
+//! * [`prometheus`]: numbers as text for Prometheus.
+//! * [`resolver`]: [`Resolver`], names to addresses.
+//! * [`mptcp_socket`]: how an MPTCP connection of this process fares, subflow by subflow (Linux).
+//! * [`netlink`]: interfaces, addresses, routes and rules; the kernel's MPTCP endpoints; its sockets (Linux).
+//! * [`nearest`](nearest()): which name was meant, for messages about one that does not exist.
+//! * [`network_monitor`]: [`NetworkMonitor`], tells that interfaces, addresses or routes changed.
+//! * [`namespace`]: [`Namespace`], a network namespace that lives as long as its descriptor.
+//! * [`tun`]: [`Tun`], a network device whose wire is this process.
+//! * [`emulator`]: [`Emulator`](emulator::Emulator), the simulator's links between TUN devices, in real time.
+//! * [`testing`]: how tests of all crates say that they do not run here.
+//! * `syscalls`: the system calls that only unsafe code can make.
+//!
+//! **How fast.** `cargo run --release -p anabranch-net --example udp_ceiling` prints what a pair of these
+//! sockets carries on this machine: the ceiling of every protocol above.
+#![deny(unsafe_code)]
+
+pub mod capabilities;
+pub mod clock;
+pub mod egress;
+#[cfg(target_os = "linux")]
+pub mod emulator;
+pub mod interface;
+pub mod limits;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod marked;
+#[cfg(target_os = "linux")]
+pub mod mptcp_socket;
+#[cfg(target_os = "linux")]
+pub mod namespace;
+mod nearest;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub mod netlink;
+pub mod network_monitor;
+pub mod poll;
+pub mod prometheus;
+pub mod resolver;
+mod route_lookup;
+#[cfg(target_os = "linux")]
+mod syscalls;
+pub mod testing;
+#[cfg(target_os = "linux")]
+pub mod tun;
+pub mod udp;
+
+pub use clock::Clock;
+pub use egress::{Egress, other_egresses, usable_egresses};
+pub use interface::{Interface, interfaces, is_link_local};
+pub use limits::Limits;
+#[cfg(target_os = "linux")]
+pub use namespace::Namespace;
+pub use nearest::nearest;
+pub use network_monitor::NetworkMonitor;
+pub use poll::{Interest, Poller, Ready, WakeReceiver, Waker};
+pub use resolver::Resolver;
+#[cfg(target_os = "linux")]
+pub use tun::Tun;
+pub use udp::{Datagrams, Ecn, IcmpError, Received, RecvBuffers, RecvOutcome, SendOutcome, Udp};

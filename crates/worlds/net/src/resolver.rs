@@ -1,0 +1,426 @@
+//! Names to addresses, each name asked for once: [`Resolver`].
+//!
+//! For a transfer, what was found stays. What runs for days says [how long](Resolver::bounded), and of how
+//! many names.
+//!
+//! The system's resolver cannot be interrupted, so it runs on threads; whoever waits goes on meanwhile.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use anabranch_algo::{Span, Time};
+
+use crate::Clock;
+
+/// Names that are looked up at the same time.
+const THREADS_MAX: usize = 64;
+
+/// What finds the addresses of a name; ports do not count.
+type LookUp = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
+
+/// What is known of a name.
+enum Entry {
+    /// It is being looked up; who is to be woken, and what was known before.
+    Asked {
+        wakers: Vec<Waker>,
+        before: Vec<SocketAddr>,
+    },
+    Known {
+        found: Vec<SocketAddr>,
+        is_distrusted: bool,
+        since: Time,
+    },
+    Failed {
+        kind: io::ErrorKind,
+        why: String,
+        since: Time,
+    },
+}
+
+impl Entry {
+    /// Since when it is known, if it is.
+    fn since(&self) -> Option<Time> {
+        match self {
+            Self::Asked { .. } => None,
+            Self::Known { since, .. } | Self::Failed { since, .. } => Some(*since),
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    names: BTreeMap<String, Entry>,
+    /// Names that no thread has taken yet.
+    queue: VecDeque<String>,
+    threads: usize,
+}
+
+/// The addresses of names. Clones share what they know; a name is looked up once for all of them. Dropping it
+/// leaves threads behind that still wait for an answer.
+#[derive(Clone)]
+pub struct Resolver {
+    look_up: Arc<LookUp>,
+    state: Arc<Mutex<State>>,
+    clock: Clock,
+    /// How long what is known is believed.
+    age_max: Option<Span>,
+    names_max: usize,
+}
+
+impl Default for Resolver {
+    fn default() -> Self {
+        Self::new(|host| (host, 0).to_socket_addrs().map(Iterator::collect))
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").finish_non_exhaustive()
+    }
+}
+
+impl Resolver {
+    /// One that asks `look_up`, on threads of its own. [`Resolver::default`] asks the system.
+    pub fn new(look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
+        let (clock, names_max) = (Clock::start(), usize::MAX);
+        Self { look_up: Arc::new(look_up), state: Arc::default(), clock, age_max: None, names_max }
+    }
+
+    /// The same, which believes what it has found, and what has failed, for `age_max` only, and knows
+    /// `names_max` names: of more, the oldest one goes. If all of them are being looked up, there is no room
+    /// for another, which is an error of the kind `WouldBlock`.
+    #[must_use]
+    pub fn bounded(self, age_max: Span, names_max: usize) -> Self {
+        Self { age_max: Some(age_max), names_max: names_max.max(1), ..self }
+    }
+
+    /// One that asks the same, and knows nothing yet.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        Self { state: Arc::default(), ..self.clone() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether what is known of a name is too old to be believed.
+    fn is_old(&self, entry: &Entry) -> bool {
+        let since = entry.since().zip(self.age_max);
+        since.is_some_and(|(since, age_max)| self.clock.now().since(since) >= age_max)
+    }
+
+    /// The addresses of `host`, with port 0, once they are known; `cx` is woken then. What was found stays,
+    /// also while it is looked up again; what failed, until it is [forgotten](Self::forget_failures); both no
+    /// longer than their [age](Self::bounded).
+    pub fn poll(&self, host: &str, cx: &mut Context<'_>) -> Poll<io::Result<Vec<SocketAddr>>> {
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Poll::Ready(Ok(vec![SocketAddr::new(ip, 0)]));
+        }
+        let mut state = self.state();
+        if state.names.get(host).is_some_and(|entry| self.is_old(entry)) {
+            state.names.remove(host);
+        }
+        match state.names.get_mut(host) {
+            Some(Entry::Asked { before, .. }) if !before.is_empty() => {
+                return Poll::Ready(Ok(before.clone()));
+            }
+            Some(Entry::Asked { wakers, .. }) => {
+                if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    wakers.push(cx.waker().clone());
+                }
+            }
+            Some(Entry::Known { found, .. }) => return Poll::Ready(Ok(found.clone())),
+            Some(Entry::Failed { kind, why, .. }) => {
+                return Poll::Ready(Err(io::Error::new(*kind, why.clone())));
+            }
+            None => {
+                if let Err(e) = self.ask(&mut state, host, vec![cx.waker().clone()], Vec::new()) {
+                    return Poll::Ready(Err(e));
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Makes room for one more name.
+    fn make_room(&self, state: &mut State) -> io::Result<()> {
+        if state.names.len() < self.names_max {
+            return Ok(());
+        }
+        state.names.retain(|_, entry| !self.is_old(entry));
+        while state.names.len() >= self.names_max {
+            let known = state.names.iter().filter_map(|(name, entry)| Some((entry.since()?, name)));
+            let Some(oldest) = known.min().map(|(_, name)| name.clone()) else {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "too many names are being looked up"));
+            };
+            state.names.remove(&oldest);
+        }
+        Ok(())
+    }
+
+    /// Puts a name into the queue, with a thread to take it if there is room for one more.
+    fn ask(
+        &self,
+        state: &mut State,
+        host: &str,
+        wakers: Vec<Waker>,
+        before: Vec<SocketAddr>,
+    ) -> io::Result<()> {
+        if !state.names.contains_key(host) {
+            self.make_room(state)?;
+        }
+        if state.threads < THREADS_MAX {
+            let this = self.clone();
+            match thread::Builder::new().name("resolver".into()).spawn(move || this.work()) {
+                Ok(_) => state.threads += 1,
+                Err(e) if state.threads == 0 => return Err(e),
+                Err(_) => {}
+            }
+        }
+        state.names.insert(host.to_owned(), Entry::Asked { wakers, before });
+        state.queue.push_back(host.to_owned());
+        Ok(())
+    }
+
+    /// Looks names up until none waits.
+    fn work(&self) {
+        loop {
+            let mut state = self.state();
+            let Some(name) = state.queue.pop_front() else {
+                state.threads -= 1;
+                return;
+            };
+            drop(state);
+            // A caller's function that panics must not leave those who wait for it waiting.
+            let answer = catch_unwind(AssertUnwindSafe(|| (self.look_up)(&name)))
+                .unwrap_or_else(|_| Err(io::Error::other("the look-up panicked")));
+            let mut state = self.state();
+            let Some(Entry::Asked { wakers, before }) = state.names.remove(&name) else { continue };
+            let since = self.clock.now();
+            let entry = match answer {
+                Ok(found) if !found.is_empty() || before.is_empty() => {
+                    Entry::Known { found, is_distrusted: false, since }
+                }
+                Err(e) if before.is_empty() => Entry::Failed { kind: e.kind(), why: e.to_string(), since },
+                Ok(_) | Err(_) => Entry::Known { found: before, is_distrusted: true, since },
+            };
+            state.names.insert(name, entry);
+            drop(state);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// The addresses of `host`, with port 0. What has failed, or is [distrusted](Self::distrust), is asked
+    /// for again; if that fails, what was known before is the answer.
+    ///
+    /// # Errors
+    /// That it cannot be looked up.
+    pub async fn resolve(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
+        {
+            let mut state = self.state();
+            match state.names.get(host) {
+                Some(Entry::Failed { .. }) => drop(state.names.remove(host)),
+                Some(entry) if self.is_old(entry) => drop(state.names.remove(host)),
+                Some(Entry::Known { found, is_distrusted: true, .. }) => {
+                    let before = found.clone();
+                    self.ask(&mut state, host, Vec::new(), before)?;
+                }
+                _ => {}
+            }
+        }
+        poll_fn(|cx| match self.state().names.get_mut(host) {
+            // Not what was known before: the new answer.
+            Some(Entry::Asked { wakers, .. }) => {
+                wakers.push(cx.waker().clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        })
+        .await;
+        poll_fn(|cx| self.poll(host, cx)).await
+    }
+
+    /// Lets names that could not be looked up be asked for again.
+    pub fn forget_failures(&self) {
+        self.state().names.retain(|_, entry| !matches!(entry, Entry::Failed { .. }));
+    }
+
+    /// None of the addresses of `host` takes a connection: it may have moved.
+    pub fn distrust(&self, host: &str) {
+        if let Some(Entry::Known { is_distrusted, .. }) = self.state().names.get_mut(host) {
+            *is_distrusted = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// A waker, and a channel that says when it was woken.
+    fn waker() -> (Waker, mpsc::Receiver<()>) {
+        struct Notify(mpsc::SyncSender<()>);
+        impl std::task::Wake for Notify {
+            fn wake(self: Arc<Self>) {
+                let _ = self.0.try_send(());
+            }
+        }
+        let (sender, woken) = mpsc::sync_channel(100);
+        (Waker::from(Arc::new(Notify(sender))), woken)
+    }
+
+    #[test]
+    fn a_name_is_asked_for_once() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let found = vec![SocketAddr::from(([192, 0, 2, 2], 0))];
+        let answer = found.clone();
+        let resolver = Resolver::new(move |host| {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            if host == "a.example" { Ok(answer.clone()) } else { Err(io::Error::other("no such name")) }
+        });
+        let (waker, woken) = waker();
+        let mut cx = Context::from_waker(&waker);
+        let mut wait = |host: &str| loop {
+            match resolver.clone().poll(host, &mut cx) {
+                Poll::Ready(found) => return found,
+                Poll::Pending => woken.recv().expect("an answer"),
+            }
+        };
+        assert_eq!(wait("192.0.2.1").expect("an address"), [SocketAddr::from(([192, 0, 2, 1], 0))]);
+        assert_eq!(ASKED.load(Ordering::Relaxed), 0, "an address is no name");
+        for _ in 0..2 {
+            assert_eq!(wait("a.example").expect("found"), found);
+            assert_eq!(wait("b.example").expect_err("not found").to_string(), "no such name");
+        }
+        assert_eq!(ASKED.load(Ordering::Relaxed), 2);
+        resolver.forget_failures();
+        assert!(wait("a.example").is_ok() && wait("b.example").is_err());
+        assert_eq!(ASKED.load(Ordering::Relaxed), 3, "what was found stays");
+        resolver.distrust("a.example");
+        assert!(wait("a.example").is_ok());
+        assert_eq!(ASKED.load(Ordering::Relaxed), 3, "better than nothing");
+        let mut anew = pin!(resolver.resolve("a.example"));
+        while anew.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            woken.recv().expect("an answer");
+        }
+        assert_eq!(ASKED.load(Ordering::Relaxed), 4);
+    }
+
+    #[test]
+    fn what_was_known_stays_when_it_cannot_be_asked_again_and_a_panic_is_an_error() {
+        let known = SocketAddr::from(([192, 0, 2, 2], 0));
+        let first = AtomicUsize::new(0);
+        let resolver = Resolver::new(move |host| match first.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(vec![known]),
+            1 => Err(io::Error::other("no network")),
+            _ => panic!("a defect of the caller: {host}"),
+        });
+        let (waker, woken) = waker();
+        let wait = |host: &str| {
+            let mut answer = pin!(resolver.resolve(host));
+            loop {
+                match answer.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(found) => return found,
+                    Poll::Pending => woken.recv().expect("an answer"),
+                }
+            }
+        };
+        assert_eq!(wait("a.example").expect("found"), [known]);
+        resolver.distrust("a.example");
+        assert_eq!(wait("a.example").expect("known before"), [known]);
+        assert!(wait("b.example").expect_err("a panic").to_string().contains("panicked"));
+    }
+
+    /// The addresses of a name, from a resolver that counts how often it asks.
+    fn wait(resolver: &Resolver, host: &str) -> io::Result<Vec<SocketAddr>> {
+        let (waker, woken) = waker();
+        loop {
+            match resolver.poll(host, &mut Context::from_waker(&waker)) {
+                Poll::Ready(found) => return found,
+                Poll::Pending => woken.recv().expect("an answer"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_believed_for_its_age_and_no_longer() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let resolver = Resolver::new(move |host| {
+            let number = counted.fetch_add(1, Ordering::Relaxed);
+            match host {
+                "a.example" => Ok(vec![SocketAddr::from(([192, 0, 2, number as u8], 0))]),
+                _ => Err(io::Error::other("no such name")),
+            }
+        });
+        let age = Span::from_millis(200);
+        let resolver = resolver.bounded(age, 100);
+        let (first, start) = (wait(&resolver, "a.example").expect("found"), resolver.clock.now());
+        assert!(wait(&resolver, "b.example").is_err() && wait(&resolver, "b.example").is_err());
+        if wait(&resolver, "a.example").expect("found") != first {
+            assert!(resolver.clock.now() >= start + age, "believed for less than its age");
+            return;
+        }
+        resolver.clock.sleep_until(resolver.clock.now() + age);
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        assert_ne!(wait(&resolver, "a.example").expect("found"), first, "it has moved");
+        assert!(wait(&resolver, "b.example").is_err());
+        assert_eq!(asked.load(Ordering::Relaxed), 4, "failures have an age too");
+    }
+
+    #[test]
+    fn of_more_names_than_there_is_room_for_the_oldest_goes() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let resolver = Resolver::new(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(Vec::new())
+        });
+        let resolver = resolver.bounded(Span::from_secs(3_600), 3);
+        for number in 0..5 {
+            wait(&resolver, &format!("{number}.example")).expect("no address");
+        }
+        assert_eq!(resolver.state().names.len(), 3);
+        for number in 2..5 {
+            wait(&resolver, &format!("{number}.example")).expect("no address");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 5, "the youngest are known");
+
+        let (release, held) = mpsc::channel::<()>();
+        let held = Mutex::new(held);
+        let slow = Resolver::new(move |_| {
+            let _ = held.lock().map(|held| held.recv());
+            Ok(Vec::new())
+        });
+        let slow = slow.bounded(Span::from_secs(3_600), 2);
+        let (waker, _woken) = waker();
+        let mut cx = Context::from_waker(&waker);
+        assert!(slow.poll("0.example", &mut cx).is_pending() && slow.poll("1.example", &mut cx).is_pending());
+        let Poll::Ready(Err(full)) = slow.poll("2.example", &mut cx) else { panic!("there is no room") };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        drop(release);
+    }
+
+    #[test]
+    fn more_names_than_threads_wait_their_turn() {
+        let resolver = Resolver::new(|_| Ok(Vec::new()));
+        let (waker, woken) = waker();
+        let mut cx = Context::from_waker(&waker);
+        let names: Vec<String> = (0..3 * THREADS_MAX).map(|number| format!("{number}.example")).collect();
+        while !names.iter().map(|name| resolver.poll(name, &mut cx)).all(|found| found.is_ready()) {
+            woken.recv().expect("an answer");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The system calls that only unsafe code can make, each behind a safe function.
+#![expect(unsafe_code, reason = "these have no safe wrapper in nix")]
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::ptr;
+
+use anabranch_algo::Span;
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::epoll::EpollEvent;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+/// TUN device, without packet information before each packet (`linux/if_tun.h`).
+const TUN_FLAGS: libc::c_int = libc::IFF_TUN | libc::IFF_NO_PI;
+/// What the reader of a TUN device takes (`TUN_F_*`, `linux/if_tun.h`): checksums to be filled in, TCP
+/// segments to be cut over IPv4 and IPv6, with ECN.
+const OFFLOADS: libc::c_ulong = 0x01 | 0x02 | 0x04 | 0x08;
+/// And UDP segments to be cut (Linux 6.2).
+const OFFLOADS_UDP: libc::c_ulong = 0x20 | 0x40;
+
+/// An `ifreq` that names a device, the name cut at what the kernel takes.
+fn request(name: &str) -> libc::ifreq {
+    // SAFETY: `ifreq` is plain data; all zeros is one of its values.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+fn ioctl(fd: BorrowedFd<'_>, what: libc::Ioctl, request: &mut libc::ifreq) -> nix::Result<()> {
+    // SAFETY: every `what` this file passes takes an `ifreq`, which lives as long as the call.
+    Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), what, ptr::from_mut(request)) }).map(drop)
+}
+
+/// Makes `fd`, an open `/dev/net/tun`, the TUN device `name`.
+pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &str, vnet_header: bool) -> nix::Result<()> {
+    let mut request = request(name);
+    let flags = TUN_FLAGS | if vnet_header { libc::IFF_VNET_HDR } else { 0 };
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    ioctl(fd, libc::TUNSETIFF as libc::Ioctl, &mut request)
+}
+
+/// Lets the kernel hand `fd` packets larger than the MTU and without checksums.
+pub(crate) fn tun_offload(fd: BorrowedFd<'_>) -> nix::Result<()> {
+    let set = |offloads: libc::c_ulong| {
+        // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
+        Errno::result(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as libc::Ioctl, offloads) })
+    };
+    set(OFFLOADS | OFFLOADS_UDP).or_else(|_| set(OFFLOADS)).map(drop)
+}
+
+/// Something about a device of the calling thread's namespace.
+pub(crate) enum Device {
+    /// Its MTU, bytes.
+    Mtu(u32),
+    /// How many packets wait until somebody takes them.
+    Queue(u32),
+    /// Up.
+    Up,
+}
+
+/// Sets something about the device `name` of the calling thread's namespace.
+pub(crate) fn set_device(name: &str, what: &Device) -> nix::Result<()> {
+    let any = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    let number = |number: u32| libc::c_int::try_from(number).map_err(|_| Errno::EINVAL);
+    let mut request = request(name);
+    match what {
+        Device::Mtu(mtu) => {
+            request.ifr_ifru.ifru_mtu = number(*mtu)?;
+            ioctl(any.as_fd(), libc::SIOCSIFMTU as libc::Ioctl, &mut request)
+        }
+        Device::Queue(packets) => {
+            // The field `ifr_qlen` of linux/if.h is the same number in the same place.
+            request.ifr_ifru.ifru_metric = number(*packets)?;
+            ioctl(any.as_fd(), libc::SIOCSIFTXQLEN as libc::Ioctl, &mut request)
+        }
+        Device::Up => {
+            ioctl(any.as_fd(), libc::SIOCGIFFLAGS as libc::Ioctl, &mut request)?;
+            // SAFETY: SIOCGIFFLAGS has just filled in the flags.
+            let flags = unsafe { request.ifr_ifru.ifru_flags };
+            request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
+            ioctl(any.as_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &mut request)
+        }
+    }
+}
+
+/// Makes the calling thread one of the real-time class `SCHED_FIFO`.
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_NICE` or `RLIMIT_RTPRIO`.
+pub(crate) fn set_realtime(priority: i32) -> nix::Result<()> {
+    // SAFETY: `sched_param` is plain data; all zeros is one of its values.
+    let mut param: libc::sched_param = unsafe { mem::zeroed() };
+    param.sched_priority = priority;
+    // SAFETY: 0 is the calling thread, and `param` lives as long as the call.
+    Errno::result(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) }).map(drop)
+}
+
+/// Waits for `epoll`, at most `timeout` (`None`: without end), to the nanosecond; how many of `events` are
+/// filled. A signal ends the wait with 0.
+///
+/// # Errors
+/// `ENOSYS` before Linux 5.11.
+pub(crate) fn epoll_wait(
+    epoll: BorrowedFd<'_>,
+    events: &mut [EpollEvent],
+    timeout: Option<Span>,
+) -> io::Result<usize> {
+    let spec = timeout.map(|span| libc::timespec {
+        tv_sec: (span.as_nanos() / 1_000_000_000) as libc::time_t,
+        tv_nsec: (span.as_nanos() % 1_000_000_000) as _,
+    });
+    let room = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: `EpollEvent` is `epoll_event` (repr(transparent)), `room` of which may be written; `spec` lives
+    // as long as the call; no signal mask, so that its size does not matter.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll.as_raw_fd(),
+            events.as_mut_ptr().cast::<libc::epoll_event>(),
+            room,
+            spec.as_ref().map_or(ptr::null(), ptr::from_ref),
+            ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    };
+    match Errno::result(done) {
+        Ok(count) => Ok(usize::try_from(count).unwrap_or(0)),
+        Err(Errno::EINTR) => Ok(0),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Asks how a TCP connection fares: `struct tcp_info`, or as much of it as has room.
+///
+/// # Errors
+/// `fd` is no TCP socket.
+pub(crate) fn tcp_info<const N: usize>(fd: BorrowedFd<'_>) -> nix::Result<[u8; N]> {
+    let mut info = [0_u8; N];
+    let mut length = libc::socklen_t::try_from(N).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: the kernel writes at most `length` bytes to `info`, and both live as long as the call.
+    Errno::result(unsafe {
+        let value = info.as_mut_ptr().cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, value, &raw mut length)
+    })?;
+    Ok(info)
+}
+
+/// `struct mptcp_full_info` of linux/mptcp.h (Linux 6.5), without its last member's fields.
+#[repr(C)]
+struct MptcpFullInfo {
+    size_tcpinfo_kernel: u32,
+    size_tcpinfo_user: u32,
+    size_sfinfo_kernel: u32,
+    size_sfinfo_user: u32,
+    num_subflows: u32,
+    size_arrays_user: u32,
+    subflow_info: u64,
+    tcp_info: u64,
+    mptcp_info: [u64; MPTCP_INFO_BYTES / 8],
+}
+
+/// Room for `struct mptcp_info`, which grows.
+pub(crate) const MPTCP_INFO_BYTES: usize = 256;
+
+/// What `MPTCP_FULL_INFO` tells of an MPTCP socket.
+pub(crate) struct FullInfo<const SUBFLOW: usize, const TCP: usize> {
+    /// `struct mptcp_info`; what the kernel does not know is 0.
+    pub(crate) connection: [u64; MPTCP_INFO_BYTES / 8],
+    /// `struct mptcp_subflow_info` and `struct tcp_info` of each subflow.
+    pub(crate) subflows: Vec<([u8; SUBFLOW], [u8; TCP])>,
+}
+
+/// Asks how an MPTCP connection fares: at most `most` subflows.
+///
+/// # Errors
+/// `EOPNOTSUPP` or `ENOPROTOOPT` if `fd` is no MPTCP socket, goes on as plain TCP, or the kernel is older.
+pub(crate) fn mptcp_full_info<const SUBFLOW: usize, const TCP: usize>(
+    fd: BorrowedFd<'_>,
+    most: u32,
+) -> nix::Result<FullInfo<SUBFLOW, TCP>> {
+    const SOL_MPTCP: libc::c_int = 284;
+    const MPTCP_FULL_INFO: libc::c_int = 4;
+    let number = |bytes: usize| u32::try_from(bytes).map_err(|_| Errno::EINVAL);
+    let mut subflows = vec![[0_u8; SUBFLOW]; most as usize];
+    let mut tcp = vec![[0_u8; TCP]; most as usize];
+    let mut info = MptcpFullInfo {
+        size_tcpinfo_kernel: 0,
+        size_tcpinfo_user: number(TCP)?,
+        size_sfinfo_kernel: 0,
+        size_sfinfo_user: number(SUBFLOW)?,
+        num_subflows: 0,
+        size_arrays_user: most,
+        subflow_info: subflows.as_mut_ptr().expose_provenance() as u64,
+        tcp_info: tcp.as_mut_ptr().expose_provenance() as u64,
+        mptcp_info: [0; MPTCP_INFO_BYTES / 8],
+    };
+    let mut length = number(size_of::<MptcpFullInfo>())? as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `info`, and to the two arrays at most `most`
+    // members of the sizes given there; all three live as long as the call.
+    Errno::result(unsafe {
+        let value = ptr::from_mut(&mut info).cast();
+        libc::getsockopt(fd.as_raw_fd(), SOL_MPTCP, MPTCP_FULL_INFO, value, &raw mut length)
+    })?;
+    let known = info.num_subflows.min(most) as usize;
+    let subflows = subflows.into_iter().zip(tcp).take(known).collect();
+    Ok(FullInfo { connection: info.mptcp_info, subflows })
+}

@@ -1,0 +1,221 @@
+//! CoDel: a queue that watches how long its packets stayed, and drops from its head.
+//!
+//! RFC 8289, section 5, followed step by step; with ECN as Linux does it (`sch_codel`): where a packet can
+//! carry a mark, it is marked in place of being dropped.
+
+use crate::packet::Packet;
+use anabranch_algo::{Span, Time};
+use std::collections::VecDeque;
+
+/// The state of one queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Codel {
+    target: Span,
+    interval: Span,
+    ecn: bool,
+    /// The largest packet seen: below that many bytes a queue is not worth a drop.
+    largest_bytes: u64,
+    /// When the sojourn time will have been above the target for an interval; `None`: it is below.
+    first_above: Option<Time>,
+    dropping: bool,
+    drop_next: Time,
+    count: u64,
+    last_count: u64,
+}
+
+/// A packet that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Queued<P> {
+    pub(crate) bytes: u32,
+    /// When it was queued.
+    pub(crate) since: Time,
+    pub(crate) packet: P,
+}
+
+impl Codel {
+    pub(crate) const fn new(target: Span, interval: Span, ecn: bool) -> Self {
+        Self {
+            target,
+            interval,
+            ecn,
+            largest_bytes: 0,
+            first_above: None,
+            dropping: false,
+            drop_next: Time::ZERO,
+            count: 0,
+            last_count: 0,
+        }
+    }
+
+    /// Decides at `now` which packet is sent next: that at the head of `queue` afterwards. What is to be
+    /// dropped is handed to `drop`. Whether the new head was marked.
+    pub(crate) fn select_head<P: Packet>(
+        &mut self,
+        now: Time,
+        queue: &mut VecDeque<Queued<P>>,
+        queued_bytes: &mut u64,
+        mut drop: impl FnMut(P),
+    ) -> bool {
+        let mut drop_head = |queue: &mut VecDeque<Queued<P>>, queued_bytes: &mut u64| {
+            if let Some(Queued { bytes, packet, .. }) = queue.pop_front() {
+                *queued_bytes -= u64::from(bytes);
+                drop(packet);
+            }
+        };
+        let mut above = self.ok_to_drop(now, queue, *queued_bytes);
+        if self.dropping {
+            self.dropping = above;
+            while self.dropping && now >= self.drop_next {
+                self.count += 1;
+                if self.mark_head(queue) {
+                    self.drop_next = self.control_law(self.drop_next);
+                    return true;
+                }
+                drop_head(queue, queued_bytes);
+                above = self.ok_to_drop(now, queue, *queued_bytes);
+                self.dropping = above;
+                if above {
+                    self.drop_next = self.control_law(self.drop_next);
+                }
+            }
+        } else if above {
+            let marked = self.mark_head(queue);
+            if !marked {
+                drop_head(queue, queued_bytes);
+                // What this says does not matter, but it keeps the clock.
+                self.ok_to_drop(now, queue, *queued_bytes);
+            }
+            self.dropping = true;
+            // Where it was dropping a short while ago, go on nearly as fast as then.
+            let delta = self.count - self.last_count;
+            let recently = now.since(self.drop_next) < self.interval.times(16);
+            self.count = if delta > 1 && recently { delta } else { 1 };
+            self.drop_next = self.control_law(now);
+            self.last_count = self.count;
+            return marked;
+        }
+        false
+    }
+
+    /// `dodequeue` of the RFC: whether the head may be dropped.
+    fn ok_to_drop<P>(&mut self, now: Time, queue: &VecDeque<Queued<P>>, queued_bytes: u64) -> bool {
+        let Some(head) = queue.front() else {
+            self.first_above = None;
+            return false;
+        };
+        self.largest_bytes = self.largest_bytes.max(u64::from(head.bytes));
+        let rest = queued_bytes - u64::from(head.bytes);
+        if now.since(head.since) < self.target || rest <= self.largest_bytes {
+            self.first_above = None;
+            return false;
+        }
+        match self.first_above {
+            None => {
+                self.first_above = Some(now + self.interval);
+                false
+            }
+            Some(at) => now >= at,
+        }
+    }
+
+    fn mark_head<P: Packet>(&self, queue: &mut VecDeque<Queued<P>>) -> bool {
+        let head = queue.front_mut().filter(|head| self.ecn && head.packet.is_ect());
+        head.map(|head| head.packet.mark()).is_some()
+    }
+
+    /// The next drop after one at `at`: an interval over the root of the number of drops.
+    fn control_law(&self, at: Time) -> Time {
+        at + Span::from_nanos((self.interval.as_nanos() as f64 / (self.count as f64).sqrt()) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::link::{DropReason, Event, Input, Link, Packet};
+    use crate::{Discipline, LinkConfig};
+    use anabranch_algo::{Machine, Output, Rate, Span, Time};
+
+    #[derive(Clone, Debug)]
+    struct Probe {
+        ect: bool,
+        marked: bool,
+    }
+
+    impl Packet for Probe {
+        fn bytes(&self) -> u32 {
+            1_000
+        }
+        fn mark(&mut self) {
+            self.marked = true;
+        }
+        fn is_ect(&self) -> bool {
+            self.ect
+        }
+    }
+
+    /// Packets each `gap` for `secs` seconds over 1,000 packets/s: when the head was dropped, when marked
+    /// packets arrived, and the largest delay of the last second, all in ms.
+    fn run(ecn: bool, ect: bool, gap: Span, secs: u64) -> (Vec<u64>, Vec<u64>, u64) {
+        let codel = Discipline::CoDel { target: Span::from_millis(5), interval: Span::from_millis(100), ecn };
+        let config = LinkConfig::new(Rate::from_bytes(1_000_000), Span::ZERO).discipline(codel);
+        let mut link: Link<Probe> = Link::new(config.queue_packets(u32::MAX), 1, "a");
+        let (mut now, mut next) = (Time::ZERO, Time::ZERO);
+        let (mut dropped, mut marked) = (Vec::new(), Vec::new());
+        let end = Time::ZERO + Span::from_secs(secs);
+        while now < end {
+            match link.poll(now) {
+                Output::Send(arrival) if arrival.packet.marked => {
+                    marked.push(arrival.at.as_nanos() / 1_000_000);
+                }
+                Output::Send(_) => {}
+                Output::Event(Event::Dropped { at, reason, .. }) => {
+                    assert_eq!(reason, DropReason::Early);
+                    dropped.push(at.as_nanos() / 1_000_000);
+                }
+                Output::Event(event) => panic!("{event:?}"),
+                Output::Wait(due) if due < next => now = due,
+                Output::Wait(_) => {
+                    now = next;
+                    link.handle(now, Input::Packet(Probe { ect, marked: false }));
+                    next += gap;
+                }
+            }
+        }
+        assert_eq!(link.stats().dropped.early, dropped.len() as u64);
+        assert_eq!(
+            link.stats().marked as usize,
+            marked.len() + usize::from(link.stats().marked > marked.len() as u64)
+        );
+        (dropped, marked, link.queued_bytes() / 1_000)
+    }
+
+    #[test]
+    fn a_queue_below_the_target_is_left_alone() {
+        assert_eq!(run(false, false, Span::from_micros(1_000), 5).0, [0u64; 0]);
+    }
+
+    #[test]
+    fn the_law_of_the_rfc() {
+        // 2 % too many packets: the target is passed at 255 ms, the first drop is an interval later, and the
+        // next ones follow by 100 ms over the root of their number.
+        let (dropped, marked, queued) = run(false, false, Span::from_micros(980), 8);
+        assert!(marked.is_empty());
+        assert!((330..380).contains(&dropped[0]), "{dropped:?}");
+        for (n, pair) in dropped.windows(2).enumerate().take(6) {
+            let expected = 100.0 / (n as f64 + 1.0).sqrt();
+            assert!(((pair[1] - pair[0]) as f64 - expected).abs() < 2.5, "{n}: {dropped:?}");
+        }
+        // It holds the excess of 20 packets/s down: without, 160 would wait.
+        assert!(queued < 40, "{queued}");
+    }
+
+    #[test]
+    fn marks_take_the_place_of_drops_where_they_can() {
+        let (dropped, ..) = run(true, false, Span::from_micros(980), 3);
+        let (none, marked, _) = run(true, true, Span::from_micros(980), 3);
+        assert!(none.is_empty() && !dropped.is_empty());
+        assert!(marked[0].abs_diff(dropped[0]) <= 2, "{marked:?} {dropped:?}");
+        // Marks change nothing here, so the queue grows and the marks go on faster and faster.
+        assert!(marked.len() > dropped.len());
+    }
+}

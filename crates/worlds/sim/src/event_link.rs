@@ -1,0 +1,490 @@
+//! The link with faults: a queue, a transmitter and a wire, each step of which happens when its time comes.
+
+use crate::codel::{Codel, Queued};
+use crate::config::{Discipline, LinkChange, LinkConfig, Room};
+use crate::loss::GilbertState;
+use crate::packet::{Arrival, DropReason, Event, MAX_OCCUPANCY, Packet};
+use crate::rng::{Rng, RngSeed};
+use crate::scripted_loss::ScriptedLoss;
+use crate::targeted_drop::TargetedDrop;
+use crate::trace::TraceTransmitter;
+use crate::{
+    MediumId, Stats,
+    transmitter::{Credit, RateTransmitter},
+};
+use anabranch_algo::{Output, Span, Time};
+use std::collections::VecDeque;
+
+/// See the [module](self). What a packet touches comes first.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub(crate) struct EventLink<P> {
+    /// Up to here everything has happened.
+    clock: Time,
+    up: bool,
+    /// Whether nobody wants to hear of drops.
+    quiet: bool,
+    /// Whether the medium, if there is one, is this link's.
+    granted: bool,
+    transmitter: Transmitter,
+    /// The packets that have not left, the one being sent first.
+    queue: VecDeque<Queued<P>>,
+    queued_bytes: u64,
+    /// The packets that have left: in order, and those held back to be overtaken, in theirs.
+    wire: DelayLine<P>,
+    held: DelayLine<P>,
+    events: VecDeque<Event<P>>,
+    stats: Stats,
+    /// How far [`LinkConfig::schedule`], sorted, has been used up.
+    scheduled: usize,
+    config: LinkConfig,
+    gilbert: Option<GilbertState>,
+    fault_rngs: FaultRngs,
+    scripted_loss: ScriptedLoss,
+    aqm: Aqm,
+}
+
+/// A stream for each fault, so that turning one on does not shift another.
+#[derive(Clone, Debug)]
+struct FaultRngs {
+    loss: Rng,
+    corrupt: Rng,
+    duplicate: Rng,
+    reorder: Rng,
+    jitter: Rng,
+    random: Rng,
+}
+
+/// A queue discipline with a state.
+#[derive(Clone, Debug)]
+enum Aqm {
+    None,
+    Codel(Codel),
+    TargetedDrop(TargetedDrop),
+}
+
+/// What sends, idle or busy with one packet.
+#[derive(Clone, Debug)]
+enum Transmitter {
+    Rate(RateTransmitter),
+    Trace(TraceTransmitter),
+}
+
+impl Transmitter {
+    const fn done(&self) -> Time {
+        match self {
+            Self::Rate(transmitter) => transmitter.done(),
+            Self::Trace(transmitter) => transmitter.done(),
+        }
+    }
+
+    /// Starts to send; `follows` tells whether at once after another packet.
+    #[inline]
+    fn start(&mut self, at: Time, bytes: u32, follows: bool) {
+        match self {
+            Self::Rate(transmitter) => transmitter.start(at, bytes),
+            Self::Trace(transmitter) => transmitter.start(at, bytes, follows),
+        }
+    }
+
+    #[inline]
+    fn finish(&mut self) {
+        match self {
+            Self::Rate(transmitter) => transmitter.finish(),
+            Self::Trace(transmitter) => transmitter.finish(),
+        }
+    }
+
+    const fn abort(&mut self) {
+        match self {
+            Self::Rate(transmitter) => transmitter.abort(),
+            Self::Trace(transmitter) => transmitter.finish(),
+        }
+    }
+}
+
+/// Packets in the order of their arrival.
+#[derive(Clone, Debug)]
+struct DelayLine<P>(VecDeque<Arrival<P>>);
+
+impl<P> DelayLine<P> {
+    fn due(&self) -> Time {
+        self.0.front().map_or(Time::NEVER, |arrival| arrival.at)
+    }
+
+    /// Nothing overtakes within a delay line: not by less jitter, not by a delay made shorter.
+    fn push(&mut self, at: Time, packet: P) {
+        let at = self.0.back().map_or(at, |last| at.max(last.at));
+        self.0.push_back(Arrival { at, packet });
+    }
+}
+
+/// Adds up what has been queued since the last change.
+fn account_queue<P>(stats: &mut Stats, queue: &VecDeque<Queued<P>>, queued_bytes: u64, at: Time) {
+    if !queue.is_empty() {
+        let span = at.since(stats.until);
+        stats.queue_byte_ns += u128::from(queued_bytes) * u128::from(span.as_nanos());
+        stats.busy = stats.busy + span;
+        stats.until = stats.until.max(at);
+    }
+}
+
+impl<P: Packet> EventLink<P> {
+    /// A link that is up and has seen `stats`.
+    pub(crate) fn new(mut config: LinkConfig, rng_seed: RngSeed, stats: Stats) -> Self {
+        config.schedule.sort_by_key(|(at, _)| *at);
+        Self {
+            fault_rngs: FaultRngs {
+                loss: rng_seed.stream("loss"),
+                corrupt: rng_seed.stream("corrupt"),
+                duplicate: rng_seed.stream("duplicate"),
+                reorder: rng_seed.stream("reorder"),
+                jitter: rng_seed.stream("jitter"),
+                random: rng_seed.stream("random"),
+            },
+            up: true,
+            quiet: false,
+            clock: Time::ZERO,
+            transmitter: match &config.trace {
+                None => Transmitter::Rate(RateTransmitter::new(config.rate)),
+                Some(trace) => Transmitter::Trace(TraceTransmitter::new(trace.clone())),
+            },
+            granted: false,
+            aqm: match config.discipline {
+                Discipline::DropTail | Discipline::Random { .. } => Aqm::None,
+                Discipline::CoDel { target, interval, ecn } => Aqm::Codel(Codel::new(target, interval, ecn)),
+                Discipline::TargetedDrop { above_packets, hold, policy } => Aqm::TargetedDrop(
+                    TargetedDrop::new(above_packets, hold, policy, rng_seed.stream("victims")),
+                ),
+            },
+            gilbert: config.bursts.map(|model| GilbertState::new(model, rng_seed.stream("bursts"))),
+            scripted_loss: ScriptedLoss::new(&config.scripted_drops, &config.scripted_flow_drops),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            wire: DelayLine(VecDeque::new()),
+            held: DelayLine(VecDeque::new()),
+            events: VecDeque::new(),
+            scheduled: 0,
+            stats,
+            config,
+        }
+    }
+
+    /// Goes on with these random fault_rngs.
+    pub(crate) fn inherit(&mut self, jitter: Option<Rng>, random: Option<Rng>) {
+        let fault_rngs = &mut self.fault_rngs;
+        [(&mut fault_rngs.jitter, jitter), (&mut fault_rngs.random, random)]
+            .into_iter()
+            .for_each(|(mine, theirs)| *mine = theirs.unwrap_or_else(|| mine.clone()));
+    }
+
+    /// The transmitter has been idle since `at`, with `credit` to spare.
+    pub(crate) const fn idle(&mut self, at: Time, credit: Credit) {
+        if let Transmitter::Rate(transmitter) = &mut self.transmitter {
+            transmitter.idle(at, credit);
+        }
+    }
+
+    /// Has `packet` on the wire.
+    pub(crate) fn push_in_transit(&mut self, arrive: Time, packet: P) {
+        self.wire.push(arrive, packet);
+    }
+
+    /// Has `packet` queued at `now`; if it is the first, it leaves at `depart`.
+    pub(crate) fn queued(&mut self, now: Time, depart: Time, packet: P) {
+        if let (true, Transmitter::Rate(transmitter)) = (self.queue.is_empty(), &mut self.transmitter) {
+            transmitter.resume(now, depart);
+        }
+        let bytes = packet.bytes();
+        self.queued_bytes += u64::from(bytes);
+        self.queue.push_back(Queued { bytes, since: now, packet });
+    }
+
+    /// Whether drops are to be counted only.
+    pub(crate) const fn set_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
+    }
+
+    /// What it has seen until the last call.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.stats;
+        account_queue(&mut stats, &self.queue, self.queued_bytes, self.clock);
+        stats.scripted_left = self.scripted_loss.remaining();
+        stats
+    }
+
+    pub(crate) const fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
+    pub(crate) const fn is_up(&self) -> bool {
+        self.up
+    }
+
+    pub(crate) fn occupancy(&self) -> usize {
+        self.queue.len() + self.wire.0.len() + self.held.0.len()
+    }
+
+    pub(crate) const fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// When to poll next, or a time already past if something is ready.
+    #[inline]
+    pub(crate) fn due(&self) -> Time {
+        let event = self.events.front().map_or(Time::NEVER, Event::at);
+        // Others wait for the medium.
+        let delay = if self.config.medium.is_some() { Span::ZERO } else { self.config.delay };
+        let leaving = self.transmitter.done() + delay;
+        event.min(self.wire.due()).min(self.held.due()).min(leaving).min(self.next_change())
+    }
+
+    fn next_change(&self) -> Time {
+        self.config.schedule.get(self.scheduled).map_or(Time::NEVER, |(at, _)| *at)
+    }
+
+    /// Lets everything happen that happens until `now`, in order.
+    fn advance(&mut self, now: Time) {
+        loop {
+            let (done, change) = (self.transmitter.done(), self.next_change());
+            if done.min(change) > now || done.min(change) == Time::NEVER {
+                break;
+            }
+            if done <= change {
+                self.depart(done);
+            } else {
+                let (at, change) = self.config.schedule[self.scheduled];
+                self.scheduled += 1;
+                self.apply(at.max(self.clock), change);
+            }
+        }
+        self.clock = self.clock.max(now);
+    }
+
+    /// Adds up the queue until `at`, before it changes.
+    fn account_queue(&mut self, at: Time) {
+        account_queue(&mut self.stats, &self.queue, self.queued_bytes, at);
+        self.stats.until = self.stats.until.max(at);
+    }
+
+    /// Takes `packet` on, or not.
+    pub(crate) fn offer(&mut self, now: Time, mut packet: P) {
+        self.advance(now);
+        let at = self.clock;
+        if self.stats.offered == 0 {
+            (self.stats.since, self.stats.until) = (at, at);
+        }
+        let bytes = packet.bytes();
+        self.stats.offered += 1;
+        self.stats.offered_bytes += u64::from(bytes);
+        if let Some(reason) = self.pre_queue_drop(bytes, packet.flow()) {
+            return self.drop(at, reason, packet);
+        }
+        self.targeted_drop(at);
+        if let Some(reason) = self.queue_drop(bytes) {
+            return self.drop(at, reason, packet);
+        }
+        self.account_queue(at);
+        if self.config.mark_above_bytes.is_some_and(|threshold| self.queued_bytes > threshold) {
+            packet.mark();
+            self.stats.marked += 1;
+        }
+        self.queue.push_back(Queued { bytes, since: at, packet });
+        self.queued_bytes += u64::from(bytes);
+        if self.queue.len() == 1 {
+            self.start_next(at, false);
+        }
+        self.stats.queue_max_bytes = self.stats.queue_max_bytes.max(self.queued_bytes);
+        self.stats.queue_max_packets = self.stats.queue_max_packets.max(self.queue.len() as u64);
+    }
+
+    /// What does not even come to the queue.
+    fn pre_queue_drop(&mut self, bytes: u32, flow: Option<u32>) -> Option<DropReason> {
+        if self.scripted_loss.drops(self.stats.offered, flow) {
+            return Some(DropReason::Scripted);
+        }
+        if !self.up {
+            return Some(DropReason::Down);
+        }
+        (bytes > self.config.mtu_bytes).then_some(DropReason::Mtu)
+    }
+
+    /// What the queue does not take.
+    fn queue_drop(&mut self, bytes: u32) -> Option<DropReason> {
+        let full = self.queue.len() >= self.config.queue_packets as usize
+            || self.queued_bytes + u64::from(bytes) > self.config.queue_bytes
+            || self.occupancy() >= MAX_OCCUPANCY;
+        if full {
+            return Some(DropReason::Queue);
+        }
+        self.random_drop(bytes).then_some(DropReason::Early)
+    }
+
+    /// The congestion event, if one is due, that an arrival causes.
+    fn targeted_drop(&mut self, at: Time) {
+        let Aqm::TargetedDrop(targeted) = &mut self.aqm else { return };
+        let hit = targeted.congestion_event(at, &mut self.queue);
+        if !hit.is_empty() {
+            self.account_queue(at);
+            self.stats.congestions += 1;
+            for packet in hit {
+                self.queued_bytes -= u64::from(packet.bytes());
+                self.drop(at, DropReason::Early, packet);
+            }
+        }
+    }
+
+    /// Starts to send the next packet, if there is one and the medium is this link's.
+    #[inline]
+    fn start_next(&mut self, at: Time, follows: bool) {
+        if self.config.medium.is_some() && !self.granted {
+            return;
+        }
+        if matches!(self.aqm, Aqm::Codel(_)) {
+            self.select_head(at);
+        }
+        if let Some(head) = self.queue.front() {
+            self.transmitter.start(at, head.bytes, follows);
+        }
+    }
+
+    /// Lets CoDel choose the head.
+    #[inline(never)]
+    fn select_head(&mut self, at: Time) {
+        if let Aqm::Codel(codel) = &mut self.aqm {
+            account_queue(&mut self.stats, &self.queue, self.queued_bytes, at);
+            let mut dropped = Vec::new();
+            let marked = codel.select_head(at, &mut self.queue, &mut self.queued_bytes, |p| dropped.push(p));
+            self.stats.marked += u64::from(marked);
+            dropped.into_iter().for_each(|packet| self.drop(at, DropReason::Early, packet));
+        }
+    }
+
+    /// The medium that it shares, and its weight.
+    pub(crate) const fn medium(&self) -> Option<(MediumId, u32)> {
+        self.config.medium
+    }
+
+    /// Whether it waits for the medium, and whether it has it.
+    pub(crate) fn contends(&self) -> (bool, bool) {
+        let stalled = self.config.rate.is_some_and(|rate| rate.as_bytes() == 0);
+        (!self.queue.is_empty() && !self.granted && !stalled, self.granted)
+    }
+
+    /// The medium is its own at `now`, for a packet.
+    pub(crate) fn grant(&mut self, now: Time) {
+        self.advance(now);
+        // It may just have gone down.
+        self.granted = !self.queue.is_empty();
+        self.start_next(self.clock, false);
+    }
+
+    /// Whether the queue drops although it is not full.
+    fn random_drop(&mut self, bytes: u32) -> bool {
+        let room = Room {
+            packets: self.config.queue_packets - u32::try_from(self.queue.len()).unwrap_or(u32::MAX),
+            bytes: self.config.queue_bytes - self.queued_bytes,
+        };
+        self.config.discipline.drops_early(room, bytes, &mut self.fault_rngs.random)
+    }
+
+    #[inline]
+    fn depart(&mut self, at: Time) {
+        self.account_queue(at);
+        self.transmitter.finish();
+        self.granted = false;
+        let Queued { bytes, mut packet, .. } = self.queue.pop_front().expect("a packet was being sent");
+        self.queued_bytes -= u64::from(bytes);
+        self.start_next(at, true);
+        let bursts = self.gilbert.as_mut().is_some_and(GilbertState::next_is_lost);
+        if self.fault_rngs.loss.chance(self.config.loss) || bursts {
+            return self.drop(at, DropReason::Loss, packet);
+        }
+        if bytes > 0 && self.fault_rngs.corrupt.chance(self.config.corrupt) {
+            packet.corrupt(self.fault_rngs.corrupt.below(u64::from(bytes) * 8));
+            self.stats.corrupted += 1;
+        }
+        if self.fault_rngs.duplicate.chance(self.config.duplicate) {
+            self.stats.duplicated += 1;
+            self.propagate(at, packet.clone());
+        }
+        self.propagate(at, packet);
+    }
+
+    #[inline]
+    fn propagate(&mut self, at: Time, packet: P) {
+        let mut at = at + self.config.delay;
+        if self.config.jitter > Span::ZERO {
+            let most = self.config.jitter.as_nanos();
+            at += Span::from_nanos(self.fault_rngs.jitter.below(most.saturating_add(1)));
+        }
+        if self.fault_rngs.reorder.chance(self.config.reorder) {
+            self.stats.reordered += 1;
+            self.held.push(at + self.config.reorder_by, packet);
+        } else {
+            self.wire.push(at, packet);
+        }
+    }
+
+    fn drop(&mut self, at: Time, reason: DropReason, packet: P) {
+        self.stats.dropped.count(reason);
+        if !self.quiet {
+            self.events.push_back(Event::Dropped { at, reason, packet });
+        }
+    }
+
+    fn apply(&mut self, at: Time, change: LinkChange) {
+        match change {
+            LinkChange::Up(up) if up == self.up => {}
+            LinkChange::Up(up) => {
+                self.up = up;
+                self.events.push_back(Event::State { at, up });
+                if !up {
+                    self.account_queue(at);
+                    self.transmitter.abort();
+                    self.granted = false;
+                    self.queued_bytes = 0;
+                    while let Some(Queued { packet, .. }) = self.queue.pop_front() {
+                        self.drop(at, DropReason::Down, packet);
+                    }
+                }
+            }
+            LinkChange::Rate(rate) => {
+                let busy = !self.queue.is_empty() && (self.granted || self.config.medium.is_none());
+                if let Transmitter::Rate(transmitter) = &mut self.transmitter {
+                    transmitter.set_rate(at, rate, busy);
+                }
+                self.config.rate = rate;
+            }
+            LinkChange::Delay(delay) => self.config.delay = delay,
+            LinkChange::Loss(loss) => self.config.loss = loss,
+        }
+    }
+
+    /// Changes it at `now`.
+    pub(crate) fn change(&mut self, now: Time, change: LinkChange) {
+        self.advance(now);
+        self.apply(self.clock, change);
+    }
+
+    /// Everything due until `now`, in the order of its time; at one time events first.
+    #[inline]
+    pub(crate) fn poll(&mut self, now: Time) -> Output<Arrival<P>, Event<P>> {
+        self.advance(now);
+        let arrival = self.wire.due().min(self.held.due());
+        if self.events.front().is_some_and(|event| event.at() <= arrival)
+            && let Some(event) = self.events.pop_front()
+        {
+            return Output::Event(event);
+        }
+        if arrival <= now {
+            let line = if self.wire.due() <= arrival { &mut self.wire } else { &mut self.held };
+            if let Some(arrival) = line.0.pop_front() {
+                self.stats.delivered += 1;
+                self.stats.delivered_bytes += u64::from(arrival.packet.bytes());
+                return Output::Send(arrival);
+            }
+        }
+        Output::Wait(self.due())
+    }
+}

@@ -1,0 +1,177 @@
+//! A queue ordered by time, then by insertion, for any distribution of times.
+//!
+//! A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan: "Faster algorithms for the shortest path problem", JACM
+//! 37(2), 1990) with digits of six bits. An item lies at the level of the highest digit in which its time
+//! differs from that of the item taken out last, in the bucket of that digit. So items of one time are always
+//! in one bucket, in the order in which they came, and need no number to keep it. Each item moves down at
+//! most once a level, in practice once or twice; nothing is compared but the levels' bit maps.
+
+use anabranch_algo::Time;
+
+/// Bits of a digit: a level's occupied buckets fit one word.
+const DIGIT_BITS: u32 = 6;
+const BUCKETS: usize = 1 << DIGIT_BITS;
+/// Levels that 64 bits of nanoseconds need.
+const LEVELS: usize = 64usize.div_ceil(DIGIT_BITS as usize);
+/// A bucket's or the run's buffer that has grown larger than this is given back once it is empty, items.
+const KEEP_ITEMS: usize = 256;
+
+/// A queue of events `T` by time, then by insertion; see the [module](self).
+///
+/// Monotone: what is put in for a time before that of the last item taken out counts as put in for that time.
+#[derive(Clone, Debug)]
+pub(crate) struct RadixHeap<T> {
+    /// The time of the last item taken out, or that has come to the front of the run.
+    base: u64,
+    /// The items at `base`, of which `taken` are gone.
+    run: Vec<T>,
+    taken: usize,
+    /// Bit `l`: level `l` has an item; bit `s` of `buckets[l]`: its bucket `s` has.
+    levels: u16,
+    occupied: [u64; LEVELS],
+    /// `LEVELS` times `BUCKETS` of them.
+    buckets: Vec<Bucket<T>>,
+}
+
+#[derive(Clone, Debug)]
+struct Bucket<T> {
+    /// The earliest of its items, or anything if there is none.
+    earliest: u64,
+    items: Vec<(u64, T)>,
+}
+
+impl<T: Copy> RadixHeap<T> {
+    /// An empty queue, at time zero.
+    pub(crate) fn new() -> Self {
+        let bucket = || Bucket { earliest: u64::MAX, items: Vec::new() };
+        Self {
+            base: 0,
+            run: Vec::new(),
+            taken: 0,
+            levels: 0,
+            occupied: [0; LEVELS],
+            buckets: std::iter::repeat_with(bucket).take(LEVELS * BUCKETS).collect(),
+        }
+    }
+
+    /// Whether it has no item.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.levels == 0 && self.taken == self.run.len()
+    }
+
+    /// Puts `item` in for `at`, behind what is in for the same time.
+    pub(crate) fn push(&mut self, at: Time, item: T) {
+        self.place(at.as_nanos().max(self.base), item);
+    }
+
+    fn place(&mut self, at: u64, item: T) {
+        if at == self.base {
+            self.run.push(item);
+            return;
+        }
+        let level = (at ^ self.base).ilog2() / DIGIT_BITS;
+        let digit = (at >> (level * DIGIT_BITS)) as usize % BUCKETS;
+        let level = level as usize;
+        self.levels |= 1 << level;
+        self.occupied[level] |= 1 << digit;
+        let bucket = &mut self.buckets[level * BUCKETS + digit];
+        bucket.earliest = if bucket.items.is_empty() { at } else { bucket.earliest.min(at) };
+        bucket.items.push((at, item));
+    }
+
+    /// The level and the bucket with the earliest item that is not in the run.
+    fn first(&self) -> Option<(usize, usize)> {
+        let level = self.levels.trailing_zeros() as usize;
+        // The last word of `occupied` is never asked for where no level has an item.
+        let digit = self.occupied.get(level)?.trailing_zeros() as usize;
+        Some((level, digit))
+    }
+
+    /// The time of the first item; [`Time::NEVER`] if there is none.
+    pub(crate) fn next_at(&self) -> Time {
+        if self.taken < self.run.len() {
+            return Time::from_nanos(self.base);
+        }
+        let Some((level, digit)) = self.first() else { return Time::NEVER };
+        Time::from_nanos(self.buckets[level * BUCKETS + digit].earliest)
+    }
+
+    /// Takes out the first item, with its time, if that is not after `limit`.
+    pub(crate) fn pop_due(&mut self, limit: Time) -> Option<(Time, T)> {
+        if self.taken == self.run.len() {
+            return self.pop_bucket(limit);
+        }
+        if self.base > limit.as_nanos() {
+            return None;
+        }
+        let item = self.run[self.taken];
+        self.taken += 1;
+        Some((Time::from_nanos(self.base), item))
+    }
+
+    /// The same where the run is used up.
+    fn pop_bucket(&mut self, limit: Time) -> Option<(Time, T)> {
+        let (level, digit) = self.first()?;
+        let bucket = &mut self.buckets[level * BUCKETS + digit];
+        if bucket.earliest > limit.as_nanos() {
+            return None;
+        }
+        self.occupied[level] &= !(1 << digit);
+        if self.occupied[level] == 0 {
+            self.levels &= !(1 << level);
+        }
+        self.taken = 0;
+        self.run.clear();
+        self.base = bucket.earliest;
+        if bucket.items.len() == 1 {
+            let (at, item) = bucket.items.pop()?;
+            return Some((Time::from_nanos(at), item));
+        }
+        // Its items differ from the new base in a lower digit, or not at all: the run.
+        let mut items = std::mem::take(&mut bucket.items);
+        if self.run.capacity() > KEEP_ITEMS {
+            self.run = Vec::new();
+        }
+        items.iter().for_each(|&(at, item)| self.place(at, item));
+        items.clear();
+        if items.capacity() <= KEEP_ITEMS {
+            self.buckets[level * BUCKETS + digit].items = items;
+        }
+        self.taken = 1;
+        Some((Time::from_nanos(self.base), self.run[0]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_at_one_time_keeps_its_order_and_its_memory_is_given_back() {
+        let at = Time::from_nanos(1_000_000);
+        let mut queue = RadixHeap::new();
+        (0..100_000u32).for_each(|i| queue.push(at, i));
+        (0..100_000u32).for_each(|i| assert_eq!(queue.pop_due(at), Some((at, i))));
+        assert!(queue.is_empty());
+        let at = Time::from_nanos(2_000_000);
+        queue.push(at, 0);
+        queue.push(at, 1);
+        assert_eq!(queue.pop_due(Time::NEVER), Some((at, 0)));
+        let kept =
+            queue.run.capacity() + queue.buckets.iter().map(|bucket| bucket.items.capacity()).sum::<usize>();
+        assert!(kept <= 2 * KEEP_ITEMS, "{kept}");
+    }
+
+    #[test]
+    fn by_time_then_by_insertion() {
+        let mut queue = RadixHeap::new();
+        let mut rng = crate::Rng::new(3);
+        let mut all: Vec<(u64, u32)> = (0..5_000).map(|i| (rng.bits() >> rng.below(64), i)).collect();
+        all.extend((5_000..6_000).map(|i| (rng.below(50), i)));
+        all.iter().for_each(|&(at, i)| queue.push(Time::from_nanos(at), i));
+        all.sort_by_key(|(at, _)| *at);
+        let popped = std::iter::from_fn(|| queue.pop_due(Time::NEVER)).map(|(at, i)| (at.as_nanos(), i));
+        assert!(popped.eq(all));
+        assert_eq!((queue.next_at(), queue.is_empty()), (Time::NEVER, true));
+    }
+}

@@ -1,0 +1,107 @@
+//! What a link saw: a scenario proves its conditions with it.
+
+use crate::packet::DropReason;
+use anabranch_algo::{Span, Time};
+
+/// Packets dropped, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// The queue was full.
+    pub queue: u64,
+    /// The queue was not full, but its [discipline](crate::Discipline) said so.
+    pub early: u64,
+    /// Random loss on the wire.
+    pub loss: u64,
+    /// A script said so. What is still to come says [`Stats::scripted_left`].
+    pub scripted: u64,
+    /// The link was, or went, down.
+    pub down: u64,
+    /// Larger than the MTU.
+    pub mtu: u64,
+}
+
+impl Drops {
+    /// All of them.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.queue + self.early + self.loss + self.scripted + self.down + self.mtu
+    }
+
+    /// Those that mean congestion.
+    #[must_use]
+    pub const fn congestion(&self) -> u64 {
+        self.queue + self.early
+    }
+
+    pub(crate) const fn count(&mut self, reason: DropReason) {
+        match reason {
+            DropReason::Queue => self.queue += 1,
+            DropReason::Early => self.early += 1,
+            DropReason::Loss => self.loss += 1,
+            DropReason::Scripted => self.scripted += 1,
+            DropReason::Down => self.down += 1,
+            DropReason::Mtu => self.mtu += 1,
+        }
+    }
+}
+
+/// Counters of one link, as of the last time it was told or polled.
+///
+/// At any moment `offered + duplicated = delivered + dropped.total() + occupancy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Packets offered to the link.
+    pub offered: u64,
+    /// Bytes offered to the link.
+    pub offered_bytes: u64,
+    /// Packets handed out at the far end.
+    pub delivered: u64,
+    /// Bytes handed out at the far end.
+    pub delivered_bytes: u64,
+    /// Packets dropped, by cause.
+    pub dropped: Drops,
+    /// Entries of the link's scripts that no packet has met: a scenario that asked for them has failed.
+    pub scripted_left: u64,
+    /// Congestion events of [`Discipline::TargetedDrop`](crate::Discipline::TargetedDrop) that hit somebody.
+    pub congestions: u64,
+    /// Packets that the wire doubled.
+    pub duplicated: u64,
+    /// Packets told to carry a congestion mark.
+    pub marked: u64,
+    /// Packets with a flipped bit.
+    pub corrupted: u64,
+    /// Packets held back to be overtaken.
+    pub reordered: u64,
+    /// The most bytes that were queued at once, the packet being sent included.
+    pub queue_max_bytes: u64,
+    /// The most packets that were queued at once, the one being sent included.
+    pub queue_max_packets: u64,
+    /// The time integral of the queue, byte-nanoseconds.
+    pub queue_byte_ns: u128,
+    /// When the first packet was offered.
+    pub since: Time,
+    /// Until when the queue has been watched.
+    pub until: Time,
+    /// How long the link had something to send.
+    pub busy: Span,
+}
+
+impl Stats {
+    /// The queue's time-weighted mean since the first packet, bytes.
+    #[must_use]
+    pub fn queue_mean_bytes(&self) -> f64 {
+        match self.until.since(self.since).as_nanos() {
+            0 => 0.0,
+            nanos => self.queue_byte_ns as f64 / nanos as f64,
+        }
+    }
+
+    /// The share of the time since the first packet that the link had something to send, 0 to 1.
+    #[must_use]
+    pub fn utilisation(&self) -> f64 {
+        match self.until.since(self.since).as_nanos() {
+            0 => 0.0,
+            nanos => self.busy.as_nanos() as f64 / nanos as f64,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Links that share a medium: the anomaly of 802.11, weights, and random draws that are each link's own.
+
+use anabranch_algo::{Machine, Output, Rate, Span, Time};
+use anabranch_sim::{LinkChange, LinkConfig, LinkId, Net, Packet, RouteId};
+
+#[derive(Clone, Debug, PartialEq)]
+struct Probe;
+
+impl Packet for Probe {
+    fn bytes(&self) -> u32 {
+        1_500
+    }
+    fn mark(&mut self) {}
+}
+
+const END: Time = Time::from_nanos(60_000_000_000);
+
+struct Station {
+    mbit: u64,
+    weight: u32,
+    busy: bool,
+}
+
+const fn station(mbit: u64, weight: u32) -> Station {
+    Station { mbit, weight, busy: true }
+}
+
+/// Packets that each station got through in a minute; a busy one always has three packets to send.
+fn share(stations: &[Station], change: Option<(LinkId, LinkChange)>) -> Vec<u64> {
+    let mut net = Net::new(5);
+    let air = net.medium("air");
+    let links: Vec<_> = stations
+        .iter()
+        .enumerate()
+        .map(|(i, station)| {
+            let config = LinkConfig::new(Rate::from_bits(station.mbit * 1_000_000), Span::from_micros(300));
+            net.link(&format!("station {i}"), config.medium(air, station.weight))
+        })
+        .collect();
+    for (station, link) in stations.iter().zip(&links) {
+        let route = net.route(&[*link]);
+        (0..if station.busy { 3 } else { 0 }).for_each(|_| net.send(Time::ZERO, route, Probe));
+    }
+    let mut change = change;
+    let mut limit = Time::ZERO;
+    loop {
+        match net.poll(limit) {
+            Output::Send(delivery) => net.send(delivery.at, delivery.route, delivery.packet),
+            Output::Wait(next) if next > END => break,
+            Output::Wait(next) => limit = next,
+            Output::Event(_) => {}
+        }
+        if limit > Time::from_nanos(30_000_000_000)
+            && let Some((link, change)) = change.take()
+        {
+            net.change(limit, link, change);
+        }
+    }
+    links.iter().map(|link| net.stats(*link).delivered).collect()
+}
+
+#[test]
+fn alone_it_is_a_link() {
+    // 0.5 ms a packet.
+    assert!(share(&[station(24, 1)], None)[0].abs_diff(120_000) <= 3);
+    assert!(
+        share(&[station(24, 7), Station { busy: false, ..station(1, 1) }], None)[0].abs_diff(120_000) <= 3
+    );
+}
+
+#[test]
+fn a_slow_station_slows_all_down() {
+    // 0.5 ms and 6 ms: 6.5 ms for a packet of each, not half of the time for each.
+    let packets = share(&[station(24, 1), station(2, 1)], None);
+    let expected = 60_000.0 / 6.5;
+    for packets in &packets {
+        // Sigma of a fair draw of 18,462 packets: 68.
+        assert!((*packets as f64 - expected).abs() < 4.0 * 68.0, "{packets}");
+    }
+    // One packet at a time: their times add up to the minute.
+    let air_ms = packets[0] as f64 * 0.5 + packets[1] as f64 * 6.0;
+    assert!((air_ms - 60_000.0).abs() < 10.0, "{air_ms}");
+}
+
+#[test]
+fn weights_are_ratios_of_packets() {
+    let packets = share(&[station(24, 1), station(24, 2), station(24, 1)], None);
+    let all: u64 = packets.iter().sum();
+    assert!(all.abs_diff(120_000) <= 5);
+    for (packets, p) in packets.iter().zip([0.25f64, 0.5, 0.25]) {
+        let sigma = (all as f64 * p * (1.0 - p)).sqrt();
+        assert!((*packets as f64 - all as f64 * p).abs() < 4.0 * sigma, "{packets} at {p}");
+    }
+}
+
+#[test]
+fn who_goes_down_leaves_the_medium_to_the_others() {
+    let packets = share(&[station(24, 1), station(24, 1)], Some((LinkId(0), LinkChange::Up(false))));
+    assert!(packets[0].abs_diff(30_000) < 4 * 130, "{packets:?}");
+    assert!((packets[0] + packets[1]).abs_diff(120_000) <= 5, "{packets:?}");
+    let stalled = Some((LinkId(0), LinkChange::Rate(Some(Rate::from_bytes(0)))));
+    let packets = share(&[station(24, 1), station(24, 1)], stalled);
+    assert!(packets[0].abs_diff(30_000) < 4 * 130, "{packets:?}");
+}
+
+/// Deliveries of the links "a" and "b" of a network with `more` beside them, busy ones.
+fn deliveries(more: usize) -> Vec<(Time, RouteId)> {
+    let mut net = Net::new(11);
+    let (air, other) = (net.medium("air"), net.medium("other"));
+    let faults =
+        LinkConfig { loss: 0.1, jitter: Span::from_micros(500), duplicate: 0.05, ..LinkConfig::default() };
+    let wifi = LinkConfig { rate: Some(Rate::from_bits(10_000_000)), ..faults.clone() };
+    let mut routes = Vec::new();
+    for name in ["a", "b"] {
+        let last = net.link(&format!("{name} wire"), faults.clone());
+        let first = net.link(name, wifi.clone().medium(air, 1));
+        routes.push(net.route(&[first, last]));
+    }
+    for i in 0..more {
+        let link = net.link(&format!("more {i}"), wifi.clone().medium(other, 1));
+        routes.push(net.route(&[link]));
+    }
+    let mut seen = Vec::new();
+    for step in 0..2_000u64 {
+        let now = Time::from_nanos(step * 2_000_000);
+        loop {
+            match net.poll(now) {
+                Output::Send(delivery) if delivery.route.0 < 2 => seen.push((delivery.at, delivery.route)),
+                Output::Wait(_) => break,
+                _ => {}
+            }
+        }
+        routes.iter().for_each(|route| net.send(now, *route, Probe));
+    }
+    seen
+}
+
+#[test]
+fn more_links_do_not_shift_the_draws_of_others() {
+    let alone = deliveries(0);
+    assert!(alone.len() > 2_500);
+    assert_eq!(alone, deliveries(1));
+    assert_eq!(alone, deliveries(7));
+}
