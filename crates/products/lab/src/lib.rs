@@ -27,6 +27,7 @@ mod digest;
 pub mod domain;
 pub mod linux;
 pub mod metric;
+mod observations;
 pub mod outcome;
 pub mod packet_flows;
 pub mod report;
@@ -37,8 +38,10 @@ pub mod sim_source;
 pub mod simulation;
 pub mod small_objects;
 pub mod soak;
+mod stats;
 pub mod sweep;
 pub mod table;
+mod task;
 mod world;
 
 pub use content::Content;

@@ -41,7 +41,7 @@ use std::sync::atomic::AtomicBool;
 use crate::outcome::Outcome;
 use crate::run::flow_instances::flow_instances;
 use crate::scenario::{Condition, Groups, Scenario, SizeSpec, Transport};
-use crate::sweep::Task;
+use crate::task::Task;
 
 /// A packet of the 99th percentile may be late by the path's delay over this.
 pub const LATE_PARTS: u64 = 10;

@@ -1,121 +1,74 @@
-//! What can be measured: a row for each kind, with what it needs, its unit and how it is computed from notes.
+//! What can be measured: a row for each kind, with its unit and how it is computed from notes.
 //!
-//! A new kind is a variant of [`MeasureKind`], whose comment is its documentation, and a row of [`metric`].
+//! A new kind is a variant of [`MeasureKind`], whose comment is its documentation, a row of [`metric`], and
+//! what a measure of it must say: [`MeasureKind::needs`].
 
 use serde::Deserialize as _;
 use serde::de::value::{Error as Unknown, StrDeserializer};
 
-use crate::run::observations::{MeasurementWindow, Observations};
+use crate::observations::{MeasurementWindow, Observations};
 use crate::scenario::schema::measure_kinds;
 use crate::scenario::{Measure, MeasureKind, Scenario, Statistic};
 use crate::share_curve::ShareCurve;
-use crate::table::summary;
+use crate::stats::summary;
 
 /// A kind of measure.
 pub struct Metric {
-    /// What a measure of it must say.
-    pub(crate) needs: Needs,
     /// The unit of its values.
     pub unit: &'static str,
     /// The value, if there is one.
     value: fn(&MeasureContext<'_>) -> Option<f64>,
 }
 
-/// What a kind of measure needs.
-#[derive(Clone, Copy)]
-pub(crate) struct Needs {
-    /// It is about flows; otherwise about links.
-    pub(crate) flows: bool,
-    /// They must be named; otherwise "all" makes sense.
-    pub(crate) named: bool,
-    /// What `of` may be.
-    pub(crate) of: Reference,
-    /// The links must have a rate.
-    pub(crate) rates: bool,
-    /// The flows must have a size.
-    pub(crate) sizes: bool,
-    /// It averages over `mean`.
-    pub(crate) mean: bool,
-}
-
-/// In proportion to what a kind is.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Reference {
-    Flows,
-    Links,
-    Nothing,
-}
-
-const FLOWS: Needs =
-    Needs { flows: true, named: false, of: Reference::Nothing, rates: false, sizes: false, mean: false };
-const NAMED_FLOWS: Needs = Needs { named: true, ..FLOWS };
-const LINKS: Needs = Needs { flows: false, ..NAMED_FLOWS };
-
 /// All kinds, by the names that scenarios have for them.
-pub fn kinds() -> impl Iterator<Item = (&'static str, Metric)> {
+pub fn kinds() -> impl Iterator<Item = (&'static str, MeasureKind)> {
     let kind = |name: &'static str| MeasureKind::deserialize(StrDeserializer::<Unknown>::new(name)).ok();
-    measure_kinds().iter().copied().filter_map(move |name| Some((name, metric(kind(name)?))))
+    measure_kinds().iter().copied().filter_map(move |name| Some((name, kind(name)?)))
 }
 
 /// The row of a kind.
 #[must_use]
 pub fn metric(kind: MeasureKind) -> Metric {
     use MeasureKind as Kind;
-    let row = |needs, unit, value: fn(&MeasureContext<'_>) -> Option<f64>| Metric { needs, unit, value };
+    let row = |unit, value: fn(&MeasureContext<'_>) -> Option<f64>| Metric { unit, value };
     match kind {
-        Kind::Share => row(Needs { of: Reference::Flows, ..NAMED_FLOWS }, "%", |m| {
-            Some(100.0 * m.goodput() / m.window.goodput(&m.measure.of, &[]))
-        }),
-        Kind::OfRate => row(Needs { of: Reference::Links, rates: true, ..FLOWS }, "%", |m| {
-            Some(100.0 * m.goodput() / m.window.rate_bytes(&m.measure.of))
-        }),
-        Kind::Goodput => row(FLOWS, "Mbit/s", |m| Some(m.goodput() * 8.0 / 1e6)),
-        Kind::GoodputEach => row(FLOWS, "Mbit/s", |m| {
+        Kind::Share => row("%", |m| Some(100.0 * m.goodput() / m.window.goodput(&m.measure.of, &[]))),
+        Kind::OfRate => row("%", |m| Some(100.0 * m.goodput() / m.window.rate_bytes(&m.measure.of))),
+        Kind::Goodput => row("Mbit/s", |m| Some(m.goodput() * 8.0 / 1e6)),
+        Kind::GoodputEach => row("Mbit/s", |m| {
             let rates = m.each_goodput();
             Some(rates.iter().sum::<f64>() / rates.len() as f64 * 8.0 / 1e6)
         }),
-        Kind::Packets => row(FLOWS, "pkt/s", |m| Some(m.goodput() / m.observations.packet_bytes as f64)),
-        Kind::Utilisation => {
-            row(Needs { rates: true, ..LINKS }, "%", |m| Some(m.window.utilisation(&m.measure.links)))
-        }
-        Kind::LeastUsed => {
-            row(Needs { rates: true, ..LINKS }, "%", |m| m.window.least_used(&m.measure.links))
-        }
-        Kind::SpreadFastest => {
-            row(FLOWS, "%", |m| m.spread(|rates| rates.iter().copied().fold(0.0, f64::max)))
-        }
-        Kind::SpreadMean => {
-            row(FLOWS, "%", |m| m.spread(|rates| rates.iter().sum::<f64>() / rates.len() as f64))
-        }
-        Kind::Jain => row(FLOWS, "", |m| {
+        Kind::Packets => row("pkt/s", |m| Some(m.goodput() / m.observations.packet_bytes as f64)),
+        Kind::Utilisation => row("%", |m| Some(m.window.utilisation(&m.measure.links))),
+        Kind::LeastUsed => row("%", |m| m.window.least_used(&m.measure.links)),
+        Kind::SpreadFastest => row("%", |m| m.spread(|rates| rates.iter().copied().fold(0.0, f64::max))),
+        Kind::SpreadMean => row("%", |m| m.spread(|rates| rates.iter().sum::<f64>() / rates.len() as f64)),
+        Kind::Jain => row("", |m| {
             let rates = m.each_goodput();
             let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
             Some(rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares))
         }),
-        Kind::Loss => row(LINKS, "%", |m| Some(100.0 * m.window.loss(&m.measure.links))),
-        Kind::LossRatio => row(Needs { of: Reference::Links, ..LINKS }, "", |m| {
+        Kind::Loss => row("%", |m| Some(100.0 * m.window.loss(&m.measure.links))),
+        Kind::LossRatio => row("", |m| {
             let of = &m.measure.of;
             let others = of.iter().map(|link| m.window.loss(std::slice::from_ref(link)));
             Some(m.window.loss(&m.measure.links) / (others.sum::<f64>() / of.len() as f64))
         }),
-        Kind::Queue => row(LINKS, "ms", |m| Some(m.window.queue_ms(&m.measure.links))),
-        Kind::QueueP99 => {
-            row(Needs { rates: true, ..LINKS }, "ms", |m| m.window.queue_p99_ms(&m.measure.links))
-        }
-        Kind::Completion => row(Needs { sizes: true, ..FLOWS }, "s", |m| m.completion()),
-        Kind::Converged => {
-            row(Needs { mean: true, ..NAMED_FLOWS }, "s", |m| m.share_curve().settled(m.measure.mean))
-        }
-        Kind::Grouped => row(FLOWS, "s", |m| m.grouped()),
-        Kind::WrongSplit => row(FLOWS, "%", |m| m.misgrouped(|(split, _)| split)),
-        Kind::WrongMerge => row(FLOWS, "%", |m| m.misgrouped(|(_, merge)| merge)),
-        Kind::Timeouts => row(FLOWS, "", |m| {
+        Kind::Queue => row("ms", |m| Some(m.window.queue_ms(&m.measure.links))),
+        Kind::QueueP99 => row("ms", |m| m.window.queue_p99_ms(&m.measure.links)),
+        Kind::Completion => row("s", |m| m.completion()),
+        Kind::Converged => row("s", |m| m.share_curve().settled(m.measure.mean)),
+        Kind::Grouped => row("s", |m| m.grouped()),
+        Kind::WrongSplit => row("%", |m| m.misgrouped(|(split, _)| split)),
+        Kind::WrongMerge => row("%", |m| m.misgrouped(|(_, merge)| merge)),
+        Kind::Timeouts => row("", |m| {
             let flows = m.window.flows(&m.measure.flows);
             Some(flows.map(|(_, flow)| flow.end.timeouts).sum::<u64>() as f64)
         }),
-        Kind::TimeoutShare => row(FLOWS, "%", |m| m.timeout_share()),
-        Kind::Window => row(FLOWS, "pkt", |m| m.mean_window()),
-        Kind::FactorM => row(FLOWS, "", |m| m.factor()),
+        Kind::TimeoutShare => row("%", |m| m.timeout_share()),
+        Kind::Window => row("pkt", |m| m.mean_window()),
+        Kind::FactorM => row("", |m| m.factor()),
     }
 }
 

@@ -13,14 +13,13 @@ mod conditions;
 pub(crate) mod flow_instances;
 pub(crate) mod groups;
 pub(crate) mod links;
-pub(crate) mod observations;
 
 use crate::metric;
+pub use crate::observations::{LINES_MAX, STEP_MIN, STEPS};
+use crate::observations::{Observations, Recorder};
 use crate::outcome::{Outcome, Series};
 use crate::scenario::Scenario;
 use build::SimulatedScenario;
-pub use observations::{LINES_MAX, STEP_MIN, STEPS};
-use observations::{Observations, Recorder};
 
 /// Runs `scenario` once in the simulator, as it stands: its cases are not looked at.
 ///

@@ -6,7 +6,6 @@
 
 pub mod pool;
 pub mod store;
-mod task;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -20,7 +19,7 @@ use crate::outcome::Outcome;
 use crate::scenario::error::{ScenarioError, hint};
 pub use crate::scenario::units::seeds;
 use crate::scenario::{Scenario, TraceFile};
-pub use task::Task;
+pub use crate::task::Task;
 
 /// The code that makes the results: its version, and a hash of its sources where they are at hand.
 pub const VERSION: &str = env!("ANABRANCH_CODE");

@@ -1,12 +1,10 @@
 //! From runs to rows: means over the seeds, beside what was to be expected; as text and CSV.
 
-mod stats;
 mod text;
 
 use std::collections::BTreeMap;
 
-use stats::jackknife95;
-pub use stats::{SampleSummary, summary, t95, variance};
+pub use crate::stats::{SampleSummary, summary, t95, variance};
 pub use text::{WIDTH_MAX, lateness, text};
 
 use crate::World;
@@ -15,6 +13,7 @@ use crate::outcome::{Row, Run};
 use crate::scenario::notes::{Range, Verdict, lookup, lookup_in};
 use crate::scenario::{Measure, Statistic};
 use crate::share_curve::ShareCurve;
+use crate::stats::jackknife95;
 use crate::sweep::{self, Plan, Variant};
 
 /// The rows of a plan, from those of its runs that are there: by case, measure, controller, world. A run

@@ -9,7 +9,7 @@ use libbpf_rs::query::{ProgInfoIter, ProgramInfo};
 use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder, PrintLevel, ProgramType};
 
 use crate::bpf_abi::{AnbStep, Op};
-use crate::controllers::{Controller, PIN_DIR, Program};
+use crate::controller_table::{Controller, PIN_DIR, Program};
 use crate::{Error, Result};
 
 /// What `build.rs` made.

@@ -10,9 +10,8 @@
 //! use it keep it until they close.
 
 mod pins;
-mod table;
 
-pub use table::{CONTROLLERS, Controller, PIN_DIR, Program};
+pub use crate::controller_table::{CONTROLLERS, Controller, PIN_DIR, Program};
 
 use std::path::Path;
 use std::{fs, io};

@@ -23,6 +23,7 @@ pub mod bpf_abi;
 #[cfg(feature = "ebpf")]
 mod bpf_object;
 pub mod connection_monitor;
+mod controller_table;
 pub mod controllers;
 pub mod default_cc;
 mod error;

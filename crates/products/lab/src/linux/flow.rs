@@ -13,8 +13,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::kernel_name;
 use super::testbed::HostPair;
+use crate::observations::FlowEnd;
 use crate::run::flow_instances::FlowInstance;
-use crate::run::observations::FlowEnd;
 
 /// Where every receiver listens, in a namespace of its own.
 const PORT: u16 = 5_001;

@@ -2,7 +2,7 @@
 
 use anabranch_sim::Stats;
 
-use crate::run::observations::Observe;
+use crate::observations::Observe;
 
 /// A moment of a run.
 #[derive(Debug, Default)]

@@ -13,10 +13,10 @@ use super::BUILT_IN;
 use super::flow::{Chunk, Role, SocketFlow};
 use super::snapshot::KernelSnapshot;
 use super::testbed::{self, HostPair, Testbed};
+use crate::observations::{FlowEnd, Recorder};
 use crate::outcome::{Lateness, Outcome};
 use crate::run::flow_instances::{FlowInstance, flow_instances};
 use crate::run::groups::TopologyGroups;
-use crate::run::observations::{FlowEnd, Recorder};
 use crate::run::outcome;
 use crate::scenario::{Groups, Scenario};
 

@@ -1,6 +1,6 @@
 //! Whether a run was what the scenario says it is.
 
-use super::observations::{Observations, ObservedFlow};
+use crate::observations::{Observations, ObservedFlow};
 use crate::scenario::{Assert, Condition, Scenario};
 
 /// The conditions that were not met: those of the scenario, those that its faults imply, and what must always

@@ -3,7 +3,7 @@
 use anabranch_algo::{Span, Time};
 use anabranch_sim::Rng;
 
-use super::observations::{FlowEnd, ObservedFlow};
+use crate::observations::{FlowEnd, ObservedFlow};
 use crate::scenario::{Flow, Scenario};
 
 /// One of the instances of a flow.

@@ -1,6 +1,7 @@
 //! Whether a scenario makes sense: everything it refers to exists, and every number is in its range.
 
 mod measure;
+mod needs;
 
 use anabranch_algo::Span;
 use anabranch_algo::control::{ALGORITHMS, Algorithm};

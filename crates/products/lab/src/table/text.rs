@@ -4,8 +4,9 @@
 use std::fmt::Write as _;
 
 use crate::World;
-use crate::metric::{Metric, kinds};
+use crate::metric::{kinds, metric};
 use crate::outcome::Row;
+use crate::scenario::MeasureKind;
 use crate::scenario::notes::{Verdict, lookup_in};
 use crate::sweep::{Plan, seeds_text};
 
@@ -70,8 +71,8 @@ fn no_measures(out: &mut String) {
         "This scenario measures nothing. A [[measure]] has a name (metric), a kind, and flows or links:",
     );
     for (about, is_of_flows) in [("of flows", true), ("of links", false)] {
-        let those = kinds().filter(|(_, metric)| metric.needs.flows == is_of_flows);
-        let one = |(name, metric): (&str, Metric)| match metric.unit {
+        let those = kinds().filter(|(_, kind)| kind.is_of_flows() == is_of_flows);
+        let one = |(name, kind): (&str, MeasureKind)| match metric(kind).unit {
             "" => name.to_owned(),
             unit => format!("{name} ({unit})"),
         };

@@ -89,9 +89,34 @@ pub(crate) fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
             (module, targets.collect())
         })
         .collect();
-    // Whom each module reaches; two that reach each other are of one circle.
+    let mut found = circles_of(&uses);
+    // A folder and the file of its name are one room. Rooms of one folder use each other in one direction.
+    let folders: BTreeSet<&[String]> =
+        modules.keys().flat_map(|module| (0..module.len()).map(|n| &module[..n])).collect();
+    for folder in folders {
+        let room = |module: &Module| {
+            let inside = module.len() > folder.len() && module.starts_with(folder);
+            inside.then(|| module[..=folder.len()].to_vec())
+        };
+        let mut rooms: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
+        for (module, targets) in &uses {
+            let Some(user) = room(module) else { continue };
+            let used = targets.iter().filter_map(room).filter(|used| *used != user);
+            rooms.entry(user.clone()).or_default().extend(used);
+        }
+        let rooms: BTreeMap<&Module, BTreeSet<Module>> =
+            rooms.iter().map(|(room, used)| (room, used.clone())).collect();
+        found.extend(circles_of(&rooms));
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The circles of a graph, the members of each in order. Two that reach each other are in one circle.
+fn circles_of(uses: &BTreeMap<&Module, BTreeSet<Module>>) -> Vec<Vec<String>> {
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
-        uses.keys().map(|module| (*module, reachable(&uses, module))).collect();
+        uses.keys().map(|module| (*module, reachable(uses, module))).collect();
     let mut seen: BTreeSet<&Module> = BTreeSet::new();
     let mut found = Vec::new();
     for &module in uses.keys() {
@@ -107,7 +132,7 @@ pub(crate) fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     found
 }
 
-fn reachable<'a>(uses: &'a BTreeMap<&'a Module, BTreeSet<Module>>, from: &Module) -> BTreeSet<&'a Module> {
+fn reachable<'a>(uses: &'a BTreeMap<&Module, BTreeSet<Module>>, from: &Module) -> BTreeSet<&'a Module> {
     let mut reached = BTreeSet::new();
     let mut next: Vec<&Module> = uses[from].iter().collect();
     while let Some(module) = next.pop() {
@@ -166,4 +191,16 @@ fn circles_are_found_and_re_exports_followed() {
     let files =
         [("lib.rs", "mod a; use a::f; pub fn g() { f() }"), ("a.rs", "use crate::g; pub fn f() { g() }")];
     assert_eq!(circles(&files), [["lib", "a"]]);
+}
+
+#[test]
+fn circles_of_folders_are_found() {
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "mod inner; use crate::b::deep::D; pub struct A(D);"),
+        ("a/inner.rs", "pub struct Inner;"),
+        ("b.rs", "pub mod deep; use crate::a::inner::Inner; pub struct B(Inner);"),
+        ("b/deep.rs", "pub struct D;"),
+    ];
+    assert_eq!(circles(&files), [["a", "b"]]);
 }

@@ -6,8 +6,8 @@ use super::super::error::{ScenarioError, missing};
 use super::super::notes::{KERNEL_PREFIX, Range, RangeError};
 use super::super::units::seeds;
 use super::super::{Assert, Condition, Measure, MeasureKind, Scenario, Statistic};
+use super::needs::Reference;
 use super::{Checked, MEASURES_MAX, SEEDS_MAX, controller, ensure};
-use crate::metric::{Reference, metric};
 
 /// All measures and conditions.
 pub(super) fn check(scenario: &Scenario) -> Checked {
@@ -34,7 +34,7 @@ pub(super) fn check(scenario: &Scenario) -> Checked {
 /// Of what it is measured.
 fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     let at = |field: &str| format!("{key}.{field}");
-    let needs = metric(measure.kind).needs;
+    let needs = measure.kind.needs();
     let (has, lacks) = if needs.flows { ("flows", "links") } else { ("links", "flows") };
     let (own, other) = match needs.flows {
         true => (&measure.flows, &measure.links),
@@ -99,7 +99,7 @@ fn window(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     let field = if measure.until.is_some() { "until" } else { "from" };
     ensure(from < until, at(field), || format!("from {from} until {until} there is nothing to count"))?;
     if let Some(mean) = measure.mean {
-        ensure(metric(measure.kind).needs.mean, at("mean"), || "only `converged` averages over it".into())?;
+        ensure(measure.kind.needs().mean, at("mean"), || "only `converged` averages over it".into())?;
         ensure(mean.0 > Span::ZERO, at("mean"), || "it takes some time".into())?;
     }
     if let Some(versus) = &measure.versus {
