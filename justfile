@@ -33,7 +33,7 @@ domain *args:
 deny:
     cargo deny check
 
-# Measure, beside the peers, into docs/performance.md (root for the namespace rows). See bench/README.md.
+# Measure, beside the peers, into docs/measurements and docs/performance.md (root for the namespace rows). See bench/README.md.
 bench *args:
     python3 bench/compare.py {{ args }}
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures anabranch and its peers in one run, and writes docs/performance.md, the README's chart and bench/results.json.
+"""Measures anabranch and its peers in one run, and writes the tables of docs/measurements, docs/performance.md and the chart.
 
     just bench                      everything that this machine can run (root for the namespace rows)
     just bench --only b,c           some tables; the others stay as they are
     just bench --quick              small files, one run each: whether it works, not how fast it is
     just bench --draw --only h      measures nothing: makes this table again from results.json
-    just bench --check              measures nothing: is every table in docs/performance.md what results.json says?
+    just bench --check              measures nothing: is every table what results.json says?
     sudo chrt -r 5 just bench --only h --bed 'RTT 120' --row 'mmTP$|aria2'    some links and programs of a table
 
 Tables: a ceiling, b loopback, c links, d stall, e corrupt source, f short objects, g fairness, h idle links with a
@@ -240,7 +240,7 @@ def parse():
     parser.add_argument("--bed", default="", help="of h, i and j: links whose name this regular expression finds")
     parser.add_argument("--row", default="", help="of h, i and j: programs whose name this regular expression finds")
     parser.add_argument("--jobs", type=int, default=2, help="of h, i and j: runs side by side")
-    parser.add_argument("--check", action="store_true", help="compare docs/performance.md with results.json, and end")
+    parser.add_argument("--check", action="store_true", help="compare the tables with results.json, and end")
     parser.add_argument("--draw", action="store_true", help="make these tables again from results.json, and end")
     parser.add_argument("--get-args", default="", help="more options for `anabranch get`, in one string")
     parser.add_argument("--no-install", dest="install", action="store_false", help="do not install missing peers")
@@ -257,7 +257,7 @@ def main():
     options = parse()
     if options.check:
         wrong = report.differing(ROOT) + ["the chart"] * (not chart.is_current(ROOT))
-        sys.exit(f"docs/performance.md is not what bench/results.json says: {', '.join(wrong)}" if wrong else 0)
+        sys.exit(f"not what bench/results.json says: {', '.join(wrong)}" if wrong else 0)
     if options.draw:
         results = report.load(ROOT)
         report.insert(ROOT, {key: report.table(key, results[key]) for key in options.only if key in results})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures `anabranch forward` beside forwarders of NDN and a bare relay, and writes table n1 of docs/performance.md and bench/results.json.
+"""Measures `anabranch forward` beside forwarders of NDN and a bare relay, and writes table n1 (docs/measurements/network.md) and bench/results.json.
 
     sudo python3 bench/forwarders.py --ndnd PATH [--nfd DIR]   everything, in some minutes
     sudo python3 bench/forwarders.py --quick ...               little of everything, nothing written: does it work?

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures `anabranch proxy` beside other proxies in one run, and writes the tables of docs/performance.md and bench/results.json.
+"""Measures `anabranch proxy` beside other proxies in one run, and writes tables p1 to p6 (docs/measurements/proxy.md) and bench/results.json.
 
     sudo python3 bench/proxy.py                  everything, in a quarter of an hour
     sudo python3 bench/proxy.py --only p1,p3     some tables; the others stay as they are

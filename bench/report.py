@@ -1,5 +1,11 @@
-"""Results to tables: bench/results.json, and docs/performance.md between its markers."""
+"""Results to tables: bench/results.json, and the pages of measurements between their markers.
 
+Each table stands whole on one page, between `<!-- table:KEY -->` and `<!-- /table:KEY -->`. docs/performance.md shows parts of
+them: `<!-- part:KEY head="…" rows="…" columns="…" -->` holds three regular expressions, for the first heading of a table, for
+the names of its rows and for the headings of its columns.
+"""
+
+import glob
 import json
 import os
 import re
@@ -7,7 +13,8 @@ import statistics
 
 import proxy_report
 
-PAGE = "docs/performance.md"
+#: The pages with tables: the overview, and all rows.
+OVERVIEW, PAGES = "docs/performance.md", "docs/measurements/*.md"
 
 
 def load(root):
@@ -29,32 +36,64 @@ def save(root, key, result):
 
 
 def insert(root, tables):
-    """Puts these tables between their markers."""
-    body = page(root)
-    for key, made in tables.items():
-        if not marked(key).search(body):
-            raise SystemExit(f"docs/performance.md has no markers for table {key}")
-        body = marked(key).sub(lambda m: f"{m.group(1)}{made}\n{m.group(3)}", body)
-    replace(os.path.join(root, PAGE), body)
+    """Puts these tables, and the parts of them, between their markers."""
+    missing = set(tables)
+    for path in pages(root):
+        body = made = read(path)
+        for key, text in tables.items():
+            if marked(key).search(made):
+                missing.discard(key)
+            made = marked(key).sub(lambda m, text=text: f"{m.group(1)}{text}\n{m.group(3)}", made)
+            made = parts(key).sub(lambda m, text=text: f"{m.group(1)}{part(text, *m.group(2, 3, 4))}\n{m.group(6)}", made)
+        if made != body:
+            replace(path, made)
+    if missing:
+        raise SystemExit(f"no page has markers for table {', '.join(sorted(missing))}")
 
 
 def differing(root):
-    """The tables of the page that are not what the raw results say: the next run would bring old rows back."""
-    body, wrong = page(root), []
+    """The tables and parts that are not what the raw results say: the next run would bring old rows back."""
+    bodies, wrong = [read(path) for path in pages(root)], []
     for key, result in load(root).items():
-        found = marked(key).search(body)
-        if not found or found.group(2) != table(key, result) + "\n":
+        made = table(key, result)
+        if not any(found.group(2) == made + "\n" for body in bodies for found in marked(key).finditer(body)):
             wrong.append(f"table {key}")
+        shown = [found for body in bodies for found in parts(key).finditer(body)]
+        wrong += [f"part of {key}" for found in shown if found.group(5) != part(made, *found.group(2, 3, 4)) + "\n"]
     return wrong
 
 
-def page(root):
-    with open(os.path.join(root, PAGE), encoding="utf-8") as text:
+def pages(root):
+    """The files with tables: the overview, then the others."""
+    return [os.path.join(root, OVERVIEW), *sorted(glob.glob(os.path.join(root, PAGES)))]
+
+
+def read(path):
+    with open(path, encoding="utf-8") as text:
         return text.read()
 
 
 def marked(key):
     return re.compile(rf"(<!-- table:{key} -->\n)(.*?)(<!-- /table:{key} -->)", re.DOTALL)
+
+
+def parts(key):
+    return re.compile(rf'(<!-- part:{key} head="(.*?)" rows="(.*?)" columns="(.*?)" -->\n)(.*?)(<!-- /part:{key} -->)', re.DOTALL)
+
+
+def part(made, head, rows, columns):
+    """Some rows and columns of the tables in `made`, and when they were measured. The first column is always there."""
+    found = []
+    for lines in re.findall(r"(?:^\|.*\n)+", made, re.MULTILINE):
+        names, _, *body = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in lines.splitlines()]
+        shown = [0, *(n for n, name in enumerate(names) if n and re.search(columns, name))]
+        kept = [[row[n] for n in shown] for row in body if re.search(rows, row[0])]
+        if re.search(head, names[0]) and len(shown) > 1 and kept:
+            found.append(markdown([names[n] for n in shown], kept))
+    if not found:
+        raise SystemExit(f"no table has such a part: {head}; {rows}; {columns}")
+    when = re.search(r"<sub>(.*?)[;.]", made)
+    return "\n" + "\n\n".join([*found, f"<sub>{when.group(1)}.</sub>" if when else ""]).rstrip() + "\n"
 
 
 def replace(path, text):

@@ -22,17 +22,22 @@ class Page(unittest.TestCase):
         """A run of one table once brought rows of a removed controller back into another."""
         with tempfile.TemporaryDirectory() as root:
             os.makedirs(os.path.join(root, "bench"))
-            os.makedirs(os.path.join(root, "docs"))
-            page = os.path.join(root, report.PAGE)
+            os.makedirs(os.path.join(root, "docs/measurements"))
+            page, overview = os.path.join(root, "docs/measurements/get.md"), os.path.join(root, report.OVERVIEW)
             with open(page, "w", encoding="utf-8") as text:
                 text.write("".join(f"<!-- table:{key} -->\nby hand\n<!-- /table:{key} -->\n" for key in "af"))
-            results = {key: {"output": f"| {key} |\n| --- |\n", "machine": MACHINE} for key in "af"}
+            with open(overview, "w", encoding="utf-8") as text:
+                text.write('<!-- part:a head="" rows="^two" columns="^wall$" -->\nby hand\n<!-- /part:a -->\n')
+            rows = "| --- | --: | --: |\n| one | 1 | 2 |\n| two | 3 | 4 |\n"
+            results = {key: {"output": f"| {key} | wall | peak |\n{rows}", "machine": MACHINE} for key in "af"}
             with open(os.path.join(root, "bench/results.json"), "w", encoding="utf-8") as raw:
                 json.dump({"f": results["f"]}, raw)
             report.save(root, "a", results["a"])
             with open(page, encoding="utf-8") as text:
                 a, f = text.read().split("<!-- table:f -->")
             self.assertIn("| a |", a)
+            with open(overview, encoding="utf-8") as text:
+                self.assertIn("| a   | wall |\n| --- | ---: |\n| two |    3 |\n\n<sub>2026-01-01, commit c.</sub>\n", text.read())
             self.assertEqual(f, "\nby hand\n<!-- /table:f -->\n")
             with open(os.path.join(root, "bench/results.json"), encoding="utf-8") as text:
                 self.assertEqual(json.load(text), results)

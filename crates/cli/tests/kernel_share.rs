@@ -108,8 +108,8 @@ fn two_coupled_subflows_take_about_half_and_two_connections_two_thirds() {
     let (two, uncoupled) = (share("two connections", "reno"), share("two subflows", "reno"));
     let coupled = ["nmcc", "lia"].map(|name| share("two subflows", name));
     println!("two connections {two:.1} %, two subflows {uncoupled:.1} % uncoupled, {coupled:.1?} % coupled");
-    // Two connections are two flows of three. Uncoupled subflows of one connection take less (docs/kernel.md
-    // says why), and still more than half.
+    // Two connections are two flows of three. Uncoupled subflows of one connection take less, and
+    // still more than half (docs/measurements/kernel.md says why).
     assert!((60.0..74.0).contains(&two), "{two}");
     assert!(uncoupled > 50.0, "{uncoupled}");
     for share in coupled {

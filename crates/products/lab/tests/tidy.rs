@@ -25,7 +25,7 @@ const TEXT_BYTES_MAX: u64 = 1 << 20;
 const LONG: &[(&str, usize)] = &[];
 
 /// Words of the README at most: what it does not say is in docs/.
-const README_WORDS_MAX: usize = 1_100;
+const README_WORDS_MAX: usize = 800;
 
 /// The dependency law, by folder: what each crate may use of the others. A crate uses rows above its own, of
 /// its own floor or of floors below. `core/algo` uses nothing at all, not even a library.

@@ -398,8 +398,8 @@ INLINE void read_socket(struct sock *sk, struct anb_socket *s)
 
 // Whether the kernel goes on with a window or an ssthresh that it cannot have from us or from itself. A kernel whose
 // __bpf_prog_enter() may skip a program takes for its answer what lies on the stack: zero, or a part of a pointer
-// (docs/kernel.md, "What Linux does with a controller's answer"). At the end of recovery that becomes the window; we
-// see the acknowledgement that ends it before anything is sent, and put it right there.
+// (docs/measurements/kernel.md, "What Linux does with a controller's answer"). At the end of recovery that becomes
+// the window; we see the acknowledgement that ends it before anything is sent, and put it right there.
 INLINE u32 is_unanswered(const struct tcp_sock *tp, const struct anb_socket *s)
 {
 	u32 ssthresh = tp->snd_ssthresh;
@@ -463,7 +463,7 @@ INLINE void set_cwnd(struct tcp_sock *tp, struct anb_socket *s, u32 cwnd)
 
 // Behind a drop-tail queue the subflows of a connection lose more often than single flows do, which depends on the
 // time of their packets to a part of a millisecond. Paced, at the rate that TCP has for it, they take 47 instead of
-// 34 % beside one flow (docs/kernel.md).
+// 34 % beside one flow (docs/measurements/kernel.md).
 INLINE void pace(struct sock *sk, const struct anb_socket *s)
 {
 	if (s->step.n > 1 && sk->sk_pacing_status == SK_PACING_NONE)

@@ -67,7 +67,8 @@ pub(super) fn dead_references(files: &[(String, String)]) -> Vec<String> {
     for (document, text) in files {
         let (dir, name) = document.rsplit_once('/').unwrap_or(("", document));
         let of_a_crate = dir.starts_with("crates/") && name == "README.md";
-        if !(of_a_crate || dir == "docs" && name.ends_with(".md") || is_of_the_root(document)) {
+        let of_docs = ["docs", "docs/measurements"].contains(&dir) && name.ends_with(".md");
+        if !(of_a_crate || of_docs || is_of_the_root(document)) {
             continue;
         }
         let floors = super::FLOORS.iter().map(|floor| format!("crates/{floor}/"));

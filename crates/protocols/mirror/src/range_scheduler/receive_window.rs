@@ -415,7 +415,7 @@ mod tests {
     }
 
     /// One victim a time is the hardest on the other: in the laboratory it keeps far more, see
-    /// docs/performance.md.
+    /// docs/measurements/mirrors.md.
     #[test]
     fn another_keeps_more_of_a_link_than_beside_three_that_are_not_coupled() {
         for tcp in ["cubic", "reno"] {
