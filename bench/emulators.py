@@ -22,7 +22,7 @@ import tempfile
 import time
 from contextlib import closing
 
-import report
+import markup
 from stack import Lab, PAYLOAD, ROOT, scenario
 
 ASKED_MS = 40
@@ -210,13 +210,13 @@ def main():
         cells = [statistics.median(trips[min(int(len(trips) * q), len(trips) - 1)] for trips in runs) - ASKED_MS
                  for q in (0.5, 0.95, 0.99, 1)]
         table.append([name, *(f"{cell:+.2f} ms" for cell in cells), sum(map(len, runs))])
-    print(report.markdown(["20 ms one way", "p50 - 40 ms", "p95", "p99", "max", "probes"], table), end="\n\n")
+    print(markup.table(["20 ms one way", "p50 - 40 ms", "p95", "p99", "max", "probes"], table), end="\n\n")
     table = []
     for (name, mbps), runs in rates.items():
         percent = [100 * rate / (mbps * 1e6 * PAYLOAD) for rate in runs]
         of_rate = f"{statistics.median(percent):.2f} % ({min(percent):.2f}–{max(percent):.2f})"
         table.append([name, f"{mbps} Mbit/s", of_rate])
-    print(report.markdown(["one TCP connection", "asked", "of the payload rate (median; range)"], table))
+    print(markup.table(["one TCP connection", "asked", "of the payload rate (median; range)"], table))
 
 
 if __name__ == "__main__":

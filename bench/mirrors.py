@@ -36,6 +36,7 @@ from functools import partial
 
 sys.dont_write_bytecode = True
 import peers  # noqa: E402
+import markup  # noqa: E402
 import report  # noqa: E402
 import testbed  # noqa: E402
 from stack import Failed, Lab, PAYLOAD, ROOT, all_of, finish, scenario, write  # noqa: E402
@@ -386,7 +387,7 @@ def print_tables(rows):
                 head.append("culprit named")
                 for row, runs in zip(cells, tools_.values()):
                     row.append("yes" if all(run["right_named"] for run in runs) else "no")
-        print("\n" + report.markdown(head, cells))
+        print("\n" + markup.table(head, cells))
 
 
 LINKS = ["get", "get, leaf list", "get --disjoint", "get --disjoint, Metalink with pieces",

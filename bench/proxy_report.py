@@ -2,7 +2,7 @@
 
 import statistics
 
-import report
+import markup
 
 #: The paper's figures in KB/s: 1 KB, 900 KB, 164 MB (doi 10.1109/ICUFN.2017.7993881).
 PAPER = {"WiFi alone": (51, 3957, 4472), "LTE alone": (20, 2948, 3277), "MPTCP, direct": (75, 5905, 6875),
@@ -48,15 +48,15 @@ def latency(result):
         runs, direct = _ok(beds[0]["runs"].get(name, [])), _ok(beds[0]["runs"].get("direct", []))
         if runs and direct:
             more = (runs[0]["p50_us"] - direct[0]["p50_us"]) / 1e3
-            verdicts.append(report._verdict(f"{name}: at most {PROCESSING_MS} ms more than direct on loopback (p50): {more:.2f} ms",
+            verdicts.append(markup.verdict(f"{name}: at most {PROCESSING_MS} ms more than direct on loopback (p50): {more:.2f} ms",
                                             more <= PROCESSING_MS))
         for bed in beds[1:]:
             runs = _ok(bed["runs"].get(name, []))
             if runs:
                 law, took = c + bed["s_ms"], runs[0]["p50_us"] / 1e3
-                verdicts.append(report._verdict(f"{name}: C + S = {law} ms: {took:.1f} ms", took <= law * LAW))
+                verdicts.append(markup.verdict(f"{name}: C + S = {law} ms: {took:.1f} ms", took <= law * LAW))
     head = ["1 KB, new connection, p50 / p99 ms", *(bed["name"] for bed in beds)]
-    return "\n".join([report.markdown(head, rows), "", *verdicts])
+    return "\n".join([markup.table(head, rows), "", *verdicts])
 
 
 def _rate(run):
@@ -87,11 +87,11 @@ def concurrent(result):
             what = "connections that are kept" if kept else "new connections"
             head = [f"at a time, {what}", "req/s", "CPU µs a request", "server+client", "p50 ms", "p99 ms", "max ms", "PSS MB", "answered"]
             rows = [row + ["–"] * (len(head) - len(row)) for row in rows]
-            parts += [report.markdown(head, rows), ""]
+            parts += [markup.table(head, rows), ""]
     for name in dict.fromkeys(n for bed in result["beds"] for n in bed["runs"] if n.startswith(OURS)):
         runs = [run for bed in result["beds"] if not bed["kept"] for run in bed["runs"].get(name, [])]
         good = [run for run in _ok(runs) if not run["failed"]]
-        parts.append(report._verdict(f"{name}: all answered up to {max((r.get('workers', 0) for r in runs), default=0):,} at a time: "
+        parts.append(markup.verdict(f"{name}: all answered up to {max((r.get('workers', 0) for r in runs), default=0):,} at a time: "
                                      f"{len(good)} of {len(runs)} rows", len(good) == len(runs)))
     return "\n".join(parts)
 
@@ -110,7 +110,7 @@ def flow(result):
             cells += [f"{statistics.median(rates):.2f} ({min(rates):.2f}–{max(rates):.2f})", f"{cpu:.2f}" if runs[0]["cpu_s"] else "–"]
         rows.append(cells)
     head = [f"{gigabytes:g} GB over loopback", "down, Gbit/s (range)", "CPU s/GB", "up, Gbit/s (range)", "CPU s/GB"]
-    return report.markdown(head, rows)
+    return markup.table(head, rows)
 
 
 def idle(result):
@@ -130,13 +130,13 @@ def idle(result):
             failed = sum(run["failed"].values())
             rows.append([f"{bed['count']:,}: {name}", f"{run['answered']:,}", f"{run['pss'] / 1e6:.1f}", f"{per:,.0f}",
                          f"{run['idle_cpu_percent']:.1f}", "all" if not failed else f"{failed} failed: {next(iter(run['failed']))[:40]}"])
-    parts = [report.markdown(["idle connections", "there", "PSS MB", "bytes of each", "CPU % of a core", "came"], rows), ""]
+    parts = [markup.table(["idle connections", "there", "PSS MB", "bytes of each", "CPU % of a core", "came"], rows), ""]
     for count, by_name in each.items():
         peers = {name: per for name, per in by_name.items() if not name.startswith(OURS)}
         for name in by_name.keys() - peers.keys():
             if peers:
                 best = min(peers, key=peers.get)
-                parts.append(report._verdict(f"{count:,}: {name} at most the best peer ({best}, {peers[best]:,.0f} bytes): "
+                parts.append(markup.verdict(f"{count:,}: {name} at most the best peer ({best}, {peers[best]:,.0f} bytes): "
                                              f"{by_name[name]:,.0f}, two processes", by_name[name] <= peers[best]))
     return "\n".join(sorted(parts[:2], key=parts.index) + sorted(parts[2:]))
 
@@ -166,9 +166,9 @@ def paper(result):
     single = [kbs[name][2] for name in ("WiFi alone", "LTE alone") if name in kbs]
     for name in ("proxy +50 ms", "proxy +100 ms"):
         if name in kbs and single:
-            verdicts.append(report._verdict(f"164 MB, {name}: more than the better single link without a proxy ({max(single):.0f} KB/s): "
+            verdicts.append(markup.verdict(f"164 MB, {name}: more than the better single link without a proxy ({max(single):.0f} KB/s): "
                                             f"{kbs[name][2]:.0f} KB/s", kbs[name][2] > max(single)))
-    return "\n".join([report.markdown(head, rows), "", f"* *proxy* is {result['proxy']}; 1 KB and 900 KB are medians", *verdicts])
+    return "\n".join([markup.table(head, rows), "", f"* *proxy* is {result['proxy']}; 1 KB and 900 KB are medians", *verdicts])
 
 
 def aggregate(result):
@@ -186,9 +186,9 @@ def aggregate(result):
             rows.append([f"{bed['name']}: {name}", f"{rate:.1f}", f"{100 * rate / ideal:.1f} %", f"{busy:.0f} %"])
             if name != bed["proxy"]:
                 continue
-            verdicts.append(report._verdict(f"{bed['name']}: at least {bed['goal']} % of what the links carry: {100 * rate / ideal:.1f} %",
+            verdicts.append(markup.verdict(f"{bed['name']}: at least {bed['goal']} % of what the links carry: {100 * rate / ideal:.1f} %",
                                             100 * rate / ideal >= bed["goal"]))
-    return "\n".join([report.markdown(["one download over two links", "Mbit/s", "of what they carry", "machine busy"], rows), "", *verdicts])
+    return "\n".join([markup.table(["one download over two links", "Mbit/s", "of what they carry", "machine busy"], rows), "", *verdicts])
 
 
 TABLES = {"p1": latency, "p2": concurrent, "p3": flow, "p4": idle, "p5": paper, "p6": aggregate}

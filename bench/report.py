@@ -11,6 +11,7 @@ import os
 import re
 import statistics
 
+import markup
 import proxy_report
 
 #: The pages with tables: the overview, and all rows.
@@ -89,7 +90,7 @@ def part(made, head, rows, columns):
         shown = [0, *(n for n, name in enumerate(names) if n and re.search(columns, name))]
         kept = [[row[n] for n in shown] for row in body if re.search(rows, row[0])]
         if re.search(head, names[0]) and len(shown) > 1 and kept:
-            found.append(markdown([names[n] for n in shown], kept))
+            found.append(markup.table([names[n] for n in shown], kept))
     if not found:
         raise SystemExit(f"no table has such a part: {head}; {rows}; {columns}")
     when = re.search(r"<sub>(.*?)[;.]", made)
@@ -110,16 +111,6 @@ def table(key, result):
         return f"\n{_forwarders(result)}\n\n{proxy_report.conditions(result)}\n"
     made = {"b": _loopback, "c": _links, "d": _stall, "e": _corrupt, "g": _fairness, "h": _idle, "i": _shared, "j": _polite}.get(key, _printed)(result)
     return f"\n{made}\n\n{_conditions(result)}\n"
-
-
-def markdown(head, rows):
-    """A Markdown table with columns that line up: the first to the left, the others to the right."""
-    rows = [head, *[[str(cell) for cell in row] for row in rows]]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    rule = ["-" * widths[0], *["-" * (w - 1) + ":" for w in widths[1:]]]
-    padded = [[c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))] for row in rows]
-    padded.insert(1, rule)
-    return "\n".join("| " + " | ".join(row) + " |" for row in padded)
 
 
 def _good(runs):
@@ -166,15 +157,6 @@ def _rows(result, cells):
     return [[label, *(measured or ["–"] * (width or 0)), outcome] for label, measured, outcome in rows]
 
 
-def _word(met):
-    """The laboratory's words (docs/lab.md): ok, NOT, and ? of what cannot be judged."""
-    return "ok" if met else "**NOT**"
-
-
-def _verdict(text, met):
-    return f"* {text}: {_word(met)}"
-
-
 def _ours(result, word="anabranch get"):
     return _good(result["runs"].get(word, []))
 
@@ -195,15 +177,15 @@ def _loopback(result):
     rows.append(["iroh-blobs 0.104 (cited)", "yes", "5.3", "1.3–1.6", "4.7–5.3", "8.6–9.7", "–", "correct"])
     head = [f"{gigabytes:g} GB over loopback", "verified", "wall s (range)", "Gbit/s", "CPU s/GB fetching",
             "CPU s/GB all", "peak MiB", "file"]
-    text = [markdown(head, rows)]
+    text = [markup.table(head, rows)]
     ours = _ours(result)
     if ours:
         cpu = _median(ours, lambda r: r["cpu_s"] + r["cpu_sources_s"]) / gigabytes
         rate = gigabytes * 8 / _median(ours, lambda r: r["wall_s"])
         peak = max(r["rss_mib"] for r in ours)
-        text += ["", _verdict(f"at most 2.0 CPU s/GB over all processes: {cpu:.2f}", cpu <= 2.0),
-                 _verdict(f"at least 5 Gbit/s: {rate:.2f}", rate >= 5),
-                 _verdict(f"less than 64 MiB in `get`: {peak:.0f}", peak < 64)]
+        text += ["", markup.verdict(f"at most 2.0 CPU s/GB over all processes: {cpu:.2f}", cpu <= 2.0),
+                 markup.verdict(f"at least 5 Gbit/s: {rate:.2f}", rate >= 5),
+                 markup.verdict(f"less than 64 MiB in `get`: {peak:.0f}", peak < 64)]
     return "\n".join(text)
 
 
@@ -225,11 +207,11 @@ def _links(result):
         name = "/".join(map(str, mbit))
         head = [f"{bed['bytes'] / 1e6:.0f} MB, links {name}", "wall s (range)", "Mbit/s", "of payload ideal",
                 "of raw rate", "MB by link", "file"]
-        parts += [f"Links of {name} Mbit/s; ideal {ideal:.2f} s:", "", markdown(head, rows), ""]
+        parts += [f"Links of {name} Mbit/s; ideal {ideal:.2f} s:", "", markup.table(head, rows), ""]
         ours = _ours(bed, "anabranch get --disjoint")
         if ours:
             share, least = 100 * ideal / _median(ours, lambda r: r["wall_s"]), 97 if equal else 95
-            parts += [_verdict(f"at least {least} % of what the links carry: {share:.1f} %",
+            parts += [markup.verdict(f"at least {least} % of what the links carry: {share:.1f} %",
                                share >= least and all(r["right"] for r in ours)), ""]
     return "\n".join(parts).rstrip()
 
@@ -240,7 +222,7 @@ def _against(result, what):
         return [spread(runs), f"{100 * (wall / result['ideal_s'] - 1):+.1f} %"]
 
     head = [what, "wall s (range)", "over ideal", "file"]
-    return markdown(head, _rows(result, cells))
+    return markup.table(head, _rows(result, cells))
 
 
 def _stall(result):
@@ -249,7 +231,7 @@ def _stall(result):
     ours = _ours(result, "anabranch get --disjoint")
     if ours:
         over = 100 * (_median(ours, lambda r: r["wall_s"]) / result["ideal_s"] - 1)
-        text += ["", _verdict(f"within 5 % of the ideal: {over:+.1f} %", over <= 5 and all(r["right"] for r in ours))]
+        text += ["", markup.verdict(f"within 5 % of the ideal: {over:+.1f} %", over <= 5 and all(r["right"] for r in ours))]
     return "\n".join(text)
 
 
@@ -260,9 +242,9 @@ def _corrupt(result):
     if ours:
         over = 100 * (_median(ours, lambda r: r["wall_s"]) / result["ideal_s"] - 1)
         named = all(r["named"] == [result["liar"]] for r in ours)
-        text += ["", _verdict("the file is correct", all(r["right"] for r in ours)),
-                 _verdict("the culprit, and nobody else, is named", named),
-                 _verdict(f"within 5 % of the two-source ideal: {over:+.1f} %", over <= 5)]
+        text += ["", markup.verdict("the file is correct", all(r["right"] for r in ours)),
+                 markup.verdict("the culprit, and nobody else, is named", named),
+                 markup.verdict(f"within 5 % of the two-source ideal: {over:+.1f} %", over <= 5)]
     return "\n".join(text)
 
 
@@ -282,7 +264,7 @@ def _printed(result):
         return result["output"].rstrip()
     rows = _json_rows(result)
     head = list(dict.fromkeys(key for row in rows for key in row))
-    return markdown([h.replace("_", " ") for h in head], [[_cell(row.get(h)) for h in head] for row in rows])
+    return markup.table([h.replace("_", " ") for h in head], [[_cell(row.get(h)) for h in head] for row in rows])
 
 
 def _fairness(result):
@@ -298,7 +280,7 @@ def _fairness(result):
     head = list(dict.fromkeys(name for cells in table.values() for name in cells))
     rows = [[*key, *(cells.get(name, "–") for name in head), "; ".join(faults[key]) or "met"]
             for key, cells in table.items()]
-    return markdown(["case", "controller", *head, "conditions"], rows)
+    return markup.table(["case", "controller", *head, "conditions"], rows)
 
 
 #: Against the best program that couples nothing.
@@ -343,13 +325,13 @@ def _idle(result):
         for label in OURS:
             ratio = walls[label] / best if best and label in walls else None
             met[label].append(ratio is not None and round(ratio, 3) <= IDLE_GOAL)
-            ratios.append("–" if ratio is None else f"{ratio:.3f} {_word(met[label][-1])}")
+            ratios.append("–" if ratio is None else f"{ratio:.3f} {markup.word(met[label][-1])}")
         rows.append([f"{bed['bytes'] / 1e6:.0f} MB: {bed['name']}", *(_cell(walls.get(c)) for c in columns), *ratios])
     said, all_met = _verdicts(met)
     head = ["idle links; wall s", *columns[:5], "mmTP, uncoupled", *(label.removeprefix("anabranch, ") for label in OURS),
             *(f"{label.removeprefix('anabranch, ')} / best" for label in OURS)]
-    return "\n".join([markdown(head, rows), "",
-                      _verdict(f"at most {IDLE_GOAL} times the best that couples nothing: {said}", all_met)])
+    return "\n".join([markup.table(head, rows), "",
+                      markup.verdict(f"at most {IDLE_GOAL} times the best that couples nothing: {said}", all_met)])
 
 
 def _shared(result):
@@ -368,7 +350,7 @@ def _shared(result):
             if column in OURS:
                 ok = bool(shares) and right and abs(statistics.median(shares) - 50) <= SHARE_GOAL
                 met[column].append(ok)
-                text += f" {_word(ok)}" if right else " ? (control wrong)"
+                text += f" {markup.word(ok)}" if right else " ? (control wrong)"
             cells.append(text)
         rows.append([bed["name"], f"{due:.0f}", *cells])
         others = {label: takes[_plain(label)] for label in OTHERS if label in bed["runs"]}
@@ -379,7 +361,7 @@ def _shared(result):
     head = ["beside one curl: % that it takes", "N TCP flows would", "N curls (control)", "mmTP, uncoupled",
             *(label.removeprefix("anabranch, ") for label in OURS)]
     goal = f"50 ± {SHARE_GOAL} %, where the control is within {CONTROL_GOAL} points: {said}"
-    return "\n".join([markdown(head, rows), "", *beside, _verdict(goal, all_met)])
+    return "\n".join([markup.table(head, rows), "", *beside, markup.verdict(goal, all_met)])
 
 
 def _polite(result):
@@ -406,11 +388,11 @@ def _polite(result):
                 kept[label].append(bool(leaves and curl_alone) and 100 * leaves / curl_alone >= KEPT_GOAL)
         head = [name, "call: RTT p50, ms", "p99 (range)", "lost %", "program, Mbit/s",
                 "call with a curl: p50", "p99 (range)", "lost %", "curl, Mbit/s", "program, Mbit/s"]
-        parts += [markdown(head, rows), ""]
+        parts += [markup.table(head, rows), ""]
     for goal, met in ((f"in the background at least {USED_GOAL} % of the link without the curl", used),
                       (f"in the background the curl keeps at least {KEPT_GOAL} % of what it has beside nobody", kept)):
         said, all_met = _verdicts(met)
-        parts += [_verdict(f"{goal}: {said}", all_met)]
+        parts += [markup.verdict(f"{goal}: {said}", all_met)]
     rows, held = [], []
     for bed in (bed for bed in result["beds"] if "limit" in bed):
         for label, runs in bed["runs"].items():
@@ -420,8 +402,8 @@ def _polite(result):
                 rows.append([label, bed["name"].removesuffix(", limited"), ", ".join(f"{rate / 1e3:.0f}" for rate in rates),
                              f"{bed['limit'] / 1e3:.0f}"])
     if rows:
-        parts += ["", markdown(["limited", "links", "kB/s over the last link, each run", "limit"], rows), "",
-                  _verdict(f"within {LIMIT_GOAL} % of the limit: {sum(held)} of {len(held)} runs", all(held))]
+        parts += ["", markup.table(["limited", "links", "kB/s over the last link, each run", "limit"], rows), "",
+                  markup.verdict(f"within {LIMIT_GOAL} % of the limit: {sum(held)} of {len(held)} runs", all(held))]
     return "\n".join(parts)
 
 
@@ -444,12 +426,12 @@ def _forwarders(result):
                          *(f"{rate / rates[other]:.1f}" for other in ndn), f"{100 * lost:.2f} %"])
             if not name.startswith("anabranch"):
                 continue
-            verdicts.append(_verdict(f"{bed['bytes']:,} bytes, {name}: at least {FORWARDER_GOALS[0]} of the bare relay: {rate / relay:.2f}",
+            verdicts.append(markup.verdict(f"{bed['bytes']:,} bytes, {name}: at least {FORWARDER_GOALS[0]} of the bare relay: {rate / relay:.2f}",
                                      rate / relay >= FORWARDER_GOALS[0]))
-            verdicts += [_verdict(f"{bed['bytes']:,} bytes, {name}: at least {FORWARDER_GOALS[1]} times {other}: {rate / rates[other]:.1f}",
+            verdicts += [markup.verdict(f"{bed['bytes']:,} bytes, {name}: at least {FORWARDER_GOALS[1]} times {other}: {rate / rates[other]:.1f}",
                                   rate / rates[other] >= FORWARDER_GOALS[1]) for other in ndn]
         head = [f"packets of {bed['bytes']:,} bytes", "a CPU second", "Gbit a CPU second", "of the relay", *(f"times {name}" for name in ndn), "lost"]
-        parts += [markdown(head, rows), ""]
+        parts += [markup.table(head, rows), ""]
     return "\n".join([*parts, *verdicts])
 
 

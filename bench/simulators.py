@@ -47,7 +47,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-import report  # noqa: E402
+import markup  # noqa: E402
 
 ROWS = ("torus", "dumbbell", "fattree")
 SEED = "7"
@@ -165,7 +165,7 @@ def main():
     load_after = os.getloadavg()[0]
     load = f"load average {load_before:.1f} before, {load_after:.1f} after, {os.cpu_count()} processors"
     heads = ("row", "simulator", "runs", "link packets", "CPU s", "best M/CPU-s", "median", "RSS MiB")
-    print(report.markdown(heads, [
+    print(markup.table(heads, [
         [t["row"], t["simulator"], t["runs"], f"{t['link_packets']:,}", f"{t['cpu_s']:.3f}",
          f"{t['link_packets_per_cpu_s'] / 1e6:.3f}", f"{t['median'] / 1e6:.3f}", f"{t['rss_kib'] / 1024:.1f}"]
         for t in table]))

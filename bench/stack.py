@@ -26,7 +26,7 @@ from contextlib import closing
 from functools import partial
 
 sys.dont_write_bytecode = True
-import report  # noqa: E402
+import markup  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WARM_S = 8
@@ -334,7 +334,7 @@ def main():
         print(json.dumps([row for runs in rows.values() for row in runs]))
     else:
         mean = lambda runs, key: f"{sum(row[key] for row in runs) / len(runs):.1f}" if key in runs[0] else ""
-        print(report.markdown(["what", "TCP keeps %", "links used %", "runs"],
+        print(markup.table(["what", "TCP keeps %", "links used %", "runs"],
                               [[what, mean(runs, "kept_percent"), mean(runs, "used_percent"), len(runs)]
                                for what, runs in rows.items()]))
     if failed:

@@ -30,7 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 sys.dont_write_bytecode = True
-import report  # noqa: E402
+import markup  # noqa: E402
 from stack import Failed, Lab  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -331,7 +331,7 @@ def main():
     table = [row for row in table if not options.cc or row.cc in options.cc.split(",")]
     if options.sim:
         told = [simulate(os.path.abspath(options.bin), row, options.runs) for row in table]
-        print(report.markdown(["flows beside one", "controller", "share %, 95 %"], told))
+        print(markup.table(["flows beside one", "controller", "share %, 95 %"], told))
         return
     if os.geteuid():
         sys.exit("skipped: root is needed for namespaces and TUN devices")
@@ -358,7 +358,7 @@ def main():
     if trace:
         head += ["acks of readers %", "acks together %", "of readers %", "packets together %", "lost %", "fresh %", "lost %",
                  "others lost %", "acks late %"]
-    print(report.markdown(head, [show(row, results[id(row)]) for row in table if results[id(row)]]))
+    print(markup.table(head, [show(row, results[id(row)]) for row in table if results[id(row)]]))
     print(f"load {os.getloadavg()[0]:.1f}; {options.jobs} runs side by side")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
