@@ -6,16 +6,7 @@ pub(crate) mod disk;
 pub(crate) mod fetch;
 #[cfg(target_os = "linux")]
 pub(crate) mod held;
-pub(crate) mod hostile;
 pub(crate) mod netns;
-pub(crate) mod nginx;
-pub(crate) mod proxy_bed;
-pub(crate) mod proxy_roles;
-pub(crate) mod redis;
-pub(crate) mod relay;
-pub(crate) mod rendezvous_bed;
-pub(crate) mod site;
-pub(crate) mod terminal;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
