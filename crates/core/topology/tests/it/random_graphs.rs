@@ -1,5 +1,4 @@
 //! Random numbers from a seed, and random graphs of them.
-#![allow(dead_code, reason = "each test uses a part")]
 
 use anabranch_topology::graph::{Builder, Graph, NodeId};
 

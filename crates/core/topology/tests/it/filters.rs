@@ -1,12 +1,10 @@
 //! Fill and false positives of LIPSIN identifiers against what the definitions give: m = 248 bits, k = 5
 //! different bits a tag, d = 8 tables. All seeds are fixed.
 
-mod common;
-
+use crate::random_graphs::{Random, random_graph};
 use anabranch_topology::fid::{FILTER_BITS, TABLES, TAG_BITS};
 use anabranch_topology::graph::{Builder, LinkId, NodeId};
 use anabranch_topology::tags::{EncodeError, Tags};
-use common::{Random, random_graph};
 
 /// Identifiers of each length.
 const FILTERS: usize = 40_000;

@@ -1,7 +1,6 @@
 //! Packets through the forwarders of whole networks: along their path, nowhere else, and not for ever.
 
-mod common;
-
+use crate::random_graphs::{Random, random_graph};
 use anabranch_topology::fid::{EPOCHS, HEADER_BYTES, Header, Refusal};
 use anabranch_topology::graph::{Builder, Graph, LinkId, NodeId};
 use anabranch_topology::import::Defaults;
@@ -9,7 +8,6 @@ use anabranch_topology::keyed::{DomainKey, KeyedForwarder};
 use anabranch_topology::paths::{Costs, Router};
 use anabranch_topology::tags::{Encoded, Forwarder, Tags};
 use anabranch_topology::zoo::{BUILTIN, Builtin};
-use common::{Random, random_graph};
 
 /// What a node does with a packet that came by a link.
 type Rule<'a> = &'a dyn Fn(NodeId, &Header, Option<LinkId>, &mut Vec<LinkId>) -> Result<Header, Refusal>;

@@ -51,7 +51,7 @@ fn vector(line: &str) -> Vector {
 #[test]
 fn networkx_finds_the_same() {
     let (mut graphs, mut disconnected) = (0, 0);
-    for (place, line) in include_str!("vectors.txt").lines().enumerate() {
+    for (place, line) in include_str!("../vectors.txt").lines().enumerate() {
         let v = vector(line);
         let (from, to) = (NodeId(0), NodeId(1));
         let costs =
