@@ -9,7 +9,7 @@ use anabranch_mmtp::wire::{
     emit_probe, emit_refuse, emit_request, parse, set_no_caches, set_responder,
 };
 
-const DOC: &str = include_str!("../../../../docs/wire-mmtp.md");
+const DOC: &str = include_str!("../../../../../docs/wire-mmtp.md");
 
 /// The first code block after `marker`.
 fn block(marker: &str) -> &'static str {
