@@ -6,8 +6,8 @@ use anabranch_algo::{Span, Time};
 use anabranch_mirror::verified_pool::Check;
 use proptest::prelude::*;
 
+use crate::range_scheduler::{content, fetch, leaves};
 use crate::simulated_mirrors::{Link, TestRng, mbit, secs};
-use crate::{content, fetch, leaves};
 
 /// Beyond the steady one's own time: a mirror is known to trickle by the average of ten seconds, and
 /// comparisons are waited for five.

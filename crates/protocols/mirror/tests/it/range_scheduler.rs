@@ -1,9 +1,6 @@
 //! The scheduler and the pool of plain mirrors against mirrors of which everything is known.
 
-mod fickle;
-mod prefetch;
-mod simulated_mirrors;
-
+use crate::simulated_mirrors::{Counting, Link, Outcome, TestRng, World, is, mbit, secs};
 use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Output, Span, Time};
 use anabranch_mirror::digests::PieceHashes;
@@ -15,7 +12,6 @@ use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_mmtp::tree::block_cv;
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
-use simulated_mirrors::{Counting, Link, Outcome, TestRng, World, is, mbit, secs};
 
 const GB: u64 = 1_000_000_000;
 const PIECE: usize = 256 << 10;
@@ -24,12 +20,12 @@ fn count(length: u64, links: &[Link]) -> Outcome {
     World::new(length, None, links, 1).run(&mut Counting::new(length.div_ceil(BLOCK_BYTES as u64)))
 }
 
-fn content(length: usize) -> Vec<u8> {
+pub(crate) fn content(length: usize) -> Vec<u8> {
     let mut luck = TestRng(7);
     (0..length.div_ceil(4)).flat_map(|_| (luck.below(1 << 31) as u32).to_le_bytes()).take(length).collect()
 }
 
-fn leaves(content: &[u8]) -> Check {
+pub(crate) fn leaves(content: &[u8]) -> Check {
     let blocks = content.chunks(BLOCK_BYTES).enumerate();
     Check::Leaves(blocks.map(|(block, bytes)| block_cv(block as u64, bytes)).collect())
 }
@@ -39,7 +35,7 @@ fn pieces(content: &[u8]) -> Check {
     Check::Pieces { bytes: PIECE as u64, hashes: PieceHashes::Sha256(hashes) }
 }
 
-fn fetch(content: &[u8], check: Check, links: &[Link], seed: u64) -> Outcome {
+pub(crate) fn fetch(content: &[u8], check: Check, links: &[Link], seed: u64) -> Outcome {
     let length = content.len() as u64;
     let mut pool = VerifiedPool::new(length, check, |_| false).expect("it fits");
     World::new(length, Some(content), links, seed).run(&mut pool)

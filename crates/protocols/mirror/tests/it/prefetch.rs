@@ -8,7 +8,7 @@ use anabranch_mirror::range_scheduler::{
 };
 use anabranch_mmtp::id::BLOCK_BYTES;
 
-use super::simulated_mirrors::Counting;
+use crate::simulated_mirrors::Counting;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 20_000;
