@@ -1,10 +1,11 @@
 //! Classes of a domain: their paths, and the marks of their packets.
 
-mod simulated_domain;
-
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 
+use crate::simulated_domain::{
+    DOMAIN, Network, ask, key, last_routes, publication, publish, subscribe_to, visits,
+};
 use anabranch_algo::{Span, Time};
 use anabranch_overlay::client::ServiceKind;
 use anabranch_overlay::domain::ClassId;
@@ -13,7 +14,6 @@ use anabranch_overlay::forwarder::Step;
 use anabranch_overlay::frame::{self, Frame};
 use anabranch_overlay::message::{Body, PathsRequest, refusal};
 use anabranch_topology::plan::Policy;
-use simulated_domain::{DOMAIN, Network, ask, key, last_routes, publication, publish, subscribe_to, visits};
 
 const CLASSES: &str = "
     [class.bulk]

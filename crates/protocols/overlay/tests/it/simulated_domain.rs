@@ -1,5 +1,4 @@
 //! A whole domain in virtual time: its forwarders, services, receivers and publishers, joined by its lines.
-#![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

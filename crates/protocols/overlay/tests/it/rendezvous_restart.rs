@@ -1,16 +1,14 @@
 //! A rendezvous that is ended and started again, from what it reported as changes, answers as one that was
 //! not.
 
-mod rendezvous_bed;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::rendezvous_bed::{Bed, START, Step};
 use anabranch_algo::{Machine as _, Output, Time};
 use anabranch_overlay::domain::Domain;
 use anabranch_overlay::rendezvous::{Change, Record, Rendezvous};
 use proptest::prelude::*;
-use rendezvous_bed::{Bed, START, Step};
 
 /// A rendezvous, and what its world has written down.
 struct World {
@@ -54,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_restart_changes_nothing(steps in prop::collection::vec(rendezvous_bed::step(), 1..60)) {
+    fn a_restart_changes_nothing(steps in prop::collection::vec(crate::rendezvous_bed::step(), 1..60)) {
         let bed = Bed::new();
         let (mut whole, mut restarted) = (World::new(&bed.domain), World::new(&bed.domain));
         let (mut sent, mut now) = (Vec::new(), START);

@@ -1,10 +1,9 @@
 //! Several rendezvous that share a store answer as one that has everything in memory, whichever of them is
 //! asked; and of publications that they take at one moment the later one counts.
 
-mod rendezvous_bed;
-
 use std::collections::BTreeMap;
 
+use crate::rendezvous_bed::{Bed, START, key, publication};
 use anabranch_algo::{Machine as _, Output, Span, Time};
 use anabranch_mmtp::peer::Peer;
 use anabranch_overlay::message::{Body, Message, Wanted, refusal};
@@ -14,7 +13,6 @@ use anabranch_overlay::rendezvous::shared::{
 };
 use anabranch_overlay::rendezvous::{Record, Rendezvous};
 use proptest::prelude::*;
-use rendezvous_bed::{Bed, START, key, publication};
 
 /// The fields of a content, and until when.
 type Listed = BTreeMap<(Name, Vec<u8>), u64>;
@@ -147,7 +145,7 @@ proptest! {
 
     #[test]
     fn three_that_share_are_as_one(
-        steps in prop::collection::vec((rendezvous_bed::step(), 0..3_usize), 1..60),
+        steps in prop::collection::vec((crate::rendezvous_bed::step(), 0..3_usize), 1..60),
     ) {
         let bed = Bed::new();
         let mut memory = Rendezvous::new(bed.domain.clone());
@@ -155,7 +153,7 @@ proptest! {
         let mut all = [One::new(&bed), One::new(&bed), One::new(&bed)];
         let (mut sent, mut now) = (Vec::new(), START);
         for (number, (step, which)) in steps.into_iter().enumerate() {
-            if let rendezvous_bed::Step::Restart = step {
+            if let crate::rendezvous_bed::Step::Restart = step {
                 all[which] = One::new(&bed);
             }
             if let Some((host, body)) = bed.apply(step, &mut sent, &mut now) {

@@ -1,7 +1,8 @@
 //! Members of a whole domain, and what happens when some of them are gone.
 
-mod simulated_domain;
-
+use crate::simulated_domain::{
+    NAME, Network, ask, key, last_routes, publication, publish, subscribe, visits,
+};
 use anabranch_algo::{Machine as _, Output, Span, Time};
 use anabranch_mmtp::id::{ChunksPerBlock, ContentId};
 use anabranch_mmtp::peer::Peer;
@@ -18,7 +19,6 @@ use anabranch_overlay::rendezvous::Rendezvous;
 use anabranch_overlay::topology_manager::{Outgoing, TopologyManager};
 use anabranch_topology::graph::{LinkId, NodeId};
 use anabranch_topology::plan::Policy;
-use simulated_domain::{NAME, Network, ask, key, last_routes, publication, publish, subscribe, visits};
 
 #[test]
 fn a_name_leads_to_all_its_publishers_over_all_ways() {
@@ -518,7 +518,7 @@ fn a_loop_ends_by_the_hop_limit() {
 /// counted by the forwarder that the line belongs to.
 #[test]
 fn a_line_with_a_limit_carries_no_more() {
-    let file = simulated_domain::DOMAIN.replace("KEY", &key().public().to_string());
+    let file = crate::simulated_domain::DOMAIN.replace("KEY", &key().public().to_string());
     let limited =
         file.replacen("between = [\"a\", \"r1\"]\n", "between = [\"a\", \"r1\"]\nlimit_mbit = 8\n", 1);
     assert_ne!(limited, file);

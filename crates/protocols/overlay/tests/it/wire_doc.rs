@@ -6,7 +6,7 @@ use anabranch_overlay::message::{Body, LinkReport, LinkState, Message, Wanted};
 use anabranch_topology::fid::Header;
 use anabranch_topology::graph::{LinkId, NodeId};
 
-const DOC: &str = include_str!("../../../../docs/wire-overlay.md");
+const DOC: &str = include_str!("../../../../../docs/wire-overlay.md");
 const CALL: u64 = 0x0102_0304_0506_0708;
 
 /// Hexadecimal digits of the first code block after `marker`; what follows a `;` is remark.

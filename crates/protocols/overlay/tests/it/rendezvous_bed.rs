@@ -1,5 +1,4 @@
 //! A domain with two hosts, and steps of what happens at its rendezvous.
-#![allow(dead_code, reason = "each test uses a part")]
 
 use std::sync::Arc;
 

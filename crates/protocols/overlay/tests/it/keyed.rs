@@ -1,8 +1,9 @@
 //! A domain with keyed forwarding identifiers: what its members do goes on as with open ones, and nobody but
 //! its services can make identifiers that lead anywhere else than to these.
 
-mod simulated_domain;
-
+use crate::simulated_domain::{
+    DOMAIN, DOMAIN_KEY, Network, SINCE_1970, key, last_routes, publication, publish, subscribe, visits,
+};
 use anabranch_algo::{Machine as _, Output, Span};
 use anabranch_mmtp::peer::{Peer, WayBack};
 use anabranch_overlay::client::Event;
@@ -13,9 +14,6 @@ use anabranch_overlay::rendezvous::shared::{Input, SharedRendezvous};
 use anabranch_topology::fid::{Header, Kind};
 use anabranch_topology::graph::LinkId;
 use anabranch_topology::plan::Policy;
-use simulated_domain::{
-    DOMAIN, DOMAIN_KEY, Network, SINCE_1970, key, last_routes, publication, publish, subscribe, visits,
-};
 
 /// Of the domain below.
 const EPOCH: Span = Span::from_secs(60);
@@ -150,7 +148,7 @@ fn without_a_topology_manager_paths_last_for_an_epoch() {
     let first = first(&network, &route);
     network.run(EPOCH);
     assert_eq!(send(&mut network, first, &request(&route)).len(), 1);
-    network.manager = Some(simulated_domain::manager(&network.domain));
+    network.manager = Some(crate::simulated_domain::manager(&network.domain));
     network.run(EPOCH + EPOCH);
     let new = last_routes(&network).routes[0].clone();
     assert_eq!(send(&mut network, first, &request(&new)).len(), 1);

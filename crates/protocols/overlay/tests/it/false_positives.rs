@@ -1,16 +1,14 @@
 //! Frames in a domain too large for exact forwarding identifiers: links that match by accident never make one
 //! frame two, and never lead it beside its way.
 
-mod simulated_domain;
-
 use std::fmt::Write as _;
 
+use crate::simulated_domain::Network;
 use anabranch_overlay::domain::Domain;
 use anabranch_overlay::forwarder::Drop;
 use anabranch_overlay::frame;
 use anabranch_topology::fid::{FILTER_BITS, Header, Kind, TAG_BITS};
 use anabranch_topology::graph::{LinkId, NodeId};
-use simulated_domain::Network;
 
 /// Forwarders in a row and in a column.
 const SIDE: usize = 8;
