@@ -548,7 +548,7 @@ fn a_killed_process_leaves_nothing() {
     let Some(space) = space() else { return };
     let path = format!("/proc/{}/fd/{}", std::process::id(), space.as_fd().as_raw_fd());
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_that_is_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "emulator::child_that_is_killed", "--ignored", "--nocapture"])
         .env(SPACE, path)
         .stdout(Stdio::piped())
         .spawn()
