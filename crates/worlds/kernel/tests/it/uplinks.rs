@@ -1,14 +1,12 @@
 //! `setup` and `teardown` on real kernels. Needs root; says so and passes without.
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
+use crate::mptcp_network::{FAR, FAR6, TestNetwork, carry, in_own_thread, ip, subflows, until};
 use anabranch_kernel::uplinks::{Error, Options, plan, plan_teardown, setup, teardown};
 use anabranch_net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManager, SockDiag, TcpState};
-use common::{FAR, FAR6, TestNetwork, carry, in_own_thread, ip, subflows, until};
 
 const ENABLED: &str = "/proc/sys/net/mptcp/enabled";
 

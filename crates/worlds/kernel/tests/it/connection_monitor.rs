@@ -1,17 +1,15 @@
 //! What `watch` sees of real connections. Needs root; says so and passes without.
 #![cfg(target_os = "linux")]
 
-mod common;
-
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
+use crate::mptcp_network::{FAR, TestNetwork, carry, in_own_thread, ip, subflows, until};
 use anabranch_algo::{Span, Time};
 use anabranch_kernel::connection_monitor::{
     ConnectionKind, ConnectionMonitor, ControllerStats, NmccFactors, prometheus_text,
 };
 use anabranch_kernel::uplinks::{Options, setup};
-use common::{FAR, TestNetwork, carry, in_own_thread, ip, subflows, until};
 
 /// Knows every socket.
 struct All;
