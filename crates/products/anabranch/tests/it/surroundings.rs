@@ -64,7 +64,11 @@ fn has_variables(name: &str, variables: &[(&str, &str)]) -> bool {
         return true;
     }
     let mut child = Command::new(env::current_exe().expect("this test"));
-    child.args(["--exact", name]).env_remove("no_proxy").env_remove("NO_PROXY").env(CHILD, "1");
+    child
+        .args(["--exact", &format!("surroundings::{name}")])
+        .env_remove("no_proxy")
+        .env_remove("NO_PROXY")
+        .env(CHILD, "1");
     assert!(child.envs(variables.iter().copied()).status().expect("it runs").success());
     false
 }

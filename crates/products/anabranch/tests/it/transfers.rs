@@ -1,17 +1,15 @@
 //! Transfers in one process: side by side, stopped, resumed, waited for and listened to.
 
-mod memory_source;
-
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use crate::memory_source::MemorySource;
 use anabranch::{Control, Error, Event, Get, Stop, Transfer};
 use anabranch_mmtp::tree::Outboard;
 use anabranch_mmtp::uri::Uri;
 use anabranch_mmtp::wire::{self, Packet};
-use memory_source::MemorySource;
 
 /// A source of `bytes` that waits for `pause` before each packet with data; its address.
 fn serve(bytes: Vec<u8>, pause: Duration) -> SocketAddr {

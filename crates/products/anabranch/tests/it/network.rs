@@ -2,7 +2,6 @@
 //! receiver; and what happens when some of them end.
 
 #[cfg(target_os = "linux")]
-#[path = "network/tap.rs"]
 mod tap;
 
 use std::collections::BTreeMap;
