@@ -1,5 +1,4 @@
 //! A server and a client, and what tests need to speak to them.
-#![allow(dead_code, reason = "each of the tests uses a part")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

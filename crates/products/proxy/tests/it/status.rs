@@ -1,8 +1,5 @@
 //! What a client and a server on loopback say of themselves: to a program, at a Unix socket, over HTTP.
 
-#[path = "roles/bench.rs"]
-mod bench;
-
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,12 +7,12 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::bench::{Bench, LONG, origin, refused_port, socks, socks_to};
 use anabranch_net::prometheus::check;
 use anabranch_proxy::Status;
 use anabranch_proxy::status::{
     ConnectionState, LinkState, Role, Snapshot, Token, local, prometheus_text, web,
 };
-use bench::{Bench, LONG, origin, refused_port, socks, socks_to};
 
 /// Names may have all that is printable but a few: this one is a program's idea of a joke.
 const HOSTILE: &str = "<b>\"&'`{{x}}<img>";

@@ -9,7 +9,7 @@ use anabranch_proxy::trunk::frame::{Frame, FrameReader, Piece};
 use anabranch_proxy::trunk::{Association, Event, GoAwayReason, Reason, Settings, Side, Transport, Trunk};
 use bytes::{Bytes, BytesMut};
 
-const DOC: &str = include_str!("../../../../docs/wire-proxy.md");
+const DOC: &str = include_str!("../../../../../docs/wire-proxy.md");
 
 /// The bytes of the first code block after `marker`; what follows a `;` is remark.
 fn hex(marker: &str) -> Bytes {

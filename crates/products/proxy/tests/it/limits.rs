@@ -1,13 +1,11 @@
 //! How long connections may take, what one user may have, and what a reload changes.
 
-#[path = "roles/bench.rs"]
-mod bench;
-
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::bench::{Bench, LONG, origin, pattern, socks, socks_at, socks_to};
 use anabranch_algo::{Rate, Time};
 use anabranch_net::{Clock, Resolver};
 use anabranch_proxy::flows::Timeouts;
@@ -15,7 +13,6 @@ use anabranch_proxy::ingress::Users;
 use anabranch_proxy::policy::Policy;
 use anabranch_proxy::quota::UserLimits;
 use anabranch_proxy::trunk::Reason;
-use bench::{Bench, LONG, origin, pattern, socks, socks_at, socks_to};
 
 const SHORT: Duration = Duration::from_millis(300);
 

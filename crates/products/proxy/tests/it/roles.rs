@@ -1,20 +1,15 @@
 //! A client and a server on loopback, with real programs on one side and real origins on the other.
 
-#[path = "roles/bench.rs"]
-mod bench;
-#[path = "roles/datagrams.rs"]
-mod datagrams;
-
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use crate::bench::{Bench, LONG, origin, pattern, refused_port, socks, socks_to};
 use anabranch_proxy::client::{self, Options};
 use anabranch_proxy::keys::{Clients, KeyPair, Pairing};
 use anabranch_proxy::trunk::{Reason, Transport};
 use anabranch_proxy::{Door, Event};
-use bench::{Bench, LONG, origin, pattern, refused_port, socks, socks_to};
 
 /// An origin that speaks HTTP: it answers one request with its head, and closes.
 fn http_origin() -> SocketAddr {
@@ -85,7 +80,7 @@ fn an_unknown_client_and_a_wrong_server_get_nothing_and_say_so() {
         options.is_strict = true;
         let mut client = client::start(options).unwrap();
         let socks = client.address(Door::Socks).unwrap();
-        let error = bench::socks_at(socks, origin).unwrap_err();
+        let error = crate::bench::socks_at(socks, origin).unwrap_err();
         assert_eq!(error, 1, "general failure");
         let why = loop {
             match client.wait_event().unwrap() {
@@ -115,8 +110,8 @@ fn a_destination_that_is_denied_or_refuses_resets_the_program_or_is_said_if_stri
     assert!(answer.starts_with("HTTP/1.1 403 Forbidden"), "{answer}");
 
     let strict = Bench::strict();
-    assert_eq!(bench::socks_at(strict.socks(), denied).unwrap_err(), 2);
-    assert_eq!(bench::socks_at(strict.socks(), refused_port()).unwrap_err(), 5);
+    assert_eq!(crate::bench::socks_at(strict.socks(), denied).unwrap_err(), 2);
+    assert_eq!(crate::bench::socks_at(strict.socks(), refused_port()).unwrap_err(), 5);
     assert!(get(&mut socks(&strict, http_origin())).contains("200 OK"));
     let mut stream = TcpStream::connect(strict.http()).unwrap();
     stream.write_all(b"CONNECT 192.0.2.1:80 HTTP/1.1\r\n\r\n").unwrap();
@@ -249,7 +244,7 @@ fn a_client_is_let_in_once_it_is_paired_and_ends_when_it_is_taken_off_the_list()
     options.socks = vec!["127.0.0.1:0".parse().unwrap()];
     let mut client = client::start(options).unwrap();
     let at = client.address(Door::Socks).unwrap();
-    assert!(get(&mut bench::socks_at(at, origin).unwrap()).contains("200 OK"));
+    assert!(get(&mut crate::bench::socks_at(at, origin).unwrap()).contains("200 OK"));
     std::fs::write(bench.list(), "").unwrap();
     loop {
         if let Event::TrunkDown { why, .. } = client.wait_event().unwrap()
@@ -258,7 +253,7 @@ fn a_client_is_let_in_once_it_is_paired_and_ends_when_it_is_taken_off_the_list()
             break;
         }
     }
-    let mut stream = bench::socks_at(at, origin).unwrap();
+    let mut stream = crate::bench::socks_at(at, origin).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
 }
 
