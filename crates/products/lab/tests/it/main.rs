@@ -1,0 +1,10 @@
+//! The laboratory's worlds and tables, from outside.
+
+mod background;
+mod chaos;
+mod domain;
+mod fairness;
+mod groups;
+mod linux;
+mod scenario;
+mod simulation;
