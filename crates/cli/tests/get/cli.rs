@@ -112,7 +112,7 @@ fn pages_and_completions() {
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let shell = std::process::Command::new("sh")
-        .args(["-c", "\"$0\" man | true", env!("CARGO_BIN_EXE_anabranch")])
+        .args(["-c", "\"$0\" man | true", crate::common::program()])
         .output()
         .expect("a shell");
     assert!(shell.stderr.is_empty());

@@ -87,6 +87,7 @@ fn a_liar_beside_an_honest_source_is_named_and_the_file_arrives() {
 
 #[test]
 fn nonsense_beside_an_honest_source_does_no_harm_and_frames_nobody() {
+    let _alone = anabranch_net::testing::alone();
     let ground = Ground::new(2_500_000);
     for mode in [
         Mode::Silent,

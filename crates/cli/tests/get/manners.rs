@@ -150,7 +150,7 @@ fn an_error_is_said_once() {
 fn at_80_columns_loss_and_state_are_whole() {
     let (dir, content) = (tempfile::tempdir().expect("a directory"), noise(3_000_000));
     let site = Site::slow(&content, 2_000_000);
-    let (program, target) = (env!("CARGO_BIN_EXE_anabranch"), dir.path().join("f"));
+    let (program, target) = (crate::common::program(), dir.path().join("f"));
     let url = site.url().replace("127.0.0.1", "localhost");
     let said = on_a_terminal(&format!("{program} get {url} -o {} --via 127.0.0.1", target.display()), None);
     assert!(fs::read(&target).expect("it came") == content, "{said}");

@@ -344,6 +344,7 @@ fn what_a_fast_mirror_brought_when_the_source_went_away_is_not_asked_for_twice()
 
 #[test]
 fn a_mirror_begins_at_once_though_no_source_answers() {
+    let _alone = anabranch_net::testing::alone();
     let ground = Ground::new(8_000_000);
     let silent = Hostile::start(&ground.content, Mode::Silent);
     let site = Site::slow(&ground.content, 4_000_000);
@@ -402,6 +403,7 @@ fn a_source_that_answers_without_any_hash_does_not_hold_mirrors_up() {
 
 #[test]
 fn a_mirror_that_fails_is_not_waited_for_to_compare() {
+    let _alone = anabranch_net::testing::alone();
     // So long that there are parts which only the other one brings: they wait to be compared.
     let ground = Ground::new(40_000_000);
     let fails = Arc::new(AtomicBool::new(false));

@@ -1,5 +1,4 @@
-//! A fast server without ranges beside a slow one that has them. It is about rates, so it has a test program,
-//! and while it runs the machine, of its own.
+//! A fast server without ranges beside a slow one that has them. It is about rates, so it is alone.
 
 use std::fs;
 
@@ -10,6 +9,7 @@ use crate::peers::site::{PATH, Request, Site, Then, whole};
 /// the other one brings the end, and nothing comes twice.
 #[test]
 fn the_fastest_is_used_though_it_gives_no_ranges() {
+    let _alone = anabranch_net::testing::alone();
     const LENGTH: usize = 60_000_000;
     let ground = Ground::new(LENGTH);
     let sum = checksum(&ground.content);

@@ -219,7 +219,7 @@ fn a_name_alone_asks_for_the_password() {
     assert!(closed.seen().is_empty());
     // `script` gives it one.
     let target = ground.dir.path().join("f");
-    let (program, url) = (env!("CARGO_BIN_EXE_anabranch"), closed.url());
+    let (program, url) = (crate::common::program(), closed.url());
     let line = format!("{program} get {url} -o {} -u bob", target.display());
     let said = on_a_terminal(&line, Some(("password of bob: ", "s ecret\n")));
     assert!(fs::read(&target).expect("it came") == ground.content, "{said}");

@@ -537,7 +537,7 @@ fn a_directory_has_a_metalink_of_all_its_files() {
     fs::create_dir(&target).expect("a directory");
     for (place, here) in [("/d%20%26%20co/", "d & co"), ("/d%20%26%20co/sub/", "sub")] {
         let url = format!("http://{address}{place}");
-        let got = Command::new(env!("CARGO_BIN_EXE_anabranch"))
+        let got = Command::new(crate::common::program())
             .args(["get", &url])
             .current_dir(&target)
             .output()
@@ -688,6 +688,7 @@ fn a_file_that_is_gone_is_refused() {
 /// Half of the limit is for each of the two kinds while both are busy: two readers by HTTP, and one by mmTP.
 #[test]
 fn the_limit_holds_for_all_together() {
+    let _alone = anabranch_net::testing::alone();
     const LIMIT: f64 = 2e6;
     // Blocks of the four megabytes between which both are looked at.
     const LOOKS: [usize; 2] = [30, 210];

@@ -132,7 +132,7 @@ fn what_a_dumb_terminal_gets() {
     let dir = tempfile::tempdir().expect("a directory");
     let slow = Site::slow(&noise(300_000), 200_000);
     let shown = |term: &str| {
-        let line = format!("{} get {} --force", env!("CARGO_BIN_EXE_anabranch"), slow.url());
+        let line = format!("{} get {} --force", crate::common::program(), slow.url());
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).current_dir(dir.path()).stdin(Stdio::null());
         let done = command.env("TERM", term).env("XDG_CACHE_HOME", "/dev/null").output().expect("script(1)");

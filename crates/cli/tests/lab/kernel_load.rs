@@ -8,7 +8,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use crate::common::fetch::skipped;
 use crate::common::netns::Net;
 use crate::common::{anabranch, wait_until};
 use anabranch_net::Clock;
+use anabranch_net::testing::{Alone, alone};
 use nix::fcntl::{Flock, FlockArg};
 
 /// What is loaded here; other tests use others.
@@ -28,21 +28,19 @@ const NOBODY: u32 = 65_534;
 /// How often a command is killed.
 const KILLS: u32 = 12;
 
-/// One test at a time: what is loaded is the machine's.
-static TURN: Mutex<()> = Mutex::new(());
-
 struct World {
     net: Net,
     /// What `ip netns` calls the namespace `lab`.
     name: String,
     /// What is remembered of others' defaults.
     record: Option<String>,
-    _turn: MutexGuard<'static, ()>,
+    /// What is loaded is the machine's.
+    _alone: Alone,
 }
 
 impl World {
     fn new(test: &'static str) -> Option<Self> {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = alone();
         if !Path::new("/sys/kernel/btf/vmlinux").exists() {
             skipped(format!("{test}: the kernel has no BTF"));
             return None;
@@ -53,7 +51,7 @@ impl World {
         }
         let net = Net::new(test, &["lab"])?;
         let name = format!("anabranch-{}-{test}-lab", std::process::id());
-        Some(Self { net, name, record: record(), _turn: turn })
+        Some(Self { net, name, record: record(), _alone: alone })
     }
 
     /// The default of new sockets in the namespace.
@@ -238,7 +236,7 @@ fn whoever_is_not_root_is_told_what_each_command_needs() {
     // The command may lie where nobody may go.
     let dir = tempfile::tempdir().expect("a directory");
     let copy = dir.path().join("anabranch");
-    fs::copy(env!("CARGO_BIN_EXE_anabranch"), &copy).expect("copied");
+    fs::copy(crate::common::program(), &copy).expect("copied");
     for path in [dir.path(), &copy] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
     }

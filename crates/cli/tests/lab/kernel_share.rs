@@ -89,6 +89,7 @@ fn rows(dir: &Path) -> Vec<Value> {
 
 #[test]
 fn two_coupled_subflows_take_about_half_and_two_connections_two_thirds() {
+    let _alone = anabranch_net::testing::alone();
     if let Err(e) = anabranch_lab::linux::testbed::allowed() {
         refused_device(format!("shares in the kernel: {e}"));
         return;

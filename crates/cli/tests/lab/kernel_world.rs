@@ -392,7 +392,7 @@ fn on_a_host_no_laboratory_is_made_or_taken_down() {
     let bench = Bench::new("inside");
     bench.up();
     let host = format!("{}/f.tx", bench.name);
-    let program = env!("CARGO_BIN_EXE_anabranch");
+    let program = crate::common::program();
     for words in [&["down"][..], &["down", &bench.name], &["down", "--all"], &["up", &bench.name]] {
         let output = bench.run(&[&["exec", &host, "--", program, "lab"][..], words].concat());
         let said = String::from_utf8_lossy(&output.stderr);
@@ -410,7 +410,7 @@ fn whoever_is_not_root_is_told_whose_a_laboratory_is() {
     let bench = Bench::new("whose");
     // The command may lie where nobody may go.
     let copy = bench.dir.path().join("anabranch");
-    fs::copy(env!("CARGO_BIN_EXE_anabranch"), &copy).expect("copied");
+    fs::copy(crate::common::program(), &copy).expect("copied");
     for path in [bench.dir.path(), &copy] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
     }

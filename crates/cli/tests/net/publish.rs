@@ -74,7 +74,7 @@ impl Bed {
 
     /// Fetches the film at host `a`, and gives the paths that brought some of it; each line of JSON is shown.
     fn get(&self, target: &str, more: &[&str], mut each: impl FnMut(&Value)) -> Vec<(String, String)> {
-        let me = env!("CARGO_BIN_EXE_anabranch");
+        let me = crate::common::program();
         let node = self.node("a");
         let args = ["net", "exec", &node, "--", me, "get", "films/film.mkv", "-o", target, "--json"];
         let mut child =
@@ -112,6 +112,7 @@ fn used(paths: &Value) -> Vec<(String, String)> {
 
 #[test]
 fn a_name_over_many_paths_and_a_forwarder_that_dies() {
+    let _alone = anabranch_net::testing::alone();
     let Some(bed) = Bed::up("publish", "") else { return };
     let begin = Clock::start();
     let paths = bed.get("got.mkv", &[], |_| {});
@@ -164,7 +165,7 @@ fn a_name_over_many_paths_and_a_forwarder_that_dies() {
     let text = show(&[]);
     assert!(text.contains("4 of 5 forwarders report, 3 of the lines down"), "{text}");
     assert!(text.contains("r2  forwarder, forward ended by SIGKILL"), "{text}");
-    let me = env!("CARGO_BIN_EXE_anabranch");
+    let me = crate::common::program();
     let inside = bed.run(&["net", "exec", &bed.node("a"), "--", me, "net", "show", "--to", "p1"]);
     let inside = String::from_utf8_lossy(&inside.stdout).into_owned();
     assert!(inside.lines().filter(|line| line.starts_with("path ")).count() == 2, "{inside}");
@@ -190,7 +191,7 @@ fn a_domain_with_keyed_identifiers() {
     bed.run(&["net", "start", &bed.node("r2")]);
     bed.get("again.mkv", &[], |_| {});
     assert!(is_same(&bed.path("film.mkv"), &bed.path("again.mkv")));
-    let me = env!("CARGO_BIN_EXE_anabranch");
+    let me = crate::common::program();
     let show = bed.run(&["net", "exec", &bed.node("a"), "--", me, "net", "show", "--to", "p1"]);
     let show = String::from_utf8_lossy(&show.stdout).into_owned();
     assert!(show.contains("5 of 5 forwarders report"), "{show}");

@@ -258,6 +258,7 @@ fn what_makes_no_sense_is_said_before_anything_is_made() {
 
 #[test]
 fn lines_have_their_delay_and_lead_to_the_neighbour_alone() {
+    let _alone = anabranch_net::testing::alone();
     if skipped() {
         return;
     }
@@ -419,7 +420,7 @@ fn whoever_is_not_root_is_told_so() {
     let bed = Bed::new("whose");
     // The command may lie where nobody may go.
     let copy = bed.path("anabranch");
-    fs::copy(env!("CARGO_BIN_EXE_anabranch"), &copy).expect("copied");
+    fs::copy(crate::common::program(), &copy).expect("copied");
     for path in [bed.dir.path(), &copy] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
     }
@@ -509,7 +510,7 @@ fn a_node_is_told_what_it_is_and_brings_nothing_up() {
     for words in
         [&["net", "up", &bed.name][..], &["net", "down"], &["lab", "up", "bench-a"], &["lab", "down"]]
     {
-        let program = env!("CARGO_BIN_EXE_anabranch");
+        let program = crate::common::program();
         let output = bed.run(&[&["exec", &bed.node("a"), "--", program][..], words].concat());
         assert_eq!(output.status.code(), Some(2), "{words:?}: {output:?}");
         assert!(said(&output).contains(&format!("a node of the domain {}: run it outside", bed.name)));

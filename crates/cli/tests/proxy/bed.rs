@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
+use anabranch_net::testing::{Alone, alone};
 use anabranch_net::{Clock, Namespace};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -50,6 +51,8 @@ pub(crate) struct Bed {
     /// The URL of the film.
     pub(crate) origin: String,
     pub(crate) running: Vec<Child>,
+    /// What tests see of a bed is how long things take on it.
+    _alone: Alone,
 }
 
 impl Bed {
@@ -68,7 +71,7 @@ impl Bed {
 
     /// One that is not started yet.
     pub(crate) fn client_command(&self, more: &[&str]) -> Command {
-        let program = [&[env!("CARGO_BIN_EXE_anabranch")], &client_args(&self.server)[..], more].concat();
+        let program = [&[crate::common::program()], &client_args(&self.server)[..], more].concat();
         self.on("tx", &program)
     }
 
@@ -77,6 +80,7 @@ impl Bed {
             anabranch_net::testing::refused_device(format!("the proxy between hosts: {e}"));
             return None;
         }
+        let alone = alone();
         let name = format!("{name}-{}", std::process::id());
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join(format!("{name}.toml")), TWO_LINKS).expect("written");
@@ -90,6 +94,7 @@ impl Bed {
             socks: String::new(),
             origin: String::new(),
             running: Vec::new(),
+            _alone: alone,
         };
         let up = bed.lab(&["up", &bed.name.clone()]).output().expect("it runs");
         assert!(up.status.success(), "{up:?}");
@@ -127,7 +132,7 @@ impl Bed {
 
     /// Starts a command of ours on a host; the first thing that it says with this key.
     pub(crate) fn start(&mut self, host: &str, args: &[&str], key: &'static str) -> String {
-        let program = [&[env!("CARGO_BIN_EXE_anabranch")], args].concat();
+        let program = [&[crate::common::program()], args].concat();
         let mut child = self.on(host, &program).stdout(Stdio::piped()).spawn().expect("it runs");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
         let mut said = lines.filter_map(move |line| {

@@ -14,7 +14,7 @@ use serde_json::Value;
 const LONG: Duration = Duration::from_secs(30);
 
 fn anabranch(args: &[&str], state: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let mut command = Command::new(crate::common::program());
     command.env("STATE_DIRECTORY", state).env("RUNTIME_DIRECTORY", state.join("run"));
     command.args(args).stderr(Stdio::inherit());
     command

@@ -18,7 +18,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// The command under test, whose state and sockets are in this directory.
 pub(crate) fn own(place: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let mut command = Command::new(crate::common::program());
     command.args(args).env("STATE_DIRECTORY", place).env("RUNTIME_DIRECTORY", place.join("run"));
     command.stderr(Stdio::inherit());
     command

@@ -170,7 +170,7 @@ fn the_units_start_work_reload_and_leave_nothing() {
     boot.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""]).arg(&group.0);
     boot.args(["timeout", "-k", "5", "120", "unshare", "--fork", "--kill-child", "--pid", "--mount"]);
     boot.args(["--cgroup", "--uts", "--ipc", "--net", "sh"]).arg(dir.join("boot.sh"));
-    let done = boot.arg(dir).arg(contrib).arg(env!("CARGO_BIN_EXE_anabranch")).output().unwrap();
+    let done = boot.arg(dir).arg(contrib).arg(crate::common::program()).output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     let facts = fs::read_to_string(dir.join("inside.log")).unwrap_or_default();
     if !dir.join("booted").exists() || facts.is_empty() {
