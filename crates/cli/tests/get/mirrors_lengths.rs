@@ -116,7 +116,9 @@ fn what_the_honest_one_left_stays_while_it_is_away() {
     let hash = checksum(&ground.content);
     killed_at(&ground, &[good.url()], &hash, &good, 4_000_000);
     is_away.set(true);
-    let get = || ground.get_named(&[bad.url(), other.url(), good.url()], &["--json", &hash]);
+    // An attempt to go on with what is there takes its timeout.
+    let args = ["--json", &hash, "--timeout", "2"];
+    let get = || ground.get_named(&[bad.url(), other.url(), good.url()], &args);
     for _ in 0..2 {
         run(get()).expect(5);
         assert!(names(&ground.to()).contains(&"f.part".to_owned()), "{:?}", names(&ground.to()));
@@ -454,7 +456,8 @@ fn that_others_could_not_be_asked_is_said() {
     let away = Switch::turned().away(&ground.content, 4_000_000);
     let bad = Site::untold(&wrong(&ground.content));
     let urls = [bad.url(), away.url()];
-    let done = run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(5);
+    let args = ["--json", &checksum(&ground.content), "--timeout", "2"];
+    let done = run(ground.get_named(&urls, &args)).expect(5);
     assert!(done.err.contains("could not be asked: the same command asks again"), "{}", done.err);
     assert!(done.err.contains(&away.name()), "{}", done.err);
 }
