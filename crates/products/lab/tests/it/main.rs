@@ -5,6 +5,5 @@ mod chaos;
 mod domain;
 mod fairness;
 mod groups;
-mod linux;
 mod scenario;
 mod simulation;
