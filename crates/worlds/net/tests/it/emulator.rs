@@ -79,6 +79,7 @@ impl Pair {
         offload: bool,
         cross: Option<CrossTraffic>,
     ) -> Option<Self> {
+        testing::side_by_side();
         let (left, right) = (space()?, space()?);
         let near = able(Tun::new(&left, "link", PACKET_BYTES as u32, offload))?;
         let far = able(Tun::new(&right, "link", PACKET_BYTES as u32, offload))?;
@@ -162,6 +163,7 @@ fn clean(snapshot: &Snapshot) {
 
 #[test]
 fn rate_and_round_trip_are_those_of_the_link() {
+    let _alone = testing::alone();
     let Some(pair) = Pair::new(link(20, 20), link(20, 20)) else { return };
     let (near, far) = pair.udp();
     let clock = Clock::start();
@@ -370,6 +372,7 @@ fn every_fault_at_once_leaves_tcp_its_bytes() {
 
 #[test]
 fn links_that_share_a_medium_share_its_time() {
+    let _alone = testing::alone();
     let make = || {
         let (left, right) = (space()?, space()?);
         let mut net = anabranch_sim::Net::<IpPacket>::new(3);
@@ -434,6 +437,7 @@ fn a_device_sends_nothing_by_itself() {
 
 #[test]
 fn cross_traffic_takes_its_share_of_the_link_and_reaches_nobody() {
+    let _alone = testing::alone();
     let cross = CrossTraffic {
         route: anabranch_sim::RouteId(0),
         rate: Rate::from_bytes(1_000_000),

@@ -68,6 +68,7 @@ impl Space {
 
 /// Runs a test in a thread of its own, whose namespaces nobody else sees.
 fn apart(test: impl FnOnce() + Send) {
+    testing::side_by_side();
     std::thread::scope(|scope| {
         if let Err(panic) = scope.spawn(test).join() {
             std::panic::resume_unwind(panic);
