@@ -5,10 +5,9 @@ use std::cell::RefCell;
 use std::fmt::Display;
 use std::fs;
 use std::io::Write as _;
-use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, ThreadId};
 
 use crate::capabilities::{self, CAP_NET_ADMIN, CAP_SYS_ADMIN};
 
@@ -55,15 +54,15 @@ pub fn is_privileged() -> bool {
 
 /// The tests of this executable.
 struct Running {
-    /// Those that run side by side.
+    /// How many run side by side.
     side_by_side: usize,
-    /// Those that wait until they run alone.
-    wait: usize,
-    /// Whether one runs alone.
-    is_alone: bool,
+    /// How many wait until they run alone.
+    waiting: usize,
+    /// The thread of the one that runs alone.
+    alone: Option<ThreadId>,
 }
 
-static RUNNING: Mutex<Running> = Mutex::new(Running { side_by_side: 0, wait: 0, is_alone: false });
+static RUNNING: Mutex<Running> = Mutex::new(Running { side_by_side: 0, waiting: 0, alone: None });
 static CHANGED: Condvar = Condvar::new();
 
 fn running() -> MutexGuard<'static, Running> {
@@ -74,24 +73,19 @@ fn wait_while(condition: impl FnMut(&mut Running) -> bool) -> MutexGuard<'static
     CHANGED.wait_while(running(), condition).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How the test of this thread runs. The end of the thread is the end of the test.
-enum Way {
-    SideBySide,
-    Alone,
-}
+/// A test that runs beside others.
+struct SideBySide;
 
-impl Drop for Way {
+impl Drop for SideBySide {
     fn drop(&mut self) {
-        match self {
-            Self::SideBySide => running().side_by_side -= 1,
-            Self::Alone => running().is_alone = false,
-        }
+        running().side_by_side -= 1;
         CHANGED.notify_all();
     }
 }
 
 thread_local! {
-    static WAY: RefCell<Option<Way>> = const { RefCell::new(None) };
+    /// Of the test of this thread; the end of the thread is the end of the test.
+    static SIDE_BY_SIDE: RefCell<Option<SideBySide>> = const { RefCell::new(None) };
 }
 
 /// Says that this test may run beside others of its executable, until it ends; waits as long as one of them
@@ -99,44 +93,41 @@ thread_local! {
 ///
 /// A thread that the test started belongs to it: it has no name, whereas that of a test has the test's.
 pub fn side_by_side() {
-    WAY.with_borrow_mut(|way| {
-        if way.is_none() && thread::current().name().is_some() {
-            let mut running = wait_while(|running| running.is_alone || running.wait > 0);
-            running.side_by_side += 1;
-            *way = Some(Way::SideBySide);
+    let thread = thread::current();
+    SIDE_BY_SIDE.with_borrow_mut(|own| {
+        if own.is_some() || thread.name().is_none() || running().alone == Some(thread.id()) {
+            return;
         }
+        wait_while(|running| running.alone.is_some() || running.waiting > 0).side_by_side += 1;
+        *own = Some(SideBySide);
     });
 }
 
-/// What [`alone`] returns: others wait until it is dropped.
+/// What [`alone`] returns: other tests wait until it is dropped.
 #[must_use = "the test is alone until this is dropped"]
-pub struct Alone {
-    /// Stays in its thread.
-    thread: PhantomData<*const ()>,
-}
+pub struct Alone(());
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        WAY.with_borrow_mut(|way| *way = None);
+        running().alone = None;
+        CHANGED.notify_all();
     }
 }
 
-/// Waits until no test of this executable runs that said [`side_by_side`] or has this too, and keeps such
-/// tests from beginning.
+/// Waits until no test of this executable runs that said [`side_by_side`] or is alone, and keeps such tests
+/// from beginning.
 ///
-/// For a test that measures time, rates or processors, and for one that changes what the whole machine or
-/// process has one of. It calls this before it does anything else. Tests of different executables never run
-/// at once: cargo runs one executable after the other.
+/// For a test that measures time, rates or processors, and for one that changes what the machine or the
+/// process has one of. It calls this once, before it does anything else. Tests of different executables never
+/// run at once: cargo runs one executable after the other.
 pub fn alone() -> Alone {
-    WAY.with_borrow_mut(|way| {
-        // The thread of an earlier test, if there is only one for all of them.
-        *way = None;
-        running().wait += 1;
-        let mut running = wait_while(|running| running.is_alone || running.side_by_side > 0);
-        (running.wait, running.is_alone) = (running.wait - 1, true);
-        *way = Some(Way::Alone);
-    });
-    Alone { thread: PhantomData }
+    // If there is one thread for all tests, an earlier one said it.
+    SIDE_BY_SIDE.take();
+    running().waiting += 1;
+    let mut running = wait_while(|running| running.alone.is_some() || running.side_by_side > 0);
+    running.waiting -= 1;
+    running.alone = Some(thread::current().id());
+    Alone(())
 }
 
 #[cfg(test)]
