@@ -1,21 +1,12 @@
 //! A source in a process of its own, and other things that several tests need.
 
-#![allow(dead_code, reason = "each test file uses another part of this")]
+#![allow(dead_code, reason = "each executable uses another part of this")]
 
 pub(crate) mod disk;
 pub(crate) mod fetch;
 #[cfg(target_os = "linux")]
 pub(crate) mod held;
-pub(crate) mod hostile;
 pub(crate) mod netns;
-pub(crate) mod nginx;
-pub(crate) mod proxy_bed;
-pub(crate) mod proxy_roles;
-pub(crate) mod redis;
-pub(crate) mod relay;
-pub(crate) mod rendezvous_bed;
-pub(crate) mod site;
-pub(crate) mod terminal;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
@@ -29,9 +20,16 @@ use serde_json::Value;
 
 use self::fetch::{Done, spawn};
 
+/// The program under test. What runs it runs side by side with other tests, but for those that are
+/// [`anabranch_net::testing::alone`].
+pub(crate) fn program() -> &'static str {
+    anabranch_net::testing::side_by_side();
+    env!("CARGO_BIN_EXE_anabranch")
+}
+
 /// The command under test.
 pub(crate) fn anabranch() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
+    let mut command = Command::new(program());
     command.env("XDG_CACHE_HOME", "/dev/null").stdin(Stdio::null());
     command
 }

@@ -24,6 +24,11 @@ const TEXT_BYTES_MAX: u64 = 1 << 20;
 /// Files that are longer, each with its own limit: (path, lines). Split one, then take it off.
 const LONG: &[(&str, usize)] = &[];
 
+/// Test executables of a crate at most, besides that of its unit tests; and of all crates, with those. Each is
+/// linked with all that it tests, and cargo runs one after the other.
+const EXECUTABLES_MAX: usize = 4;
+const ALL_EXECUTABLES_MAX: usize = 40;
+
 /// Words of the README at most: what it does not say is in docs/.
 const README_WORDS_MAX: usize = 800;
 
@@ -355,6 +360,34 @@ fn nothing_names_the_machine_it_was_written_on() {
         }
     }
     report("portable text", &violations);
+}
+
+/// Whether a file below a crate's `tests` is the root of an executable.
+fn is_test_root(path: &str) -> bool {
+    match path.split_once('/') {
+        None => path.ends_with(".rs"),
+        Some((_, file)) => file == "main.rs",
+    }
+}
+
+#[test]
+fn test_executables_are_few() {
+    let (rooms, sources) = (rooms(), sources());
+    let mut violations = Vec::new();
+    let mut all = rooms.len();
+    for room in &rooms {
+        let tests = format!("crates/{room}/tests/");
+        let below = sources.iter().filter_map(|(path, _)| path.strip_prefix(&tests));
+        let roots: Vec<_> = below.filter(|path| is_test_root(path)).collect();
+        all += roots.len();
+        if roots.len() > EXECUTABLES_MAX {
+            violations.push(format!("{tests}: {}, at most {EXECUTABLES_MAX}", roots.join(", ")));
+        }
+    }
+    if all > ALL_EXECUTABLES_MAX {
+        violations.push(format!("{all} in all, at most {ALL_EXECUTABLES_MAX}"));
+    }
+    report("few test executables: add a module to one", &violations);
 }
 
 #[test]

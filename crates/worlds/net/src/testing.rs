@@ -1,9 +1,13 @@
-//! How tests of all crates say that they do not run here: one way, so that it can be counted.
+//! How tests of all crates say that they do not run here: one way, so that it can be counted. And how a test
+//! that measures has its executable to itself.
 
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use crate::capabilities::{self, CAP_NET_ADMIN, CAP_SYS_ADMIN};
 
@@ -48,9 +52,127 @@ pub fn is_privileged() -> bool {
     capabilities::has(&[CAP_NET_ADMIN, CAP_SYS_ADMIN])
 }
 
+/// The tests of this executable.
+struct Running {
+    /// How many run side by side.
+    side_by_side: usize,
+    /// How many wait until they run alone.
+    waiting: usize,
+    /// The thread of the one that runs alone.
+    alone: Option<ThreadId>,
+}
+
+static RUNNING: Mutex<Running> = Mutex::new(Running { side_by_side: 0, waiting: 0, alone: None });
+static CHANGED: Condvar = Condvar::new();
+
+fn running() -> MutexGuard<'static, Running> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_while(condition: impl FnMut(&mut Running) -> bool) -> MutexGuard<'static, Running> {
+    CHANGED.wait_while(running(), condition).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A test that runs beside others.
+struct SideBySide;
+
+impl Drop for SideBySide {
+    fn drop(&mut self) {
+        running().side_by_side -= 1;
+        CHANGED.notify_all();
+    }
+}
+
+thread_local! {
+    /// Of the test of this thread; the end of the thread is the end of the test.
+    static SIDE_BY_SIDE: RefCell<Option<SideBySide>> = const { RefCell::new(None) };
+}
+
+/// Says that this test may run beside others of its executable, until it ends; waits as long as one of them
+/// is to run [`alone`]. Tests that start programs call it where they do so; calling it again does nothing.
+///
+/// A thread that the test started belongs to it: it has no name, whereas that of a test has the test's.
+pub fn side_by_side() {
+    let thread = thread::current();
+    SIDE_BY_SIDE.with_borrow_mut(|own| {
+        if own.is_some() || thread.name().is_none() || running().alone == Some(thread.id()) {
+            return;
+        }
+        wait_while(|running| running.alone.is_some() || running.waiting > 0).side_by_side += 1;
+        *own = Some(SideBySide);
+    });
+}
+
+/// What [`alone`] returns: other tests wait until it is dropped.
+#[must_use = "the test is alone until this is dropped"]
+pub struct Alone(());
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        running().alone = None;
+        CHANGED.notify_all();
+    }
+}
+
+/// Waits until no test of this executable runs that said [`side_by_side`] or is alone, and keeps such tests
+/// from beginning.
+///
+/// For a test that measures time, rates or processors, and for one that changes what the machine or the
+/// process has one of. It calls this once, before it does anything else. Tests of different executables never
+/// run at once: cargo runs one executable after the other.
+pub fn alone() -> Alone {
+    // If there is one thread for all tests, an earlier one said it.
+    SIDE_BY_SIDE.take();
+    running().waiting += 1;
+    let mut running = wait_while(|running| running.alone.is_some() || running.side_by_side > 0);
+    running.waiting -= 1;
+    running.alone = Some(thread::current().id());
+    Alone(())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn who_is_alone_meets_none_and_the_others_meet() {
+        static THERE: AtomicUsize = AtomicUsize::new(0);
+        let (least, most) = (AtomicUsize::new(9), AtomicUsize::new(0));
+        // Returns how many were there at once.
+        let stay = || {
+            let there = THERE.fetch_add(1, Ordering::SeqCst) + 1;
+            thread::sleep(Duration::from_millis(50));
+            THERE.fetch_sub(1, Ordering::SeqCst);
+            there
+        };
+        let others = || {
+            side_by_side();
+            most.fetch_max(stay(), Ordering::SeqCst);
+            // Its own threads never wait for it.
+            thread::scope(|scope| drop(scope.spawn(side_by_side).join()));
+        };
+        let measures = || {
+            let _alone = alone();
+            side_by_side();
+            least.fetch_min(stay(), Ordering::SeqCst);
+        };
+        thread::scope(|scope| {
+            for no in 0..6 {
+                let named = thread::Builder::new().name(no.to_string());
+                let spawned = if no % 3 == 1 {
+                    named.spawn_scoped(scope, measures)
+                } else {
+                    named.spawn_scoped(scope, others)
+                };
+                spawned.expect("a thread");
+            }
+        });
+        assert_eq!(least.into_inner(), 1);
+        assert!(most.into_inner() > 1);
+    }
 
     #[test]
     fn what_the_kernel_refuses_is_an_error_for_who_has_the_privileges() {

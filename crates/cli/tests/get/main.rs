@@ -1,0 +1,39 @@
+//! `get`, `serve` and `mirror-list` as processes: what arrives from sources and mirrors, and what is said.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod peers;
+
+mod cli;
+mod contradictions;
+mod faults;
+mod faults_files;
+mod faults_net;
+mod history;
+mod json;
+mod kills;
+mod manners;
+mod mirror_directories;
+mod mirror_lanes;
+mod mirror_list;
+mod mirror_lists;
+mod mirrors;
+mod mirrors_bad;
+mod mirrors_changed;
+mod mirrors_interrupted;
+mod mirrors_lengths;
+mod mirrors_resume;
+mod mirrors_tried;
+mod mirrors_trust;
+mod mirrors_votes;
+mod mirrors_vouched;
+mod mirrors_whole;
+mod parts;
+mod secrets;
+mod serve;
+mod serve_http;
+mod signatures;
+mod soak;
+mod stdout;
+mod terminal;
+mod transfers;

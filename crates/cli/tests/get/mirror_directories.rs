@@ -1,0 +1,802 @@
+//! Directories from mirrors: a Metalink of several files made by `mirror-list make`, fetched by `get` from
+//! real nginx that do what they should, and from some that do not.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::anabranch;
+use crate::common::fetch::{run, skipped, spawn};
+use crate::common::{noise, wait_until};
+use crate::peers::nginx::{Nginx, SLOW};
+use crate::peers::site::{Reply, Site, gone, late_wrong};
+use nix::sys::signal::Signal;
+use sha2::{Digest as _, Sha256};
+
+/// Files by their paths below a directory.
+type Tree = BTreeMap<String, Vec<u8>>;
+
+/// A directory on mirrors, its Metalink, and room for what comes.
+struct Dist {
+    dir: tempfile::TempDir,
+    nginx: Nginx,
+    tree: Tree,
+}
+
+impl Dist {
+    /// With a mirror for each of `servers`, which is what else stands in the server's block.
+    fn new(test: &str, tree: Tree, servers: &[&str]) -> Option<Self> {
+        let nginx = Nginx::start(test, servers)?;
+        let dir = tempfile::tempdir().expect("a directory");
+        let new = Self { dir, nginx, tree };
+        write(&new.dir.path().join("dist"), &new.tree);
+        for server in 0..servers.len() {
+            write(&new.nginx.root(server).join("dist"), &new.tree);
+        }
+        let urls: Vec<String> = (0..servers.len()).map(|server| new.nginx.url(server, "dist/")).collect();
+        let done = run(make(&new.dir.path().join("dist"), &urls)).expect(0);
+        assert_eq!(Path::new(done.out.trim()), new.metalink());
+        Some(new)
+    }
+
+    fn metalink(&self) -> PathBuf {
+        self.dir.path().join("dist.meta4")
+    }
+
+    fn to(&self) -> PathBuf {
+        self.dir.path().join("to")
+    }
+
+    fn get(&self, more: &[&str]) -> Command {
+        let mut command = anabranch();
+        command.arg("get").arg(self.metalink()).arg("--output").arg(self.to()).args(more);
+        command
+    }
+
+    /// A mirror's copy of a file.
+    fn copy(&self, server: usize, name: &str) -> PathBuf {
+        self.nginx.root(server).join("dist").join(name)
+    }
+
+    fn assert_arrived(&self) {
+        assert_same(&read(&self.to()), &self.tree);
+    }
+}
+
+/// `get` in a directory.
+fn get_in(dir: &Path, args: &[&str]) -> Command {
+    let mut command = anabranch();
+    command.current_dir(dir).arg("get").args(args);
+    command
+}
+
+/// The same, with a cache in the directory.
+fn get_with_cache(dir: &Path, args: &[&str]) -> Command {
+    let mut command = get_in(dir, args);
+    command.env("XDG_CACHE_HOME", dir.join("cache"));
+    command
+}
+
+fn make(dir: &Path, urls: &[String]) -> Command {
+    let mut command = anabranch();
+    command.args(["mirror-list", "make", "--quiet"]).arg(dir).args(urls);
+    command
+}
+
+fn write(dir: &Path, tree: &Tree) {
+    for (name, bytes) in tree {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        fs::write(path, bytes).expect("a file");
+    }
+}
+
+/// All files below a directory.
+fn read(dir: &Path) -> Tree {
+    let (mut tree, mut dirs) = (Tree::new(), vec![dir.to_owned()]);
+    while let Some(next) = dirs.pop() {
+        for entry in fs::read_dir(next).into_iter().flatten() {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else {
+                let name = path.strip_prefix(dir).expect("below it").to_str().expect("UTF-8").to_owned();
+                tree.insert(name, fs::read(path).expect("a file"));
+            }
+        }
+    }
+    tree
+}
+
+fn assert_same(found: &Tree, wanted: &Tree) {
+    let names = |tree: &Tree| tree.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(found), names(wanted));
+    for (name, bytes) in wanted {
+        assert!(found.get(name) == Some(bytes), "other bytes in {name}");
+    }
+}
+
+/// Small files of all kinds of names and lengths; no two have the same bytes.
+fn small(count: usize, bytes: usize) -> Tree {
+    let content = noise(bytes + count);
+    let mut tree = Tree::new();
+    for n in 0..count {
+        let name = match n % 5 {
+            0 => format!("{n}.txt"),
+            1 => format!("d{}/{n} with spaces.bin", n % 7),
+            2 => format!("deep/er/{}/ü{n}#?.html", n % 3),
+            3 => format!("100%/{n}+a;b=c.dat"),
+            _ => format!(".hidden/.{n}"),
+        };
+        tree.insert(name, content[n..n + 1 + bytes * (n % 10 + 1) / 10].to_vec());
+    }
+    tree
+}
+
+/// Of one length each.
+fn alike(count: usize, bytes: usize) -> Tree {
+    let content = noise(bytes + count);
+    (0..count).map(|n| (format!("f{n}.bin"), content[n..n + bytes].to_vec())).collect()
+}
+
+#[test]
+fn three_hundred_small_files_and_a_long_one() {
+    let mut tree = small(300, 20_000);
+    tree.insert("long.bin".into(), noise(9 << 20));
+    tree.insert("empty".into(), Vec::new());
+    let Some(dist) = Dist::new("a directory from mirrors", tree, &["", ""]) else { return };
+    let all: u64 = dist.tree.values().map(|bytes| bytes.len() as u64).sum();
+    let done = run(dist.get(&["--json"])).expect(0);
+    dist.assert_arrived();
+    let summary = done.summary();
+    assert_eq!((&summary["complete"], &summary["verified"]), (&true.into(), &"files".into()), "{summary}");
+    assert_eq!(summary["last"]["total_bytes"], all);
+    assert_eq!(summary["last"]["done_bytes"], all);
+    let each: Vec<u64> = dist.nginx.addresses.iter().map(|address| done.bytes_from(*address)).collect();
+    assert!(each.iter().all(|bytes| *bytes > 0) && each.iter().sum::<u64>() == all, "{each:?}");
+    // Once more: it is there, and nobody is asked.
+    let done = run(dist.get(&[])).expect(0);
+    assert!(done.err.contains("verified, all of it was there"), "{}", done.err);
+    // What is there and is something else stays.
+    fs::write(dist.to().join("0.txt"), b"mine").expect("a file");
+    let done = run(dist.get(&[])).expect(6);
+    assert!(done.err.contains("0.txt is there already"), "{}", done.err);
+    assert_eq!(fs::read(dist.to().join("0.txt")).expect("a file"), b"mine");
+    run(dist.get(&["--force"])).expect(0);
+    dist.assert_arrived();
+}
+
+#[test]
+fn a_metalink_from_a_server_names_no_hidden_files() {
+    let mut tree = small(50, 20_000);
+    let Some(dist) = Dist::new("a directory by its URL", tree.clone(), &[""]) else { return };
+    let cwd = dist.dir.path().join("cwd");
+    fs::create_dir(&cwd).expect("a directory");
+    let get = |more: &[&str]| {
+        fs::copy(dist.metalink(), dist.nginx.root(0).join("dist.meta4")).expect("a copy");
+        run(get_in(&cwd, &[&[dist.nginx.url(0, "dist.meta4").as_str()], more].concat()))
+    };
+    let done = get(&[]).expect(2);
+    assert!(done.err.contains("names a hidden file (.hidden/.14)"), "{}", done.err);
+    assert!(done.err.contains("fetch it by its file name"), "{}", done.err);
+    assert_eq!(fs::read_dir(&cwd).expect("a directory").count(), 0, "nothing is written");
+    // Without them it comes, by the Metalink's name.
+    tree.retain(|name, _| !name.starts_with('.'));
+    fs::remove_dir_all(dist.dir.path().join("dist/.hidden")).expect("the directory");
+    let mut command = make(&dist.dir.path().join("dist"), &[dist.nginx.url(0, "dist/")]);
+    command.arg("--force");
+    run(command).expect(0);
+    let done = get(&[&dist.nginx.url(0, "dist.meta4?other")]).expect(2);
+    assert!(done.err.contains("fetch other Metalinks by themselves"), "{}", done.err);
+    get(&[]).expect(0);
+    assert_same(&read(&cwd.join("dist")), &tree);
+    assert_eq!(fs::read_dir(&cwd).expect("a directory").count(), 1);
+}
+
+#[test]
+fn wrong_bytes_are_found_and_named() {
+    let mut tree = small(100, 200_000);
+    tree.insert("long.bin".into(), noise(5 << 20));
+    // The honest one is slow, and the other one has so many wrong ones that it is asked for some of them.
+    let Some(dist) = Dist::new("wrong bytes", tree, &[SLOW, ""]) else { return };
+    for name in dist.tree.keys().filter(|name| !name.contains(' ')) {
+        let mut bytes = dist.tree[name].clone();
+        bytes[0] ^= 1;
+        fs::write(dist.copy(1, name), bytes).expect("a file");
+    }
+    let done = run(dist.get(&["--json"])).expect(0);
+    dist.assert_arrived();
+    let banned = done.banned();
+    assert_eq!(banned, [dist.nginx.name(1)]);
+    assert!(done.notes().contains(": wrong bytes in "), "{}", done.notes());
+    // A wrong length, from the only mirror.
+    fs::remove_dir_all(dist.to()).expect("the directory");
+    for name in dist.tree.keys() {
+        fs::write(dist.copy(0, name), b"something else").expect("a file");
+    }
+    let done = run(dist.get(&["--json"])).expect(5);
+    assert!(done.err.contains("could not be had"), "{}", done.err);
+    assert_eq!(done.banned().len(), 2, "{}", done.out);
+}
+
+#[test]
+fn a_file_that_a_mirror_lacks_comes_from_the_other() {
+    let Some(dist) = Dist::new("a file that is missing", small(100, 20_000), &["", ""]) else { return };
+    fs::remove_file(dist.copy(0, "0.txt")).expect("the file");
+    fs::remove_file(dist.copy(1, "5.txt")).expect("the file");
+    let done = run(dist.get(&["--json"])).expect(0);
+    dist.assert_arrived();
+    assert!(done.banned().is_empty());
+    // All lack some: the others come.
+    fs::remove_dir_all(dist.to()).expect("the directory");
+    for name in ["0.txt", "10.txt", "15.txt", "20.txt", "25.txt", "30.txt", "35.txt"] {
+        for server in 0..2 {
+            let _ = fs::remove_file(dist.copy(server, name));
+        }
+    }
+    let done = run(dist.get(&["--json"])).expect(3);
+    assert!(done.err.contains("7 of 100 files could not be had ("), "{}", done.err);
+    assert!(done.err.contains("10.txt") && done.err.contains(", …)"), "{}", done.err);
+    assert_eq!(done.summary()["complete"], false);
+    let there = read(&dist.to());
+    assert!(there.len() == 93 && there.iter().all(|(name, bytes)| dist.tree[name] == *bytes));
+    // When it is there again, nothing else is fetched.
+    write(&dist.nginx.root(0).join("dist"), &dist.tree);
+    let summary = run(dist.get(&["--json"])).expect(0).summary();
+    dist.assert_arrived();
+    let sum = |trees: &Tree| trees.values().map(|bytes| bytes.len() as u64).sum::<u64>();
+    assert_eq!(summary["last"]["resumed_bytes"], sum(&there));
+}
+
+#[test]
+fn an_outdated_file_costs_itself_alone() {
+    let mut tree = small(200, 20_000);
+    tree.insert("long.bin".into(), noise(5 << 20));
+    let Some(dist) = Dist::new("an outdated file", tree, &["", ""]) else { return };
+    let outdate = |server: usize, name: &str| {
+        let mut bytes = dist.tree[name].clone();
+        bytes[0] ^= 1;
+        fs::write(dist.copy(server, name), bytes).expect("a file");
+    };
+    (0..2).for_each(|server| outdate(server, "0.txt"));
+    // Another is missing at one and outdated at the other.
+    outdate(0, "5.txt");
+    fs::remove_file(dist.copy(1, "5.txt")).expect("the file");
+    let done = run(dist.get(&["--json"])).expect(5);
+    assert!(done.banned().is_empty(), "{}", done.out);
+    assert!(done.notes().contains(": wrong bytes in 0.txt: not asked for it again"), "{}", done.notes());
+    assert!(done.err.contains("2 of 201 files could not be had ("), "{}", done.err);
+    assert!(done.err.contains("(0.txt): wrong bytes at every mirror: it has changed"), "{}", done.err);
+    let mixed = format!("(5.txt): wrong bytes at {}, and no other mirror", dist.nginx.name(0));
+    assert!(done.err.contains(&mixed) && done.err.contains("the others are here"), "{}", done.err);
+    let there = read(&dist.to());
+    assert!(there.len() == 199 && there.iter().all(|(name, bytes)| dist.tree[name] == *bytes));
+    // What is in the way is refused before anything is fetched, be it a longer one.
+    fs::write(dist.to().join("long.bin"), b"mine").expect("a file");
+    fs::remove_file(dist.to().join("10.txt")).expect("the file");
+    let done = run(dist.get(&[])).expect(6);
+    assert!(done.err.contains("long.bin is there already"), "{}", done.err);
+    assert!(!dist.to().join("10.txt").exists(), "nothing is fetched before");
+}
+
+#[test]
+fn a_refusal_is_of_one_file() {
+    let servers = ["location = /dist/0.txt { return 401; } location = /dist/5.txt { return 451; }"];
+    let Some(dist) = Dist::new("a refused file", small(100, 20_000), &servers) else { return };
+    let done = run(dist.get(&["--json"])).expect(9);
+    assert!(done.err.contains("2 of 100 files could not be had (0.txt): "), "{}", done.err);
+    assert!(done.err.contains("a name and a password (401): name a URL of this server"), "{}", done.err);
+    assert!(done.err.contains("(5.txt): no mirror has them ("), "{}", done.err);
+    assert!(done.err.contains("the server answers 451)"), "{}", done.err);
+    assert_eq!(read(&dist.to()).len(), 98);
+    // A whole longer file needs no mirror, and silence does not keep others from their turn.
+    let dir = tempfile::tempdir().expect("a directory");
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/a", silent.local_addr().expect("an address"));
+    let path = dir.path().join("x.meta4");
+    let (gone, long) = ("http://127.0.0.1:1/long", noise(5 << 20));
+    let there = dist.nginx.url(0, "dist/10.txt");
+    metalink(&path, &[("a", Some(b"x"), &url), ("long", Some(&long), gone), ("b", None, &there)]);
+    fs::create_dir(dir.path().join("x")).expect("a directory");
+    fs::write(dir.path().join("x/long"), &long).expect("a file");
+    let done = run(get_with_cache(dir.path(), &["--timeout=2", "x.meta4"])).expect(4);
+    assert!(done.err.contains("1 of 3 files could not be had (a): no mirror has answered"), "{}", done.err);
+    assert_eq!(fs::read(dir.path().join("x/b")).expect("a file"), dist.tree["10.txt"]);
+}
+
+/// A server that answers what came together the last one first; it adds to `mixed` how often it did.
+fn reversing(tree: &Tree, mixed: &Arc<AtomicUsize>) -> String {
+    let (tree, mixed) = (tree.clone(), Arc::clone(mixed));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("an address"));
+    let serve = move |mut stream: TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        let (mut text, mut piece) = (String::new(), [0; 65_536]);
+        loop {
+            match stream.read(&mut piece) {
+                Ok(0) => return,
+                Ok(n) => text += &String::from_utf8_lossy(&piece[..n]),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    let asked = std::mem::take(&mut text);
+                    let names = asked.lines().filter_map(|line| line.strip_prefix("GET /"));
+                    let names: Vec<&str> = names.filter_map(|line| line.split(' ').next()).collect();
+                    mixed.fetch_add(usize::from(names.len() > 1), Ordering::Relaxed);
+                    for name in names.into_iter().rev() {
+                        let body = &tree[name];
+                        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                        if stream.write_all(&[head.as_bytes(), body].concat()).is_err() {
+                            return;
+                        }
+                    }
+                }
+                Err(_) => return,
+            }
+        }
+    };
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let serve = serve.clone();
+            thread::spawn(move || serve(stream));
+        }
+    });
+    url
+}
+
+#[test]
+fn a_server_that_mixes_answers_up_is_no_liar() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // Of one length, and of some.
+    for (test, tree) in [alike(40, 3_000), (0..40).map(|n| (format!("g{n}"), noise(n * 99))).collect()]
+        .into_iter()
+        .enumerate()
+    {
+        let mixed = Arc::default();
+        let url = reversing(&tree, &mixed);
+        let dist = dir.path().join(format!("dist{test}"));
+        write(&dist, &tree);
+        run(make(&dist, &[url])).expect(0);
+        let to = dir.path().join(format!("to{test}"));
+        let mut command = anabranch();
+        command.args(["get", "--json", "--output"]).arg(&to).arg(dist.with_extension("meta4"));
+        let done = run(command).expect(0);
+        assert_same(&read(&to), &tree);
+        assert!(done.banned().is_empty(), "{}", done.out);
+        assert!(mixed.load(Ordering::Relaxed) > 0, "requests are sent ahead");
+    }
+}
+
+#[test]
+fn what_has_come_counts_until_the_end() {
+    let mut tree = alike(40, 200_000);
+    for name in ["long.bin", "longer.bin"] {
+        tree.insert(name.into(), noise(6 << 20));
+    }
+    let slow = "limit_rate 2m;";
+    let Some(dist) = Dist::new("progress of a directory", tree, &[slow, slow]) else { return };
+    let done = run(dist.get(&["--json"])).expect(0);
+    dist.assert_arrived();
+    let events = done.out.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let events: Vec<serde_json::Value> =
+        events.filter(|e: &serde_json::Value| e["event"] == "progress").collect();
+    assert!(events.len() > 2, "{}", done.out);
+    let (mut whole, mut paths) = (0, BTreeMap::new());
+    for event in events {
+        let done_bytes = event["done_bytes"].as_u64().expect("a number");
+        assert!(done_bytes >= whole, "{done_bytes} after {whole}");
+        whole = done_bytes;
+        let rows = event["paths"].as_array().expect("paths");
+        assert!(rows.len() >= paths.len(), "{event}");
+        for row in rows {
+            let bytes = row["bytes"].as_u64().expect("a number");
+            let before = paths.insert((row["source"].to_string(), row["via"].to_string()), bytes);
+            assert!(before <= Some(bytes), "{before:?} before {event}");
+            assert!(bytes == 0 || row["state"] != "no answer yet", "{event}");
+        }
+    }
+    assert!(paths.values().all(|bytes| *bytes > 0), "{paths:?}");
+}
+
+#[test]
+fn passwords_are_for_servers_that_the_command_line_names() {
+    let auth = "auth_basic \"closed\"; auth_basic_user_file users;";
+    let mut tree = small(30, 2_000);
+    // A server may not choose a hidden name.
+    tree.retain(|name, _| !name.starts_with('.'));
+    tree.insert("long.bin".into(), noise(5 << 20));
+    let Some(dist) = Dist::new("a directory with a password", tree, &[auth]) else { return };
+    let users = dist.nginx.root(0).parent().expect("a parent").join("users");
+    fs::write(users, "me:{PLAIN}se+cret\n").expect("a file");
+    let done = run(dist.get(&["--user", "me:se+cret"])).expect(9);
+    assert!(done.err.contains("25 of 25 files could not be had ("), "{}", done.err);
+    let note =
+        format!("\nlong.bin: no mirror gives the file: {}: the server wants a name", dist.nginx.name(0));
+    assert!(done.err.contains(&note), "{}", done.err);
+    let says = "(401): what --user, --header and --netrc say goes only to";
+    assert!(done.err.contains(says), "{}", done.err);
+    let netrc = dist.dir.path().join("netrc");
+    let host = dist.nginx.addresses[0].ip();
+    fs::write(&netrc, format!("machine {host} login me password se+cret\n")).expect("a file");
+    let netrc = format!("--netrc={}", netrc.display());
+    let done = run(dist.get(&[&netrc])).expect(9);
+    assert!(done.err.contains(says), "nobody proves to be that host: {}", done.err);
+    // Who names the Metalink by its URL names its server.
+    dist.nginx.put(0, "dist.meta4", &fs::read(dist.metalink()).expect("a file"));
+    let mut by_url = anabranch();
+    by_url.args(["get", &dist.nginx.url(0, "dist.meta4"), &netrc, "--output"]).arg(dist.to());
+    run(by_url).expect(0);
+    dist.assert_arrived();
+}
+
+#[test]
+fn when_nothing_comes_it_is_said() {
+    let Some(dist) = Dist::new("wrong URLs", small(20, 2_000), &[""]) else { return };
+    fs::remove_dir_all(dist.nginx.root(0).join("dist")).expect("the directory");
+    let done = run(dist.get(&[])).expect(3);
+    assert!(done.err.contains("20 of 20 files could not be had ("), "{}", done.err);
+    assert!(done.err.contains("none is here; perhaps the URLs in the Metalink are wrong"), "{}", done.err);
+}
+
+#[test]
+fn a_server_that_is_always_busy_is_given_up() {
+    for answer in ["return 503;", "return 429;", "add_header Retry-After 0 always; return 503;"] {
+        let block = format!("location /dist/ {{ {answer} }}");
+        let Some(dist) = Dist::new("always busy", small(2, 2_000), &[&block]) else { return };
+        let done = run(dist.get(&["--json", "--timeout", "4"])).expect(4);
+        assert!(done.notes().contains("nothing comes but errors ("), "{answer} {}", done.notes());
+        assert!(done.err.contains(" s nothing has come but errors ("), "{answer} {}", done.err);
+        assert!(done.err.contains("the server is busy"), "{answer} {}", done.err);
+    }
+}
+
+/// How many of the files are there.
+fn whole(dist: &Dist) -> usize {
+    dist.tree.keys().filter(|name| dist.to().join(name).exists()).count()
+}
+
+#[test]
+fn it_goes_on_after_a_kill_and_after_ctrl_c() {
+    let mut tree = alike(60, 300_000);
+    tree.insert("long.bin".into(), noise(6 << 20));
+    let Some(dist) = Dist::new("a directory resumed", tree, &["limit_rate 3m;"]) else { return };
+    for (signal, code) in [(Signal::SIGKILL, None), (Signal::SIGINT, Some(130))] {
+        let before = whole(&dist);
+        let running = spawn(dist.get(&["--json"]));
+        wait_until(60, || whole(&dist) >= before + 10);
+        running.signal(signal);
+        let done = running.end();
+        assert_eq!(done.code, code, "{}", done.err);
+        for (name, bytes) in read(&dist.to()) {
+            let is_part = name.starts_with(".anabranch-part.");
+            assert!(is_part || dist.tree[&name] == bytes, "{name}");
+            assert!(!is_part || signal == Signal::SIGKILL, "{name} is left");
+        }
+    }
+    let there = whole(&dist) as u64;
+    let summary = run(dist.get(&["--json"])).expect(0).summary();
+    dist.assert_arrived();
+    assert_eq!(summary["last"]["resumed_bytes"].as_u64(), Some(there * 300_000));
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(&Sha256::digest(bytes))
+}
+
+/// A Metalink with these files, each at these URLs, with no more than its SHA-256.
+fn metalink(path: &Path, files: &[(&str, Option<&[u8]>, &str)]) {
+    let mut text = String::from("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n");
+    for (name, bytes, url) in files {
+        let hash = bytes.map(|bytes| {
+            let hash = sha256(bytes);
+            format!("<size>{}</size><hash type=\"sha-256\">{hash}</hash>", bytes.len())
+        });
+        text += &format!("<file name=\"{name}\">{}<url>{url}</url></file>\n", hash.unwrap_or_default());
+    }
+    fs::write(path, text + "</metalink>\n").expect("a file");
+}
+
+#[test]
+fn names_that_are_not_safe_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("x.meta4");
+    let get = || run(get_in(dir.path(), &["--timeout=2", "x.meta4"]));
+    let url = "http://127.0.0.1:1/a";
+    for bad in ["../evil", "/etc/evil", "a/../../evil", "a//b", "./a", "a&#10;b"] {
+        metalink(&path, &[("good", Some(b"x"), url), (bad, Some(b"y"), url)]);
+        let done = get().expect(2);
+        assert!(done.err.contains("not safe"), "{}", done.err);
+    }
+    metalink(&path, &[("good", Some(b"x"), url), ("d/.anabranch-part.1", Some(b"y"), url)]);
+    assert!(get().expect(1).err.contains("refused"), "a name of ours");
+    metalink(&path, &[("same", Some(b"x"), url), ("same", Some(b"y"), url)]);
+    assert!(get().expect(2).err.contains("has same twice"));
+    metalink(&path, &[("a", Some(b"x"), url), ("a/b", Some(b"y"), url)]);
+    assert!(
+        get().expect(2).err.contains("a/b, and a part of that name as a file, too"),
+        "one cannot be both"
+    );
+    // A link that leads out is not followed.
+    let outside = tempfile::tempdir().expect("a directory");
+    assert!(!dir.path().join("x").exists(), "nothing came, so nothing is left");
+    fs::create_dir(dir.path().join("x")).expect("a directory");
+    std::os::unix::fs::symlink(outside.path(), dir.path().join("x/link")).expect("a link");
+    metalink(&path, &[("good", Some(b"x"), url), ("link/evil", Some(b"y"), url)]);
+    assert!(get().expect(6).err.contains("symbolic links are not followed"));
+    assert_eq!(fs::read_dir(outside.path()).expect("a directory").count(), 0);
+}
+
+#[test]
+fn what_makes_no_sense_beside_several_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = "http://127.0.0.1:1/a";
+    metalink(&dir.path().join("x.meta4"), &[("a", Some(b"x"), url), ("b", Some(b"y"), url)]);
+    let uri = format!("anabranch:{}?len=1", anabranch_mmtp::ContentId::of(b"x"));
+    let sum = format!("--checksum=sha-256={}", "0".repeat(64));
+    for (more, says) in [
+        (sum.as_str(), "--checksum is of one file"),
+        ("--from=127.0.0.1:1", "a URI of its own"),
+        (&uri, "the URI names one content"),
+        (url, "name one file"),
+        ("http://127.0.0.1:1/other.meta4", "fetch other Metalinks by themselves"),
+    ] {
+        let done = run(get_in(dir.path(), &["x.meta4", more])).expect(2);
+        assert!(done.err.contains("describes 2 files") && done.err.contains(says), "{}", done.err);
+    }
+    assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1);
+    // The other way round: a directory by its URI, and URLs that are of no use to it.
+    let done = run(get_in(dir.path(), &[&format!("{uri}&dir"), url])).expect(2);
+    assert!(
+        done.err.contains("need the Metalink of its files") && done.err.contains("--from"),
+        "{}",
+        done.err
+    );
+    let done = run(get_in(dir.path(), &[&format!("{uri}&dir"), "x.meta4"])).expect(2);
+    assert!(done.err.contains("leave it out, and what the Metalink names comes from"), "{}", done.err);
+    // Nobody is asked for the first of two.
+    let two = ["http://127.0.0.1:1/one.meta4", "http://127.0.0.1:1/two.meta4"];
+    assert!(
+        run(get_in(dir.path(), &two))
+            .expect(2)
+            .err
+            .contains("two Metalinks: fetch other Metalinks by themselves")
+    );
+}
+
+#[test]
+fn files_without_a_hash_are_called_unverified() {
+    let Some(nginx) = Nginx::start("files without a hash", &[""]) else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let (one, two) = (noise(50_000), b"<html>".to_vec());
+    nginx.put(0, "one", &one);
+    nginx.put(0, "two.html", &two);
+    let path = dir.path().join("x.meta4");
+    metalink(&path, &[("one", None, &nginx.url(0, "one")), ("d/two", Some(&two), &nginx.url(0, "two.html"))]);
+    let done = run(get_with_cache(dir.path(), &["--json", "x.meta4"])).expect(0);
+    assert!(done.notes().contains("UNVERIFIED: 1 files"), "{}", done.notes());
+    assert_eq!(done.summary()["verified"], "nothing");
+    let tree = read(&dir.path().join("x"));
+    assert_same(&tree, &Tree::from([("one".into(), one), ("d/two".into(), two)]));
+}
+
+#[test]
+fn a_file_in_the_way_of_a_directory_keeps_no_other_from_coming() {
+    let Some(nginx) = Nginx::start("a file in the way", &[""]) else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let content = noise(50_000);
+    nginx.put(0, "f", &content);
+    let url = nginx.url(0, "f");
+    metalink(&dir.path().join("x.meta4"), &[("d/one", None, &url), ("two", None, &url)]);
+    fs::create_dir(dir.path().join("x")).expect("a directory");
+    fs::write(dir.path().join("x/d"), b"mine").expect("a file");
+    let done = run(get_with_cache(dir.path(), &["x.meta4"])).expect(6);
+    assert!(done.err.contains("1 of 2 files could not be had (d/one): "), "{}", done.err);
+    assert!(done.err.contains("is not a directory"), "{}", done.err);
+    let tree = read(&dir.path().join("x"));
+    assert_same(&tree, &Tree::from([("d".into(), b"mine".to_vec()), ("two".into(), content)]));
+}
+
+#[test]
+fn files_without_a_hash_are_gone_on_with() {
+    // Slow until it is told otherwise.
+    let slow = "set $rate 0; if (-f $document_root/slow) { set $rate 256k; } limit_rate $rate;";
+    let Some(nginx) = Nginx::start("files without a hash resumed", &["", slow, slow]) else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let (one, long) = (noise(400_000), noise(6 << 20));
+    let mut text = String::from("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n");
+    for (name, bytes, servers) in [("one", &one, 0..2), ("long", &long, 1..3)] {
+        text += &format!("<file name=\"{name}\">");
+        for server in servers {
+            nginx.put(server, name, bytes);
+            text += &format!("<url>{}</url>", nginx.url(server, name));
+        }
+        text += "</file>\n";
+    }
+    fs::write(dir.path().join("x.meta4"), text + "</metalink>\n").expect("a file");
+    let (to, cache) = (dir.path().join("x"), dir.path().join("cache"));
+    // Whether or not it is remembered what came.
+    for memory in [cache.as_path(), Path::new("/dev/null")] {
+        let get = || {
+            let mut command = get_in(dir.path(), &["--json", "x.meta4"]);
+            command.env("XDG_CACHE_HOME", memory);
+            command
+        };
+        for server in 1..3 {
+            nginx.put(server, "slow", b"");
+        }
+        let running = spawn(get());
+        let enough = (one.len() + 66 * 16_384) as u64;
+        running.wait_event(|event| event["done_bytes"].as_u64() > Some(enough));
+        running.signal(Signal::SIGINT);
+        running.end().expect(130);
+        for server in 1..3 {
+            fs::remove_file(nginx.root(server).join("slow")).expect("the file");
+        }
+        let done = run(get());
+        if memory == cache {
+            assert_eq!(done.code, Some(0), "{}", done.err);
+        } else {
+            assert_eq!(done.code, Some(6), "{}", done.err);
+            assert!(done.err.contains("1 of 2 files could not be had (one): "), "{}", done.err);
+            assert!(done.err.contains("nothing tells whether it is what would come"), "{}", done.err);
+        }
+        let resumed = done.summary()["last"]["resumed_bytes"].as_u64().expect("a number");
+        assert!(resumed > 64 * 16_384, "{resumed}");
+        let tree = Tree::from([("one".into(), one.clone()), ("long".into(), long.clone())]);
+        assert_same(&read(&to), &tree);
+        fs::remove_dir_all(&to).expect("the directory");
+    }
+}
+
+#[test]
+fn aria2_fetches_the_same_tree() {
+    // Without &: in a name aria2 1.36 reads &amp; as five characters.
+    let mut tree = small(60, 20_000);
+    tree.insert("long.bin".into(), noise(5 << 20));
+    let Some(dist) = Dist::new("aria2 and a directory", tree, &[""]) else { return };
+    let mut command = Command::new("aria2c");
+    command.args(["--no-conf", "--quiet", "--no-proxy=*", "--file-allocation=none", "--max-tries=1", "-d"]);
+    command.arg(dist.to()).arg("-M").arg(dist.metalink());
+    match command.status() {
+        Ok(status) => assert!(status.success(), "{status}"),
+        Err(e) => return skipped(format!("aria2 and a directory: aria2c: {e}")),
+    }
+    dist.assert_arrived();
+    let done = run(dist.get(&[])).expect(0);
+    assert!(done.err.contains("all of it was there"), "{}", done.err);
+}
+
+#[test]
+fn what_cannot_be_in_a_metalink() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dist = dir.path().join("dist");
+    fs::create_dir(&dist).expect("a directory");
+    let urls = ["http://127.0.0.1:1/d/".to_owned()];
+    assert!(run(make(&dist, &urls)).expect(2).err.contains("has no files"));
+    fs::write(dist.join("a\nb"), b"x").expect("a file");
+    assert!(run(make(&dist, &urls)).expect(2).err.contains("a Metalink cannot name"));
+    fs::remove_file(dist.join("a\nb")).expect("the file");
+    // A link that leaves it is left out, and said to be.
+    std::os::unix::fs::symlink("/etc/hostname", dist.join("link")).expect("a link");
+    fs::write(dist.join("a"), b"x").expect("a file");
+    let done = run(make(&dist, &urls)).expect(0);
+    assert!(done.err.contains("skipped") && done.err.contains("link that leaves"), "{}", done.err);
+    assert!(run(make(&dist, &urls)).expect(6).err.contains("exists already"));
+    for n in 0..10_001 {
+        fs::write(dist.join(format!("f{n}")), b"").expect("a file");
+    }
+    let mut command = make(&dist, &urls);
+    command.arg("--force");
+    let done = run(command).expect(2);
+    assert!(done.err.contains("at most 10000: make one of each directory"), "{}", done.err);
+}
+
+#[test]
+fn where_nothing_can_be_fetched_no_directory_is_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let closed = gone();
+    let file = |name: &str| {
+        format!(
+            "<file name=\"{name}\"><size>5</size><hash type=\"sha-256\">{}</hash>\
+             <url>http://{}/{name}</url></file>",
+            "ab".repeat(32),
+            closed
+        )
+    };
+    let files = format!("{}{}{}", file("a"), file("b/c/d"), file("b/e"));
+    let list = dir.path().join("dist.meta4");
+    fs::write(&list, format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{files}</metalink>"))
+        .expect("a file");
+    let to = dir.path().join("to");
+    let get = || {
+        let mut command = anabranch();
+        command.args(["get", "--timeout=2"]).arg(&list).arg("--output").arg(&to);
+        run(command).expect(4)
+    };
+    get();
+    assert!(!to.exists(), "it was made, and nothing came");
+    // What was there before stays.
+    fs::create_dir_all(to.join("b")).expect("a directory");
+    get();
+    assert!(to.join("b").is_dir() && !to.join("b/c").exists());
+}
+
+/// Of three mirrors two cannot be compared throughout: that is said once, to those too who want errors only.
+#[test]
+fn in_a_directory_too_it_is_said_that_too_few_can_be_compared() {
+    let content = noise(200_000);
+    let bad = late_wrong(&content);
+    let honest = [(); 2].map(|()| {
+        let content = content.clone();
+        Site::new(&[], move |_, _| Reply::new(200, &content))
+    });
+    let liar = Site::good(&bad);
+    let sites = [&honest[0], &liar, &honest[1]];
+    let urls = sites.map(|site| format!("<url>{}</url>", site.url())).concat();
+    let files = ["one", "two"].map(|name| format!("<file name=\"{name}\">{urls}</file>")).concat();
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{files}</metalink>");
+    fs::write(dir.path().join("x.meta4"), text).expect("a file");
+    let done = run(get_in(dir.path(), &["-q", "--no-history", "x.meta4"])).expect(0);
+    assert_eq!(done.err.matches("of 3 mirrors that are named 1 can be compared").count(), 1, "{}", done.err);
+}
+
+/// Servers without ranges, of which only what files begin with can be compared: that of each file.
+#[test]
+fn what_each_file_of_a_directory_begins_with_is_compared() {
+    let content = noise(200_000);
+    let bad: Vec<u8> = content.iter().map(|byte| !byte).collect();
+    // The first has the first file right, so that nobody knows it for a liar when the second comes.
+    let sites = [&bad, &content, &content].map(|second| {
+        let (first, second) = (content.clone(), second.clone());
+        Site::answering(move |request| {
+            Reply::new(200, if request.path.ends_with("one") { &first } else { &second })
+        })
+    });
+    let files = ["one", "two"].map(|name| {
+        let urls = sites.each_ref().map(|site| format!("<url>http://{}/{name}</url>", site.name()));
+        format!("<file name=\"{name}\">{}</file>", urls.concat())
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{}</metalink>", files.concat());
+    fs::write(dir.path().join("x.meta4"), text).expect("a file");
+    run(get_in(dir.path(), &["--json", "--no-history", "x.meta4"])).expect(0);
+    let right = ["one", "two"].map(|name| (name.into(), content.clone()));
+    assert_same(&read(&dir.path().join("x")), &Tree::from(right));
+}
+
+/// Its honest mirror is slow to answer, and the other has another file: as if it were fetched alone, the
+/// honest one is asked once more. One that does not answer then either is waited for once.
+#[test]
+fn a_file_of_a_directory_has_a_second_round() {
+    let content = noise(3_000_000);
+    let slow = Site::new(&content, |_, reply| {
+        thread::sleep(Duration::from_secs(2));
+        reply
+    });
+    let other = Site::good(&content[..70_000]);
+    let gone = format!("http://{}/f", gone());
+    let pieces = content.chunks(1 << 20).map(|piece| format!("<hash>{}</hash>", sha256(piece)));
+    let pieces = pieces.collect::<String>();
+    let pieces = format!("<pieces length=\"1048576\" type=\"sha-256\">{pieces}</pieces>");
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = |urls: &[&str]| {
+        let urls: String = urls.iter().map(|url| format!("<url>{url}</url>")).collect();
+        let inner = format!("<size>{}</size>{pieces}{urls}", content.len());
+        let files = ["one", "two"].map(|name| format!("<file name=\"{name}\">{inner}</file>")).concat();
+        format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{files}</metalink>")
+    };
+    fs::write(dir.path().join("x.meta4"), text(&[&other.url(), &slow.url()])).expect("a file");
+    run(get_in(dir.path(), &["--json", "x.meta4"])).expect(0);
+    let tree = read(&dir.path().join("x"));
+    assert_same(&tree, &Tree::from([("one".into(), content.clone()), ("two".into(), content.clone())]));
+    fs::write(dir.path().join("y.meta4"), text(&[&other.url(), &gone])).expect("a file");
+    let done = run(get_in(dir.path(), &["--json", "--timeout", "4", "y.meta4"])).expect(3);
+    assert_eq!(done.notes().matches("once more to those").count(), 1, "{}", done.notes());
+    assert_eq!(done.summary()["verified"], "nothing");
+}

@@ -1,0 +1,377 @@
+//! Whom `get` believes and trusts of those that have a file over HTTP, and for how long it waits for them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::fetch::{checksum, leaf_list};
+use crate::common::{anabranch, noise, wait_until};
+use crate::peers::site::{PATH, Reply, Request, Site, Then, honest};
+use anabranch_mmtp::id::BLOCK_BYTES;
+use sha2::{Digest as _, Sha256};
+
+const LENGTH: usize = 40 * BLOCK_BYTES + 77;
+const DATE: &str = "Sun, 22 Nov 2026 10:00:00 GMT";
+
+/// What a good server answers, with this `ETag`.
+fn file(request: &Request, content: &[u8], etag: &str) -> Reply {
+    if request.path == PATH { honest(request, content, etag) } else { Reply::new(404, b"") }
+}
+
+/// Whether a request has what only its server may know.
+fn is_secret(request: &Request) -> bool {
+    request.field("authorization").or(request.field("cookie")).is_some()
+}
+
+fn get(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = anabranch();
+    for name in ["http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY"] {
+        command.env_remove(name);
+    }
+    command.env("XDG_CACHE_HOME", dir.join("cache"));
+    command.args(["get", "--output"]).arg(dir.join("f")).args(args);
+    let output = command.output().expect("it runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn secrets_go_to_nobody_that_a_server_names() {
+    let content = noise(LENGTH);
+    let there = content.clone();
+    let stranger = Site::answering(move |request| file(request, &there, "\"s\""));
+    let (there, link) = (content.clone(), stranger.url());
+    let named = Site::answering(move |request| {
+        file(request, &there, "\"n\"").with("link", format!("<{link}>; rel=duplicate"))
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let more = ["-u", "ann:secret", "-H", "Cookie: c=1", "-H", "X-Other: o"];
+    let (code, said) = get(dir.path(), &[&[named.url().as_str()], &more[..]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(fs::read(dir.path().join("f")).expect("it"), content);
+    assert!(named.seen().iter().all(is_secret), "{:?}", named.seen());
+    let asked = stranger.seen().clone();
+    assert!(asked.iter().any(|request| request.is_for_bytes() && request.path == PATH), "{said}");
+    assert!(!asked.iter().any(is_secret), "{asked:?}");
+    assert!(!asked.iter().any(|request| request.field("x-other").is_some()));
+    // It is a mirror like others once the user names it.
+    fs::remove_file(dir.path().join("f")).expect("removed");
+    let (code, said) = get(dir.path(), &[&[named.url().as_str(), &stranger.url()], &more[..]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(stranger.seen().iter().any(is_secret));
+}
+
+#[test]
+fn a_checksum_counts_more_than_what_a_server_offers() {
+    let (right, wrong) = (noise(LENGTH), noise(LENGTH + 1)[1..].to_vec());
+    let (sum_right, sum_wrong) = (checksum(&right), checksum(&wrong));
+    let site = Site::answering(move |request| match request.path == format!("{PATH}.b3leaves") {
+        true => Reply::new(200, &leaf_list(&wrong)),
+        false => file(request, &wrong, "\"n\""),
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, said) = get(dir.path(), &[&site.url(), &sum_right]);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(!dir.path().join("f").exists());
+    assert!(!said.contains("itself offers"), "{said}");
+    let (code, said) = get(dir.path(), &[&site.url(), &sum_wrong]);
+    assert_eq!(code, Some(0), "{said}");
+    fs::remove_file(dir.path().join("f")).expect("removed");
+    fs::remove_dir_all(dir.path().join("cache")).expect("what is known of the URL");
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    let says = format!("by hashes that {} itself offers", site.address);
+    assert!(code == Some(0) && said.contains(&says), "{said}");
+}
+
+#[test]
+fn a_way_that_fails_closes_no_other() {
+    let content = noise(LENGTH);
+    let there = content.clone();
+    let refused = Arc::new(AtomicBool::new(false));
+    let site = Site::answering(move |request| match request.from.ip().to_string().as_str() {
+        "127.0.0.9" if request.range().is_some() => {
+            refused.store(true, Ordering::Relaxed);
+            Reply::new(403, b"")
+        }
+        _ => {
+            if request.range().is_some() {
+                // Not before the refusal has arrived.
+                wait_until(20, || refused.load(Ordering::Relaxed));
+                thread::sleep(Duration::from_millis(300));
+            }
+            file(request, &there, "\"n\"")
+        }
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, said) = get(dir.path(), &[&site.url(), "--via=127.0.0.9", "--via=127.0.0.8"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("via 127.0.0.9") && said.contains("not asked over this route"), "{said}");
+    assert_eq!(fs::read(dir.path().join("f")).expect("it"), content);
+}
+
+#[test]
+fn looking_tries_another_way_and_does_not_wait_for_ever() {
+    let content = noise(LENGTH);
+    let site = Site::answering(move |request| match request.from.ip().to_string().as_str() {
+        "127.0.0.9" => Reply::new(403, b""),
+        _ => file(request, &content, "\"n\""),
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, said) = get(dir.path(), &[&site.url(), "--via=127.0.0.9", "--via=127.0.0.8"]);
+    assert_eq!(code, Some(0), "{said}");
+    let mute = Site::answering(|_| Reply { then: Then::Mute, ..Reply::new(200, b"") });
+    let clock = anabranch_net::Clock::start();
+    let (code, said) = get(dir.path(), &[&mute.url(), "--timeout=1", "--force"]);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(clock.now() < anabranch_algo::Time::ZERO + anabranch_algo::Span::from_secs(20), "{said}");
+}
+
+#[test]
+fn what_was_known_of_a_url_is_forgotten_once_it_is_wrong() {
+    let contents = [noise(LENGTH), noise(LENGTH + 1)[1..].to_vec()];
+    let now = Arc::new(AtomicUsize::new(0));
+    let (which, there) = (Arc::clone(&now), contents.clone());
+    // The same validator for whatever there is.
+    let site = Site::answering(move |request| file(request, &there[which.load(Ordering::SeqCst)], "\"n\""));
+    let dir = tempfile::tempdir().expect("a directory");
+    assert_eq!(get(dir.path(), &[&site.url()]).0, Some(0));
+    fs::remove_file(dir.path().join("f")).expect("removed");
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert!(code == Some(0) && said.contains("had the content"), "{said}");
+    fs::remove_file(dir.path().join("f")).expect("removed");
+    now.store(1, Ordering::SeqCst);
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("forgotten") && !dir.path().join("f").exists(), "{said}");
+    assert_eq!(get(dir.path(), &[&site.url()]).0, Some(0));
+    assert_eq!(fs::read(dir.path().join("f")).expect("it"), contents[1]);
+}
+
+#[test]
+fn without_validators_nothing_is_resumed() {
+    let content = noise(LENGTH);
+    let site = Site::answering(move |request| file(request, &content, "").without("etag"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert!(code == Some(0) && said.contains("cannot resume"), "{said}");
+}
+
+#[test]
+fn what_is_there_is_recognised_where_nothing_verifies_it() {
+    let content = noise(LENGTH);
+    // They know its date alone.
+    let sites = [1, 2].map(|_| {
+        let there = content.clone();
+        Site::answering(move |request| file(request, &there, "W/\"weak\"").with("last-modified", DATE))
+    });
+    let urls = sites.each_ref().map(Site::url);
+    let dir = tempfile::tempdir().expect("a directory");
+    let (target, cache) = (dir.path().join("f"), dir.path().join("cache"));
+    let get_both =
+        |more: &[&str]| get(dir.path(), &[&urls.each_ref().map(String::as_str)[..], more].concat());
+    let (code, said) = get_both(&[]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = get_both(&[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("UNVERIFIED, the same as on 20") && said.contains("all of it was there"), "{said}");
+    // Something else in its place stays.
+    let mut other = content.clone();
+    other[LENGTH / 2] ^= 1;
+    fs::write(&target, &other).expect("a file");
+    let (code, said) = get_both(&[]);
+    assert!(code == Some(6) && said.contains("with other content") && said.contains("--force"), "{said}");
+    // Where nothing is remembered, nobody knows.
+    fs::remove_dir_all(&cache).expect("the cache");
+    let (code, said) = get_both(&[]);
+    assert!(code == Some(6) && said.contains("nothing tells whether it is what would come"), "{said}");
+    assert!(fs::read(&target).expect("a file") == other);
+    assert_eq!(get_both(&["--force"]).0, Some(0));
+    assert!(fs::read(&target).expect("a file") == content);
+}
+
+#[test]
+fn what_is_there_is_recognised_by_the_sha256_beside_the_pieces() {
+    let content = noise(LENGTH);
+    let there = content.clone();
+    let site = Site::answering(move |request| file(request, &there, "").without("etag"));
+    let hex = |bytes: &[u8]| data_encoding::HEXLOWER.encode(&Sha256::digest(bytes));
+    let pieces: String =
+        content.chunks(1 << 18).map(|piece| format!("<hash>{}</hash>", hex(piece))).collect();
+    // As other programs write it: without BLAKE3.
+    let list = format!(
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>{LENGTH}</size>\
+         <hash type=\"sha-256\">{}</hash><pieces length=\"262144\" type=\"sha-256\">{pieces}</pieces>\
+         <url>{}</url></file></metalink>",
+        hex(&content),
+        site.url()
+    );
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("f.meta4");
+    fs::write(&path, list).expect("a file");
+    let path = path.to_str().expect("UTF-8");
+    let (code, said) = get(dir.path(), &[path]);
+    assert!(code == Some(0) && said.contains("every piece will be verified"), "{said}");
+    let (code, said) = get(dir.path(), &[path]);
+    assert!(code == Some(0) && said.contains(" verified, all of it was there"), "{said}");
+}
+
+/// A Metalink of pieces, without a hash of the whole.
+fn pieces_only(content: &[u8], url: &str) -> String {
+    let hex = |bytes: &[u8]| data_encoding::HEXLOWER.encode(&Sha256::digest(bytes));
+    let pieces: String =
+        content.chunks(1 << 18).map(|piece| format!("<hash>{}</hash>", hex(piece))).collect();
+    format!(
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>{}</size>\
+         <pieces length=\"262144\" type=\"sha-256\">{pieces}</pieces><url>{url}</url></file></metalink>",
+        content.len()
+    )
+}
+
+#[test]
+fn a_mirror_does_not_tell_that_what_is_there_is_right() {
+    let (old, new) = (noise(LENGTH), noise(LENGTH + 1)[1..].to_vec());
+    let digest = data_encoding::BASE64.encode(&Sha256::digest(&old));
+    let stale = old.clone();
+    let digest = format!("sha-256=:{digest}:");
+    let site =
+        Site::answering(move |request| file(request, &stale, "\"n\"").with("repr-digest", digest.clone()));
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, target) = (dir.path().join("f.meta4"), dir.path().join("f"));
+    fs::write(&path, pieces_only(&new, &site.url())).expect("a file");
+    fs::write(&target, &old).expect("a file");
+    let path = path.to_str().expect("UTF-8");
+    // The pieces tell it, and the server does not.
+    let (code, said) = get(dir.path(), &[path]);
+    assert!(code == Some(6) && said.contains("with other content"), "{said}");
+    let (code, said) = get(dir.path(), &[path, "--force"]);
+    assert!(code == Some(5) && said.contains("wrong bytes"), "{said}");
+    assert!(fs::read(&target).expect("a file") == old);
+}
+
+#[test]
+fn a_date_proves_nothing_of_what_was_verified_before() {
+    let other = noise(LENGTH + 1)[1..].to_vec();
+    let begins_as_it = [&noise(LENGTH)[..BLOCK_BYTES], &other[BLOCK_BYTES..]].concat();
+    let contents = [noise(LENGTH), begins_as_it, other];
+    let now = Arc::new(AtomicUsize::new(0));
+    let (which, there) = (Arc::clone(&now), contents.clone());
+    let site = Site::answering(move |request| {
+        let content = &there[which.load(Ordering::SeqCst)];
+        file(request, content, "").without("etag").with("last-modified", DATE)
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, said) = get(dir.path(), &[&site.url(), &checksum(&contents[0])]);
+    assert_eq!(code, Some(0), "{said}");
+    // Replaced by one of the same length and date.
+    now.store(1, Ordering::SeqCst);
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert!(code == Some(0) && said.contains("UNVERIFIED, the same as on 20"), "{said}");
+    // What the server sends first shows another one.
+    now.store(2, Ordering::SeqCst);
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert!(code == Some(6) && said.contains("begins otherwise"), "{said}");
+    now.store(1, Ordering::SeqCst);
+    let (code, said) = get(dir.path(), &[&site.url(), "--force"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(fs::read(dir.path().join("f")).expect("a file") == contents[1]);
+}
+
+#[test]
+fn force_fetches_again_what_was_never_verified() {
+    let content = noise(LENGTH);
+    let there = content.clone();
+    let site = Site::answering(move |request| file(request, &there, "\"n\""));
+    let dir = tempfile::tempdir().expect("a directory");
+    let ranges =
+        || site.seen().iter().filter(|request| request.is_for_bytes() && request.path == PATH).count();
+    assert_eq!(get(dir.path(), &[&site.url()]).0, Some(0));
+    let before = ranges();
+    let (code, said) = get(dir.path(), &[&site.url()]);
+    assert!(code == Some(0) && said.contains("all of it was there") && ranges() == before, "{said}");
+    let (code, said) = get(dir.path(), &[&site.url(), "--force"]);
+    assert!(code == Some(0) && ranges() > before && !said.contains("all of it was there"), "{said}");
+    assert!(fs::read(dir.path().join("f")).expect("a file") == content);
+}
+
+#[test]
+fn who_is_right_is_not_blamed_for_another() {
+    let (right, wrong) = (noise(LENGTH), noise(LENGTH + 1)[1..].to_vec());
+    let gone = Arc::new(AtomicBool::new(false));
+    let (is_gone, there) = (Arc::clone(&gone), right.clone());
+    let a = Site::answering(move |request| match request.is_for_bytes() {
+        true if is_gone.load(Ordering::SeqCst) => Reply::new(404, b""),
+        _ => file(request, &there, "\"a\""),
+    });
+    let b = Site::answering(move |request| file(request, &wrong, "\"b\""));
+    let dir = tempfile::tempdir().expect("a directory");
+    assert_eq!(get(dir.path(), &[&a.url()]).0, Some(0));
+    let remembered = || fs::read_to_string(dir.path().join("cache/anabranch/urls.jsonl")).expect("lines");
+    let before = remembered();
+    fs::remove_file(dir.path().join("f")).expect("removed");
+    // A is known, and B brings it all.
+    gone.store(true, Ordering::SeqCst);
+    let (code, said) = get(dir.path(), &[&a.url(), &b.url()]);
+    assert_eq!(code, Some(5), "{said}");
+    let says = format!("held against what {} had", a.address);
+    assert!(said.contains(&says) && !said.contains("forgotten"), "{said}");
+    assert_eq!(remembered(), before);
+    gone.store(false, Ordering::SeqCst);
+    let (code, said) = get(dir.path(), &[&a.url()]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(fs::read(dir.path().join("f")).expect("a file") == right);
+}
+
+#[test]
+fn what_two_brought_is_remembered_as_a_mixture_whoever_they_are() {
+    let content = noise(LENGTH);
+    let asked = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+    let sites = [0, 1].map(|number| {
+        let (there, asked) = (content.clone(), Arc::clone(&asked));
+        Site::answering(move |request| {
+            if request.range().is_some() {
+                // Neither brings it all before the other is asked.
+                asked[number].store(true, Ordering::SeqCst);
+                wait_until(20, || asked.iter().all(|asked| asked.load(Ordering::SeqCst)));
+            }
+            file(request, &there, "\"n\"")
+        })
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    // What is sent there with a password is not written down, but counts.
+    let second = sites[1].url().replace("http://", "http://ann:secret@");
+    let (code, said) = get(dir.path(), &[&sites[0].url(), &second]);
+    assert_eq!(code, Some(0), "{said}");
+    let lines = fs::read_to_string(dir.path().join("cache/anabranch/urls.jsonl")).expect("lines");
+    assert!(lines.lines().count() == 1 && lines.contains("\"came\":\"mixed\""), "{lines}");
+}
+
+#[test]
+fn who_refuses_is_named_with_what_was_sent_there() {
+    let refusing = Site::answering(|_| Reply::new(401, b""));
+    let to = refusing.url();
+    let leading = Site::answering(move |request| match request.path == PATH {
+        true => Reply::new(302, b"").with("location", to.clone()),
+        false => Reply::new(404, b""),
+    });
+    let dir = tempfile::tempdir().expect("a directory");
+    let host = refusing.address.to_string();
+    // What is for the one was never sent to the other.
+    let (code, said) = get(dir.path(), &[&leading.url(), "--user=ann:secret"]);
+    assert!(code == Some(9) && said.contains(&format!("it leads to {host}, which wants a name")), "{said}");
+    assert!(said.contains("goes only to servers") && !said.contains("are wrong"), "{said}");
+    assert!(!refusing.seen().iter().any(is_secret));
+    let (code, said) = get(dir.path(), &[&leading.url()]);
+    assert!(code == Some(9) && said.contains(": name a URL of this server"), "{said}");
+    // However they were given.
+    let plain = refusing.url();
+    let in_it = plain.replace("http://", "http://ann:secret@");
+    let netrc = dir.path().join("netrc");
+    fs::write(&netrc, "machine 127.0.0.1 login ann password secret\n").expect("a file");
+    let netrc = format!("--netrc={}", netrc.to_str().expect("UTF-8"));
+    for args in [vec![in_it.as_str()], vec![plain.as_str(), &netrc]] {
+        let (code, said) = get(dir.path(), &args);
+        assert!(code == Some(9) && said.contains("(401): those that were given are wrong"), "{said}");
+    }
+}

@@ -1,0 +1,869 @@
+//! Who says what the right bytes are: liars that vouch for themselves, hashes that are false, and mirrors
+//! that lie where the user knows a hash of the whole.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::fetch::{Done, Ground, checksum, leaf_list, names, run, spawn};
+use crate::common::{Server, anabranch, wait_until};
+use crate::peers::site::{PATH, Reply, Request, Site, Then, honest, late_wrong, wrong};
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::uri::Uri;
+use data_encoding::{BASE64, HEXLOWER};
+use nix::sys::signal::Signal;
+use sha2::{Digest as _, Sha256, Sha384, Sha512};
+
+const LENGTH: usize = 3_000_000;
+const PIECE: usize = 1 << 20;
+
+fn sha256(bytes: &[u8]) -> String {
+    HEXLOWER.encode(&Sha256::digest(bytes))
+}
+
+fn sha384(bytes: &[u8]) -> String {
+    HEXLOWER.encode(&Sha384::digest(bytes))
+}
+
+fn sha512(bytes: &[u8]) -> String {
+    HEXLOWER.encode(&Sha512::digest(bytes))
+}
+
+/// A Metalink of a file that is called `name`, with what else is said of it.
+fn metalink(name: &str, length: usize, inner: &str) -> String {
+    format!(
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"{name}\"><size>{length}</size>\
+         {inner}</file></metalink>"
+    )
+}
+
+/// The hashes of these bytes, of every kind that counts.
+fn hashes(bytes: &[u8]) -> String {
+    let pieces: String = bytes.chunks(PIECE).map(|piece| format!("<hash>{}</hash>", sha256(piece))).collect();
+    format!(
+        "<hash type=\"sha-256\">{}</hash><pieces length=\"{PIECE}\" type=\"sha-256\">{pieces}</pieces>",
+        sha256(bytes)
+    )
+}
+
+fn repr_digest(bytes: &[u8]) -> String {
+    format!("sha-256=:{}:", BASE64.encode(&Sha256::digest(bytes)))
+}
+
+/// A server of these bytes, with `more` at other paths.
+fn server(
+    bytes: &[u8],
+    more: Vec<(String, Vec<u8>)>,
+    twist: impl Fn(Reply) -> Reply + Send + Sync + 'static,
+) -> Site {
+    let bytes = bytes.to_vec();
+    Site::answering(move |request| {
+        let path = request.path.as_str();
+        match more.iter().find(|(place, _)| place == path) {
+            Some((_, body)) => Reply::new(200, body),
+            None if path == PATH => twist(honest(request, &bytes, "\"v\"")),
+            None => Reply::new(404, b""),
+        }
+    })
+}
+
+fn plain(bytes: &[u8]) -> Site {
+    // Slow enough that all of them take part.
+    server(bytes, Vec::new(), |reply| reply.at(6_000_000))
+}
+
+/// Gets these into an empty directory under the name that they have.
+fn get_there(ground: &Ground, urls: &[String], more: &[&str]) -> Done {
+    let mut command = anabranch();
+    command.current_dir(ground.to()).args(["get", "--json", "--timeout=20"]).args(urls).args(more);
+    run(command)
+}
+
+/// A liar that vouches for its own bytes in this way, its link apart.
+type Vouching = fn(&[u8]) -> Vec<(String, Vec<u8>)>;
+
+const WAYS: [(&str, Vouching); 4] = [
+    ("a Metalink that a header field links to", |bad| {
+        vec![("/h.meta4".into(), metalink("evil", bad.len(), &hashes(bad)).into_bytes())]
+    }),
+    ("a Metalink beside the file", |bad| {
+        vec![(format!("{PATH}.meta4"), metalink("evil", bad.len(), &hashes(bad)).into_bytes())]
+    }),
+    ("a leaf list beside the file", |bad| vec![(format!("{PATH}.b3leaves"), leaf_list(bad))]),
+    ("a line of b3sum beside the file", |bad| {
+        vec![(format!("{PATH}.b3"), format!("{}  f.bin\n", blake3::hash(bad).to_hex()).into_bytes())]
+    }),
+];
+
+fn liar(bad: &[u8], vouch: Vouching) -> Site {
+    let more = vouch(bad);
+    let is_linked = more.iter().any(|(path, _)| path == "/h.meta4");
+    let own = repr_digest(bad);
+    server(bad, more, move |reply| {
+        let reply = reply.at(6_000_000).with("repr-digest", own.clone());
+        match is_linked {
+            true => reply.with("link", "</h.meta4>; rel=describedby; type=\"application/metalink4+xml\""),
+            false => reply,
+        }
+    })
+}
+
+#[test]
+fn a_liar_does_not_vouch_for_itself_against_others() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong(&ground.content);
+    for honest_ones in [2, 4] {
+        let good: Vec<Site> = (0..honest_ones).map(|_| plain(&ground.content)).collect();
+        for (way, vouch) in WAYS {
+            let liar = liar(&bad, vouch);
+            for is_first in [true, false] {
+                let mut urls: Vec<String> = good.iter().map(Site::url).collect();
+                urls.insert(if is_first { 0 } else { 1 }, liar.url());
+                let done = get_there(&ground, &urls, &[]).expect(0);
+                assert_eq!(names(&ground.to()), ["f.bin"], "{way}: the name is that of the user's URL");
+                let file = ground.to().join("f.bin");
+                assert!(
+                    fs::read(&file).expect("a file") == ground.content,
+                    "{way}, first: {is_first}: {}",
+                    done.out
+                );
+                fs::remove_file(file).expect("removed");
+                assert_eq!(done.banned(), [liar.name()], "{way}: {}", done.out);
+                let summary = done.summary();
+                assert_eq!(
+                    (&summary["verified"], summary["verified_by"].is_null()),
+                    (&"nothing".into(), true)
+                );
+                assert!(!done.notes().contains("verified by"), "{way}: {}", done.notes());
+                let why = format!("the hashes that {} offers count only if more than half", liar.name());
+                assert!(done.notes().contains(&why), "{way}: {}", done.notes());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_false_size_excludes_nobody() {
+    let ground = Ground::new(LENGTH);
+    let list = metalink("evil", 1_000, &format!("<hash type=\"sha-256\">{}</hash>", sha256(b"x")));
+    let liar = server(&ground.content, vec![(format!("{PATH}.meta4"), list.into_bytes())], |reply| reply);
+    let good = plain(&ground.content);
+    for urls in [vec![liar.url(), good.url()], vec![liar.url()]] {
+        let done = get_there(&ground, &urls, &[]).expect(0);
+        assert!(fs::read(ground.to().join("f.bin")).expect("a file") == ground.content, "{}", done.out);
+        fs::remove_file(ground.to().join("f.bin")).expect("removed");
+    }
+}
+
+#[test]
+fn what_a_duplicate_says_of_itself_does_not_count() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong(&ground.content);
+    for (way, vouch) in WAYS {
+        // As many as it likes: the one that the user named decides.
+        let liars = [(); 3].map(|()| liar(&bad, vouch));
+        let links: Vec<String> =
+            liars.iter().map(|liar| format!("<{}>; rel=duplicate", liar.url())).collect();
+        let links = links.join(", ");
+        let named =
+            server(&ground.content, Vec::new(), move |reply| reply.at(3_000_000).with("link", links.clone()));
+        let done = get_there(&ground, &[named.url()], &[]).expect(0);
+        assert!(
+            fs::read(ground.to().join("f.bin")).expect("a file") == ground.content,
+            "{way}: {}",
+            done.out
+        );
+        fs::remove_file(ground.to().join("f.bin")).expect("removed");
+        assert!(!done.banned().contains(&named.name()), "{way}: {}", done.out);
+        assert_eq!(done.summary()["verified"], "nothing");
+    }
+}
+
+#[test]
+fn liars_that_a_liar_introduces_outvote_nobody() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong(&ground.content);
+    let friends = [(); 3].map(|()| plain(&bad));
+    let links: Vec<String> =
+        friends.iter().map(|friend| format!("<{}>; rel=duplicate", friend.url())).collect();
+    let links = links.join(", ");
+    let liar = server(&bad, Vec::new(), move |reply| reply.at(6_000_000).with("link", links.clone()));
+    let good = plain(&ground.content);
+    // Two that the user named differ, and nobody else is asked who is right.
+    for urls in [[liar.url(), good.url()], [good.url(), liar.url()]] {
+        let done = get_there(&ground, &urls, &[]).expect(5);
+        assert!(done.err.contains("different bytes"), "{}", done.err);
+        assert!(!done.banned().contains(&good.name()), "{}", done.out);
+        assert!(names(&ground.to()).is_empty());
+    }
+}
+
+/// The one that the user named decides, also against the mirror that it introduces; whoever reads that this
+/// one is banned has to see on whose word.
+#[test]
+fn who_says_that_an_introduced_mirror_has_wrong_bytes_is_named() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong(&ground.content);
+    for (way, vouch) in &WAYS[1..3] {
+        let good = plain(&ground.content);
+        let link = format!("<{}>; rel=duplicate", good.url());
+        let liar = server(&bad, vouch(&bad), move |reply| reply.at(3_000_000).with("link", link.clone()));
+        let done = get_there(&ground, &[liar.url()], &[]).expect(0);
+        assert_eq!(done.banned(), [good.name()], "{way}: {}", done.out);
+        let summary = done.summary();
+        let reason = summary["struck_off"][0]["reason"].as_str().expect("a reason");
+        let says = format!(", according to {}", liar.name());
+        assert!(reason.starts_with("wrong bytes in block ") && reason.ends_with(&says), "{way}: {reason}");
+        assert!(done.notes().contains(&says) || done.out.contains(&says), "{way}: {}", done.out);
+        fs::remove_file(ground.to().join("f.bin")).expect("removed");
+    }
+}
+
+#[test]
+fn one_alone_is_its_own_authority_and_is_called_so() {
+    let ground = Ground::new(LENGTH);
+    for (way, vouch) in WAYS {
+        let site = liar(&ground.content, vouch);
+        let done = run(ground.get_named(&[site.url()], &["--json"])).expect(0);
+        ground.assert_arrived();
+        let by = format!("self-asserted by {}", site.name());
+        assert_eq!(done.summary()["verified_by"], by, "{way}: {}", done.out);
+        let says = format!("compared, by hashes that {} itself offers", site.name());
+        assert!(
+            done.notes().contains("UNVERIFIED: ") && done.notes().contains(&says),
+            "{way}: {}",
+            done.notes()
+        );
+        let done = run(ground.get_named(&[site.url()], &["--force"])).expect(0);
+        let says = format!("UNVERIFIED, but as {} itself says", site.name());
+        assert!(done.err.contains(&says) && !done.err.contains(" verified"), "{way}: {}", done.err);
+        fs::remove_file(ground.target()).expect("removed");
+        // What the user says is more.
+        let done = run(ground.get_named(&[site.url()], &["--json", &checksum(&ground.content)])).expect(0);
+        assert_eq!(done.summary()["verified_by"], "user");
+        fs::remove_file(ground.target()).expect("removed");
+    }
+}
+
+#[test]
+fn two_of_three_that_say_the_same_count() {
+    let ground = Ground::new(LENGTH);
+    let digest = repr_digest(&ground.content);
+    let sites = [0, 1, 2].map(|number| {
+        let digest = digest.clone();
+        server(&ground.content, Vec::new(), move |reply| match number {
+            0 => reply,
+            _ => reply.with("repr-digest", digest.clone()),
+        })
+    });
+    let urls = sites.each_ref().map(Site::url);
+    let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(done.summary()["verified"], "whole");
+    let by = done.summary()["verified_by"].as_str().expect("who").to_owned();
+    assert!(by.starts_with("self-asserted by ") && !by.contains(&sites[0].name()), "{by}");
+    assert!(by.contains(&sites[1].name()) && by.contains(&sites[2].name()), "{by}");
+    fs::remove_file(ground.target()).expect("removed");
+    let done = run(ground.get_named(&urls[..2], &["--json"])).expect(0);
+    assert_eq!(done.summary()["verified"], "nothing", "one of two is not more than half");
+}
+
+#[test]
+fn leaf_lists_beside_all_that_are_named_count_together() {
+    let ground = Ground::new(LENGTH);
+    let list = || vec![(format!("{PATH}.b3leaves"), leaf_list(&ground.content))];
+    let sites = [(); 2].map(|()| server(&ground.content, list(), |reply| reply.at(6_000_000)));
+    let liar = plain(&wrong(&ground.content));
+    let urls = [sites[0].url(), liar.url(), sites[1].url()];
+    let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert_eq!(
+        (&done.summary()["verified"], done.banned()),
+        (&"blocks".into(), vec![liar.name()]),
+        "{}",
+        done.out
+    );
+}
+
+#[test]
+fn one_false_digest_removes_no_good_file() {
+    let ground = Ground::new(LENGTH);
+    let good = plain(&ground.content);
+    let digest = repr_digest(b"another file");
+    let odd = server(&ground.content, Vec::new(), move |reply| reply.with("repr-digest", digest.clone()));
+    for urls in [[good.url(), odd.url()], [odd.url(), good.url()]] {
+        let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("removed");
+        let says =
+            format!("{} itself says that the file has the SHA-256 {}", odd.name(), sha256(b"another file"));
+        assert!(done.notes().contains(&says), "{}", done.notes());
+        assert!(!done.notes().contains("others get just these bytes"), "somebody calls them wrong");
+        // Whoever wants to hear of errors only is told of this too, and of nothing else.
+        let done = run(ground.get_named(&urls, &["--quiet"])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("removed");
+        assert!(done.err.lines().count() == 1 && done.err.contains(&says), "{}", done.err);
+    }
+    // Alone it is its own authority, and wrong about itself: what came is kept, but not as the file.
+    for (number, kept) in [(1, "f.unverified"), (2, "f.unverified.2")] {
+        let done = run(ground.get_named(&[odd.url()], &["--json"])).expect(5);
+        assert_eq!(names(&ground.to()).len(), number);
+        assert!(fs::read(ground.to().join(kept)).expect("kept") == ground.content);
+        assert!(done.err.contains(&format!("kept as {}", ground.to().join(kept).display())), "{}", done.err);
+        let says =
+            format!("the SHA-256 {}, expected SHA-256 {}", sha256(&ground.content), sha256(b"another file"));
+        assert!(done.err.contains(&says), "{}", done.err);
+    }
+}
+
+/// What `--checksum` accepts, for a content.
+fn spellings(content: &[u8]) -> Vec<String> {
+    let (short, middle, long) = (sha256(content), sha384(content), sha512(content));
+    let mut all: Vec<String> =
+        ["", "sha256:", "sha256=", "sha-256=", "SHA-256:"].map(|kind| format!("{kind}{short}")).into();
+    all.extend(["", "sha384:", "sha-384="].map(|kind| format!("{kind}{middle}")));
+    all.extend(["", "sha512:", "sha512=", "sha-512="].map(|kind| format!("{kind}{long}")));
+    all.push(short.to_uppercase());
+    all
+}
+
+#[test]
+fn checksums_as_people_have_them() {
+    let ground = Ground::new(LENGTH);
+    let site = Site::good(&ground.content);
+    let get = |value: &str| run(ground.get_named(&[site.url()], &["--json", "--checksum", value]));
+    for spelling in spellings(&ground.content) {
+        let done = get(&spelling).expect(0);
+        ground.assert_arrived();
+        let summary = done.summary();
+        assert_eq!(
+            (&summary["verified"], &summary["verified_by"]),
+            (&"whole".into(), &"user".into()),
+            "{spelling}"
+        );
+        fs::remove_file(ground.target()).expect("removed");
+    }
+    for spelling in spellings(b"something else") {
+        let done = get(&spelling).expect(5);
+        assert!(done.err.contains("expected SHA-"), "{spelling}: {}", done.err);
+        // The only mirror has just this, and the hash may be mistyped.
+        assert_eq!(names(&ground.to()), ["f.unverified"], "{spelling}");
+        assert!(fs::read(ground.to().join("f.unverified")).expect("kept") == ground.content);
+        fs::remove_file(ground.to().join("f.unverified")).expect("removed");
+    }
+    let list = ground.dir.path().join("SHA256SUMS");
+    let place = list.to_str().expect("UTF-8");
+    let lines = |content: &[u8]| format!("{}  other.bin\n{} *f.bin\n", sha256(b"other"), sha256(content));
+    fs::write(&list, lines(&ground.content)).expect("a file");
+    get(place).expect(0);
+    ground.assert_arrived();
+    fs::remove_file(ground.target()).expect("removed");
+    fs::write(&list, lines(b"something else")).expect("a file");
+    get(place).expect(5);
+    fs::remove_file(ground.to().join("f.unverified")).expect("removed");
+    let tagged = format!("SHA512 (f.bin) = {}\nSHA512 (x) = {}\n", sha512(&ground.content), sha512(b"x"));
+    let shorter = format!("{}  f.bin\n{}  x\n", sha384(&ground.content), sha384(b"x"));
+    for text in [tagged, shorter] {
+        fs::write(&list, text).expect("a file");
+        get(place).expect(0);
+        fs::remove_file(ground.target()).expect("removed");
+    }
+    fs::write(&list, format!("{}  a\n{}  b\n", sha256(b"a"), sha256(b"b"))).expect("a file");
+    let done = get(place).expect(2);
+    assert!(done.err.contains("no SHA-256, SHA-384 or SHA-512 of f.bin"), "{}", done.err);
+    for bad in ["md5=00", "sha-256=00", "no-such-file"] {
+        let done = get(bad).expect(2);
+        assert!(done.err.contains("is no checksum"), "{bad}: {}", done.err);
+    }
+}
+
+#[test]
+fn a_metalink_of_any_strong_hash_is_held_against_the_file() {
+    let ground = Ground::new(LENGTH);
+    let site = Site::good(&ground.content);
+    let path = ground.dir.path().join("f.meta4");
+    let get = |inner: &str| {
+        let list = metalink("f.bin", LENGTH, &format!("{inner}<url>{}</url>", site.url()));
+        fs::write(&path, list).expect("a file");
+        run(ground.get_named(&[&path], &["--json"]))
+    };
+    let whole = |bytes: &[u8]| format!("<hash type=\"sha-512\">{}</hash>", sha512(bytes));
+    let pieces = |bytes: &[u8]| {
+        let each: String =
+            bytes.chunks(PIECE).map(|piece| format!("<hash>{}</hash>", sha512(piece))).collect();
+        format!("<pieces length=\"{PIECE}\" type=\"sha-512\">{each}</pieces>")
+    };
+    let of_384 = |list: &str| {
+        let shorter = |bytes: &[u8], list: String| list.replace(&sha512(bytes), &sha384(bytes));
+        let list = ground.content.chunks(PIECE).fold(list.to_owned(), |list, piece| shorter(piece, list));
+        shorter(&ground.content, list).replace("sha-512", "sha-384")
+    };
+    for (inner, verified) in [(whole(&ground.content), "whole"), (pieces(&ground.content), "pieces")] {
+        for (inner, kind) in [(of_384(&inner), "by SHA-384"), (inner, "by SHA-512")] {
+            let done = get(&inner).expect(0);
+            ground.assert_arrived();
+            let summary = done.summary();
+            assert_eq!((&summary["verified"], &summary["verified_by"]), (&verified.into(), &"user".into()));
+            assert!(done.notes().contains(kind), "{}", done.notes());
+            fs::remove_file(ground.target()).expect("removed");
+        }
+    }
+    let bad = wrong(&ground.content);
+    // One of two that is wrong is enough.
+    let both = format!("<hash type=\"sha-256\">{}</hash>{}", sha256(&ground.content), whole(&bad));
+    for inner in [whole(&bad), pieces(&bad), both] {
+        let done = get(&inner).expect(5);
+        assert!(!ground.target().exists(), "{}", done.out);
+        for name in names(&ground.to()) {
+            fs::remove_file(ground.to().join(name)).expect("removed");
+        }
+    }
+    // Weak ones are not even right by chance.
+    let weak =
+        format!("<hash type=\"sha-1\">{}</hash><hash type=\"md5\">{}</hash>", "0".repeat(40), "0".repeat(32));
+    let done = get(&weak).expect(0);
+    assert_eq!(done.summary()["verified"], "nothing");
+    assert!(done.notes().contains("no other hashes than sha-1, md5"), "{}", done.notes());
+}
+
+/// Three servers, or two, of which these lie throughout; all of them take part.
+fn sites(content: &[u8], lies: &[bool]) -> Vec<Site> {
+    let bad = wrong(content);
+    lies.iter().map(|lies| plain(if *lies { &bad } else { content })).collect()
+}
+
+#[test]
+fn with_a_hash_of_the_whole_the_honest_one_brings_the_file() {
+    for lies in [
+        &[true, true, false][..],
+        &[false, true, true],
+        &[true, false],
+        &[false, true],
+        &[false, true, false],
+    ] {
+        let ground = Ground::new(LENGTH);
+        let sites = sites(&ground.content, lies);
+        let urls: Vec<String> = sites.iter().map(Site::url).collect();
+        let by_id = [&[Uri::new(ContentId::of(&ground.content)).to_string()], &urls[..]].concat();
+        let option = checksum(&ground.content);
+        for (asked, more) in [(&urls, &["--json", option.as_str()][..]), (&by_id, &["--json"][..])] {
+            let done = run(ground.get_named(asked, more)).expect(0);
+            ground.assert_arrived();
+            fs::remove_file(ground.target()).expect("removed");
+            let mut liars: Vec<String> =
+                sites.iter().zip(lies).filter(|(_, lies)| **lies).map(|(site, _)| site.name()).collect();
+            let mut banned = done.banned();
+            liars.sort();
+            banned.sort();
+            assert_eq!(banned, liars, "{lies:?}: {}", done.out);
+            assert_eq!(done.summary()["verified_by"], "user");
+        }
+    }
+}
+
+/// A server without ranges that is tried alone is asked for everything, though the liar could be asked too.
+#[test]
+fn the_honest_one_brings_the_file_though_it_gives_no_ranges() {
+    // Of a long file it had brought the beginning before; of a short one nothing.
+    for length in [LENGTH, 40_000_000] {
+        let ground = Ground::new(length);
+        let mut bad = ground.content.clone();
+        bad[length / 2] ^= 1;
+        let liar = plain(&bad);
+        let whole = Reply::new(200, &ground.content).with("etag", "\"v1\"");
+        let whole = whole.with("content-type", "application/octet-stream");
+        let honest = Site::new(&ground.content, move |_, _| whole.clone());
+        for urls in [[liar.url(), honest.url()], [honest.url(), liar.url()]] {
+            run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
+            ground.assert_arrived();
+            fs::remove_file(ground.target()).expect("removed");
+        }
+    }
+}
+
+#[test]
+fn what_comparing_does_not_find_the_hash_of_the_whole_does() {
+    let ground = Ground::new(LENGTH);
+    // One byte: no sample is likely to hit it.
+    let mut bad = ground.content.clone();
+    bad[LENGTH / 2] ^= 1;
+    for order in [[0, 1], [1, 0]] {
+        let contents = [&ground.content, &bad];
+        let sites = order.map(|which| plain(contents[which]));
+        let done =
+            run(ground.get_named(&sites.each_ref().map(Site::url), &["--json", &checksum(&ground.content)]));
+        let done = done.expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("removed");
+        let liar = sites[order.iter().position(|which| *which == 1).expect("the liar")].name();
+        assert!(done.banned().iter().all(|banned| *banned == liar), "{}", done.out);
+    }
+}
+
+#[test]
+fn if_none_has_what_the_hash_is_of_nothing_is_left() {
+    let ground = Ground::new(LENGTH);
+    let sites = sites(&ground.content, &[false, true]);
+    let other = format!("sha256:{}", sha256(b"another file"));
+    let urls: Vec<String> = sites.iter().map(Site::url).collect();
+    let done = run(ground.get_named(&urls, &["--json", "--checksum", &other])).expect(5);
+    assert!(done.err.contains("each mirror was tried alone"), "{}", done.err);
+    assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+}
+
+/// The checksum may be mistyped: nothing says that anybody lies.
+#[test]
+fn what_all_mirrors_have_is_kept_though_it_is_not_what_the_hash_is_of() {
+    let ground = Ground::new(LENGTH);
+    let sites = sites(&ground.content, &[false, false]);
+    let other = format!("sha256:{}", sha256(b"another file"));
+    let urls: Vec<String> = sites.iter().map(Site::url).collect();
+    let done = run(ground.get_named(&urls, &["--json", "--checksum", &other])).expect(5);
+    assert!(done.err.contains("mistyped") && done.err.contains("all have the same bytes"), "{}", done.err);
+    assert_eq!(names(&ground.to()), ["f.unverified"]);
+    assert!(fs::read(ground.to().join("f.unverified")).expect("kept") == ground.content);
+}
+
+#[test]
+fn who_falls_silent_is_compared_all_the_same() {
+    // It begins as the file does, sends one range of wrong bytes, and then nothing any more. One that is sly
+    // leaves right what it can foresee to be compared: the ends of its range.
+    for (run_number, is_sly) in [(0, false), (1, false), (0, true), (1, true), (0, true), (1, true)] {
+        let ground = Ground::new(20 << 20);
+        let (right, bad) = (ground.content.clone(), late_wrong(&ground.content));
+        let has_sent = Arc::new(AtomicBool::new(false));
+        let sent = Arc::clone(&has_sent);
+        let silent = Site::answering(move |request: &Request| {
+            if request.path != PATH {
+                return Reply::new(404, b"");
+            }
+            if request.is_for_bytes() && sent.swap(true, Ordering::SeqCst) {
+                return Reply { then: Then::Mute, ..Reply::new(200, b"") };
+            }
+            let mut reply = honest(request, &bad, "\"s\"");
+            let end = BLOCK_BYTES.min(reply.body.len());
+            if let Some(range) = request.range().filter(|_| is_sly) {
+                let (last, start) = (reply.body.len() - end, range.start);
+                reply.body[..end].copy_from_slice(&right[start..start + end]);
+                reply.body[last..].copy_from_slice(&right[start + last..start + last + end]);
+            }
+            reply
+        });
+        let good = server(&ground.content, Vec::new(), |reply| reply.at(20_000_000));
+        let urls = if run_number == 0 { [silent.url(), good.url()] } else { [good.url(), silent.url()] };
+        let done = run(ground.get_named(&urls, &["--json", "--timeout=30"]));
+        assert!(has_sent.load(Ordering::SeqCst), "{}", done.out);
+        assert!(!done.notes().contains("no source answers"), "it is compared: {}", done.notes());
+        match done.code {
+            Some(0) => ground.assert_arrived(),
+            code => {
+                assert_eq!(code, Some(5), "{}", done.err);
+                assert!(done.err.contains("different bytes"), "{}", done.err);
+                assert!(names(&ground.to()).is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn who_has_failed_is_not_waited_for_to_compare() {
+    let ground = Ground::new(LENGTH);
+    // It brings one range, and then every connection breaks.
+    let fails = Site::new(&ground.content, |request, reply| {
+        if request.is_for_bytes() && request.number > 0 { reply.cut(0, Then::Close) } else { reply }
+    });
+    let good = plain(&ground.content);
+    let done = run(ground.get_named(&[fails.url(), good.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    let events = done.out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let events: Vec<serde_json::Value> = events.filter(|event| event["event"] == "progress").collect();
+    let is_full = |event: &&serde_json::Value| event["done_bytes"] == event["total_bytes"];
+    let at = |event: &serde_json::Value| event["elapsed_s"].as_f64().expect("a time");
+    let (first, last) = (events.iter().find(is_full).expect("all"), events.last().expect("the end"));
+    assert!(at(last) - at(first) < 2.0, "{}", done.out);
+    assert!(done.notes().contains("not all parts could be compared"), "{}", done.notes());
+}
+
+#[test]
+fn a_directory_that_its_server_describes_is_called_so() {
+    let ground = Ground::new(1);
+    let album = ground.dir.path().join("album");
+    fs::create_dir(&album).expect("a directory");
+    for name in ["a", "b"] {
+        fs::write(album.join(name), name).expect("a file");
+    }
+    let server = Server::start_at(&album, "127.0.0.1:0", &["--http", "127.0.0.1:0"]);
+    let urls = server.offers.iter().filter_map(|offer| offer["http"][0].as_str());
+    let url = urls.filter(|url| url.ends_with('/')).max_by_key(|url| url.len()).expect("the directory's");
+    let done = run(ground.get_named(&[url], &["--json"])).expect(0);
+    let summary = done.summary();
+    assert_eq!(summary["verified"], "files", "{summary}");
+    let by = summary["verified_by"].as_str().expect("who");
+    assert!(by.starts_with("self-asserted by 127.0.0.1:"), "{by}");
+    fs::remove_dir_all(ground.target()).expect("removed");
+    // A Metalink that the user names is the user's word.
+    let list = format!("{}.meta4", url.trim_end_matches('/'));
+    let done = run(ground.get_named(&[list], &["--json"])).expect(0);
+    assert_eq!(done.summary()["verified_by"], "user");
+}
+
+/// Lists of distributions have many files of one name.
+#[test]
+fn of_several_files_of_one_name_in_a_list_the_directories_decide() {
+    let ground = Ground::new(100_000);
+    let site = Site::good(&ground.content);
+    let [other, own] = ["aa".repeat(32), HEXLOWER.encode(&Sha256::digest(&ground.content))];
+    let list = ground.dir.path().join("SHA256SUMS");
+    let get = |lines: &str| {
+        fs::write(&list, lines).expect("a list");
+        run(ground.get_named(&[site.url()], &["--json", &format!("--checksum={}", list.display())]))
+    };
+    let done = get(&format!("{other}  a/f.bin\n{own}  b/f.bin\n")).expect(2);
+    assert!(done.err.contains("several hashes"), "{}", done.err);
+    get(&format!("{other}  a/f.bin\n{own}  ./f.bin\n{other}  b/f.bin\n")).expect(0);
+    ground.assert_arrived();
+}
+
+/// The content, wrong in 5 bytes: no sample is likely to hit them.
+fn wrong_in_a_few(content: &[u8]) -> Vec<u8> {
+    let mut bad = content.to_vec();
+    bad[LENGTH / 2..][..5].iter_mut().for_each(|byte| *byte ^= 1);
+    bad
+}
+
+/// Wrong in so many places that whatever part of it is brought is wrong, and in so few that samples may miss
+/// them.
+fn wrong_here_and_there(content: &[u8]) -> Vec<u8> {
+    let mut bad = content.to_vec();
+    bad.iter_mut().skip(150_000).step_by(300_000).for_each(|byte| *byte ^= 1);
+    bad
+}
+
+/// A server that vouches for its own bytes.
+fn vouching(bytes: &[u8]) -> Site {
+    let digest = repr_digest(bytes);
+    server(bytes, Vec::new(), move |reply| reply.at(6_000_000).with("repr-digest", digest.clone()))
+}
+
+#[test]
+fn two_that_themselves_say_that_they_differ_give_no_file() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong_in_a_few(&ground.content);
+    for (way, vouch) in WAYS {
+        let sites = [liar(&ground.content, vouch), liar(&bad, vouch)];
+        for (first, second) in [(0, 1), (1, 0)] {
+            let urls = [sites[first].url(), sites[second].url()];
+            let done = run(ground.get_named(&urls, &["--json"])).expect(5);
+            assert!(sites.iter().all(|site| done.err.contains(&site.name())), "{way}: {}", done.err);
+            let summary = done.summary();
+            assert_eq!((&summary["verified"], &summary["complete"]), (&"nothing".into(), &false.into()));
+            assert!(done.banned().is_empty() && !done.notes().contains("others get just these bytes"));
+            // Unless a comparison has hit them.
+            if !done.err.contains("different bytes") {
+                assert!(
+                    done.err.contains("nobody can tell") && done.err.contains("--checksum"),
+                    "{}",
+                    done.err
+                );
+                assert_eq!(names(&ground.to()), ["f.unverified"], "{way}: nothing whole is removed");
+                fs::remove_file(ground.to().join("f.unverified")).expect("removed");
+            }
+            assert!(names(&ground.to()).is_empty());
+        }
+        // What the user says ends it.
+        let urls = sites.each_ref().map(Site::url);
+        run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
+        ground.assert_arrived();
+        fs::remove_file(ground.target()).expect("removed");
+    }
+}
+
+#[test]
+fn what_is_read_in_order_of_two_that_differ_ends_with_an_error() {
+    let ground = Ground::new(LENGTH);
+    let sites = [vouching(&ground.content), vouching(&wrong_in_a_few(&ground.content))];
+    let mut command = anabranch();
+    command.current_dir(ground.to()).arg("get").args(sites.each_ref().map(Site::url)).args(["-o", "-", "-q"]);
+    let output = command.output().expect("it runs");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{err}");
+    assert!(err.contains(&sites[0].name()) && err.contains(&sites[1].name()), "{err}");
+    // Alone each is its own authority; whoever has no hash at all is complete, and called unverified.
+    let alone = plain(&ground.content);
+    let mut command = anabranch();
+    command.current_dir(ground.to()).args(["get", &alone.url(), "-o", "-"]);
+    let output = command.output().expect("it runs");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output.stdout == ground.content, "{err}");
+    assert!(err.contains("standard output: 3.0 MB UNVERIFIED"), "{err}");
+}
+
+#[test]
+fn one_liar_of_three_keeps_no_file_from_coming() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong_here_and_there(&ground.content);
+    // It says what the others say, or what its own bytes are.
+    let digest = repr_digest(&ground.content);
+    let as_others =
+        server(&bad, Vec::new(), move |reply| reply.at(6_000_000).with("repr-digest", digest.clone()));
+    for liar in [as_others, vouching(&bad)] {
+        let honest = [vouching(&ground.content), vouching(&ground.content)];
+        for place in 0..3 {
+            let mut urls = honest.each_ref().map(Site::url).to_vec();
+            urls.insert(place, liar.url());
+            let done = run(ground.get_named(&urls, &["--json"])).expect(0);
+            ground.assert_arrived();
+            fs::remove_file(ground.target()).expect("removed");
+            assert!(done.banned().iter().all(|banned| *banned == liar.name()), "{}", done.out);
+        }
+    }
+}
+
+#[test]
+fn a_mirror_that_is_only_introduced_keeps_no_file_from_coming() {
+    let ground = Ground::new(LENGTH);
+    let liar = vouching(&wrong_here_and_there(&ground.content));
+    let (link, digest) = (format!("<{}>; rel=duplicate", liar.url()), repr_digest(&ground.content));
+    let named = server(&ground.content, Vec::new(), move |reply| {
+        reply.at(3_000_000).with("link", link.clone()).with("repr-digest", digest.clone())
+    });
+    let done = run(ground.get_named(&[named.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(liar.body_bytes() > 0, "it took part");
+    assert!(!done.banned().contains(&named.name()), "{}", done.out);
+}
+
+#[test]
+fn what_a_server_says_of_another_version_is_not_held_against_this_one() {
+    let ground = Ground::new(LENGTH);
+    let old = vouching(&ground.content[..LENGTH - 7]);
+    let (silent, says) = (plain(&ground.content), vouching(&ground.content));
+    let done = run(ground.get_named(&[old.url(), silent.url(), says.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(done.notes().contains("another file"), "{}", done.notes());
+}
+
+#[test]
+fn what_one_mirror_has_is_kept_if_it_is_not_what_the_hash_is_of() {
+    let ground = Ground::new(LENGTH);
+    let site = plain(&ground.content);
+    let other = format!("--checksum={}", sha256(b"another file"));
+    for number in 0..2 {
+        let done = run(ground.get_named(&[site.url()], &["--json", &other])).expect(5);
+        let summary = done.summary();
+        assert_eq!(
+            (&summary["verified"], &summary["verified_by"], &summary["complete"]),
+            (&"nothing".into(), &serde_json::Value::Null, &false.into())
+        );
+        // Once: whoever repeats the command fills no disk with it.
+        assert_eq!(names(&ground.to()), ["f.unverified"]);
+        assert!(fs::read(ground.to().join("f.unverified")).expect("kept") == ground.content);
+        let says = if number == 0 {
+            "it is not the file that is wanted; it is kept as "
+        } else {
+            "is removed, for it cannot be kept as "
+        };
+        assert!(done.err.contains(says), "{}", done.err);
+    }
+    let done = run(ground.get_named(&[site.url()], &[&other])).expect(5);
+    assert!(done.err.contains("not accepted: 3.0 MB came"), "{}", done.err);
+    assert!(!done.err.contains("not verified yet"), "{}", done.err);
+}
+
+/// A mirror that trickles is not tried before others that are as good as it, and what it sends is an answer.
+#[test]
+fn a_mirror_that_trickles_is_the_last_that_is_tried_alone() {
+    let ground = Ground::new(LENGTH);
+    let bad = wrong(&ground.content);
+    let (a, b, good) = (plain(&bad), plain(&bad), plain(&ground.content));
+    let trickles = server(&bad, Vec::new(), |reply| reply.at(900));
+    let urls = [a.url(), b.url(), trickles.url(), good.url()];
+    let done = run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
+    ground.assert_arrived();
+    let notes = done.notes();
+    assert!(notes.contains(&format!("{} is tried alone", good.name())), "{notes}");
+    assert!(!notes.contains(&format!("{} is tried alone", trickles.name())), "{notes}");
+}
+
+#[test]
+fn a_slow_mirror_is_not_said_to_be_silent() {
+    let ground = Ground::new(4_500);
+    let slow = server(&ground.content, Vec::new(), |reply| reply.at(900));
+    let done = run(ground.get_named(&[slow.url()], &["--json"])).expect(0);
+    ground.assert_arrived();
+    assert!(!done.notes().contains("no source answers"), "{}", done.notes());
+}
+
+/// Where the user's hash tells, nobody waits for comparisons with a mirror that is slow.
+#[test]
+fn what_is_here_is_held_against_the_hash_at_once() {
+    let ground = Ground::new(LENGTH);
+    let (good, slow) = (plain(&ground.content), server(&ground.content, Vec::new(), |reply| reply.at(2_000)));
+    let urls = [good.url(), slow.url()];
+    let done = run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
+    ground.assert_arrived();
+    let took = done.summary()["last"]["elapsed_s"].as_f64().expect("a time");
+    println!("held against the hash after {took} s");
+    let notes = done.notes();
+    assert!(!notes.contains("compar"), "{notes}");
+}
+
+/// Whoever is interrupted is not told that anything is verified which only a server vouches for.
+#[test]
+fn an_interrupted_transfer_says_who_vouches() {
+    let content = Ground::new(LENGTH).content;
+    let site = server(&content, vec![(format!("{PATH}.b3leaves"), leaf_list(&content))], |reply| {
+        reply.at(1_000_000)
+    });
+    for json in [true, false] {
+        let ground = Ground::new(LENGTH);
+        let more: &[&str] = if json { &["--json"] } else { &[] };
+        let running = spawn(ground.get_named(&[site.url()], more));
+        wait_until(20, || ground.to().join("f.part").metadata().is_ok_and(|meta| meta.blocks() > 1_000));
+        running.signal(Signal::SIGINT);
+        let done = running.end().expect(130);
+        if json {
+            let by = format!("self-asserted by {}", site.name());
+            assert_eq!(
+                (&done.summary()["verified"], &done.summary()["verified_by"]),
+                (&"blocks".into(), &by.into())
+            );
+        } else {
+            assert!(done.err.contains(" UNVERIFIED, but as "), "{}", done.err);
+        }
+    }
+}
+
+/// Pieces of a length that nobody can check as they come: where the user's Metalink has nothing else, nothing
+/// is fetched. If there is one piece only, its hash is one of the whole.
+#[test]
+fn pieces_that_cannot_be_checked_are_not_passed_over() {
+    let ground = Ground::new(1_000_000);
+    let (good, bad) = (plain(&ground.content), plain(&wrong(&ground.content)));
+    let of = |each: usize| -> String {
+        let hashes = ground.content.chunks(each).map(|piece| format!("<hash>{}</hash>", sha256(piece)));
+        format!("<pieces length=\"{each}\" type=\"sha-256\">{}</pieces>", hashes.collect::<String>())
+    };
+    let whole = format!("<hash type=\"sha-256\">{}</hash>", sha256(&ground.content));
+    let get = |inner: &str, site: &Site, code: i32| {
+        let path = ground.dir.path().join("f.meta4");
+        let url = format!("<url>{}</url>", site.url());
+        fs::write(&path, metalink("f", ground.content.len(), &[inner, &url].concat())).expect("a file");
+        let done = run(ground.get_named(&[path.to_str().expect("UTF-8")], &["-q"])).expect(code);
+        let _ = fs::remove_file(ground.target());
+        let _ = fs::remove_file(ground.to().join("f.unverified"));
+        done.err
+    };
+    for site in [&good, &bad] {
+        let said = get(&of(100_000), site, 2);
+        assert!(said.contains("pieces of 100000 bytes, and these cannot be checked"), "{said}");
+        assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
+    }
+    for inner in [of(1_000_000), [of(100_000), whole].concat()] {
+        get(&inner, &bad, 5);
+        get(&inner, &good, 0);
+    }
+}

@@ -1,0 +1,8 @@
+//! What the command meets in tests of `get`: web servers, sources that misbehave, a relay that loses packets, a
+//! terminal.
+
+pub(crate) mod hostile;
+pub(crate) mod nginx;
+pub(crate) mod relay;
+pub(crate) mod site;
+pub(crate) mod terminal;

@@ -1,0 +1,433 @@
+//! A web server that also does what no honest one would: one file, and somebody who twists the answers.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anabranch_http::client::METADATA_BYTES;
+
+/// The path of the one file.
+pub(crate) const PATH: &str = "/f.bin";
+
+/// An address at which nobody listens any more.
+pub(crate) fn gone() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address")
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// Its path.
+    pub(crate) path: String,
+    /// Header fields, with small letters.
+    pub(crate) fields: Vec<(String, String)>,
+    /// How many requests for bytes of the file there were before.
+    pub(crate) number: usize,
+    /// Who asks.
+    pub(crate) from: SocketAddr,
+}
+
+impl Request {
+    /// A header field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The bytes that are asked for.
+    pub(crate) fn range(&self) -> Option<Range<usize>> {
+        let (first, last) = self.field("range")?.strip_prefix("bytes=")?.split_once('-')?;
+        Some(first.parse().ok()?..last.parse::<usize>().ok()? + 1)
+    }
+
+    /// Without a header field.
+    pub(crate) fn without(&self, name: &str) -> Self {
+        let mut request = self.clone();
+        request.fields.retain(|(key, _)| key != name);
+        request
+    }
+
+    /// Whether it is for bytes, not for the metadata alone.
+    pub(crate) fn is_for_bytes(&self) -> bool {
+        self.range() != Some(0..METADATA_BYTES as usize)
+    }
+}
+
+/// What follows a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// The next request.
+    Keep,
+    /// The end of the connection.
+    Close,
+    /// The end of the connection, after 3 s of nothing.
+    CloseLate,
+    /// The end of the connection, and there was no answer either.
+    HangUp,
+    /// Nothing at all.
+    Stall,
+    /// Nothing at all, and there was no answer either.
+    Mute,
+}
+
+/// A path with a page that people are to log in on.
+pub(crate) const LOGIN: &str = "/login";
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    /// Its status.
+    pub(crate) status: u16,
+    /// Header fields but for the length.
+    pub(crate) fields: Vec<(&'static str, String)>,
+    /// What `Content-Length` says, if it is not the body's length.
+    pub(crate) length: Option<usize>,
+    /// The body.
+    pub(crate) body: Vec<u8>,
+    /// How fast, bytes a second; below 1,000 they come one by one.
+    pub(crate) rate: u64,
+    /// What comes then.
+    pub(crate) then: Then,
+}
+
+impl Reply {
+    /// A short one without any fields.
+    pub(crate) fn new(status: u16, body: &[u8]) -> Self {
+        Self {
+            status,
+            fields: Vec::new(),
+            length: None,
+            body: body.to_vec(),
+            rate: u64::MAX,
+            then: Then::Keep,
+        }
+    }
+
+    /// With a field set, or another value of it.
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.fields.retain(|(key, _)| *key != name);
+        self.fields.push((name, value.into()));
+        self
+    }
+
+    /// In chunks, so that nobody knows how long it is.
+    pub(crate) fn chunked(self) -> Self {
+        self.with("transfer-encoding", "chunked")
+    }
+
+    /// Without a field.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.fields.retain(|(key, _)| *key != name);
+        self
+    }
+
+    /// Only so many bytes of the body, though the length of all is told; and then this.
+    pub(crate) fn cut(mut self, bytes: usize, then: Then) -> Self {
+        self.length = Some(self.body.len());
+        self.body.truncate(bytes);
+        Self { then, ..self }
+    }
+
+    /// Not faster than this, bytes a second.
+    pub(crate) fn at(mut self, rate: u64) -> Self {
+        self.rate = rate;
+        self
+    }
+}
+
+/// What an honest server answers to a request for the file.
+pub(crate) fn honest(request: &Request, content: &[u8], etag: &str) -> Reply {
+    let fresh = request.field("if-range").is_none_or(|wanted| wanted == etag);
+    let reply = match request.range().filter(|_| fresh) {
+        Some(range) if range.start < content.len() => {
+            let (start, end) = (range.start, range.end.min(content.len()));
+            Reply::new(206, &content[start..end])
+                .with("content-range", format!("bytes {start}-{}/{}", end - 1, content.len()))
+        }
+        _ => Reply::new(200, content),
+    };
+    reply.with("accept-ranges", "bytes").with("content-type", "application/octet-stream").with("etag", etag)
+}
+
+/// Other bytes throughout.
+pub(crate) fn wrong(content: &[u8]) -> Vec<u8> {
+    content.iter().map(|byte| byte ^ 0x55).collect()
+}
+
+/// A server that has [`wrong`] bytes, with the same `ETag` as the others have, at this rate.
+pub(crate) fn liar(content: &[u8], rate: u64) -> Site {
+    let wrong = wrong(content);
+    Site::new(content, move |request, _| honest(request, &wrong, "\"v1\"").at(rate))
+}
+
+/// Other bytes after the beginning: only comparing parts tells that.
+pub(crate) fn late_wrong(content: &[u8]) -> Vec<u8> {
+    let mut wrong = wrong(content);
+    let begins = content.len().min(METADATA_BYTES as usize);
+    wrong[..begins].copy_from_slice(&content[..begins]);
+    wrong
+}
+
+/// A server that has [`late_wrong`] bytes, else as [`liar`].
+pub(crate) fn late_liar(content: &[u8], rate: u64) -> Site {
+    let wrong = late_wrong(content);
+    Site::new(content, move |request, _| honest(request, &wrong, "\"v1\"").at(rate))
+}
+
+/// Turned while servers that know it answer.
+#[derive(Clone, Default)]
+pub(crate) struct Switch(Arc<AtomicBool>);
+
+impl Switch {
+    /// From the start.
+    pub(crate) fn turned() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+
+    /// Turns it, or turns it back.
+    pub(crate) fn set(&self, is_turned: bool) {
+        self.0.store(is_turned, Ordering::Relaxed);
+    }
+
+    /// Whether it is turned.
+    pub(crate) fn is_turned(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A server that has these bytes until it is turned, and then those, with another `ETag`, at this rate.
+    pub(crate) fn updated(&self, old: &[u8], new: &[u8], rate: u64) -> Site {
+        let (switch, old, new) = (self.clone(), old.to_vec(), new.to_vec());
+        Site::new(&old.clone(), move |request, _| {
+            let (content, etag) = if switch.is_turned() { (&new, "\"v2\"") } else { (&old, "\"v1\"") };
+            honest(request, content, etag).at(rate)
+        })
+    }
+
+    /// A server of these bytes, at this rate, that falls silent when it has been asked for so many, until
+    /// this is turned.
+    pub(crate) fn silent_after(&self, bytes: usize, content: &[u8], rate: u64) -> Site {
+        let (switch, asked) = (self.clone(), AtomicUsize::new(0));
+        Site::new(content, move |request, reply| {
+            let reply = reply.at(rate);
+            let asked = request.is_for_bytes().then(|| asked.fetch_add(reply.body.len(), Ordering::Relaxed));
+            match !switch.is_turned() && asked > Some(bytes) {
+                true => reply.cut(0, Then::Stall),
+                false => reply,
+            }
+        })
+    }
+
+    /// A server that cannot answer while it is turned (503), and has these bytes else, at this rate.
+    pub(crate) fn away(&self, content: &[u8], rate: u64) -> Site {
+        let switch = self.clone();
+        Site::new(content, move |_, reply| match switch.is_turned() {
+            true => Reply::new(503, b"later"),
+            false => reply.at(rate),
+        })
+    }
+}
+
+/// What a server without ranges answers, whatever is asked for.
+pub(crate) fn whole(len: usize) -> Reply {
+    let reply = Reply::new(200, &crate::common::noise(len)).with("etag", "\"v1\"");
+    reply.with("content-type", "application/octet-stream")
+}
+
+struct Shared {
+    answer: Box<dyn Fn(&Request) -> Reply + Send + Sync>,
+    stop: AtomicBool,
+    gets: AtomicUsize,
+    body_bytes: AtomicU64,
+    seen: Mutex<Vec<Request>>,
+}
+
+/// A server on loopback, until dropped.
+pub(crate) struct Site {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Site {
+    /// Offers `content`; each answer of its about the file goes through `twist`.
+    pub(crate) fn new(
+        content: &[u8],
+        twist: impl Fn(&Request, Reply) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let content = content.to_vec();
+        Self::answering(move |request| match request.path.as_str() {
+            PATH => twist(request, honest(request, &content, "\"v1\"")),
+            LOGIN => Reply::new(200, b"<html>log in first</html>").with("content-type", "text/html"),
+            _ => Reply::new(404, b"no such file"),
+        })
+    }
+
+    /// Answers every request so.
+    pub(crate) fn answering(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("an address");
+        listener.set_nonblocking(true).expect("a mode");
+        let shared = Arc::new(Shared {
+            answer: Box::new(answer),
+            stop: AtomicBool::new(false),
+            gets: AtomicUsize::new(0),
+            body_bytes: AtomicU64::new(0),
+            seen: Mutex::new(Vec::new()),
+        });
+        let mine = Arc::clone(&shared);
+        thread::spawn(move || {
+            while !mine.stop.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((stream, _)) => {
+                        let theirs = Arc::clone(&mine);
+                        thread::spawn(move || theirs.talk(stream));
+                    }
+                    Err(_) => thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// An honest one.
+    pub(crate) fn good(content: &[u8]) -> Self {
+        Self::new(content, |_, reply| reply)
+    }
+
+    /// One that cannot answer its first request, and says so (503).
+    pub(crate) fn busy_at_first(content: &[u8]) -> Self {
+        let asked = AtomicUsize::new(0);
+        Self::new(content, move |_, reply| match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => Reply::new(503, b"later").with("retry-after", "1"),
+            _ => reply,
+        })
+    }
+
+    /// One that does not say how long its file is.
+    pub(crate) fn untold(content: &[u8]) -> Self {
+        let content = content.to_vec();
+        Self::new(&content.clone(), move |_, _| Reply::new(200, &content).chunked().at(20_000_000))
+    }
+
+    /// An honest one that sends each body at this rate, bytes a second.
+    pub(crate) fn slow(content: &[u8], rate: u64) -> Self {
+        Self::new(content, move |_, reply| reply.at(rate))
+    }
+
+    /// The file's URL.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}{PATH}", self.address)
+    }
+
+    /// Its name in a summary.
+    pub(crate) fn name(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Bytes of bodies that it has sent.
+    pub(crate) fn body_bytes(&self) -> u64 {
+        self.shared.body_bytes.load(Ordering::Relaxed)
+    }
+
+    /// All requests so far.
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Vec<Request>> {
+        self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn talk(&self, stream: TcpStream) {
+        // Not blocking for ever, so that the thread ends with its site.
+        stream.set_nonblocking(false).expect("a mode");
+        stream.set_nodelay(true).expect("an option");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        let mut reader = BufReader::new(stream.try_clone().expect("a copy"));
+        while let Some(request) = self.read(&mut reader) {
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+            let reply = (self.answer)(&request);
+            if self.stop.load(Ordering::Relaxed) || !self.send(&stream, &reply) {
+                return;
+            }
+        }
+    }
+
+    fn read(&self, reader: &mut BufReader<TcpStream>) -> Option<Request> {
+        let mut line = String::new();
+        let mut words = match reader.read_line(&mut line) {
+            Ok(1..) => line.split(' '),
+            _ => return None,
+        };
+        let (_, path) = (words.next()?, words.next()?.to_owned());
+        let mut fields = Vec::new();
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        let mut request = Request { path, fields, number: 0, from: reader.get_ref().peer_addr().ok()? };
+        if request.is_for_bytes() && request.path == PATH {
+            request.number = self.gets.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(request)
+    }
+
+    /// Whether the connection goes on.
+    fn send(&self, mut stream: &TcpStream, reply: &Reply) -> bool {
+        match reply.then {
+            Then::Mute => return self.idle(),
+            Then::HangUp => return false,
+            _ => {}
+        }
+        let length = reply.length.unwrap_or(reply.body.len());
+        let mut head = format!("HTTP/1.1 {} Words\r\n", reply.status);
+        let is_chunked = reply.fields.iter().any(|(name, _)| *name == "transfer-encoding");
+        if !is_chunked && reply.fields.iter().all(|(name, _)| *name != "content-length") {
+            head += &format!("content-length: {length}\r\n");
+        }
+        for (name, value) in &reply.fields {
+            head += &format!("{name}: {value}\r\n");
+        }
+        head += "\r\n";
+        if stream.write_all(head.as_bytes()).is_err() {
+            return false;
+        }
+        for piece in reply.body.chunks(if reply.rate < 1_000 { 1 } else { 16 << 10 }) {
+            if reply.rate < u64::MAX {
+                let pause = Duration::from_secs_f64(piece.len() as f64 / reply.rate as f64);
+                thread::sleep(pause);
+            }
+            let framed = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
+            let sent = if is_chunked { &framed } else { piece };
+            if self.stop.load(Ordering::Relaxed) || stream.write_all(sent).is_err() {
+                return false;
+            }
+            self.body_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        }
+        match reply.then {
+            Then::Stall => return self.idle(),
+            Then::CloseLate => thread::sleep(Duration::from_secs(3)),
+            _ => {}
+        }
+        let is_whole = is_chunked && reply.length.is_none();
+        reply.then == Then::Keep && (!is_whole || stream.write_all(b"0\r\n\r\n").is_ok())
+    }
+
+    /// Does nothing for as long as there is anybody.
+    fn idle(&self) -> bool {
+        while !self.stop.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+}

@@ -1,0 +1,11 @@
+//! The laboratory and the kernel part as processes.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod command;
+mod kernel;
+mod kernel_load;
+mod kernel_share;
+mod kernel_world;
+mod tables;

@@ -1,0 +1,574 @@
+//! Two hosts that two emulated links join, with a proxy's server on one and its client on the other. Needs
+//! root and `/dev/net/tun`.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anabranch_algo::{Span, Time};
+use anabranch_net::testing::{Alone, alone};
+use anabranch_net::{Clock, Namespace};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::{anabranch, noise};
+
+/// Two links towards `f.tx`, which is the host with the links.
+const TWO_LINKS: &str = r#"
+title = "Two links"
+duration = "20 s"
+
+[link.up]
+rate = "100 Mbit/s"
+
+[link.a]
+rate = "20 Mbit/s"
+
+[link.b]
+rate = "20 Mbit/s"
+
+[flow.f]
+paths = [{ via = ["up"], back = ["a"], rtt = "20 ms" }, { via = ["up"], back = ["b"], rtt = "20 ms" }]
+"#;
+/// Takes 1.6 s over both links.
+pub(crate) const BYTES: usize = 8_000_000;
+/// The address of `f.rx`, where the server and the origin are.
+const SERVER: &str = "10.1.255.1";
+
+/// Two hosts that are up, with a server on one, a client on the other, and an origin beside the server.
+pub(crate) struct Bed {
+    pub(crate) dir: TempDir,
+    pub(crate) name: String,
+    pub(crate) content: Vec<u8>,
+    server: String,
+    pub(crate) socks: String,
+    /// The URL of the film.
+    pub(crate) origin: String,
+    pub(crate) running: Vec<Child>,
+    /// What tests see of a bed is how long things take on it.
+    _alone: Alone,
+}
+
+impl Bed {
+    /// None where it cannot be.
+    pub(crate) fn new(name: &str) -> Option<Self> {
+        let mut bed = Self::without_client(name)?;
+        bed.client(&[]);
+        Some(bed)
+    }
+
+    /// Starts a client with these options besides.
+    pub(crate) fn client(&mut self, more: &[&str]) {
+        let to = self.server.clone();
+        self.socks = self.start("tx", &[&client_args(&to), more].concat(), "address");
+    }
+
+    /// One that is not started yet.
+    pub(crate) fn client_command(&self, more: &[&str]) -> Command {
+        let program = [&[crate::common::program()], &client_args(&self.server)[..], more].concat();
+        self.on("tx", &program)
+    }
+
+    pub(crate) fn without_client(name: &str) -> Option<Self> {
+        if let Err(e) = anabranch_lab::linux::testbed::allowed() {
+            anabranch_net::testing::refused_device(format!("the proxy between hosts: {e}"));
+            return None;
+        }
+        let alone = alone();
+        let name = format!("{name}-{}", std::process::id());
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join(format!("{name}.toml")), TWO_LINKS).expect("written");
+        let content = noise(BYTES);
+        fs::write(dir.path().join("film"), &content).expect("written");
+        let mut bed = Self {
+            dir,
+            name,
+            content,
+            server: String::new(),
+            socks: String::new(),
+            origin: String::new(),
+            running: Vec::new(),
+            _alone: alone,
+        };
+        let up = bed.lab(&["up", &bed.name.clone()]).output().expect("it runs");
+        assert!(up.status.success(), "{up:?}");
+        // So that a rule can come before what is local.
+        for host in ["rx", "tx"] {
+            bed.ip(host, "rule add priority 10 lookup local");
+            bed.ip(host, "rule del priority 0 lookup local");
+        }
+        let paired = bed.own(&["proxy", "pair"]).output().expect("it runs");
+        assert!(paired.status.success(), "{paired:?}");
+        fs::write(bed.dir.path().join("pair"), paired.stdout).expect("written");
+        let server = ["proxy", "server", "--listen", "0.0.0.0:0", "--allow", "127.0.0.0/8", "--json"];
+        let port = bed.start("rx", &server, "address").rsplit(':').next().expect("a port").to_owned();
+        let http = ["serve", "film", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--json"];
+        bed.origin = bed.start("rx", &http, "http");
+        bed.server = format!("{SERVER}:{port}");
+        Some(bed)
+    }
+
+    pub(crate) fn own(&self, args: &[&str]) -> Command {
+        let mut command = anabranch();
+        command.current_dir(self.dir.path()).env("STATE_DIRECTORY", self.dir.path());
+        command.env("RUNTIME_DIRECTORY", self.dir.path().join("run")).args(args);
+        command
+    }
+
+    pub(crate) fn lab(&self, args: &[&str]) -> Command {
+        self.own(&[&["lab"], args].concat())
+    }
+
+    /// A program on a host.
+    pub(crate) fn on(&self, host: &str, program: &[&str]) -> Command {
+        self.lab(&[&["exec", &format!("{}/f.{host}", self.name), "--"], program].concat())
+    }
+
+    /// Starts a command of ours on a host; the first thing that it says with this key.
+    pub(crate) fn start(&mut self, host: &str, args: &[&str], key: &'static str) -> String {
+        let program = [&[crate::common::program()], args].concat();
+        let mut child = self.on(host, &program).stdout(Stdio::piped()).spawn().expect("it runs");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+        let mut said = lines.filter_map(move |line| {
+            let line: Value = serde_json::from_str(&line).ok()?;
+            line[key].as_str().or(line[key][0].as_str()).map(str::to_owned)
+        });
+        let first = said.next().expect("where it listens");
+        // What it says later is for nobody.
+        std::thread::spawn(move || said.for_each(drop));
+        self.running.push(child);
+        first
+    }
+
+    /// Fetches the film through the proxy, as a program on the host with the links does.
+    pub(crate) fn curl(&self) -> Child {
+        let proxy = format!("socks5h://{}", self.socks);
+        let args = ["curl", "-sS", "--max-time", "60", "-x", &proxy, "-o", "got", &self.origin];
+        self.on("tx", &args).spawn().expect("it runs")
+    }
+
+    /// What `ip` says on a host.
+    pub(crate) fn ip(&self, host: &str, arguments: &str) -> String {
+        let program: Vec<_> = ["ip"].into_iter().chain(arguments.split_whitespace()).collect();
+        self.says(host, &program)
+    }
+
+    pub(crate) fn says(&self, host: &str, program: &[&str]) -> String {
+        let done = self.on(host, program).output().expect("it runs");
+        assert!(done.status.success(), "{program:?}: {done:?}");
+        String::from_utf8(done.stdout).expect("text")
+    }
+
+    /// From now on nothing passes between the server and this address of the client, and nobody is told: each
+    /// host drops what comes, so that TCP sends and waits.
+    pub(crate) fn silence(&self, address: &str) {
+        self.ip("rx", &format!("rule add from {address} blackhole priority 1"));
+        self.ip("tx", &format!("rule add to {address} iif {} blackhole priority 1", device(address)));
+    }
+
+    pub(crate) fn restore(&self, address: &str) {
+        self.ip("rx", &format!("rule del from {address} blackhole priority 1"));
+        self.ip("tx", &format!("rule del to {address} iif {} blackhole priority 1", device(address)));
+    }
+
+    /// How many connections have a subflow from this address that has been established.
+    pub(crate) fn subflows(&self, address: &str) -> usize {
+        let all = self.says("tx", &["ss", "-tHn", "state", "established", "src", address]);
+        all.lines().count()
+    }
+
+    /// Bytes that the host with the links has received and sent over this one, as the interface counts.
+    pub(crate) fn counted(&self, device: &str) -> [u64; 2] {
+        let all: Value =
+            serde_json::from_str(&self.ip("tx", &format!("-s -j link show dev {device}"))).expect("JSON");
+        ["rx", "tx"].map(|way| all[0]["stats64"][way]["bytes"].as_u64().expect("a count"))
+    }
+
+    pub(crate) fn is_here(&self) -> bool {
+        fs::read(self.dir.path().join("got")).expect("a file") == self.content
+    }
+
+    /// Takes it down; the bytes that each link carried.
+    pub(crate) fn carried(mut self) -> impl Fn(&str) -> u64 {
+        let down = self.down();
+        let state: Value = serde_json::from_slice(&down.stdout).expect("JSON");
+        move |link| {
+            let links = state["links"].as_array().expect("a list");
+            let link = links.iter().find(|row| row["name"] == link).expect("a link");
+            link["delivered_bytes"].as_u64().expect("a count")
+        }
+    }
+
+    pub(crate) fn down(&mut self) -> Output {
+        let down = self.lab(&["down", &self.name, "--json"]).output().expect("it runs");
+        for mut child in self.running.drain(..) {
+            let _ = child.wait();
+        }
+        down
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if !self.running.is_empty() {
+            self.down();
+        }
+    }
+}
+
+fn client_args(server: &str) -> [&str; 9] {
+    ["proxy", "client", "--server", server, "--pair-file", "pair", "--socks", "127.0.0.1:0", "--json"]
+}
+
+/// The device of the client's host that has this address.
+fn device(address: &str) -> &'static str {
+    if address == "10.1.0.1" { "p0" } else { "p1" }
+}
+
+/// What an origin does with a connection: the first byte that it gets.
+const ECHO: u8 = b'e';
+const SEND: u8 = b'd';
+const TAKE: u8 = b'u';
+/// Messages of a session, bytes, and so long between two.
+const MESSAGE_BYTES: usize = 48;
+const MESSAGE_EVERY: Duration = Duration::from_millis(100);
+/// What is written or read at once of a stream.
+const PIECE_BYTES: usize = 64 * 1024;
+
+impl Bed {
+    /// The network namespace of a program that runs.
+    pub(crate) fn namespace(of: &Child) -> Namespace {
+        Namespace::open(Path::new(&format!("/proc/{}/ns/net", of.id()))).expect("a namespace")
+    }
+
+    /// An origin beside the server that echoes, sends, or takes, as long as the bed is there.
+    pub(crate) fn tcp_origin(&self) -> SocketAddr {
+        let bind = || TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let listener = Self::namespace(&self.running[0]).run(bind).expect("a namespace");
+        let address = listener.local_addr().expect("an address");
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || serve(stream));
+            }
+        });
+        address
+    }
+
+    fn socks_connection(&self) -> TcpStream {
+        let client = self.running.last().expect("a client");
+        let socks: SocketAddr = self.socks.parse().expect("an address");
+        let connected = Self::namespace(client).run(|| TcpStream::connect(socks)).expect("a namespace");
+        connected.expect("a connection")
+    }
+
+    /// A connection of a program on the host with the links, through the proxy.
+    pub(crate) fn connect(&self, to: SocketAddr) -> TcpStream {
+        let mut stream = self.socks_connection();
+        let IpAddr::V4(ip) = to.ip() else { panic!("an origin with IPv4") };
+        let mut request = vec![5, 1, 0, 5, 1, 0, 1];
+        request.extend(ip.octets());
+        request.extend(to.port().to_be_bytes());
+        stream.write_all(&request).expect("written");
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).expect("an answer");
+        assert_eq!(answer[..4], [5, 0, 5, 0], "{answer:?}");
+        stream.set_nodelay(true).expect("an option");
+        stream.set_read_timeout(Some(Duration::from_secs(180))).expect("an option");
+        stream
+    }
+
+    /// Something like SSH: short messages both ways, several a second.
+    pub(crate) fn session(&self, to: SocketAddr) -> Traffic {
+        let mut stream = self.connect(to);
+        stream.write_all(&[ECHO]).expect("written");
+        Traffic::start(move |pace| {
+            let mut number = 0_u64;
+            while !pace.is_over() {
+                let message = noise_at(number, MESSAGE_BYTES);
+                let mut echo = vec![0; MESSAGE_BYTES];
+                stream.write_all(&message).expect("the session lives");
+                stream.read_exact(&mut echo).expect("the session lives");
+                assert_eq!(echo, message, "message {number} of a session");
+                pace.moved(MESSAGE_BYTES);
+                number += 1;
+                std::thread::sleep(MESSAGE_EVERY);
+            }
+        })
+    }
+
+    /// A download that goes on until it is told to end; every byte is looked at.
+    pub(crate) fn download(&self, from: SocketAddr) -> Traffic {
+        let mut stream = self.connect(from);
+        stream.write_all(&[SEND]).expect("written");
+        Traffic::start(move |pace| {
+            let mut buffer = vec![0; PIECE_BYTES];
+            let mut at = 0;
+            while !pace.is_over() {
+                let n = stream.read(&mut buffer).expect("the download lives");
+                assert!(n > 0, "the download ended");
+                assert!(is_pattern(&buffer[..n], at), "the bytes at {at} are others");
+                at += n as u64;
+                pace.moved(n);
+            }
+        })
+    }
+
+    /// An upload of so many bytes; done when the origin says that they came, as they were.
+    pub(crate) fn upload(&self, to: SocketAddr, bytes: u64) -> Traffic {
+        let mut stream = self.connect(to);
+        stream.write_all(&[TAKE]).expect("written");
+        stream.write_all(&bytes.to_be_bytes()).expect("written");
+        Traffic::start(move |pace| {
+            let mut word = stream.try_clone().expect("a handle");
+            let writing = std::thread::spawn(move || {
+                let mut at = 0;
+                while at < bytes {
+                    let n = PIECE_BYTES.min((bytes - at) as usize);
+                    stream.write_all(&pattern(at, n)).expect("the upload lives");
+                    at += n as u64;
+                }
+            });
+            // The origin says how far it is, eight bytes at a time.
+            let mut seen = 0;
+            while seen < bytes {
+                let mut count = [0; 8];
+                word.read_exact(&mut count).expect("the upload lives");
+                let count = u64::from_be_bytes(count);
+                pace.moved((count - seen) as usize);
+                seen = count;
+            }
+            writing.join().expect("it was written");
+        })
+    }
+}
+
+/// Bytes of a datagram of [`Bed::udp_origin`], and so often a run of them is sent.
+pub(crate) const DATAGRAM_BYTES: usize = 1_200;
+const RUN_EVERY: Duration = Duration::from_millis(2);
+
+/// What a program hears: when each numbered datagram came.
+#[derive(Default)]
+pub(crate) struct Heard {
+    /// Time and number.
+    pub(crate) all: Vec<(Time, u32)>,
+}
+
+impl Heard {
+    /// Bytes in this time, from the first datagram on.
+    pub(crate) fn bytes(&self, from: Span, to: Span) -> usize {
+        let Some((first, _)) = self.all.first() else { return 0 };
+        let is_within = |at: Time| (from..to).contains(&at.since(*first));
+        self.all.iter().filter(|(at, _)| is_within(*at)).count() * DATAGRAM_BYTES
+    }
+
+    /// Datagrams that came after one with a higher number.
+    pub(crate) fn late(&self) -> usize {
+        let mut highest = 0;
+        let is_late = |(_, number): &&(Time, u32)| {
+            highest = highest.max(*number);
+            *number < highest
+        };
+        self.all.iter().filter(is_late).count()
+    }
+
+    /// The longest time in which nothing came.
+    pub(crate) fn gap(&self) -> Span {
+        self.all.windows(2).map(|pair| pair[1].0.since(pair[0].0)).max().unwrap_or(Span::ZERO)
+    }
+}
+
+impl Bed {
+    /// An origin beside the server that answers a datagram by a flow of numbered ones, so many bytes a second
+    /// for so long.
+    pub(crate) fn udp_origin(&self, bytes_per_s: usize, lasts: Duration) -> SocketAddr {
+        let bind = || UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let socket = Self::namespace(&self.running[0]).run(bind).expect("a namespace");
+        let address = socket.local_addr().expect("an address");
+        std::thread::spawn(move || {
+            let (_, to) = socket.recv_from(&mut [0; 64]).expect("a request");
+            let (clock, mut number) = (Clock::start(), 0_u32);
+            loop {
+                let passed = clock.now().since(Time::ZERO).as_nanos() as u128;
+                if passed >= lasts.as_nanos() {
+                    return;
+                }
+                let due = passed * bytes_per_s as u128 / 1_000_000_000 / DATAGRAM_BYTES as u128;
+                while u128::from(number) < due {
+                    let mut datagram = [0; DATAGRAM_BYTES];
+                    datagram[..4].copy_from_slice(&number.to_be_bytes());
+                    let _ = socket.send_to(&datagram, to);
+                    number += 1;
+                }
+                std::thread::sleep(RUN_EVERY);
+            }
+        });
+        address
+    }
+
+    /// A program on the host with the links that associates, sends one datagram, and listens until nothing
+    /// has come for a second and a half. `meanwhile` runs beside it.
+    pub(crate) fn hear(&self, origin: SocketAddr, meanwhile: impl FnOnce() + Send) -> Heard {
+        let client = self.running.last().expect("a client");
+        let mut control = self.socks_connection();
+        control.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).expect("written");
+        let mut answer = [0; 12];
+        control.read_exact(&mut answer).expect("an answer");
+        assert_eq!(answer[..6], [5, 0, 5, 0, 0, 1], "{answer:?}");
+        let relay = SocketAddr::new(
+            IpAddr::from([answer[6], answer[7], answer[8], answer[9]]),
+            u16::from_be_bytes([answer[10], answer[11]]),
+        );
+        let bind = || UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let socket = Self::namespace(client).run(bind).expect("a namespace");
+        socket.connect(relay).expect("an address");
+        let IpAddr::V4(ip) = origin.ip() else { panic!("an origin with IPv4") };
+        let mut request = vec![0, 0, 0, 1];
+        request.extend(ip.octets());
+        request.extend(origin.port().to_be_bytes());
+        request.push(b'!');
+        socket.send(&request).expect("sent");
+        // Header of SOCKS5 and IPv4.
+        const HEADER: usize = 10;
+        let mut heard = Heard::default();
+        std::thread::scope(|scope| {
+            scope.spawn(meanwhile);
+            let mut buffer = [0; 2_048];
+            socket.set_read_timeout(Some(Duration::from_secs(5))).expect("an option");
+            while let Ok(n) = socket.recv(&mut buffer) {
+                assert_eq!(n, HEADER + DATAGRAM_BYTES);
+                let number = u32::from_be_bytes(buffer[HEADER..][..4].try_into().expect("four"));
+                heard.all.push((CLOCK.now(), number));
+                socket.set_read_timeout(Some(Duration::from_millis(1_500))).expect("an option");
+            }
+        });
+        heard
+    }
+
+    /// How many UDP sockets on the host with the links lead to the server.
+    pub(crate) fn udp_paths(&self) -> usize {
+        let all = self.says("tx", &["ss", "-uHn", "state", "established", "dst", SERVER]);
+        all.lines().count()
+    }
+}
+
+/// The byte at each place of a stream.
+fn pattern(at: u64, len: usize) -> Vec<u8> {
+    (at..at + len as u64).map(|place| (place ^ (place >> 8) ^ (place >> 16)) as u8).collect()
+}
+
+fn is_pattern(bytes: &[u8], at: u64) -> bool {
+    bytes == pattern(at, bytes.len())
+}
+
+fn noise_at(number: u64, len: usize) -> Vec<u8> {
+    pattern(number * 1_000_003, len)
+}
+
+fn serve(mut stream: TcpStream) -> Option<()> {
+    let mut kind = [0];
+    stream.set_nodelay(true).ok()?;
+    stream.read_exact(&mut kind).ok()?;
+    let mut buffer = vec![0; PIECE_BYTES];
+    match kind[0] {
+        ECHO => loop {
+            let n = stream.read(&mut buffer).ok().filter(|n| *n > 0)?;
+            stream.write_all(&buffer[..n]).ok()?;
+        },
+        SEND => {
+            for piece in 0.. {
+                stream.write_all(&pattern(piece * PIECE_BYTES as u64, PIECE_BYTES)).ok()?;
+            }
+        }
+        _ => {
+            let mut count = [0; 8];
+            stream.read_exact(&mut count).ok()?;
+            let (mut at, whole) = (0, u64::from_be_bytes(count));
+            while at < whole {
+                let n = stream.read(&mut buffer).ok().filter(|n| *n > 0)?;
+                // It says no more: whoever sends finds out.
+                is_pattern(&buffer[..n], at).then_some(())?;
+                at += n as u64;
+                stream.write_all(&at.to_be_bytes()).ok()?;
+            }
+        }
+    }
+    Some(())
+}
+
+/// What a program sees of its connection.
+#[derive(Default)]
+pub(crate) struct Pace {
+    state: Mutex<PaceState>,
+    is_over: AtomicBool,
+}
+
+#[derive(Default)]
+struct PaceState {
+    bytes: u64,
+    moved_at: Option<Time>,
+    longest: Span,
+}
+
+impl Pace {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn moved(&self, bytes: usize) {
+        let (now, mut state) = (CLOCK.now(), self.state.lock().expect("a lock"));
+        state.longest = state.longest.max(now.since(state.moved_at.unwrap_or(now)));
+        state.moved_at = Some(now);
+        state.bytes += bytes as u64;
+    }
+}
+
+static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::start);
+
+/// A program's connection that goes on.
+pub(crate) struct Traffic {
+    pace: Arc<Pace>,
+    thread: JoinHandle<()>,
+}
+
+impl Traffic {
+    fn start(work: impl FnOnce(&Pace) + Send + 'static) -> Self {
+        let pace = Arc::new(Pace::default());
+        let own = Arc::clone(&pace);
+        Self { pace, thread: std::thread::spawn(move || work(&own)) }
+    }
+
+    /// Bytes that have come, or were echoed.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pace.state.lock().expect("a lock").bytes
+    }
+
+    /// The longest time in which nothing came, since this was last asked.
+    pub(crate) fn stall(&self) -> Span {
+        let mut state = self.pace.state.lock().expect("a lock");
+        let now = CLOCK.now();
+        let stall = state.longest.max(now.since(state.moved_at.unwrap_or(now)));
+        (state.longest, state.moved_at) = (Span::ZERO, Some(now));
+        stall
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// It ends by itself, without what it wanted.
+    pub(crate) fn ends_cut(self) {
+        assert!(self.thread.join().is_err(), "it went on to its end");
+    }
+
+    /// Ends it; fails if it was not all right.
+    pub(crate) fn end(self) {
+        self.pace.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("every byte came");
+    }
+}

@@ -1,0 +1,7 @@
+//! Graphs, filters and forwarding, from outside.
+
+mod random_graphs;
+
+mod filters;
+mod forwarding;
+mod oracle;

@@ -1,0 +1,230 @@
+//! Transfers in one process: side by side, stopped, resumed, waited for and listened to.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use crate::memory_source::MemorySource;
+use anabranch::{Control, Error, Event, Get, Stop, Transfer};
+use anabranch_mmtp::tree::Outboard;
+use anabranch_mmtp::uri::Uri;
+use anabranch_mmtp::wire::{self, Packet};
+
+/// A source of `bytes` that waits for `pause` before each packet with data; its address.
+fn serve(bytes: Vec<u8>, pause: Duration) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let address = socket.local_addr().expect("an address");
+    let tree = Outboard::of_bytes(&bytes);
+    let mut source = MemorySource::new(tree.id(), tree, bytes);
+    thread::spawn(move || {
+        let clock = anabranch_net::Clock::start();
+        let mut buffer = vec![0; 65_536];
+        loop {
+            let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
+            for packet in source.answer(clock.now(), from, &buffer[..len]) {
+                if matches!(wire::parse(&packet), Ok(Packet::Data(_))) {
+                    thread::sleep(pause);
+                }
+                let _ = socket.send_to(&packet, from);
+            }
+        }
+    });
+    address
+}
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn get(bytes: &[u8], source: SocketAddr) -> Get {
+    let uri = Uri::new(anabranch_mmtp::ContentId::of(bytes)).to_string();
+    let get = Get::new([uri]).expect("a URI").from_source(source.to_string());
+    get.progress_every(Duration::from_millis(10)).timeout(Duration::from_secs(30))
+}
+
+#[test]
+fn a_listener_can_stop_while_mirrors_do_not_answer() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let url = format!("http://{}/f", silent.local_addr().expect("an address"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut heard, end) = (Vec::new(), anabranch_net::Clock::start());
+    let get = Get::new([url]).expect("a URL").to_file(dir.path().join("f"));
+    let stopped = get.run(|event| {
+        heard.push(event);
+        if end.now().since(anabranch_algo::Time::ZERO) < anabranch_algo::Span::from_secs(1) {
+            Control::Continue
+        } else {
+            Control::Stop
+        }
+    });
+    assert!(matches!(stopped, Err(Error::Interrupted(_))), "{stopped:?}");
+    let asking = |event: &Event| {
+        matches!(event, Event::Progress(progress) if progress.note.as_deref()
+            == Some("asking the mirrors what they have") && progress.elapsed_s > 0.4)
+    };
+    assert!(heard.iter().any(asking), "{heard:?}");
+}
+
+/// Waits until something of it has arrived.
+fn wait_for_bytes(transfer: &Transfer) {
+    let moves = |event| matches!(event, Event::Progress(progress) if progress.done_bytes > 0);
+    assert!(transfer.events().any(moves), "nothing arrived");
+}
+
+#[test]
+fn two_transfers_do_not_disturb_each_other_and_one_is_stopped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (fast, slow) = (noise(4_000_000, 1), noise(4_000_000, 2));
+    let fast_source = serve(fast.clone(), Duration::ZERO);
+    // Minutes, if it were let.
+    let slow_source = serve(slow.clone(), Duration::from_millis(50));
+    let (fast_path, slow_path) = (dir.path().join("fast"), dir.path().join("slow"));
+
+    let stopped = get(&slow, slow_source).to_file(&slow_path).start().expect("a thread");
+    wait_for_bytes(&stopped);
+    let whole = get(&fast, fast_source).to_file(&fast_path).start().expect("a thread");
+    let events: Vec<Event> = whole.events().collect();
+    let [.., Event::Progress(last), Event::Finished(finished)] = &events[..] else { panic!("{events:?}") };
+    assert!(finished.complete);
+    assert_eq!((last.done_bytes, last.total_bytes), (4_000_000, 4_000_000), "the last progress is all of it");
+    let report = whole.wait().expect("a report");
+    assert_eq!((report.last.done_bytes, report.complete), (4_000_000, true));
+    assert!(fs::read(&fast_path).expect("a file") == fast);
+
+    assert!(!stopped.is_finished(), "the other one goes on");
+    stopped.stop();
+    assert!(matches!(stopped.wait(), Err(Error::Interrupted(_))));
+    assert!(!slow_path.exists() && dir.path().join("slow.part").exists());
+
+    // What arrived is taken up again.
+    let source = serve(slow.clone(), Duration::ZERO);
+    let report = get(&slow, source).to_file(&slow_path).run(|_| Control::Continue).expect("a report");
+    assert!(report.last.resumed_bytes > 0);
+    assert!(fs::read(&slow_path).expect("a file") == slow);
+}
+
+#[test]
+fn a_listener_stops_it_and_so_does_a_dropped_handle() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bytes = noise(4_000_000, 3);
+    let source = serve(bytes.clone(), Duration::from_millis(50));
+    let download = get(&bytes, source).to_file(dir.path().join("f"));
+    let mut finished = 0;
+    let result = download.clone().run(|event| match event {
+        Event::Progress(progress) if progress.done_bytes > 0 => Control::Stop,
+        Event::Finished(report) => {
+            assert!(!report.complete);
+            finished += 1;
+            Control::Continue
+        }
+        _ => Control::Continue,
+    });
+    assert!(matches!(result, Err(Error::Interrupted(_))));
+    assert_eq!(finished, 1);
+
+    let transfer = download.start().expect("a thread");
+    let events = transfer.events();
+    wait_for_bytes(&transfer);
+    drop(transfer);
+    assert!(matches!(events.last(), Some(Event::Finished(report)) if !report.complete));
+}
+
+#[test]
+fn that_nobody_can_be_reached_is_said_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address");
+    let get = Get::new([format!("http://{nobody}/f")]).expect("a URL").proxy("");
+    let mut notices = String::new();
+    let result = get.to_file(dir.path().join("f")).run(|event| {
+        if let Event::Notice(text) = event {
+            notices += &text;
+        }
+        Control::Continue
+    });
+    let Err(Error::Unreachable(why)) = result else { panic!("{result:?}") };
+    assert_eq!(why.matches(&nobody.to_string()).count(), 1, "{why}");
+    assert!(why.contains("refused") && !notices.contains("refused"), "{notices}");
+}
+
+#[test]
+fn one_stop_ends_what_waits_for_a_source() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let bytes = noise(100, 4);
+    let stop = Stop::new().expect("descriptors");
+    let get = get(&bytes, silent.local_addr().expect("an address"));
+    let transfer = get.to_file(dir.path().join("f")).stopped_by(&stop).start().expect("a thread");
+    stop.stop();
+    assert!(matches!(transfer.wait(), Err(Error::Interrupted(_))));
+    assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 0, "no trace is left");
+}
+
+#[test]
+fn requests_that_make_no_sense() {
+    assert!(matches!(Get::new(["ftp://a/b"]), Err(Error::Usage(_))));
+    assert!(matches!(Get::new([""; 0]), Err(Error::Usage(_))));
+    let get = Get::new(["http://127.0.0.1:1/f"]).expect("a URL");
+    for get in [get.clone().via("no-such-device"), get.clone().controller("vegas"), get.from_source(":5")] {
+        let mut finished = false;
+        let result = get.to_output(None).run(|event| {
+            finished = matches!(event, Event::Finished(_));
+            Control::Continue
+        });
+        assert!(matches!(result, Err(Error::Usage(_))) && finished);
+    }
+}
+
+#[cfg(feature = "tokio")]
+mod without_an_executor {
+    use std::pin::{Pin, pin};
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    use futures_core::Stream as _;
+
+    use super::*;
+
+    struct Unpark(thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    fn block_on<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(value) = poll(&mut context) {
+                return value;
+            }
+            thread::park();
+        }
+    }
+
+    #[test]
+    fn a_transfer_is_awaited_and_its_events_are_a_stream() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let bytes = noise(1_000_000, 5);
+        let source = serve(bytes.clone(), Duration::ZERO);
+        let transfer = get(&bytes, source).to_file(dir.path().join("f")).start().expect("a thread");
+        let mut events = transfer.events();
+        let mut last = None;
+        while let Some(event) = block_on(|context| Pin::new(&mut events).poll_next(context)) {
+            last = Some(event);
+        }
+        assert!(matches!(last, Some(Event::Finished(_))));
+        let mut transfer = pin!(transfer);
+        let report = block_on(|context| transfer.as_mut().poll(context));
+        assert!(report.expect("a report").complete);
+    }
+}

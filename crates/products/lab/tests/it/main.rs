@@ -1,0 +1,9 @@
+//! The laboratory's worlds and tables, from outside.
+
+mod background;
+mod chaos;
+mod domain;
+mod fairness;
+mod groups;
+mod scenario;
+mod simulation;

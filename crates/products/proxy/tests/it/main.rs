@@ -1,0 +1,12 @@
+//! The roles of the proxy and their parts, over loopback.
+
+mod bench;
+
+mod datagrams;
+mod limits;
+mod roles;
+mod socket;
+mod status;
+mod tls;
+mod trunk_task;
+mod wire_doc;

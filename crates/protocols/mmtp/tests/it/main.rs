@@ -1,0 +1,9 @@
+//! The machines and the wire of mmTP, from outside.
+
+mod amplification;
+mod missing;
+mod regressions;
+mod transfer;
+mod tree;
+mod wire;
+mod wire_doc;

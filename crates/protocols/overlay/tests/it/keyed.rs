@@ -1,0 +1,208 @@
+//! A domain with keyed forwarding identifiers: what its members do goes on as with open ones, and nobody but
+//! its services can make identifiers that lead anywhere else than to these.
+
+use crate::simulated_domain::{
+    DOMAIN, DOMAIN_KEY, Network, SINCE_1970, key, last_routes, publication, publish, subscribe, visits,
+};
+use anabranch_algo::{Machine as _, Output, Span};
+use anabranch_mmtp::peer::{Peer, WayBack};
+use anabranch_overlay::client::Event;
+use anabranch_overlay::forwarder::Drop;
+use anabranch_overlay::frame::{self, HEADER_BYTES};
+use anabranch_overlay::message::{Body, Message, Route};
+use anabranch_overlay::rendezvous::shared::{Input, SharedRendezvous};
+use anabranch_topology::fid::{Header, Kind};
+use anabranch_topology::graph::LinkId;
+use anabranch_topology::plan::Policy;
+
+/// Of the domain below.
+const EPOCH: Span = Span::from_secs(60);
+/// Where publishers listen for what receivers want, and receivers for that.
+const PORT: u16 = 26_227;
+const OWN_PORT: u16 = 40_001;
+
+/// The diamond, with a publisher and a receiver that knows its paths.
+fn network() -> Network {
+    let file = DOMAIN.replace("KEY", &key().public().to_string());
+    let mut network = Network::of(&format!("identifiers = \"keyed\"\nepoch_s = 60\n{file}"));
+    publish(&mut network, "p1", publication(1, 5), key());
+    network.run(Span::from_secs(1));
+    subscribe(&mut network, "a", Policy::LinkDisjoint);
+    network.run(Span::from_secs(1));
+    network
+}
+
+/// Sends this over a way from the host `a`, and says where it came out.
+fn send(network: &mut Network, first: LinkId, header: &[u8]) -> Vec<(String, Vec<u8>)> {
+    network.delivered.clear();
+    network.send_over(first, OWN_PORT, [header, b"request"].concat());
+    network.run(Span::from_millis(100));
+    let name = |node| network.domain.graph.node(node).name.clone();
+    network.delivered.iter().map(|(node, _, bytes)| (name(*node), bytes.clone())).collect()
+}
+
+fn first(network: &Network, route: &Route) -> LinkId {
+    network.domain.links_at(network.node("a"), &route.places).expect("a way")[0]
+}
+
+fn request(route: &Route) -> [u8; 2 * HEADER_BYTES] {
+    frame::request_header(&frame::header(&route.there, PORT), &frame::header(&route.back, OWN_PORT))
+}
+
+fn dropped(network: &Network, why: Drop) -> u64 {
+    network.forwarders.values().filter_map(|forwarder| forwarder.counters().dropped.get(&why)).sum()
+}
+
+#[test]
+fn requests_and_answers_go_their_ways() {
+    let mut network = network();
+    let routes = last_routes(&network).routes;
+    let told: Vec<String> = routes.iter().map(|route| visits(&network, route)).collect();
+    assert_eq!(told, ["a r1 r2 r5 p1", "a r1 r3 r5 p1", "a r1 r4 r5 p1"]);
+    for route in &routes {
+        assert!([route.there, route.back].iter().all(|header| header.fid.kind() == Kind::Keyed));
+        let first = first(&network, route);
+        let came = send(&mut network, first, &request(route));
+        let [(at, bytes)] = &came[..] else { panic!("{came:?}") };
+        assert_eq!(at, "p1");
+        // The answer has the way back in front.
+        let answer = [&bytes[HEADER_BYTES..2 * HEADER_BYTES], b"answer"].concat();
+        let p1 = network.node("p1");
+        let line = network.domain.graph.outgoing(p1)[0];
+        network.delivered.clear();
+        network.send_over(line, PORT, answer);
+        network.run(Span::from_millis(100));
+        let [(node, port, _)] = network.delivered[..] else { panic!("an answer") };
+        assert_eq!((node, port), (network.node("a"), OWN_PORT));
+    }
+    let all = Drop::ALL.map(|why| dropped(&network, why));
+    assert_eq!(all, [0; Drop::ALL.len()], "nothing was dropped");
+}
+
+/// Who knows the file can make open identifiers: they lead to the services, as every host needs, and nowhere
+/// else.
+#[test]
+fn open_identifiers_lead_to_services_only() {
+    let mut network = network();
+    let domain = network.domain.clone();
+    let a = network.node("a");
+    let to = |name: &str| domain.plan(a, &[network.node(name)], 1, Policy::Shortest, |_| true)[0].way.clone();
+    let (services, hosts) = (["rv", "tm"].map(to), ["p1", "p2"].map(to));
+    for (way, port) in services.iter().zip([domain.rendezvous.port, domain.topology.port]) {
+        let before = dropped(&network, Drop::Unkeyed);
+        send(&mut network, way.links[0], &frame::header(&way.there, port).0);
+        assert_eq!(dropped(&network, Drop::Unkeyed), before, "it is for a service");
+        send(&mut network, way.links[0], &frame::header(&way.there, port + 1).0);
+        assert_eq!(dropped(&network, Drop::Unkeyed), before + 1, "another port of its host");
+    }
+    for way in &hosts {
+        let before = dropped(&network, Drop::Unkeyed);
+        assert_eq!(send(&mut network, way.links[0], &frame::header(&way.there, PORT).0), []);
+        assert_eq!(dropped(&network, Drop::Unkeyed), before + 1);
+    }
+    // A request whose answer would go by an open way back, or by none of its own.
+    let route = last_routes(&network).routes[0].clone();
+    let header =
+        frame::request_header(&frame::header(&route.there, PORT), &frame::header(&hosts[0].back, OWN_PORT));
+    let first = first(&network, &route);
+    assert_eq!(send(&mut network, first, &header), []);
+    assert_eq!(dropped(&network, Drop::WayBack), 1);
+}
+
+#[test]
+fn identifiers_of_another_epoch_are_dropped_and_counted() {
+    let mut network = network();
+    let old = last_routes(&network).routes[0].clone();
+    let first = first(&network, &old);
+    let at_p1 = |came: Vec<(String, Vec<u8>)>| came.len() == 1 && came[0].0 == "p1";
+    // One epoch later they are still good; the receiver has had new ones of the same ways by then, unasked.
+    network.run(EPOCH);
+    assert!(at_p1(send(&mut network, first, &request(&old))));
+    let new = last_routes(&network).routes[0].clone();
+    assert!(new.places == old.places && new.there != old.there && new.back != old.back);
+    assert_eq!(new.there.fid.epoch(), (old.there.fid.epoch() + 1) % 32);
+    network.run(EPOCH);
+    assert_eq!(dropped(&network, Drop::Epoch), 0);
+    assert_eq!(send(&mut network, first, &request(&old)), []);
+    assert_eq!(dropped(&network, Drop::Epoch), 1);
+    let new = last_routes(&network).routes[0].clone();
+    assert!(at_p1(send(&mut network, first, &request(&new))));
+    // The way there is new, the way back is old.
+    let mixed = frame::request_header(&frame::header(&new.there, PORT), &frame::header(&old.back, OWN_PORT));
+    assert_eq!(send(&mut network, first, &mixed), []);
+    assert_eq!(dropped(&network, Drop::Epoch), 2);
+    // Whoever has seen one of today cannot use it in 32 epochs, when its number is the same again.
+    network.run(Span::from_nanos(29 * EPOCH.as_nanos()));
+    assert_eq!(send(&mut network, first, &request(&old)), []);
+    network.run(EPOCH);
+    assert_eq!(last_routes(&network).routes[0].there.fid.epoch(), old.there.fid.epoch());
+    assert_eq!(send(&mut network, first, &request(&old)), []);
+}
+
+/// The topology manager is gone: receivers go on for an epoch at least.
+#[test]
+fn without_a_topology_manager_paths_last_for_an_epoch() {
+    let mut network = network();
+    network.manager = None;
+    let route = last_routes(&network).routes[0].clone();
+    let first = first(&network, &route);
+    network.run(EPOCH);
+    assert_eq!(send(&mut network, first, &request(&route)).len(), 1);
+    network.manager = Some(crate::simulated_domain::manager(&network.domain));
+    network.run(EPOCH + EPOCH);
+    let new = last_routes(&network).routes[0].clone();
+    assert_eq!(send(&mut network, first, &request(&new)).len(), 1);
+    let silent = network.events("a").iter().filter(|event| matches!(event, Event::Silent(_))).count();
+    assert_eq!(silent, 1);
+}
+
+/// Another host has seen the identifiers of `a`, and puts them together with its own.
+#[test]
+fn identifiers_of_others_lead_nowhere() {
+    let mut network = network();
+    subscribe(&mut network, "p2", Policy::Shortest);
+    network.run(Span::from_secs(1));
+    let its = network.receivers[&network.node("p2")].1.iter().rev().find_map(|(_, event)| match event {
+        Event::Routes(routes) => Some(routes.routes[0].clone()),
+        _ => None,
+    });
+    let (its, others) = (its.expect("routes"), last_routes(&network).routes);
+    let p2 = network.node("p2");
+    let line = network.domain.graph.outgoing(p2)[0];
+    let or = |a: &Header, b: &Header| {
+        let (mut both, other) = (a.to_bytes(), b.to_bytes());
+        both.iter_mut().zip(other).skip(2).take(31).for_each(|(a, b)| *a |= b);
+        Header::parse(&both).expect("a header").0
+    };
+    for other in &others {
+        for header in [other.there, other.back, or(&its.there, &other.back), or(&other.back, &its.there)] {
+            let WayBack(header) = frame::header(&header, OWN_PORT);
+            network.delivered.clear();
+            network.send_over(line, OWN_PORT, [&header[..], b"unasked"].concat());
+            network.run(Span::from_millis(100));
+            let p1 = network.node("p1");
+            assert!(network.delivered.iter().all(|(node, ..)| *node == p1), "no further than its own way");
+        }
+    }
+}
+
+/// Also one whose state others share.
+#[test]
+fn a_rendezvous_answers_with_keyed_identifiers() {
+    let network = network();
+    let domain = &network.domain;
+    let to_rendezvous =
+        domain.plan(network.node("a"), &[domain.rendezvous.node], 1, Policy::Shortest, |_| true);
+    let way_back = Some(frame::header(&to_rendezvous[0].way.back, OWN_PORT));
+    let from = Peer { address: ([127, 0, 0, 1], 7_700).into(), way_back };
+    let mut machine = SharedRendezvous::new(domain.clone()).with_key(DOMAIN_KEY);
+    let (now, asked) = (network.now + SINCE_1970, Message { call: 7, body: Body::Lines { from: 0 } });
+    machine.handle(now, Input::Message(from, &asked.to_bytes()));
+    let Output::Send(answer) = machine.poll(now) else { panic!("an answer") };
+    let (back, port) = answer.to.way_back.as_ref().and_then(frame::fields).expect("a way back");
+    assert_eq!((back.fid.kind(), port), (Kind::Keyed, OWN_PORT));
+    // Whose way back leads nowhere gets none.
+    let lost = Peer { way_back: Some(frame::header(&to_rendezvous[0].way.there, OWN_PORT)), ..from };
+    machine.handle(now, Input::Message(lost, &asked.to_bytes()));
+    assert!(matches!(machine.poll(now), Output::Wait(_)));
+}
