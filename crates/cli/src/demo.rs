@@ -24,6 +24,7 @@ use crate::args::Demo;
 use crate::exit::{Code, Failure, Outcome};
 use crate::json;
 use crate::signals::stop_on_signals;
+use crate::view::bytes;
 use script::Script;
 use source_process::{SOURCES, SourceProcess};
 use table::Row;
@@ -70,7 +71,8 @@ fn show(args: &Demo) -> Outcome {
         script.say(&format!("Kept: {}", ground.dir.path().display()));
     }
     match shown {
-        Err(failure) if failure.code == Code::Interrupted => {
+        // Ctrl-C ends the sources as well, which may be noticed first.
+        Err(_) if stop.is_stopped() => {
             Err(Failure::new(Code::Interrupted, "interrupted: the sources have been ended"))
         }
         shown => shown,
@@ -80,7 +82,7 @@ fn show(args: &Demo) -> Outcome {
 /// All that happens between the making of the file and the end of the sources.
 fn run(ground: &Ground, script: &mut Script, stop: &Stop) -> Outcome {
     ground.describe(script);
-    let mut sources = ground.start_sources(stop)?;
+    let mut sources = ground.start_sources()?;
     sources.iter().for_each(|source| script.started(source));
     let get = ground.get(&sources, script)?;
     let report = take(get.to_file(ground.copy()).stopped_by(stop).start()?, script, &mut sources)?;
@@ -126,26 +128,17 @@ impl Ground {
 
     fn describe(&self, script: &mut Script) {
         let (path, length) = (self.dir.path().join(FILE), self.id.length);
-        script.say(&format!(
-            "A file of {} to fetch, and three sources that have it:",
-            crate::view::bytes(length)
-        ));
+        script.say(&format!("A file of {} to fetch, and three sources that have it:", bytes(length)));
         script.say(&format!("  cd {}", self.dir.path().display()));
         script.put("file", &FileLine { path, total_bytes: length, root: self.root() });
     }
 
     /// Starts all sources at once, and waits until each of them serves.
-    fn start_sources(&self, stop: &Stop) -> Outcome<Vec<SourceProcess>> {
+    fn start_sources(&self) -> Outcome<Vec<SourceProcess>> {
         let started: io::Result<Vec<_>> =
             SOURCES.iter().map(|spec| SourceProcess::spawn(spec, self.dir.path())).collect();
         let mut sources = started.map_err(|e| Failure::other(format!("cannot start a source: {e}")))?;
-        for source in &mut sources {
-            // Ctrl-C ends the sources too.
-            source.wait_until_it_serves().map_err(|failure| match stop.is_stopped() {
-                true => Failure::new(Code::Interrupted, "interrupted"),
-                false => failure,
-            })?;
-        }
+        sources.iter_mut().try_for_each(SourceProcess::wait_until_it_serves)?;
         Ok(sources)
     }
 
@@ -157,7 +150,7 @@ impl Ground {
             sources.iter().filter(|s| s.url().is_none()).map(SourceProcess::place).collect();
         let options: String = from.iter().map(|place| format!(" --from {place}")).collect();
         script.say("One get takes it from all of them:");
-        script.say(&format!("  anabranch get '{uri}'{options} {} -o {COPY}", urls.join(" ")));
+        script.say_command(&format!("anabranch get '{uri}'{options} {} -o {COPY}", urls.join(" ")));
         let get = Get::new([&[uri.as_str()][..], &urls].concat())?.progress_every(LOOK_EVERY);
         Ok(from.into_iter().fold(get, Get::from_source))
     }

@@ -10,6 +10,9 @@ use crate::exit::Outcome;
 use crate::json;
 use crate::view::{Mode, View};
 
+/// Columns that a line of a command has at most, if its words let it.
+const COMMAND_COLUMNS: usize = 78;
+
 /// Which source is killed: the fastest.
 const KILLED: usize = 0;
 /// At which part of the transfer it is killed and started again, in percent.
@@ -75,6 +78,13 @@ impl Script {
         }
     }
 
+    /// Tells people of a command, in lines that a shell takes as one.
+    pub(super) fn say_command(&mut self, command: &str) {
+        for line in folded(command) {
+            self.say(&line);
+        }
+    }
+
     /// Tells programs.
     pub(super) fn put(&self, event: &str, object: &impl Serialize) {
         if self.is_json() {
@@ -86,7 +96,8 @@ impl Script {
     pub(super) fn started(&mut self, source: &SourceProcess) {
         let (name, pid) = (source.spec.name, source.pid());
         let (command, rate_bytes) = (source.command(), source.spec.rate().as_bytes());
-        self.say(&format!("  {command}  # {name}, process {pid}"));
+        self.say(&format!("{}, process {pid}:", source.spec));
+        self.say_command(&command);
         self.put("source", &SourceLine { name, pid, command, address: source.place(), rate_bytes });
     }
 
@@ -120,7 +131,7 @@ impl Script {
         } else if killed_s.is_some() && started_s.is_none() && percent >= STARTED_AGAIN_AT {
             (self.kill.started_s, self.kill.bytes) = (Some(now_s), bytes);
             source.start_again()?;
-            self.say(&format!("{now_s:4.1} s: {} is started again:", source.spec.name));
+            self.say(&format!("{now_s:4.1} s: {} is started again", source.spec.name));
             self.started(source);
         } else if started_s.is_some() && back_s.is_none() && is_open && bytes > self.kill.bytes {
             self.kill.back_s = Some(now_s);
@@ -133,5 +144,36 @@ impl Script {
         let (name, pid) = (source.spec.name, source.pid());
         self.say(&format!("{elapsed_s:4.1} s: {name} {what}, process {pid}"));
         self.put(event, &FaultLine { name, pid, elapsed_s });
+    }
+}
+
+/// A command in lines, each but the last with a backslash at its end.
+fn folded(command: &str) -> Vec<String> {
+    let mut lines = vec!["  ".to_owned()];
+    for word in command.split(' ') {
+        let Some(line) = lines.last_mut() else { continue };
+        if line.trim().is_empty() {
+            line.push_str(word);
+        } else if line.len() + 1 + word.len() <= COMMAND_COLUMNS - 2 {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            line.push_str(" \\");
+            lines.push(format!("    {word}"));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_command_goes_on_after_a_backslash() {
+        let word = "w".repeat(40);
+        assert_eq!(folded(&word), [format!("  {word}")]);
+        let long = format!("{word} a {word} b");
+        assert_eq!(folded(&long), [format!("  {word} a \\"), format!("    {word} b")]);
     }
 }

@@ -99,7 +99,7 @@ impl Row {
     }
 
     /// How it is known.
-    const fn source(&self) -> &'static str {
+    const fn evidence(&self) -> &'static str {
         match self.verified {
             None => "computed",
             Some(true) => "verified",
@@ -121,16 +121,16 @@ pub(super) fn print(rows: &[Row], root: &str, kill: Kill, is_json: bool) -> Outc
     }
     let [a, b, c] = SOURCES.map(|spec| spec.name);
     let mut lines =
-        vec![format!("{:<25}{:>7}{:>13}{:>7}{a:>8}{b:>8}{c:>7}", "transfer", "time", "rate", "gain")];
+        vec![format!("{:<24}{:>7}{:>12}{:>6}{a:>6}{b:>7}{c:>6}", "transfer", "time", "rate", "gain")];
     for row in rows {
         let [a, b, c] = row.share_percent.map(|share| format!("{share:.0} %"));
         lines.push(format!(
-            "{:<25}{:>7}{:>13}{:>5.0} %{a:>8}{b:>8}{c:>7}  {}",
+            "{:<24}{:>7}{:>12}{:>4.0} %{a:>6}{b:>7}{c:>6}  {}",
             row.transfer,
             format!("{:.1} s", row.seconds),
             rate(row.rate_bytes),
             row.gain_percent,
-            row.source(),
+            row.evidence(),
         ));
     }
     lines.push("Computed: all bytes at the limits. Gain: over the fastest source alone.".into());
@@ -143,10 +143,9 @@ pub(super) fn print(rows: &[Row], root: &str, kill: Kill, is_json: bool) -> Outc
         ));
     }
     if rows.last().is_some_and(|row| row.verified == Some(true)) {
-        lines.push(format!("verified: BLAKE3 root {root}"));
+        lines.push("verified: the copy on disk has the BLAKE3 root that the URI names:".into());
+        lines.push(format!("  {root}"));
     }
-    lines.push(
-        "Next: anabranch serve FILE, anabranch get 'URI'; anabranch demo --keep leaves the files.".into(),
-    );
+    lines.push("Next: anabranch serve FILE, anabranch get 'URI'; anabranch demo --keep".into());
     stdout::print(lines.join("\n") + "\n")
 }
