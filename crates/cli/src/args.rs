@@ -264,11 +264,19 @@ pub struct Get {
     pub http: Http,
 }
 
-/// See it work: three simulated sources, one of which fails and comes back
+/// See it work: a file from three sources on this machine, one of which is killed and comes back
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:\n  anabranch demo\n  anabranch demo --seed 7 --size 64")]
+#[command(
+    long_about = "See it work: a file from three sources on this machine, one of which is killed and comes \
+        back.\n\n\
+        Starts three `anabranch serve`, each with a limit of its own, on loopback: two speak mmTP over UDP, \
+        one is taken by HTTP. One `get` takes the file from all of them. The fastest is killed (SIGKILL) at \
+        20 % and started again at 60 %. The commands are shown as they are run. At the end a table compares \
+        it with what the limits would allow, and everything is removed.",
+    after_help = "Examples:\n  anabranch demo\n  anabranch demo --keep\n  anabranch demo --seed 7 --size 64"
+)]
 pub struct Demo {
-    /// Seed of the simulated network: the same seed, the same losses
+    /// Seed of the file: the same seed, the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
@@ -276,6 +284,10 @@ pub struct Demo {
     #[arg(long, value_name = "MB", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1_024))]
     pub size: u64,
+
+    /// Keep the directory with the file and its copy, and say where it is
+    #[arg(long)]
+    pub keep: bool,
 
     /// Report on standard output as JSON, one object a line
     #[arg(long)]

@@ -1,62 +1,56 @@
-//! `anabranch demo`: all of it without a network, and without root.
+//! `anabranch demo`: what the program is for, on this machine alone, without a network and without root.
 //!
-//! Three sources behind links of different rate and delay, simulated, and a real receiver: the machines, the
-//! loss recovery, the congestion control and the hashing are those of `get` and `serve`. What is shown live
-//! runs by the real clock; the rows it is compared with run in virtual time, which gives the same result at
-//! once.
+//! Three sources, each a process of its own that runs `anabranch serve` with another limit, and one [`Get`] of
+//! the library that takes a file from all of them over sockets of the loopback interface. The fastest source is
+//! killed in the middle and started again. How long each source alone would take is computed from its limit.
 
-use anabranch_algo::control::{ALGORITHMS, Algorithm};
-use anabranch_algo::{Rate, Span, Time};
-use anabranch_lab::simulation::{ReceiverId, SimSourceId};
-use anabranch_lab::{Content, Fault, Misbehaviour, PathSpec, Simulation};
-use anabranch_mmtp::subscriber;
-use anabranch_net::Clock;
-use anabranch_sim::LinkConfig;
+mod script;
+mod source_process;
+mod table;
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anabranch::{Event, Get, Report, Stop, Transfer};
+use anabranch_mmtp::ContentId;
+use anabranch_mmtp::uri::Uri;
+use blake3::Hasher;
 use serde::Serialize;
-
-use anabranch::{PathProgress, PathState, Progress};
+use tempfile::TempDir;
 
 use crate::args::Demo;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Code, Failure, Outcome};
 use crate::json;
-use crate::stdout;
-use crate::view::{Mode, View, bytes, rate};
+use crate::signals::stop_on_signals;
+use crate::view::bytes;
+use script::Script;
+use source_process::{SOURCES, SourceProcess};
+use table::Row;
 
-/// The sources: name, rate of the link in Mbit/s, one-way delay in ms.
-const SOURCES: [(&str, u64, u64); 3] = [("london", 40, 10), ("athens", 25, 20), ("tokyo", 10, 40)];
-/// Which of them dies: the fastest.
-const DIES: SimSourceId = 0;
-/// At which part of the transfer it dies and returns, in percent.
-const DIES_AT: u64 = 20;
-const RETURNS_AT: u64 = 60;
-/// How often a transfer in virtual time is looked at.
-const POLL_INTERVAL: Span = Span::from_millis(10);
-/// No transfer of the demo takes longer.
-const LIMIT: Time = Time::from_nanos(3_600_000_000_000);
+/// The file that the sources offer, in the demonstration's directory, and the copy that arrives.
+const FILE: &str = "film.bin";
+const COPY: &str = "copy.bin";
+/// Bytes that are made and written at a time.
+const PIECE_BYTES: usize = 1 << 20;
+/// How often it is looked whether it is time to kill a source, or to start it again.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// One row of the table.
-#[derive(Debug, Serialize)]
-struct Row {
-    transfer: String,
-    seconds: f64,
-    rate_bytes: u64,
-    /// Compared with the fastest source alone.
-    gain_percent: f64,
-    /// Share of each source, in percent.
-    share_percent: [f64; 3],
-    timeouts: u64,
-    /// All bytes arrived and are the content's.
-    verified: bool,
+/// The directory of the demonstration, which is removed at its end.
+struct Ground {
+    dir: TempDir,
+    /// What the sources offer.
+    id: ContentId,
 }
 
-/// A transfer: the simulation, and what its script has done so far.
-struct DemoRun {
-    simulation: Simulation,
-    receiver: ReceiverId,
-    want: usize,
-    paths: Vec<SimSourceId>,
-    failure: bool,
-    faults_injected: usize,
+/// The file, as JSON.
+#[derive(Serialize)]
+struct FileLine {
+    path: PathBuf,
+    total_bytes: u64,
+    /// Its BLAKE3 hash, as b3sum prints it.
+    root: String,
 }
 
 /// Runs the demonstration.
@@ -68,198 +62,117 @@ pub fn demo(args: &Demo) -> Outcome {
 }
 
 fn show(args: &Demo) -> Outcome {
-    let length = usize::try_from(args.size * 1_000_000).map_err(|_| Failure::usage("too large"))?;
-    let content = Content::random(args.seed, length);
-    let mode = Mode::of(args.json, false);
-    let mut view = View::new(mode);
-    let mut rows = Vec::new();
-    for (index, (name, mbit, delay_ms)) in SOURCES.iter().enumerate() {
-        let label = format!("{name} ({mbit} Mbit/s, {} ms)", 2 * delay_ms);
-        rows.push(DemoRun::new(args.seed, &content, &[index], false).run_virtual(label));
+    let stop = stop_on_signals()?;
+    let ground = Ground::new(args)?;
+    let mut script = Script::new(args.json);
+    let shown = run(&ground, &mut script, &stop);
+    script.clear();
+    if args.keep {
+        script.say(&format!("Kept: {}", ground.dir.path().display()));
     }
-    rows.push(DemoRun::new(args.seed, &content, &[0, 1, 2], false).run_virtual("all together".into()));
-    view.note(&format!(
-        "{} from three simulated sources; {} dies at {DIES_AT} % and returns at {RETURNS_AT} %",
-        bytes(content.id().length),
-        SOURCES[DIES].0
-    ));
-    rows.push(DemoRun::new(args.seed, &content, &[0, 1, 2], true).run_live(
-        &mut view,
-        mode,
-        "all, one dies and returns".into(),
-    ));
-    view.clear();
-    let best = rows.iter().take(SOURCES.len()).map(|row| row.rate_bytes).max().unwrap_or(1).max(1);
-    for row in &mut rows {
-        row.gain_percent = (row.rate_bytes as f64 / best as f64 - 1.0) * 100.0;
+    match shown {
+        // Ctrl-C ends the sources as well, which may be noticed first.
+        Err(_) if stop.is_stopped() => {
+            Err(Failure::new(Code::Interrupted, "interrupted: the sources have been ended"))
+        }
+        shown => shown,
     }
-    print(args.json, &rows)?;
-    if rows.iter().all(|row| row.verified) {
+}
+
+/// All that happens between the making of the file and the end of the sources.
+fn run(ground: &Ground, script: &mut Script, stop: &Stop) -> Outcome {
+    ground.describe(script);
+    let mut sources = ground.start_sources()?;
+    sources.iter().for_each(|source| script.started(source));
+    let get = ground.get(&sources, script)?;
+    let report = take(get.to_file(ground.copy()).stopped_by(stop).start()?, script, &mut sources)?;
+    script.clear();
+    let is_right = ground.is_right().map_err(Failure::target)?;
+    let length = ground.id.length;
+    let rows = Row::all(length, &report.last, &sources, script.kill(), report.complete && is_right);
+    table::print(&rows, &ground.root(), script.kill(), script.is_json())?;
+    if report.complete && is_right {
         return Ok(());
     }
-    Err(Failure::other("a transfer did not arrive whole: this is a bug, please report it with the seed"))
+    Err(Failure::other("the file did not arrive whole: this is a bug, please report it with the seed"))
 }
 
-impl DemoRun {
-    /// A receiver of `content`, and a path to each of these sources.
-    fn new(seed: u64, content: &Content, paths: &[SimSourceId], failure: bool) -> Self {
-        let mut simulation = Simulation::new(seed);
-        let receiver = simulation.receiver(Span::ZERO);
-        for (name, mbit, delay_ms) in SOURCES {
-            let (speed, delay) = (Rate::from_bits(mbit * 1_000_000), Span::from_millis(delay_ms));
-            // A queue of twice the bandwidth-delay product, as home routers have or more.
-            let queue = 2 * speed.bytes_in(delay.times(2));
-            let down =
-                simulation.link(&format!("{name} down"), LinkConfig::new(speed, delay).queue_bytes(queue));
-            let up = simulation.link(&format!("{name} up"), LinkConfig::new(speed, delay).queue_bytes(queue));
-            let source = simulation.source(std::slice::from_ref(content), Misbehaviour::Honest);
-            if paths.contains(&source) {
-                let control = Algorithm::by_name(ALGORITHMS[0].name).expect("the table has it");
-                let mut spec = PathSpec::new(&[down], &[up], control);
-                // The three links share nothing.
-                spec.group = source as u32;
-                simulation.path(receiver, source, &spec);
-            }
-        }
-        let want = simulation.want(receiver, content, Time::ZERO);
-        Self { simulation, receiver, want, paths: paths.to_vec(), failure, faults_injected: 0 }
-    }
-
-    /// Kills and restarts the source when their time has come.
-    fn inject_faults(&mut self) {
-        if !self.failure {
-            return;
-        }
-        let progress = self.simulation.progress(self.receiver, self.want);
-        let percent = progress.verified_bytes * 100 / progress.content.id().length.max(1);
-        let now = self.simulation.clock();
-        if self.faults_injected == 0 && percent >= DIES_AT {
-            self.simulation.at(now, Fault::Kill { source: DIES, unreachable: false });
-            self.faults_injected = 1;
-        } else if self.faults_injected == 1 && percent >= RETURNS_AT {
-            self.simulation.at(now, Fault::Restart { source: DIES });
-            self.faults_injected = 2;
+/// Waits for the end of the transfer, and lets happen to the sources what is to happen meanwhile.
+fn take(transfer: Transfer, script: &mut Script, sources: &mut [SourceProcess]) -> Outcome<Report> {
+    for event in transfer.events() {
+        match event {
+            Event::Progress(progress) => script.advance(&progress, sources)?,
+            event => script.draw(&event),
         }
     }
+    Ok(transfer.wait()?)
+}
 
-    /// At once, in virtual time.
-    fn run_virtual(mut self, label: String) -> Row {
-        while !self.simulation.is_done() && self.simulation.clock() < LIMIT {
-            let next = self.simulation.clock() + POLL_INTERVAL;
-            self.simulation.run_until(next);
-            self.inject_faults();
-        }
-        self.row(label)
+impl Ground {
+    /// A directory with the file in it: bytes that the seed decides.
+    fn new(args: &Demo) -> Outcome<Self> {
+        let failed = |e: io::Error| Failure::target(format!("cannot write the demonstration's file: {e}"));
+        let mut builder = tempfile::Builder::new();
+        let dir = builder.prefix("anabranch-demo-").disable_cleanup(args.keep).tempdir().map_err(failed)?;
+        let id = write_file(&dir.path().join(FILE), args.seed, args.size * 1_000_000).map_err(failed)?;
+        Ok(Self { dir, id })
     }
 
-    /// By the real clock, with a live view.
-    fn run_live(mut self, view: &mut View, mode: Mode, label: String) -> Row {
-        let clock = Clock::start();
-        let every = mode.interval().map_or(Span::MAX, |every| Span::from_millis(every.as_millis() as u64));
-        let mut due = clock.now();
-        while !self.simulation.is_done() && self.simulation.clock() < LIMIT {
-            let now = clock.now();
-            let next = self.simulation.step(now);
-            self.inject_faults();
-            if now >= due {
-                due = now + every;
-                view.show(&self.snapshot(now));
-            }
-            clock.sleep_until(next.min(now + POLL_INTERVAL));
-        }
-        self.row(label)
+    fn copy(&self) -> PathBuf {
+        self.dir.path().join(COPY)
     }
 
-    fn snapshot(&self, now: Time) -> Progress {
-        let progress = self.simulation.progress(self.receiver, self.want);
-        let reports = self.simulation.paths(self.receiver);
-        let all: u64 = reports.iter().map(|r| r.counters.bytes).sum();
-        let seconds = self.simulation.payload_per_second(self.receiver);
-        let row = |(index, source): (usize, &SimSourceId)| {
-            let report = reports[index];
-            let counters = report.counters;
-            // The last whole second, or the mean while there is none.
-            let whole = seconds.get(index).and_then(|s| s.iter().rev().nth(1)).copied();
-            let last = whole.unwrap_or_else(|| Rate::of(counters.bytes, now.since(Time::ZERO)).as_bytes());
-            PathProgress {
-                source: SOURCES[*source].0.into(),
-                via: "simulated".into(),
-                state: match report.state {
-                    subscriber::PathState::Opening => PathState::NoAnswerYet,
-                    subscriber::PathState::Open => PathState::Open,
-                    subscriber::PathState::Unresponsive => PathState::Silent,
-                    subscriber::PathState::Down | subscriber::PathState::Closed => PathState::Closed,
-                },
-                rate_bytes: if report.state == subscriber::PathState::Open { last } else { 0 },
-                share_percent: counters.bytes as f64 * 100.0 / all.max(1) as f64,
-                srtt_us: report.srtt.as_micros(),
-                cwnd: report.cwnd,
-                loss_percent: counters.lost.saturating_sub(counters.late) as f64 * 100.0
-                    / (counters.packets + counters.lost).max(1) as f64,
-                bytes: counters.bytes,
-                cached_percent: 0.0,
-                timeouts: counters.timeouts,
-                group: report.group,
-            }
-        };
-        Progress {
-            total_bytes: progress.content.id().length,
-            done_bytes: progress.verified_bytes,
-            resumed_bytes: 0,
-            elapsed_s: now.as_nanos() as f64 / 1e9,
-            paths: self.paths.iter().enumerate().map(row).collect(),
-            note: (self.faults_injected == 1).then(|| format!("{} is dead", SOURCES[DIES].0)),
-        }
+    fn root(&self) -> String {
+        blake3::Hash::from_bytes(self.id.root).to_hex().to_string()
     }
 
-    fn row(self, transfer: String) -> Row {
-        let progress = self.simulation.progress(self.receiver, self.want);
-        let took = progress.complete.unwrap_or(LIMIT).since(progress.since.unwrap_or(Time::ZERO));
-        let reports = self.simulation.paths(self.receiver);
-        let all: u64 = reports.iter().map(|r| r.counters.bytes).sum();
-        let mut share_percent = [0.0; 3];
-        for (report, source) in reports.iter().zip(&self.paths) {
-            share_percent[*source] = report.counters.bytes as f64 * 100.0 / all.max(1) as f64;
-        }
-        Row {
-            transfer,
-            seconds: took.as_nanos() as f64 / 1e9,
-            rate_bytes: Rate::of(progress.content.id().length, took).as_bytes(),
-            gain_percent: 0.0,
-            share_percent,
-            timeouts: reports.iter().map(|r| r.counters.timeouts).sum(),
-            verified: progress.complete.is_some() && progress.is_identical(),
-        }
+    fn describe(&self, script: &mut Script) {
+        let (path, length) = (self.dir.path().join(FILE), self.id.length);
+        script.say(&format!("A file of {} to fetch, and three sources that have it:", bytes(length)));
+        script.say(&format!("  cd {}", self.dir.path().display()));
+        script.put("file", &FileLine { path, total_bytes: length, root: self.root() });
+    }
+
+    /// Starts all sources at once, and waits until each of them serves.
+    fn start_sources(&self) -> Outcome<Vec<SourceProcess>> {
+        let started: io::Result<Vec<_>> =
+            SOURCES.iter().map(|spec| SourceProcess::spawn(spec, self.dir.path())).collect();
+        let mut sources = started.map_err(|e| Failure::other(format!("cannot start a source: {e}")))?;
+        sources.iter_mut().try_for_each(SourceProcess::wait_until_it_serves)?;
+        Ok(sources)
+    }
+
+    /// What takes the file from all sources, told as a command too.
+    fn get(&self, sources: &[SourceProcess], script: &mut Script) -> Outcome<Get> {
+        let uri = Uri::new(self.id).to_string();
+        let urls: Vec<&str> = sources.iter().filter_map(SourceProcess::url).collect();
+        let from: Vec<&str> =
+            sources.iter().filter(|s| s.url().is_none()).map(SourceProcess::place).collect();
+        let options: String = from.iter().map(|place| format!(" --from {place}")).collect();
+        script.say("One get takes it from all of them:");
+        script.say_command(&format!("anabranch get '{uri}'{options} {} -o {COPY}", urls.join(" ")));
+        let get = Get::new([&[uri.as_str()][..], &urls].concat())?.progress_every(LOOK_EVERY);
+        Ok(from.into_iter().fold(get, Get::from_source))
+    }
+
+    /// Whether the copy has the bytes of the file, read from the disk again.
+    fn is_right(&self) -> Result<bool, String> {
+        let hash = || Ok(Hasher::new().update_reader(File::open(self.copy())?)?.finalize());
+        let hash: io::Result<blake3::Hash> = hash();
+        Ok(hash.map_err(|e| format!("cannot read what came: {e}"))?.as_bytes() == &self.id.root)
     }
 }
 
-fn print(json: bool, rows: &[Row]) -> Outcome {
-    let mut lines = Vec::new();
-    if json {
-        for row in rows {
-            lines.push(json::text("row", row).trim_end().to_owned());
+/// Writes so many bytes, which depend on `seed` alone; what they are called.
+fn write_file(path: &Path, seed: u64, length: u64) -> io::Result<ContentId> {
+    let mut bytes = Hasher::new().update(&seed.to_be_bytes()).finalize_xof().take(length);
+    let (mut file, mut hasher, mut piece) = (File::create_new(path)?, Hasher::new(), vec![0; PIECE_BYTES]);
+    loop {
+        let count = bytes.read(&mut piece)?;
+        if count == 0 {
+            return Ok(ContentId { root: *hasher.finalize().as_bytes(), length });
         }
-    } else {
-        let [a, b, c] = SOURCES.map(|s| s.0);
-        lines.push(format!(
-            "{:<25}{:>7}{:>12}{:>7}{a:>8}{b:>7}{c:>6}  file",
-            "transfer", "time", "rate", "gain"
-        ));
-        for row in rows {
-            let [a, b, c] = row.share_percent.map(|share| format!("{share:.0} %"));
-            lines.push(format!(
-                "{:<25}{:>7}{:>12}{:>5.0} %{a:>8}{b:>7}{c:>6}  {}",
-                row.transfer,
-                format!("{:.1} s", row.seconds),
-                rate(row.rate_bytes),
-                row.gain_percent,
-                if row.verified { "whole" } else { "NOT WHOLE" },
-            ));
-        }
-        lines.push(String::new());
-        lines.push("Gain: over the fastest source alone. Whole: every byte verified and identical.".into());
-        lines.push("The last row ran by the real clock, the others in virtual time: the same".into());
-        lines.push("machines, at once. Next: anabranch serve FILE, anabranch get 'URI'.".into());
+        hasher.update(&piece[..count]);
+        file.write_all(&piece[..count])?;
     }
-    stdout::print(lines.join("\n") + "\n")
 }

@@ -15,7 +15,7 @@
 //! * [`network_options`]: where this machine is in a publish/subscribe network.
 //! * [`mirror_list`]: hashes and mirrors of a file, written and shown.
 //! * [`signals`]: Ctrl-C to a stop.
-//! * [`demo`]: all of it without a network; [`soak`]: in random worlds.
+//! * [`demo`]: a real transfer on this machine alone; [`soak`]: in random worlds.
 //! * [`lab_command`]: experiments from scenario files; [`kernel_command`]: congestion control inside Linux.
 //! * [`proxy_command`]: every program on several links; [`net_command`]: networks, the paths in them, and
 //!   whole domains on one machine; [`member_command`]: those who serve others in a publish/subscribe network.

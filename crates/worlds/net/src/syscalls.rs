@@ -4,6 +4,8 @@
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::ptr;
 
 use anabranch_algo::Span;
@@ -97,6 +99,18 @@ pub(crate) fn set_realtime(priority: i32) -> nix::Result<()> {
     param.sched_priority = priority;
     // SAFETY: 0 is the calling thread, and `param` lives as long as the call.
     Errno::result(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) }).map(drop)
+}
+
+/// Lets the kernel end the process that `command` starts (SIGKILL) when the thread that starts it ends, however
+/// that happens: also when its own process is killed.
+pub fn end_with_parent(command: &mut Command) {
+    let ask = || {
+        // SAFETY: PR_SET_PDEATHSIG takes a number, not a pointer.
+        Errno::result(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes one system call, and allocates nothing.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// Waits for `epoll`, at most `timeout` (`None`: without end), to the nanosecond; how many of `events` are

@@ -1,0 +1,179 @@
+//! The script of the demonstration: what happens to a source and when, and what is told meanwhile.
+
+use std::time::Duration;
+
+use anabranch::{Event, PathState, Progress};
+use serde::Serialize;
+
+use super::source_process::SourceProcess;
+use crate::exit::Outcome;
+use crate::json;
+use crate::view::{Mode, View};
+
+/// Columns that a line of a command has at most, if its words let it.
+const COMMAND_COLUMNS: usize = 78;
+
+/// Which source is killed: the fastest.
+const KILLED: usize = 0;
+/// At which part of the transfer it is killed and started again, in percent.
+const KILLED_AT: u64 = 20;
+const STARTED_AGAIN_AT: u64 = 60;
+
+/// What has been done to the source so far, and when: in seconds since the transfer began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Kill {
+    pub(super) killed_s: Option<f64>,
+    started_s: Option<f64>,
+    /// When bytes came from it again.
+    pub(super) back_s: Option<f64>,
+    /// What had come from it when it was started again.
+    bytes: u64,
+}
+
+/// A source that was started, as JSON.
+#[derive(Serialize)]
+struct SourceLine<'a> {
+    name: &'a str,
+    pid: u32,
+    command: String,
+    address: &'a str,
+    rate_bytes: u64,
+}
+
+/// What happened to a source, as JSON.
+#[derive(Serialize)]
+struct FaultLine<'a> {
+    name: &'a str,
+    pid: u32,
+    elapsed_s: f64,
+}
+
+/// See the [module](self).
+pub(super) struct Script {
+    mode: Mode,
+    view: View,
+    /// When the transfer was drawn last, in seconds since it began.
+    drawn_s: Option<f64>,
+    kill: Kill,
+}
+
+impl Script {
+    pub(super) fn new(json: bool) -> Self {
+        let mode = Mode::of(json, false);
+        Self { mode, view: View::new(mode), drawn_s: None, kill: Kill::default() }
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        self.mode == Mode::Json
+    }
+
+    pub(super) const fn kill(&self) -> Kill {
+        self.kill
+    }
+
+    /// Tells people.
+    pub(super) fn say(&mut self, text: &str) {
+        if !self.is_json() {
+            self.view.note(text);
+        }
+    }
+
+    /// Tells people of a command, in lines that a shell takes as one.
+    pub(super) fn say_command(&mut self, command: &str) {
+        for line in folded(command) {
+            self.say(&line);
+        }
+    }
+
+    /// Tells programs.
+    pub(super) fn put(&self, event: &str, object: &impl Serialize) {
+        if self.is_json() {
+            json::put(event, object);
+        }
+    }
+
+    /// A source serves.
+    pub(super) fn started(&mut self, source: &SourceProcess) {
+        let (name, pid) = (source.spec.name, source.pid());
+        let (command, rate_bytes) = (source.command(), source.spec.rate().as_bytes());
+        self.say(&format!("{}, process {pid}:", source.spec));
+        self.say_command(&command);
+        self.put("source", &SourceLine { name, pid, command, address: source.place(), rate_bytes });
+    }
+
+    /// Takes the picture of the transfer away.
+    pub(super) fn clear(&mut self) {
+        self.view.clear();
+    }
+
+    /// Shows what happens in the transfer, but for its progress.
+    pub(super) fn draw(&mut self, event: &Event) {
+        self.view.draw(event);
+    }
+
+    /// Shows how far the transfer is, kills the source and starts it again when it is time.
+    pub(super) fn advance(&mut self, progress: &Progress, sources: &mut [SourceProcess]) -> Outcome {
+        let now_s = progress.elapsed_s;
+        let every_s = self.mode.interval().unwrap_or(Duration::MAX).as_secs_f64();
+        if self.drawn_s.is_none_or(|drawn_s| now_s >= drawn_s + every_s) {
+            self.drawn_s = Some(now_s);
+            self.view.show(progress);
+        }
+        let percent = progress.done_bytes * 100 / progress.total_bytes.max(1);
+        let source = &mut sources[KILLED];
+        let path = progress.paths.iter().find(|path| path.source == source.place());
+        let (bytes, is_open) = path.map_or((0, false), |path| (path.bytes, path.state == PathState::Open));
+        let Kill { killed_s, started_s, back_s, .. } = self.kill;
+        if killed_s.is_none() && (KILLED_AT..100).contains(&percent) {
+            self.kill.killed_s = Some(now_s);
+            source.kill();
+            self.fault("killed", "is killed (SIGKILL)", source, now_s);
+        } else if killed_s.is_some() && started_s.is_none() && percent >= STARTED_AGAIN_AT {
+            (self.kill.started_s, self.kill.bytes) = (Some(now_s), bytes);
+            source.start_again()?;
+            self.say(&format!("{now_s:4.1} s: {} is started again", source.spec.name));
+            self.started(source);
+        } else if started_s.is_some() && back_s.is_none() && is_open && bytes > self.kill.bytes {
+            self.kill.back_s = Some(now_s);
+            self.fault("back", "is back: bytes come from it again", source, now_s);
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, event: &str, what: &str, source: &SourceProcess, elapsed_s: f64) {
+        let (name, pid) = (source.spec.name, source.pid());
+        self.say(&format!("{elapsed_s:4.1} s: {name} {what}, process {pid}"));
+        self.put(event, &FaultLine { name, pid, elapsed_s });
+    }
+}
+
+/// A command in lines, each but the last with a backslash at its end.
+fn folded(command: &str) -> Vec<String> {
+    let mut lines = vec!["  ".to_owned()];
+    for word in command.split(' ') {
+        let Some(line) = lines.last_mut() else { continue };
+        if line.trim().is_empty() {
+            line.push_str(word);
+        } else if line.len() + 1 + word.len() <= COMMAND_COLUMNS - 2 {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            line.push_str(" \\");
+            lines.push(format!("    {word}"));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_command_goes_on_after_a_backslash() {
+        let word = "w".repeat(40);
+        assert_eq!(folded(&word), [format!("  {word}")]);
+        let long = format!("{word} a {word} b");
+        assert_eq!(folded(&long), [format!("  {word} a \\"), format!("    {word} b")]);
+    }
+}
