@@ -89,7 +89,7 @@ pub enum CachePolicy {
     Opc,
 }
 
-impl From<CachePolicy> for anabranch::network::CachePolicy {
+impl From<CachePolicy> for anabranch_network::CachePolicy {
     fn from(policy: CachePolicy) -> Self {
         match policy {
             CachePolicy::Lru => Self::Lru,
