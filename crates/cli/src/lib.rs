@@ -31,7 +31,7 @@
 pub mod args;
 #[cfg(feature = "lab")]
 pub mod demo;
-#[cfg(feature = "proxy")]
+#[cfg(any(feature = "network", feature = "proxy"))]
 mod descriptors;
 pub mod dispatch;
 pub mod exit;
@@ -53,7 +53,7 @@ pub mod mirror_list;
 #[cfg(feature = "network")]
 pub mod net_command;
 pub mod network_options;
-#[cfg(any(feature = "lab", feature = "network", feature = "proxy"))]
+#[cfg(any(feature = "lab", feature = "network"))]
 mod new_file;
 pub mod programs;
 #[cfg(feature = "proxy")]
