@@ -11,23 +11,27 @@ demo *args:
 test *args:
     cargo test --workspace {{ args }}
 
+# Every program into ~/.cargo/bin. With congestion control inside Linux: `just install kernel`, see docs/kernel.md.
+install *features:
+    cargo install --path crates/cli --locked --features "all {{ features }}"
+
 # What a change must pass: format, lints, documentation, tests.
 check:
     cargo fmt --all --check
     rustfmt --edition 2024 --check crates/core/algo/src/control/*.rs crates/core/algo/src/control/*/*.rs
     cargo clippy --workspace --all-targets -- -D warnings
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features anabranch-cli/all
     cargo test --workspace
     cargo test -p anabranch --features tokio
     python3 -m unittest discover -s bench
 
 # Run every scenario and write its table beside it, so that any diff is a real change.
 tables *args:
-    cargo run --release -p anabranch-cli -- lab run --all --save {{ args }}
+    cargo run --release -p anabranch-cli --features lab --bin anabranch-lab -- run --all --save {{ args }}
 
 # Fig. 4.16 and 4.17 again, into docs/domain-scale.md: minutes.
 domain *args:
-    cargo run --release -p anabranch-cli -- lab domain --report docs/domain-scale.md {{ args }}
+    cargo run --release -p anabranch-cli --features lab --bin anabranch-lab -- domain --report docs/domain-scale.md {{ args }}
 
 # Licences, advisories, sources of dependencies (needs cargo-deny).
 deny:
@@ -51,4 +55,5 @@ fuzz seconds="600":
 # Random worlds by the thousand, with arithmetic and assertions checked: `just soak --seeds 1..100000`.
 soak *args:
     CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true \
-        cargo run --release -p anabranch-cli --target-dir target/soak -- soak {{ args }}
+        cargo run --release -p anabranch-cli --features lab --bin anabranch-lab --target-dir target/soak \
+        -- soak {{ args }}

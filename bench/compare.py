@@ -41,7 +41,7 @@ DELAYED = {"h": delay.idle, "i": delay.shared, "j": polite.parts}
 HOOKS = {
     "a": ("crates/worlds/net/examples/udp_ceiling.rs", "-p anabranch-net --example udp_ceiling -- --json"),
     "f": ("crates/products/lab/examples/small_objects.rs", "-p anabranch-lab --example small_objects"),
-    "g": ("scenarios/fairness.toml", "-p anabranch-cli --bin anabranch -- lab run fairness --json"),
+    "g": ("scenarios/fairness.toml", "-p anabranch-cli --features lab --bin anabranch-lab -- run fairness --json"),
 }
 
 
@@ -67,7 +67,7 @@ class Bench:
             return os.path.abspath(self.options.bin)
         if not set(self.options.only) & {*"bcde", *DELAYED}:
             return None
-        built = subprocess.run(["cargo", "build", "--release", "-q", "-p", "anabranch-cli", "--bins", "--example", "liar"], cwd=ROOT, check=False)
+        built = subprocess.run(["cargo", "build", "--release", "-q", "-p", "anabranch-cli", "--features", "all", "--bins", "--example", "liar"], cwd=ROOT, check=False)
         target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
         path = os.path.join(target, "release", "anabranch")
         usable = built.returncode == 0 and os.path.exists(path) and subprocess.run(

@@ -7,7 +7,7 @@
 
 PATH is the program of named-data/ndnd (`make` there; $NDND is taken too); DIR has nfd and nfdc of named-data/NFD ($NFD). A forwarder that is
 not given loses its rows. All run one after the other, some rounds, in a namespace of their own with nothing but loopback: a host that
-sends, the forwarder, a host that receives. The load is crates/products/anabranch/examples/forwarder_load.rs: a closed loop of so many packets
+sends, the forwarder, a host that receives. The load is crates/products/network/examples/forwarder_load.rs: a closed loop of so many packets
 that hardly any is lost. *In trains*: 16 in a call (8 of the large ones), as mmTP sends them. Counted are packets of content that came to the receiver (Data of NDN; each needs an Interest through the same
 forwarder), by the CPU time of the forwarder's process, all threads. Caches are off: all is forwarded. Root; Python's standard library.
 """
@@ -195,7 +195,7 @@ def parse():
 def build(options):
     """The load, built if it was not given."""
     if not options.load:
-        argv = ["cargo", "build", "--release", "-q", "-p", "anabranch", "--example", "forwarder_load"]
+        argv = ["cargo", "build", "--release", "-q", "-p", "anabranch-network", "--example", "forwarder_load"]
         subprocess.run(argv, cwd=ROOT, check=True)
         target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
         options.load = os.path.join(target, "release/examples/forwarder_load")

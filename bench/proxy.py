@@ -523,7 +523,7 @@ def parse():
 def build(options):
     """The programs, built if they were not given."""
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-    for given, argv, path in (("bin", ["-p", "anabranch-cli"], "release/anabranch"),
+    for given, argv, path in (("bin", ["-p", "anabranch-cli", "--features", "proxy"], "release/anabranch"),
                               ("load", ["-p", "anabranch-proxy", "--example", "load"], "release/examples/load")):
         if not getattr(options, given):
             subprocess.run(["cargo", "build", "--release", "-q", *argv], cwd=ROOT, check=True)

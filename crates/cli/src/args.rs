@@ -14,14 +14,13 @@ use std::path::PathBuf;
 
 use anabranch_algo::Rate;
 use anabranch_algo::control::{ALGORITHMS, Algorithm, SLOW_STARTS};
-use anabranch_lab::scenario::RateSpec;
-use anabranch_net::Egress;
+use anabranch_net::{Egress, quantity};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Arg, Args, Parser, Subcommand, ValueHint};
+use clap::{Arg, Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 
 use crate::exit;
-use crate::lab_command::args::Lab;
 use crate::network_options::{Class, Network};
+use crate::programs::PROGRAMS;
 use crate::usage;
 
 /// How long `get` waits without any answer before it gives up, in seconds.
@@ -50,24 +49,44 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The commands.
+/// The commands that were built with this program.
+#[non_exhaustive]
 #[expect(missing_docs, reason = "the help of each is that of its options; clap would put this before it")]
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Serve(Serve),
     Get(Box<Get>),
     MirrorList(crate::mirror_list::MirrorList),
+    #[cfg(feature = "lab")]
     Demo(Demo),
-    Lab(Lab),
+    #[cfg(feature = "lab")]
+    Lab(crate::lab_command::args::Lab),
+    #[cfg(feature = "lab")]
     Soak(crate::soak::Soak),
+    #[cfg(feature = "uplinks")]
     Kernel(crate::kernel_command::args::Kernel),
+    #[cfg(feature = "proxy")]
     Proxy(crate::proxy_command::args::Proxy),
+    #[cfg(feature = "network")]
     Net(crate::net_command::args::Net),
+    #[cfg(feature = "network")]
     Forward(crate::member_command::args::Forward),
+    #[cfg(feature = "network")]
     Rendezvous(crate::member_command::args::Rendezvous),
+    #[cfg(feature = "network")]
     Topology(crate::member_command::args::Topology),
     Man(Man),
     Completions(Completions),
+}
+
+/// The definition of all commands: those that were built with this program, and of the others what they do.
+#[must_use]
+pub fn command() -> clap::Command {
+    let others = PROGRAMS.iter().flat_map(|program| program.commands);
+    others.fold(Cli::command(), |all, (name, about)| match all.find_subcommand(name) {
+        Some(_) => all,
+        None => all.subcommand(clap::Command::new(*name).about(*about)),
+    })
 }
 
 /// Offer files and directories to whoever knows their URI
@@ -364,18 +383,19 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// The largest rate that can be given, bytes a second.
+const RATE_MAX: f64 = 1e15;
+
 /// A data rate as in scenarios, in which `B` and `/s` may be left out: `500k`, `1.5Gi`, `100Mbit`.
 ///
 /// # Errors
 /// A sentence for the person who typed it.
 pub fn rate(text: &str) -> Result<Rate, String> {
-    let amount = text.trim().trim_end_matches("/s");
-    let unit = if amount.ends_with("bit") || amount.ends_with('B') { "" } else { "B" };
-    match format!("{amount}{unit}/s").parse() {
+    match quantity::bytes(text.trim().trim_end_matches("/s")).filter(|bytes| *bytes <= RATE_MAX) {
         // Less than a packet a second would never send anything.
-        Ok(RateSpec::Bytes(bytes)) if bytes >= 1_500.0 => Ok(Rate::from_bytes(bytes as u64)),
-        Ok(_) => Err("out of range: 1500 bytes a second is the least".into()),
-        Err(_) => Err(format!(
+        Some(bytes) if bytes >= 1_500.0 => Ok(Rate::from_bytes(bytes as u64)),
+        Some(_) => Err("out of range: 1500 bytes a second is the least".into()),
+        None => Err(format!(
             "'{text}' is no rate: a number, with k, M, G, Ki, Mi or Gi behind it, and bit for bits"
         )),
     }
@@ -421,11 +441,10 @@ impl TypedValueParser for Controllers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

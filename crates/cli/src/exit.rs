@@ -130,15 +130,6 @@ impl From<anabranch::Error> for Failure {
     }
 }
 
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Self {
-        match error.downcast::<Self>() {
-            Ok(failure) => failure,
-            Err(error) => Self::other(format!("{error:#}")),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,12 +141,5 @@ mod tests {
         numbers.dedup();
         assert_eq!(numbers.len(), CODES.len());
         assert!(help().contains("  130  interrupted"));
-    }
-
-    #[test]
-    fn a_failure_survives_anyhow() {
-        let error = anyhow::Error::new(Failure::target("disk full"));
-        assert_eq!(Failure::from(error).code, Code::Target);
-        assert_eq!(Failure::from(anyhow::anyhow!("x")).code, Code::Other);
     }
 }

@@ -5,16 +5,18 @@ use std::path::Path;
 use clap::{Command, CommandFactory as _};
 use clap_mangen::roff::{Roff, roman};
 
-use crate::args::{Cli, Completions, Man};
+use crate::args::{self, Cli, Completions, Man};
 use crate::exit::{self, Failure, Outcome};
 use crate::names::show;
+use crate::programs::{self, MAIN, PROGRAMS, Program};
 use crate::stdout::print;
 
-/// Prints the page of `anabranch` or of one of its commands, or writes the pages of all.
+/// Prints the page of `anabranch` or of one of its commands, or writes the pages of all. `own` is the program
+/// that was asked: [`MAIN`] has the other programs write theirs.
 ///
 /// # Errors
 /// If the pages cannot be written.
-pub fn man(args: &Man) -> Outcome {
+pub fn man(args: &Man, own: &str) -> Outcome {
     let root = complete();
     let print_page = |command: &Command, name: &str| {
         print(&page(command, name).map_err(|e| Failure::other(e.to_string()))?)
@@ -23,6 +25,10 @@ pub fn man(args: &Man) -> Outcome {
     if !place.as_os_str().as_encoded_bytes().contains(&b'/') && !place.exists() {
         let name = place.to_string_lossy();
         let wanted = name.strip_prefix("anabranch-").unwrap_or(&name);
+        let first = wanted.split('-').next().unwrap_or_default();
+        if let Some(program) = Program::of(first).filter(|program| is_elsewhere(program)) {
+            return Err(programs::exec(program.name, ["man", wanted]));
+        }
         return match named(&root, wanted) {
             Some(command) => print_page(command, &format!("anabranch-{wanted}")),
             None => Err(Failure::usage(format!(
@@ -33,7 +39,28 @@ pub fn man(args: &Man) -> Outcome {
         };
     }
     std::fs::create_dir_all(place).map_err(|e| target(place, &e))?;
-    write_pages(place, &root, "anabranch")
+    write_pages(place, &root, "anabranch")?;
+    let others = PROGRAMS.iter().filter(|program| own == MAIN && is_elsewhere(program));
+    others.into_iter().try_for_each(|program| have_written(program, place))
+}
+
+/// Whether a program was not built with this one, which so does not know its options.
+fn is_elsewhere(program: &Program) -> bool {
+    let known = Cli::command();
+    program.commands.iter().any(|(name, _)| known.find_subcommand(name).is_none())
+}
+
+/// Has another program write its pages, if it is installed.
+///
+/// # Errors
+/// If it cannot be run, or fails.
+fn have_written(program: &Program, dir: &Path) -> Outcome {
+    if !program.is_installed() {
+        return Ok(());
+    }
+    let failed = |why: &dyn std::fmt::Display| Failure::other(format!("{} man: {why}", program.name));
+    let status = programs::process(program.name).arg("man").arg(dir).status().map_err(|e| failed(&e))?;
+    if status.success() { Ok(()) } else { Err(failed(&status)) }
 }
 
 /// The command whose page is called so, as `proxy-client`.
@@ -46,7 +73,9 @@ fn named<'c>(root: &'c Command, name: &str) -> Option<&'c Command> {
 
 /// The commands of a command that have a page.
 fn pages(command: &Command) -> impl Iterator<Item = &Command> {
-    command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help")
+    let is_known = |name: &str| Program::of(name).is_none_or(|program| !is_elsewhere(program));
+    let all = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
+    all.filter(move |c| is_known(c.get_name()))
 }
 
 /// Prints the completion script of a shell.
@@ -55,12 +84,12 @@ fn pages(command: &Command) -> impl Iterator<Item = &Command> {
 /// If standard output takes no more.
 pub fn completions(args: &Completions) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "anabranch", &mut script);
+    clap_complete::generate(args.shell, &mut args::command(), "anabranch", &mut script);
     print(&script)
 }
 
 fn complete() -> Command {
-    let mut root = Cli::command().disable_help_subcommand(true);
+    let mut root = args::command().disable_help_subcommand(true);
     root.build();
     root
 }
@@ -128,7 +157,7 @@ mod tests {
     #[test]
     fn every_command_has_a_page_with_its_exit_status() {
         let dir = tempfile::tempdir().expect("a directory");
-        man(&Man { place: Some(dir.path().to_owned()) }).expect("pages");
+        man(&Man { place: Some(dir.path().to_owned()) }, MAIN).expect("pages");
         for name in ["anabranch", "anabranch-serve", "anabranch-get", "anabranch-lab", "anabranch-lab-run"] {
             let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).expect("a page");
             assert!(page.contains("EXIT STATUS") && page.contains("130"), "{name}");
@@ -142,7 +171,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("file");
         std::fs::write(&file, b"").expect("a file");
-        let failure = man(&Man { place: Some(file) }).expect_err("no directory");
+        let failure = man(&Man { place: Some(file) }, MAIN).expect_err("no directory");
         assert_eq!(failure.code, exit::Code::Target);
     }
 }

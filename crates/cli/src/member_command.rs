@@ -1,16 +1,16 @@
 //! `anabranch forward`, `rendezvous`, `topology`: the members of a publish/subscribe network that serve the
-//! others. The work is done by [`anabranch::network`].
+//! others. The work is done by [`anabranch_network`].
 
 pub mod args;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anabranch::network::{
+use anabranch::{Control, Result, Stop, format};
+use anabranch_network::{
     ForwardStats, Metrics, Place, RendezvousStats, ServiceEvent, StateAt, TopologyStats,
     forward as run_forwarder, manage_topology, rendezvous as run_rendezvous,
 };
-use anabranch::{Control, Result, Stop, format};
 use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};

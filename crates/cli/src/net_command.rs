@@ -7,7 +7,7 @@ mod domain_view;
 mod file;
 #[cfg(target_os = "linux")]
 mod held;
-pub(crate) mod key;
+mod key;
 mod keys;
 mod new;
 #[cfg(target_os = "linux")]

@@ -1,11 +1,13 @@
 //! Where this machine is in a publish/subscribe network.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use anabranch::network::Place;
+use anabranch::network::{Place, ScopeKey};
 use clap::{Args, ValueHint};
 
 use crate::exit::{Failure, Outcome};
+use crate::names::show;
 
 /// The variable that says the same as `--domain`,
 pub(crate) const DOMAIN: &str = "ANABRANCH_DOMAIN";
@@ -56,4 +58,19 @@ impl Network {
         let node = self.node.clone().or_else(|| std::env::var(NODE).ok());
         Ok(Place::new(&file, node.as_deref())?)
     }
+}
+
+/// Reads the secret key of a scope.
+///
+/// # Errors
+/// 2 if there is none.
+pub(crate) fn scope_key(file: &Path) -> Outcome<ScopeKey> {
+    let shown = show(file);
+    let text = fs::read_to_string(file).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => {
+            Failure::usage(format!("there is no key {shown}: `anabranch net key {shown}` makes one"))
+        }
+        _ => Failure::usage(format!("cannot read {shown}: {e}")),
+    })?;
+    text.parse().map_err(|e| Failure::usage(format!("{shown} is no secret key of a scope: {e}")))
 }

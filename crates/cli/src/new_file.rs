@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-#[cfg(unix)]
+#[cfg(all(unix, feature = "network"))]
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -22,6 +22,7 @@ pub(crate) fn create(path: &Path, text: &str) -> Outcome {
 ///
 /// # Errors
 /// As [`create`].
+#[cfg(feature = "network")]
 pub(crate) fn create_secret(path: &Path, text: &str) -> Outcome {
     let mut options = OpenOptions::new();
     #[cfg(unix)]

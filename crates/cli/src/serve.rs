@@ -10,7 +10,7 @@ use crate::args::Serve;
 use crate::exit::{Failure, Outcome};
 use crate::hash_line;
 use crate::json::{self, End};
-use crate::net_command::key;
+use crate::network_options::scope_key;
 use crate::signals::stop_on_signals;
 use crate::stdout;
 use crate::view::{Lines, can_redraw, say};
@@ -53,7 +53,7 @@ fn run(args: &Serve, view: &mut View) -> Outcome<Option<Stats>> {
         serve = serve.cache(None);
     }
     if let (Some(name), Some(file)) = (&args.publish, &args.key) {
-        serve = serve.publish(&args.network.place()?, name.clone(), key::read(file)?.into());
+        serve = serve.publish(&args.network.place()?, name.clone(), scope_key(file)?.into());
     } else if args.network.domain.is_some() {
         return Err(Failure::usage("--domain alone does nothing here: name the PATH with --publish"));
     }

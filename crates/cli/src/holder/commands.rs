@@ -84,6 +84,7 @@ pub(crate) fn namespace(state: &impl State, host: usize) -> Outcome<Namespace> {
 ///
 /// # Errors
 /// 2 if it is another user's, 1 if it does not answer.
+#[cfg(feature = "network")]
 pub(crate) fn find_up<S: State>(name: &str) -> Outcome<Option<S>> {
     let (ups, wanted) = (ups(S::KIND), plain_name(name));
     let others = ups.others.iter().map(|(name, _)| name);

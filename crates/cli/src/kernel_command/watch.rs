@@ -12,8 +12,7 @@ use anabranch_http::server::RunningServer;
 use anabranch_kernel::connection_monitor::{
     ConnectionKind, ConnectionMonitor, ConnectionRow, ControllerStats, Snapshot, SubflowRow, prometheus_text,
 };
-use anabranch_lab::scenario::units::Duration;
-use anabranch_net::{Clock, Interest, Poller};
+use anabranch_net::{Clock, Interest, Poller, quantity};
 use clap::Args;
 use console::Term;
 use serde::Serialize;
@@ -64,7 +63,8 @@ pub struct Watch {
 }
 
 fn interval(text: &str) -> Result<Span, String> {
-    let Duration(span) = text.parse()?;
+    let span = quantity::span(text)
+        .ok_or_else(|| format!("\"{text}\" is not a time: write it as \"50 ms\" (ns, us, ms, s, min)"))?;
     if span < INTERVAL_MIN || span > Span::from_secs(3_600) {
         return Err("expected 50 ms to an hour".into());
     }

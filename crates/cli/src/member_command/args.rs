@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anabranch_lab::scenario::SizeSpec;
+use anabranch_net::quantity;
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::metrics;
@@ -89,7 +89,7 @@ pub enum CachePolicy {
     Opc,
 }
 
-impl From<CachePolicy> for anabranch::network::CachePolicy {
+impl From<CachePolicy> for anabranch_network::CachePolicy {
     fn from(policy: CachePolicy) -> Self {
         match policy {
             CachePolicy::Lru => Self::Lru,
@@ -127,12 +127,11 @@ const CACHE_BYTES_MIN: u64 = 4 << 20;
 
 /// A size as in scenarios, in which `B` may be left out.
 fn size(text: &str) -> Result<usize, String> {
-    let unit = if text.ends_with('B') { "" } else { "B" };
-    match format!("{text}{unit}").parse() {
-        Ok(SizeSpec::Bytes(bytes)) if bytes >= CACHE_BYTES_MIN => {
+    match quantity::bytes(text).map(|bytes| bytes.round() as u64) {
+        Some(bytes) if bytes >= CACHE_BYTES_MIN => {
             usize::try_from(bytes).map_err(|_| "out of range: more than this machine can address".into())
         }
-        Ok(SizeSpec::Bytes(_)) => Err("out of range: 4 MiB is the least".into()),
-        _ => Err(format!("'{text}' is no size: a number with k, M, G, Ki, Mi or Gi behind it, as 512M")),
+        Some(_) => Err("out of range: 4 MiB is the least".into()),
+        None => Err(format!("'{text}' is no size: a number with k, M, G, Ki, Mi or Gi behind it, as 512M")),
     }
 }

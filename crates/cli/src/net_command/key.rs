@@ -1,14 +1,12 @@
 //! `anabranch net key`: the secret key of a scope.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use anabranch_overlay::publication::{Scope, ScopeKey};
 
 use super::domain_args::Key;
 use crate::exit::{Failure, Outcome};
-use crate::names::show;
+use crate::network_options::scope_key;
 use crate::new_file::create_secret;
 use crate::stdout::print;
 use crate::toml_name::stem;
@@ -18,7 +16,7 @@ use crate::toml_name::stem;
 /// # Errors
 /// 6 if the file cannot be written or is there already, 2 if the one to show is none.
 pub(super) fn key(args: &Key) -> Outcome {
-    let key = if args.show { read(&args.file)? } else { make(&args.file)? };
+    let key = if args.show { scope_key(&args.file)? } else { make(&args.file)? };
     print(format!("{} = \"{}\"\n", scope_of(&args.file), key.public()).as_bytes())
 }
 
@@ -33,21 +31,6 @@ pub(super) fn make(file: &Path) -> Outcome<ScopeKey> {
     let key = ScopeKey::new(seed).map_err(|e| Failure::other(e.to_string()))?;
     create_secret(file, &(key.secret_text() + "\n"))?;
     Ok(key)
-}
-
-/// Reads a key.
-///
-/// # Errors
-/// 2 if there is none.
-pub(crate) fn read(file: &Path) -> Outcome<ScopeKey> {
-    let shown = show(file);
-    let text = fs::read_to_string(file).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => {
-            Failure::usage(format!("there is no key {shown}: `anabranch net key {shown}` makes one"))
-        }
-        _ => Failure::usage(format!("cannot read {shown}: {e}")),
-    })?;
-    text.parse().map_err(|e| Failure::usage(format!("{shown} is no secret key of a scope: {e}")))
 }
 
 /// What a scope may be called whose key lies there.

@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anabranch::network::{MemberKey, new_services_key};
+use anabranch::network::MemberKey;
+use anabranch_network::new_services_key;
 use anabranch_overlay::domain::Domain;
 use anabranch_topology::graph::NodeId;
 

@@ -11,9 +11,10 @@ use anabranch_topology::graph::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::domain_args::{OfNode, Up};
-use super::{key, keys};
+use super::keys;
 use crate::exit::{Failure, Outcome};
 use crate::names::show;
+use crate::network_options::scope_key;
 
 /// A program of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,7 +93,7 @@ pub(super) fn tasks(domain: &Domain, file: &str, args: &Up) -> Outcome<Vec<Task>
 
 /// The scope of a domain that a key is of.
 fn scope(domain: &Domain, file: &Path) -> Outcome<Scope> {
-    let key = key::read(file)?.public();
+    let key = scope_key(file)?.public();
     let scope = domain.scopes().find(|scope| domain.scope_key(scope) == Some(&key));
     scope.cloned().ok_or_else(|| {
         Failure::usage(format!(

@@ -236,7 +236,7 @@ fn whoever_is_not_root_is_told_what_each_command_needs() {
     // The command may lie where nobody may go.
     let dir = tempfile::tempdir().expect("a directory");
     let copy = dir.path().join("anabranch");
-    fs::copy(crate::common::program(), &copy).expect("copied");
+    fs::copy(env!("CARGO_BIN_EXE_anabranch-kernel"), &copy).expect("copied");
     for path in [dir.path(), &copy] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
     }

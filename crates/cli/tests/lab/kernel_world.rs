@@ -410,7 +410,7 @@ fn whoever_is_not_root_is_told_whose_a_laboratory_is() {
     let bench = Bench::new("whose");
     // The command may lie where nobody may go.
     let copy = bench.dir.path().join("anabranch");
-    fs::copy(crate::common::program(), &copy).expect("copied");
+    fs::copy(env!("CARGO_BIN_EXE_anabranch-lab"), &copy).expect("copied");
     for path in [bench.dir.path(), &copy] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
     }

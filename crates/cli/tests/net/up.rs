@@ -420,7 +420,7 @@ fn whoever_is_not_root_is_told_so() {
     let bed = Bed::new("whose");
     // The command may lie where nobody may go.
     let copy = bed.path("anabranch");
-    fs::copy(crate::common::program(), &copy).expect("copied");
+    fs::copy(env!("CARGO_BIN_EXE_anabranch-net"), &copy).expect("copied");
     for path in [bed.dir.path(), &copy] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set");
     }

@@ -88,7 +88,8 @@ impl Error {
         Self::NotFound(message.into())
     }
 
-    pub(crate) fn unreachable(message: impl Into<String>) -> Self {
+    /// Nothing answers in time.
+    pub fn unreachable(message: impl Into<String>) -> Self {
         Self::Unreachable(message.into())
     }
 

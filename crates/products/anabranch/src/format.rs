@@ -24,7 +24,7 @@ pub fn rate(bytes: u64) -> String {
 }
 
 /// A length of time in seconds, as reports have it.
-pub(crate) fn seconds(span: anabranch_algo::Span) -> f64 {
+pub fn seconds(span: anabranch_algo::Span) -> f64 {
     span.as_nanos() as f64 / 1e9
 }
 

@@ -71,7 +71,7 @@
 //! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not,
 //!   and what to do.
 //! * [`Serve`], [`Source`]: files and directories for whoever knows their URI; [`mod@serve`].
-//! * [`network`]: content by name in publish/subscribe networks; the members that serve the others.
+//! * [`network`]: content by name in publish/subscribe networks, as their hosts fetch and publish it.
 //! * [`mirror_list`]: what makes a file on plain web servers verifiable.
 //! * [`target`]: where a file arrives, and what a transfer that was stopped leaves there.
 //! * [`filenames`]: names from outside; [`mod@format`]: numbers for people; [`terminal`]: text from outside.
@@ -108,6 +108,7 @@ pub use host_port::{HostPort, PORT};
 pub use report::{
     BannedSource, GroupedPath, PathGroups, PathProgress, PathState, Progress, Report, Verified, VouchedBy,
 };
+pub use secret::secret;
 pub use serve::{Serve, Source};
 pub use stop::Stop;
 

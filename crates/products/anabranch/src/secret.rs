@@ -7,7 +7,7 @@ use crate::{Error, Result};
 /// # Errors
 /// If the system has no random numbers.
 #[expect(clippy::disallowed_methods, reason = "tags and cookies must be unpredictable")]
-pub(crate) fn secret() -> Result<[u8; 32]> {
+pub fn secret() -> Result<[u8; 32]> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)
         .map_err(|e| Error::system(format!("the system has no random numbers: {e}")))?;

@@ -45,6 +45,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("worlds/http", &["algo", "net"]),
     ("worlds/kernel", &["algo", "net"]),
     ("products/anabranch", &["algo", "topology", "mmtp", "overlay", "mirror", "net", "http"]),
+    ("products/network", &["algo", "topology", "mmtp", "overlay", "net", "anabranch"]),
     ("products/proxy", &["algo", "net", "kernel", "http"]),
     ("products/lab", &["algo", "topology", "mmtp", "overlay", "sim", "net", "kernel"]),
     (
@@ -59,6 +60,7 @@ const LAW: &[(&str, &[&str])] = &[
             "mirror",
             "http",
             "anabranch",
+            "network",
             "proxy",
             "topology",
             "overlay",
@@ -335,7 +337,8 @@ fn options_are_named_by_the_command_alone() {
     let mut violations = Vec::new();
     // Its options are those of the programs that it runs.
     let is_other = |path: &str| path == "crates/products/anabranch/src/openpgp.rs";
-    let ours = |path: &str| path.starts_with("crates/products/anabranch/src/") && !is_other(path);
+    let libraries = ["crates/products/anabranch/src/", "crates/products/network/src/"];
+    let ours = |path: &str| libraries.iter().any(|library| path.starts_with(library)) && !is_other(path);
     for (path, text) in sources().iter().filter(|(path, _)| ours(path)) {
         for (n, line) in text.lines().enumerate().take(lines_without_tests(path, text)) {
             let code = if line.trim_start().starts_with("//") { "" } else { line };

@@ -22,6 +22,7 @@
 //! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](anabranch_algo::Time); [`WakeReceiver`], ends
 //!   the wait from elsewhere.
 //! * [`prometheus`]: numbers as text for Prometheus.
+//! * [`quantity`]: numbers with units, as command lines and scenarios have them.
 //! * [`resolver`]: [`Resolver`], names to addresses.
 //! * [`mptcp_socket`]: how an MPTCP connection of this process fares, subflow by subflow (Linux).
 //! * [`netlink`]: interfaces, addresses, routes and rules; the kernel's MPTCP endpoints; its sockets (Linux).
@@ -57,6 +58,7 @@ pub mod netlink;
 pub mod network_monitor;
 pub mod poll;
 pub mod prometheus;
+pub mod quantity;
 pub mod resolver;
 mod route_lookup;
 #[cfg(target_os = "linux")]

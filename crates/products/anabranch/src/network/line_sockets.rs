@@ -15,20 +15,25 @@ const PORTS_TRIED: usize = 16;
 /// Buffer sets read from one socket in one turn, so that none starves the others.
 const READS_A_TURN: usize = 4;
 
-/// The sockets as those see them that send.
-pub(super) struct Outlets(Vec<Udp>);
+/// The sockets as the side that sends has them.
+#[derive(Debug)]
+pub struct Outlets(Vec<Udp>);
 
 /// See the [module](self).
-pub(super) struct LineSockets {
-    pub(super) out: Outlets,
+#[derive(Debug)]
+pub struct LineSockets {
+    /// What frames are sent by.
+    pub out: Outlets,
     poller: Poller,
     buffers: RecvBuffers,
-    pub(super) clock: Clock,
+    /// The clock of [`wait`](Self::wait).
+    pub clock: Clock,
 }
 
 impl Outlets {
     /// How many datagrams of a size one call may send.
-    pub(super) fn max_segments(&self, from: IpAddr, segment: usize) -> usize {
+    #[must_use]
+    pub fn max_segments(&self, from: IpAddr, segment: usize) -> usize {
         self.at(from).map_or(1, |udp| udp.max_segments(segment))
     }
 
@@ -38,7 +43,7 @@ impl Outlets {
 
     /// Sends one frame, or several of `segment` bytes each and one mark; whether the system took them. What
     /// it does not take is lost, as in any network.
-    pub(super) fn send(&self, from: IpAddr, to: SocketAddr, bytes: &[u8], segment: Option<usize>) -> bool {
+    pub fn send(&self, from: IpAddr, to: SocketAddr, bytes: &[u8], segment: Option<usize>) -> bool {
         let Some(udp) = self.at(from) else { return false };
         let dscp = frame::mark(bytes).number();
         let datagrams = Datagrams { to: Some(to), from_ip: None, bytes, segment, ecn: false, dscp };
@@ -47,9 +52,12 @@ impl Outlets {
 }
 
 /// Datagrams of one sender, as they came in one buffer.
-pub(super) struct Arrived<'a> {
-    pub(super) from: SocketAddr,
-    pub(super) received: anabranch_net::Received<'a>,
+#[derive(Debug)]
+pub struct Arrived<'a> {
+    /// The sender.
+    pub from: SocketAddr,
+    /// What came.
+    pub received: anabranch_net::Received<'a>,
 }
 
 impl LineSockets {
@@ -57,7 +65,7 @@ impl LineSockets {
     ///
     /// # Errors
     /// [`Error::System`] if an address is not there, or the port in use.
-    pub(super) fn bind(addresses: &[IpAddr], port: u16) -> Result<Self> {
+    pub fn bind(addresses: &[IpAddr], port: u16) -> Result<Self> {
         let mut result = Err(Error::system("the node has no line"));
         for _ in 0..PORTS_TRIED {
             result = listen(addresses, port).map_err(|e| Error::system(e.to_string()));
@@ -69,17 +77,23 @@ impl LineSockets {
         Ok(Self { out: Outlets(result?), poller: Poller::new(clock), buffers: RecvBuffers::new(), clock })
     }
 
-    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+    /// Where they listen.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
         self.out.0.iter().map(Udp::local_addr).collect()
     }
 
     /// The port of all of them.
-    pub(super) fn port(&self) -> u16 {
+    #[must_use]
+    pub fn port(&self) -> u16 {
         self.out.0.first().map_or(0, |udp| udp.local_addr().port())
     }
 
     /// Waits until something came, or it is `until`, or `stop` is stopped, or `other` is readable.
-    pub(super) fn wait(&mut self, until: Time, stop: &Stop, other: Option<BorrowedFd<'_>>) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::System`] if the system cannot wait.
+    pub fn wait(&mut self, until: Time, stop: &Stop, other: Option<BorrowedFd<'_>>) -> Result<()> {
         let fixed = [stop.wake().as_fd()];
         let all = self.out.0.iter().map(|udp| udp.as_fd()).chain(fixed).chain(other);
         self.poller
@@ -89,7 +103,10 @@ impl LineSockets {
     }
 
     /// Hands over what the sockets have that the last wait found readable.
-    pub(super) fn receive(&mut self, mut each: impl FnMut(&Outlets, Arrived<'_>)) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::System`] if a socket fails.
+    pub fn receive(&mut self, mut each: impl FnMut(&Outlets, Arrived<'_>)) -> Result<()> {
         let Self { out, poller, buffers, .. } = self;
         for (place, udp) in out.0.iter().enumerate() {
             if !poller.ready(place).read {

@@ -71,7 +71,8 @@ impl Place {
     }
 
     /// Its key, if it has one.
-    pub(super) const fn key(&self) -> Option<&MemberKey> {
+    #[must_use]
+    pub const fn key(&self) -> Option<&MemberKey> {
         self.key.as_ref()
     }
 
@@ -102,32 +103,36 @@ impl Place {
     }
 
     /// What a node is called.
-    pub(crate) fn name_of(&self, node: NodeId) -> &str {
+    #[must_use]
+    pub fn name_of(&self, node: NodeId) -> &str {
         &self.domain.graph.node(node).name
     }
 
     /// This node's addresses, one a line.
-    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
         let links = self.domain.graph.outgoing(self.node);
         links.iter().map(|link| self.domain.address_here(*link)).collect()
     }
 
     /// Where frames go that leave this node by a link, and from which of its addresses; `None` if the link is
     /// of another node, or leads to a host.
-    pub(crate) fn hop(&self, link: LinkId) -> Option<(IpAddr, SocketAddr)> {
+    #[must_use]
+    pub fn hop(&self, link: LinkId) -> Option<(IpAddr, SocketAddr)> {
         let is_own = self.domain.graph.outgoing(self.node).contains(&link);
         self.domain.first_hop(&[link]).filter(|_| is_own)
     }
 
     /// The address of this node on the line to a neighbour that forwards.
-    pub(super) fn address_towards(&self, forwarder: SocketAddr) -> Option<IpAddr> {
+    #[must_use]
+    pub fn address_towards(&self, forwarder: SocketAddr) -> Option<IpAddr> {
         let links = self.domain.graph.outgoing(self.node).iter();
         let mut hops = links.filter_map(|link| self.domain.first_hop(&[*link]));
         hops.find(|(_, there)| *there == forwarder).map(|(from, _)| from)
     }
 
     /// The frames among what has come, if a neighbour that forwards has sent it.
-    pub(super) fn routed<'a>(&self, arrived: &'a Arrived<'_>) -> impl Iterator<Item = Routed<'a>> + use<'a> {
+    pub fn routed<'a>(&self, arrived: &'a Arrived<'_>) -> impl Iterator<Item = Routed<'a>> + use<'a> {
         let is_known = self.address_towards(arrived.from).is_some();
         let datagrams = arrived.received.datagrams().filter(move |_| is_known);
         datagrams.filter_map(|datagram| match frame::parse(datagram) {
@@ -152,7 +157,7 @@ impl Place {
     ///
     /// # Errors
     /// [`Error::Usage`] if it is elsewhere.
-    pub(super) fn must_be_at(&self, what: &str, service: Service) -> Result<()> {
+    pub fn must_be_at(&self, what: &str, service: Service) -> Result<()> {
         if service.node == self.node {
             return Ok(());
         }
@@ -211,7 +216,8 @@ pub(crate) fn unknown_scope(domain: &Domain, scope: &Scope) -> String {
 
 /// How long after 1970 a clock was zero.
 #[expect(clippy::disallowed_methods, reason = "publications have dates")]
-pub(super) fn since_1970(clock: Clock) -> Span {
+#[must_use]
+pub fn since_1970(clock: Clock) -> Span {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let now = Span::from_nanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
     now - clock.now().since(anabranch_algo::Time::ZERO)

@@ -5,7 +5,6 @@ mod memory_source;
 
 mod limits;
 mod mirror_list;
-mod network;
 mod reader;
 mod serve;
 mod surroundings;

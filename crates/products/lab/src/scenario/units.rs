@@ -7,33 +7,9 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use anabranch_algo::{Rate, Span, Time};
+use anabranch_net::quantity::{self, bytes_of, split};
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-/// A number, and the unit behind it.
-fn split(text: &str) -> Option<(f64, &str)> {
-    let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..end].parse().ok()?;
-    number.is_finite().then(|| (number, text[end..].trim()))
-}
-
-/// How many bytes a unit is: `B` or `bit`, perhaps behind `k`, `M`, `G` (1,000) or `Ki`, `Mi`, `Gi` (1,024).
-fn bytes_of(unit: &str) -> Option<f64> {
-    let bits = unit.strip_suffix("bit").map(|prefix| (prefix, 0.125));
-    let (prefix, one) = bits.or_else(|| Some((unit.strip_suffix('B')?, 1.0)))?;
-    let scale = match prefix {
-        "" => 1.0,
-        "k" | "K" => 1e3,
-        "m" | "M" => 1e6,
-        "g" | "G" => 1e9,
-        "ki" | "Ki" => 1_024.0,
-        "Mi" => 1_048_576.0,
-        "Gi" => 1_073_741_824.0,
-        _ => return None,
-    };
-    Some(one * scale)
-}
 
 macro_rules! quantity {
     ($type:ident) => {
@@ -116,20 +92,8 @@ impl Duration {
 impl FromStr for Duration {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("\"{text}\" is not a time: write it as \"50 ms\" (ns, us, ms, s, min)");
-        let (number, unit) = split(text).ok_or_else(wrong)?;
-        let nanos = match unit {
-            "ns" => 1.0,
-            "us" | "µs" => 1e3,
-            "ms" => 1e6,
-            "s" => 1e9,
-            "min" => 60e9,
-            _ if number == 0.0 && unit.is_empty() => 0.0,
-            _ => return Err(wrong()),
-        };
-        // A century is enough, and leaves room for sums.
-        let nanos = number * nanos;
-        if nanos > 3.2e18 { Err(wrong()) } else { Ok(Self(Span::from_nanos(nanos.round() as u64))) }
+        let span = quantity::span(text).map(Self);
+        span.ok_or_else(|| format!("\"{text}\" is not a time: write it as \"50 ms\" (ns, us, ms, s, min)"))
     }
 }
 

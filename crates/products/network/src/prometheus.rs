@@ -8,10 +8,10 @@ use anabranch_overlay::forwarder::Drop;
 use anabranch_overlay::message::refusal;
 
 use super::forward::{CacheStats, ForwardStats, LineStats};
-use super::place::Place;
 use super::rendezvous_service::RendezvousStats;
 use super::state_server::SharedStateStats;
 use super::topology_service::TopologyStats;
+use anabranch::network::Place;
 
 /// What a member counts, for Prometheus.
 pub trait Metrics {

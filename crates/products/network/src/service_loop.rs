@@ -7,9 +7,9 @@ use anabranch_mmtp::peer::Peer;
 use anabranch_net::Clock;
 
 use super::event::ServiceEvent;
-use super::line_sockets::{Arrived, LineSockets, Outlets};
-use super::place::Place;
-use crate::{Control, Result, Stop};
+use anabranch::network::Place;
+use anabranch::network::line_sockets::{Arrived, LineSockets, Outlets};
+use anabranch::{Control, Result, Stop};
 
 /// Time between two [`ServiceEvent::Stats`].
 const STATS_EVERY: Span = Span::from_secs(1);
@@ -45,7 +45,7 @@ pub(super) trait Service {
 /// Runs a service at a node's addresses until `stop` is stopped or `listener` answers [`Control::Stop`].
 ///
 /// # Errors
-/// [`Error::System`](crate::Error::System) if it cannot listen; what `service` and its work fail with.
+/// [`Error::System`](anabranch::Error::System) if it cannot listen; what `service` and its work fail with.
 pub(super) fn run<S: Service>(
     place: &Place,
     port: u16,

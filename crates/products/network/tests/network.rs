@@ -12,12 +12,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anabranch::network::{
-    self, CachePolicy, Destination, LookedPath, MemberKey, NetworkLook, Place, ScopeKey, ServiceEvent,
-};
+use anabranch::network::{Destination, LookedPath, MemberKey, NetworkLook, Place, ScopeKey, look};
 use anabranch::{Control, Error, Event, Get, Rate, Report, Serve, Source, Stop};
 use anabranch_algo::{Span, Time};
 use anabranch_net::Clock;
+use anabranch_network::{self as network, CachePolicy, ServiceEvent};
 
 const LINES: &[(&str, &str)] = &[
     ("a", "r1"),
@@ -341,7 +340,7 @@ fn a_host_is_told_how_the_network_is() {
     let domain = Arc::clone(place.domain());
     let node = |name: &str| domain.graph.by_name(name).expect("a node");
     let look = |place: &Place, to: Option<Destination>, within| {
-        network::look(place, to.as_ref(), None, Span::from_millis(within), &stop)
+        look(place, to.as_ref(), None, Span::from_millis(within), &stop)
     };
     // Forwarders report every 5 s, and publications take a moment.
     let look_until = |to: &Destination, is_it: &dyn Fn(&NetworkLook) -> bool| {
@@ -581,7 +580,7 @@ fn a_class_marks_requests_answers_and_what_is_sent_on() {
     let stop = Stop::new().expect("a stop");
     let look = |class| {
         let to = Destination::Host(to_p1);
-        network::look(&place, Some(&to), class, Span::from_secs(5), &stop).map(|look| look.paths.len())
+        look(&place, Some(&to), class, Span::from_secs(5), &stop).map(|look| look.paths.len())
     };
     assert_eq!((look(None).ok(), look(Some("urgent")).ok()), (Some(3), Some(1)));
     assert!(look(Some("fast")).is_err_and(|e| e.to_string() == known));

@@ -6,11 +6,12 @@ use anabranch_topology::graph::NodeId;
 use serde::Serialize;
 
 use super::event::ServiceEvent;
-use super::line_sockets::{Arrived, Outlets};
-use super::place::{Place, since_1970};
+use super::keys::services_key;
 use super::service_loop::{Service, answer, messages, run};
-use crate::format::seconds;
-use crate::{Control, Result, Stop};
+use anabranch::format::seconds;
+use anabranch::network::line_sockets::{Arrived, Outlets};
+use anabranch::network::{Place, since_1970};
+use anabranch::{Control, Result, Stop};
 
 /// What a topology manager has done.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -37,8 +38,8 @@ pub struct TopologyStats {
 /// until `stop` is stopped or `listener` answers [`Control::Stop`].
 ///
 /// # Errors
-/// [`Error::Usage`](crate::Error::Usage) if the domain has another node for that,
-/// [`Error::System`](crate::Error::System) if it cannot listen.
+/// [`Error::Usage`](anabranch::Error::Usage) if the domain has another node for that,
+/// [`Error::System`](anabranch::Error::System) if it cannot listen.
 pub fn manage_topology(
     place: &Place,
     stop: &Stop,
@@ -46,7 +47,7 @@ pub fn manage_topology(
 ) -> Result<TopologyStats> {
     let service = place.domain().topology;
     place.must_be_at("topology", service)?;
-    let key = place.services_key()?;
+    let key = services_key(place)?;
     let start = |clock: anabranch_net::Clock| {
         let mut machine = TopologyManager::new(place.domain().clone());
         if let Some(key) = key {

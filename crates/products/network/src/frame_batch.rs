@@ -5,7 +5,7 @@ use anabranch_overlay::dscp::Dscp;
 use anabranch_overlay::forwarder::Hop;
 use anabranch_overlay::frame;
 
-use super::line_sockets::Outlets;
+use anabranch::network::line_sockets::Outlets;
 
 /// Next hops for which frames wait at a time.
 const HOPS_MAX: usize = 16;
@@ -120,8 +120,8 @@ mod tests {
     use anabranch_algo::Span;
     use anabranch_net::{Clock, Interest, Poller, RecvBuffers, Udp};
 
-    use super::super::line_sockets::LineSockets;
     use super::*;
+    use anabranch::network::line_sockets::LineSockets;
 
     #[test]
     fn frames_keep_their_order_whether_they_wait_or_not() {

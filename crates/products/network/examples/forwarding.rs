@@ -2,7 +2,7 @@
 //! packets a second of one core, beside a bare relay that looks at nothing.
 //!
 //! ```text
-//! cargo run --release -p anabranch --example forwarding
+//! cargo run --release -p anabranch-network --example forwarding
 //! ```
 //!
 //! A sender floods frames over loopback, one by one or in trains that the kernel cuts (UDP GSO); what is in
@@ -16,10 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anabranch::network::{self, MemberKey, Place, ServiceEvent};
+use anabranch::network::MemberKey;
 use anabranch::{Control, Stop};
 use anabranch_algo::{Span, Time};
 use anabranch_net::{Datagrams, RecvBuffers, Udp};
+use anabranch_network::{self as network, Place, ServiceEvent};
 use anabranch_overlay::dscp::Dscp;
 use anabranch_overlay::frame;
 use anabranch_overlay::seal::Sealer;

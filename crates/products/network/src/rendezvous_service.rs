@@ -9,13 +9,14 @@ use anabranch_overlay::rendezvous::{Counters, Rendezvous};
 use serde::Serialize;
 
 use super::event::ServiceEvent;
-use super::line_sockets::{Arrived, Outlets};
-use super::place::{Place, since_1970};
+use super::keys::services_key;
 use super::service_loop::{Service, answer, messages, run};
 use super::state::{State, StateStats};
 use super::state_server::{Link, SharedStateStats, StateAt};
-use crate::format::seconds;
-use crate::{Control, Result, Stop};
+use anabranch::format::seconds;
+use anabranch::network::line_sockets::{Arrived, Outlets};
+use anabranch::network::{Place, since_1970};
+use anabranch::{Control, Result, Stop};
 
 /// What a rendezvous has done.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -47,10 +48,10 @@ pub struct RendezvousStats {
 /// there. If it is a server, what it knows is there alone, and others of the same domain may share it.
 ///
 /// # Errors
-/// [`Error::Usage`](crate::Error::Usage) if the domain has another node for that or the state is another
-/// thing, [`Error::Target`](crate::Error::Target) if a file cannot be used, or takes no more later on,
-/// [`Error::Unreachable`](crate::Error::Unreachable) if a server does not answer at the start;
-/// [`Error::System`](crate::Error::System) if it cannot listen.
+/// [`Error::Usage`](anabranch::Error::Usage) if the domain has another node for that or the state is another
+/// thing, [`Error::Target`](anabranch::Error::Target) if a file cannot be used, or takes no more later on,
+/// [`Error::Unreachable`](anabranch::Error::Unreachable) if a server does not answer at the start;
+/// [`Error::System`](anabranch::Error::System) if it cannot listen.
 pub fn rendezvous(
     place: &Place,
     state: Option<&StateAt>,
@@ -60,7 +61,7 @@ pub fn rendezvous(
     let service = place.domain().rendezvous;
     place.must_be_at("rendezvous", service)?;
     let domain = place.domain();
-    let key = place.services_key()?;
+    let key = services_key(place)?;
     if let Some(StateAt::Server(server)) = state {
         let start = |clock: anabranch_net::Clock| {
             let (link, told) = Link::open(server, &domain.name)?;

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 
-use crate::{Error, Result};
+use anabranch::{Error, Result};
 
 /// What an address begins with.
 const SCHEMES: [&str; 6] = ["redis", "rediss", "redis+unix", "valkey", "valkeys", "valkey+unix"];
@@ -71,7 +71,7 @@ impl FromStr for StateServer {
             }
             _ => return Err(wrong()),
         };
-        Ok(Self { info: Box::new(info), shown: crate::terminal::printable(&shown).into_owned() })
+        Ok(Self { info: Box::new(info), shown: anabranch::terminal::printable(&shown).into_owned() })
     }
 }
 

@@ -10,12 +10,13 @@ use serde::Serialize;
 
 use super::event::ServiceEvent;
 use super::frame_batch::FrameBatches;
-use super::line_sockets::{Arrived, Outlets};
-use super::place::{Place, since_1970};
+use super::keys::forwarder_secret;
 use super::service_loop::{Service, run};
-use crate::format::seconds;
-use crate::secret::secret;
-use crate::{Control, Error, Result, Stop};
+use anabranch::format::seconds;
+use anabranch::network::line_sockets::{Arrived, Outlets};
+use anabranch::network::{Place, since_1970};
+use anabranch::secret;
+use anabranch::{Control, Error, Result, Stop};
 
 /// What a forwarder has done.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -85,7 +86,7 @@ pub fn forward(
             domain.name
         )));
     }
-    let own_secret = place.forwarder_secret()?;
+    let own_secret = forwarder_secret(place)?;
     let service = |clock: Clock| {
         let date = clock.now() + since_1970(clock);
         let started_ms = date.as_nanos() / 1_000_000;

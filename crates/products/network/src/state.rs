@@ -26,8 +26,8 @@ use redb::{
 };
 use serde::Serialize;
 
-use crate::filenames::show;
-use crate::{Error, Result};
+use anabranch::filenames::show;
+use anabranch::{Error, Result};
 
 /// What the file is; of all versions: `format`, and the name of the `domain`.
 const ABOUT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("anabranch rendezvous");
@@ -181,7 +181,7 @@ fn check_kind(database: &Database, path: &str, domain: &Domain) -> Result<()> {
     if theirs != domain.name.as_bytes() {
         return Err(Error::usage(format!(
             "{path} is the state of the domain {}, not of {}: name another file with `state`",
-            crate::terminal::printable(&String::from_utf8_lossy(&theirs)),
+            anabranch::terminal::printable(&String::from_utf8_lossy(&theirs)),
             domain.name
         )));
     }

@@ -16,8 +16,8 @@ use anabranch_net::{Clock, WakeReceiver, Waker};
 use anabranch_overlay::rendezvous::shared::{Query, Told};
 use serde::Serialize;
 
-use crate::{Error, Result};
 pub use address::{StateAt, StateServer};
+use anabranch::{Error, Result};
 use store::{Failure, Store};
 
 /// Queries that are sent together, at most: an answer has up to 256 records.
@@ -133,7 +133,7 @@ impl Link {
                 }
                 Report::Back(after) => {
                     self.stats.answers = true;
-                    let seconds = crate::format::seconds(after);
+                    let seconds = anabranch::format::seconds(after);
                     notices.push(format!("the state {} is back after {seconds:.1} s", self.shown));
                 }
             }

@@ -1,7 +1,7 @@
 //! What a rendezvous does and takes: publications and lookups a second, memory, disk, and its next start.
 //!
 //! ```text
-//! cargo run --release -p anabranch --example rendezvous -- [PUBLICATIONS [DIRECTORY [SERVER]]]
+//! cargo run --release -p anabranch-network --example rendezvous -- [PUBLICATIONS [DIRECTORY [SERVER]]]
 //! ```
 //!
 //! A million signed publications, each of its own name and content, go through the machine alone, and then as
@@ -20,12 +20,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anabranch::network::{self, Place, RendezvousStats, ServiceEvent, StateAt};
 use anabranch::{Control, Stop};
 use anabranch_algo::{Machine as _, Output, Span, Time};
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::peer::Peer;
 use anabranch_net::{Clock, Datagrams, RecvBuffers, Udp};
+use anabranch_network::{self as network, Place, RendezvousStats, ServiceEvent, StateAt};
 use anabranch_overlay::call::{Call, Reach};
 use anabranch_overlay::domain::Domain;
 use anabranch_overlay::frame::{self, Frame};

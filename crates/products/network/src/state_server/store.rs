@@ -10,8 +10,8 @@ use anabranch_overlay::rendezvous::shared::{Ask, Field, Keep, Query, Told};
 use redis::{Cmd, Connection, ErrorKind, RedisError, ServerErrorKind, Value, cmd};
 
 use super::address::StateServer;
-use crate::Error;
-use crate::terminal::printable;
+use anabranch::Error;
+use anabranch::terminal::printable;
 
 /// How long the server may take to let in, and over one answer.
 const TIMEOUT: Duration = Duration::from_secs(2);

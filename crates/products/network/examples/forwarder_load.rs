@@ -17,10 +17,10 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::str::FromStr;
 
-use anabranch::network::{self, Place};
 use anabranch::{Control, Stop};
 use anabranch_algo::{Span, Time};
 use anabranch_net::{Clock, Datagrams, Interest, Poller, Received, RecvBuffers, Udp};
+use anabranch_network::{self as network, Place};
 use anabranch_overlay::frame;
 use anabranch_topology::plan::Policy;
 

@@ -1,0 +1,105 @@
+//! The programs that the command is made of. What is large is a program of its own, which is built only where
+//! it is wanted: `anabranch lab` runs `anabranch-lab`, as git does.
+//!
+//! Each of them knows the options of all commands that were built with it, so that help, manual pages and
+//! messages are the same whichever program is asked. Each can be run by its own name too: `anabranch-lab run`
+//! is `anabranch lab run`.
+
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::exit::Failure;
+
+/// A program with commands of its own.
+#[derive(Debug)]
+pub struct Program {
+    /// Its name. Behind `anabranch-` it is that of its first command.
+    pub name: &'static str,
+    /// The feature of this package that builds it.
+    pub feature: &'static str,
+    /// Its commands, each with what it does.
+    pub commands: &'static [(&'static str, &'static str)],
+}
+
+/// The program that has the commands which no other program has.
+pub const MAIN: &str = "anabranch";
+
+/// The other programs.
+pub const PROGRAMS: &[Program] = &[
+    Program {
+        name: "anabranch-lab",
+        feature: "lab",
+        commands: &[
+            ("lab", "Run experiments, simulated or in the kernel: tables beside what papers report"),
+            ("soak", "Try random worlds by the thousand, and see that what must hold does"),
+        ],
+    },
+    Program {
+        name: "anabranch-kernel",
+        feature: "kernel",
+        commands: &[("kernel", "Coupled congestion control for the kernel's MPTCP")],
+    },
+    Program {
+        name: "anabranch-proxy",
+        feature: "proxy",
+        commands: &[(
+            "proxy",
+            "Let every program use several links, towards servers that know nothing of it",
+        )],
+    },
+    Program {
+        name: "anabranch-net",
+        feature: "network",
+        commands: &[
+            ("net", "Networks as graphs, and whole domains on this machine"),
+            ("forward", "Forward packets between the lines of a node of a publish/subscribe network"),
+            ("rendezvous", "Keep who publishes what in a publish/subscribe network, and tell those who ask"),
+            ("topology", "Keep how the lines of a publish/subscribe network do, and hand out paths"),
+        ],
+    },
+];
+
+impl Program {
+    /// The program that has a command, if it is not [`MAIN`].
+    #[must_use]
+    pub fn of(command: &str) -> Option<&'static Self> {
+        PROGRAMS.iter().find(|program| program.commands.iter().any(|(name, _)| *name == command))
+    }
+
+    /// Whether it is beside this program or on `PATH`.
+    #[must_use]
+    pub fn is_installed(&self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut dirs = std::env::split_paths(&path);
+        beside(self.name).is_some() || dirs.any(|dir| dir.join(self.name).is_file())
+    }
+}
+
+/// Where a program lies beside this one.
+fn beside(program: &str) -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?.with_file_name(program);
+    path.is_file().then_some(path)
+}
+
+/// A program that is to be run: the one beside this one, else that on `PATH`.
+#[must_use]
+pub fn process(program: &str) -> Command {
+    Command::new(beside(program).unwrap_or_else(|| program.into()))
+}
+
+/// Runs a program in place of this one; returns why that cannot be.
+pub fn exec(program: &str, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Failure {
+    let error = process(program).args(words).exec();
+    if error.kind() != ErrorKind::NotFound {
+        return Failure::other(format!("cannot run {program}: {error}"));
+    }
+    let feature = PROGRAMS.iter().find(|known| known.name == program).map(|known| known.feature);
+    let option = feature.map(|feature| format!(" --features {feature}")).unwrap_or_default();
+    Failure::other(format!(
+        "{program} is a program of its own, and is neither beside this one nor on PATH: `cargo install --path \
+         crates/cli{option}` in anabranch's sources builds it; --features all builds every one"
+    ))
+}

@@ -1,0 +1,76 @@
+//! Quantities as people write them: a number and a unit, `1.5 GiB`, `100Mbit`, `50 ms`.
+
+use anabranch_algo::Span;
+
+/// The longest time that can be written, nanoseconds: a century, which leaves room for sums.
+const NANOS_MAX: f64 = 3.2e18;
+
+/// The number, and the unit behind it without the space between them; `None` without a number.
+#[must_use]
+pub fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    number.is_finite().then(|| (number, text[end..].trim()))
+}
+
+/// How many bytes a unit is: `B` or `bit`, perhaps behind `k`, `M`, `G` (1,000) or `Ki`, `Mi`, `Gi` (1,024).
+#[must_use]
+pub fn bytes_of(unit: &str) -> Option<f64> {
+    let bits = unit.strip_suffix("bit").map(|prefix| (prefix, 0.125));
+    let (prefix, one) = bits.or_else(|| Some((unit.strip_suffix('B')?, 1.0)))?;
+    let scale = match prefix {
+        "" => 1.0,
+        "k" | "K" => 1e3,
+        "m" | "M" => 1e6,
+        "g" | "G" => 1e9,
+        "ki" | "Ki" => 1_024.0,
+        "Mi" => 1_048_576.0,
+        "Gi" => 1_073_741_824.0,
+        _ => return None,
+    };
+    Some(one * scale)
+}
+
+/// An amount of bytes, where `B` may be left out: `512M`, `1GiB`, `100Mbit`.
+#[must_use]
+pub fn bytes(text: &str) -> Option<f64> {
+    let (number, unit) = split(text)?;
+    let one = bytes_of(unit).or_else(|| bytes_of(&format!("{unit}B")))?;
+    Some(number * one)
+}
+
+/// A length of time in ns, us, ms, s or min; a zero needs no unit.
+#[must_use]
+pub fn span(text: &str) -> Option<Span> {
+    let (number, unit) = split(text)?;
+    let nanos = match unit {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "min" => 60e9,
+        "" if number == 0.0 => 0.0,
+        _ => return None,
+    };
+    let nanos = number * nanos;
+    (nanos <= NANOS_MAX).then(|| Span::from_nanos(nanos.round() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_and_times() {
+        for (text, wanted) in [("512M", 512e6), ("1GiB", 1_073_741_824.0), ("100Mbit", 12.5e6), ("7", 7.0)] {
+            assert_eq!(bytes(text), Some(wanted), "{text}");
+        }
+        for text in ["", "M", "-1", "1X", "NaN", "inf", "1.2.3", "20 apples", "1 BB"] {
+            assert_eq!(bytes(text), None, "{text}");
+        }
+        assert_eq!(span("0.5s"), Some(Span::from_millis(500)));
+        assert_eq!(span("0"), Some(Span::ZERO));
+        assert_eq!((span("50"), span("9999999999999999 s")), (None, None));
+    }
+}
