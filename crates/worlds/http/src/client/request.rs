@@ -69,6 +69,11 @@ impl<'a> RequestShape<'a> {
         }
     }
 
+    /// Whether it asks for some bytes of the file.
+    pub(super) const fn is_range(&self) -> bool {
+        matches!(self, Self::Bytes { .. })
+    }
+
     /// Whether there is a strong `ETag` to go by.
     pub(super) const fn has_validator(&self) -> bool {
         matches!(self, Self::Bytes { validator: Some(_), .. })

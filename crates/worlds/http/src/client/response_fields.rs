@@ -38,15 +38,18 @@ pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
 /// First and last byte, if there is a range; the complete length, if it is known.
 pub(super) type ContentRange = (Option<(u64, u64)>, Option<u64>);
 
-/// `bytes 0-499/1234`: first, last and complete length. RFC 9110 section 14.4; `*` is `None`.
+/// `bytes 0-499/1234`: first, last and complete length. RFC 9110 section 14.4; `*` is `None`. Some servers
+/// leave the unit out.
 pub(super) fn content_range(headers: &HeaderMap) -> Option<ContentRange> {
     let mut all = headers.get_all(CONTENT_RANGE).iter();
     let (value, None) = (all.next()?, all.next()) else { return None };
-    let (unit, rest) = value.to_str().ok()?.trim().split_once(' ')?;
-    if !unit.eq_ignore_ascii_case("bytes") {
-        return None;
-    }
-    let (range, complete) = rest.trim().split_once('/')?;
+    let value = value.to_str().ok()?.trim();
+    let range = match value.split_once(' ') {
+        Some((unit, range)) if unit.eq_ignore_ascii_case("bytes") => range.trim(),
+        Some(_) => return None,
+        None => value,
+    };
+    let (range, complete) = range.split_once('/')?;
     let complete = if complete == "*" { None } else { Some(number(complete)?) };
     let range = if range == "*" {
         None
@@ -97,6 +100,7 @@ pub(super) fn head(parts: &response::Parts, url: &Url) -> Head {
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
             .collect(),
         whole: false,
+        ends_early_at: None,
         nth: 0,
         last: false,
     }
@@ -149,10 +153,13 @@ mod tests {
         assert_eq!(said(b"bytes 0-0/1"), Some((Some((0, 0)), Some(1))));
         assert_eq!(said(b"Bytes 5-9/*"), Some((Some((5, 9)), None)));
         assert_eq!(said(b"bytes */0"), Some((None, Some(0))));
+        assert_eq!(said(b" 5-9/20"), Some((Some((5, 9)), Some(20))), "without the unit");
         for wrong in [
             "",
             "bytes",
             "bytes 0-0",
+            "lines 0-0/1",
+            "bytes 0-0/0",
             "bytes 1-0/2",
             "bytes 0-2/2",
             "bytes -1/2",

@@ -24,7 +24,7 @@ use super::event_queue::EventQueue;
 use super::origin::{Origin, authority, redirected, without_query};
 use super::request::{OriginalUrl, RequestShape, request};
 use super::settings::Settings;
-use super::validate;
+use super::validate::{self, Rejection};
 
 /// Redirects followed for one fetch.
 const REDIRECTS_MAX: usize = 10;
@@ -177,7 +177,7 @@ impl RouteWorker {
         request: &FetchRequest,
         asked: OriginalUrl<'_>,
         from: Url,
-        shape: RequestShape<'_>,
+        mut shape: RequestShape<'_>,
         mut state: RequestState,
     ) -> Result<(), FetchError> {
         loop {
@@ -203,14 +203,23 @@ impl RouteWorker {
                     return self.deliver(id, connection, policy).await;
                 }
                 // A middlebox may mix up answers: send the request again, alone.
-                Err(FetchError::NotTheFile(_))
-                    if state == RequestState::Sent && url == from && parts.status.is_success() =>
-                {
+                Err(
+                    Rejection::Failed(FetchError::NotTheFile(_))
+                    | Rejection::UnclearRange(FetchError::NotTheFile(_)),
+                ) if state == RequestState::Sent && url == from && parts.status.is_success() => {
                     self.on_lost(connection, true);
                     state = RequestState::Unsent;
                 }
-                Err(error) if parts.status.is_success() => return Err(error),
-                Err(error) => {
+                Err(Rejection::UnclearRange(_)) if shape.is_range() => {
+                    self.on_lost(connection, false);
+                    (shape, state) = (RequestShape::Whole, RequestState::Unsent);
+                }
+                Err(Rejection::Failed(error) | Rejection::UnclearRange(error))
+                    if parts.status.is_success() =>
+                {
+                    return Err(error);
+                }
+                Err(Rejection::Failed(error) | Rejection::UnclearRange(error)) => {
                     // The fetch failed, not the connection.
                     self.drain(connection).await;
                     return Err(self.with_credential_status(error, asked, stranger.as_ref(), &url));
