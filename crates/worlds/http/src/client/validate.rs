@@ -178,9 +178,7 @@ fn not_satisfiable(
             )),
         }
         .into()),
-        RequestKind::Document { .. } => {
-            Err(status_error(StatusCode::RANGE_NOT_SATISFIABLE, headers).into())
-        }
+        RequestKind::Document { .. } => Err(status_error(StatusCode::RANGE_NOT_SATISFIABLE, headers).into()),
     }
 }
 
