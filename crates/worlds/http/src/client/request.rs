@@ -4,12 +4,11 @@ use hyper::http::header::{
     ACCEPT, ACCEPT_ENCODING, HOST, HeaderValue, IF_RANGE, PROXY_AUTHORIZATION, RANGE, USER_AGENT,
 };
 use hyper::http::{Method, Request, Uri};
-use url::Url;
 
 use super::api::{METADATA_BYTES, RequestKind};
 use super::connect::Connection;
 use super::error::FetchError;
-use super::origin::{self, authority, request_target, without_query};
+use super::origin::{self, Url, authority, request_target, without_query};
 use super::response_fields::is_strong;
 use super::settings::Settings;
 

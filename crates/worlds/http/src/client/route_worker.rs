@@ -14,15 +14,15 @@ use anabranch_net::Egress;
 use hyper::http::header::LOCATION;
 use hyper::http::response;
 use tokio::sync::mpsc;
-use url::Url;
 
 pub(super) use self::queued_fetch::QueuedFetch;
 use super::api::{Event, FetchId, FetchRequest, RequestKind, RouteId};
 use super::connect::{Connection, WindowClamp};
 use super::error::FetchError;
 use super::event_queue::EventQueue;
-use super::origin::{Origin, authority, redirected, without_query};
+use super::origin::{Origin, Url, authority, redirected, without_query};
 use super::request::{OriginalUrl, RequestShape, request};
+use super::response_fields::unspoken_schemes;
 use super::settings::Settings;
 use super::validate::{self, Rejection};
 
@@ -146,6 +146,7 @@ impl RouteWorker {
                 Err(
                     FetchError::NotFound(_)
                     | FetchError::Forbidden { .. }
+                    | FetchError::UnknownScheme { .. }
                     | FetchError::Refused(_)
                     | FetchError::NotTheFile(_)
                     | FetchError::Unreachable(_)
@@ -222,26 +223,31 @@ impl RouteWorker {
                 Err(Rejection::Failed(error) | Rejection::UnclearRange(error)) => {
                     // The fetch failed, not the connection.
                     self.drain(connection).await;
-                    return Err(self.with_credential_status(error, asked, stranger.as_ref(), &url));
+                    let schemes = unspoken_schemes(&parts.headers);
+                    return Err(self.with_credential_status(error, schemes, asked, stranger.as_ref(), &url));
                 }
             }
         }
     }
 
-    /// Adds to a refusal who refuses and whether it got credentials.
+    /// Adds to a refusal who refuses and whether it got credentials, or the `schemes` that it wants instead.
     fn with_credential_status(
         &self,
         error: FetchError,
+        schemes: Option<String>,
         asked: OriginalUrl<'_>,
         stranger: Option<&Url>,
         url: &Url,
     ) -> FetchError {
         let FetchError::Forbidden { status: status @ (401 | 403), .. } = error else { return error };
         let by = asked.by_way_of(stranger);
-        FetchError::Forbidden {
-            status,
-            credentials: self.settings.credentials(by.url, by.trusted, url),
-            at: (asked.url.origin() != url.origin()).then(|| authority(url).to_owned()),
+        let at = (asked.url.origin() != url.origin()).then(|| authority(url).to_owned());
+        match schemes.filter(|_| status == 401) {
+            Some(schemes) => FetchError::UnknownScheme { schemes, at },
+            None => {
+                let credentials = self.settings.credentials(by.url, by.trusted, url);
+                FetchError::Forbidden { status, credentials, at }
+            }
         }
     }
 

@@ -2,11 +2,10 @@
 
 use hyper::http::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap};
 use hyper::http::{StatusCode, response};
-use url::Url;
 
 use super::api::{Head, METADATA_BYTES, RequestKind};
 use super::error::FetchError;
-use super::origin::file_name;
+use super::origin::{Url, file_name};
 use super::response_fields::{coding, content_length, content_range, head, is_html, is_strong, retry_after};
 
 /// File types that are never web pages: HTML under such a name is the page of a login or of an error.
