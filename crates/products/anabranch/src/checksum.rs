@@ -48,7 +48,7 @@ impl Checksum {
 
     /// That of the first of the file names `names` which the list at `path` has. The list is what
     /// `sha256sum`, `sha384sum` or `sha512sum` print, with `--tag` or without; lines of other kinds are
-    /// ignored, and so is the name if there is one hash only.
+    /// ignored. A hash without a name counts if no line is about another file.
     ///
     /// # Errors
     /// [`Error::Usage`] if it cannot be read, or has no hash of any of them.

@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
@@ -16,7 +17,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::buffer::{BUFFER_BYTES, poll_read};
 use crate::flows::Flow;
@@ -28,6 +29,10 @@ use crate::trunk_task::Stream;
 /// What a program still sends is read for so long after the last word to it: a connection that is closed
 /// while something is unread is reset, and that would take the word away.
 const LINGERING: Duration = Duration::from_secs(1);
+
+/// A program asks for more behind its request, so it takes the answer for whole, and the connection for one that
+/// goes on. If nothing has come of the origin for so long then, the connection is ended.
+const QUIET: Duration = Duration::from_millis(200);
 
 /// A TCP connection that is reset when it is dropped, unless it has ended in order: nobody is to take a part
 /// for the whole.
@@ -177,6 +182,14 @@ pub(crate) struct Relayed {
     pub(crate) leg: Leg,
 }
 
+/// What a program has sent behind its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    Nothing,
+    /// Another one, when the answer had begun.
+    Request,
+}
+
 /// How one direction has ended.
 type Ended = Result<(), Broken>;
 
@@ -184,17 +197,26 @@ type Ended = Result<(), Broken>;
 /// `flow` counts them, and says how fast they may come.
 pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body, flow: &Flow) -> Relayed {
     let (mut up, mut down): (Option<Ended>, Option<Ended>) = (None, None);
+    let passed = AtomicU64::new(0);
+    let mut is_asked_again = false;
     let ended_both = {
         let (mut reading, writing) = leg.halves();
-        let mut upward = pin!(send(&mut reading, &stream, &mut body, flow));
-        let mut downward = pin!(receive(&stream, &writing, flow));
+        let mut upward = pin!(send(&mut reading, &stream, &mut body, flow, &passed));
+        let mut downward = pin!(receive(&stream, &writing, flow, &passed));
+        let mut quiet = pin!(quiet(&passed));
         let mut breaks = pin!(breaks(writing.as_ref(), &stream));
         loop {
             let is_sound = !matches!((&up, &down), (Some(Err(_)), _) | (_, Some(Err(_))));
             let broken = tokio::select! {
-                end = &mut upward, if up.is_none() => end.map(|()| up = Some(Ok(()))).err(),
+                end = &mut upward, if up.is_none() => end.map(|behind| {
+                    (up, is_asked_again) = (Some(Ok(())), behind == Behind::Request);
+                }).err(),
                 end = &mut downward, if down.is_none() => end.map(|()| down = Some(Ok(()))).err(),
                 broken = &mut breaks, if is_sound => Some(broken),
+                () = &mut quiet, if is_asked_again && down.is_none() => {
+                    down = Some(finish(writing.as_ref()).map_err(Broken::Tcp));
+                    None
+                }
             };
             match broken {
                 // All that the other end sent is here: it is passed on, to its end.
@@ -230,16 +252,30 @@ pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body, flow: &F
 }
 
 /// From the connection to the stream.
-async fn send(tcp: &mut ReadHalf<'_>, stream: &Stream, body: &mut Body, flow: &Flow) -> Result<(), Broken> {
+///
+/// An origin that does not end the connection behind its answer leaves the program in the belief that it may ask
+/// for more. What it asks for is not passed on: it is for whatever origin.
+async fn send(
+    tcp: &mut ReadHalf<'_>,
+    stream: &Stream,
+    body: &mut Body,
+    flow: &Flow,
+    passed: &AtomicU64,
+) -> Result<Behind, Broken> {
     loop {
         let room = stream.room().await.map_err(Broken::Stream)?.min(flow.piece_from_tcp());
         let read = poll_fn(|cx| poll_read(Pin::new(&mut *tcp), cx, room)).await;
         let mut bytes = read.map_err(Broken::Tcp)?;
         if bytes.is_empty() {
             stream.finish();
-            return Ok(());
+            return Ok(Behind::Nothing);
         }
-        bytes.truncate(body.take(&bytes)?);
+        let behind = bytes.split_off(body.take(&bytes)?);
+        let is_request = !behind.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+        if is_request && bytes.is_empty() && passed.load(Ordering::Relaxed) > 0 {
+            stream.finish();
+            return Ok(Behind::Request);
+        }
         let n = bytes.len();
         stream.write_all(bytes).await.map_err(Broken::Stream)?;
         flow.count_from_tcp(n).await;
@@ -248,7 +284,12 @@ async fn send(tcp: &mut ReadHalf<'_>, stream: &Stream, body: &mut Body, flow: &F
 }
 
 /// From the stream to the connection.
-async fn receive(stream: &Stream, tcp: &WriteHalf<'_>, flow: &Flow) -> Result<(), Broken> {
+async fn receive(
+    stream: &Stream,
+    tcp: &WriteHalf<'_>,
+    flow: &Flow,
+    passed: &AtomicU64,
+) -> Result<(), Broken> {
     loop {
         tcp.writable().await.map_err(Broken::Tcp)?;
         let piece = BUFFER_BYTES.min(flow.piece_to_tcp());
@@ -259,6 +300,7 @@ async fn receive(stream: &Stream, tcp: &WriteHalf<'_>, flow: &Flow) -> Result<()
             match tcp.try_write(&bytes) {
                 Ok(n) => {
                     bytes.advance(n);
+                    passed.fetch_add(n as u64, Ordering::Relaxed);
                     flow.count_to_tcp(n).await;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -268,6 +310,18 @@ async fn receive(stream: &Stream, tcp: &WriteHalf<'_>, flow: &Flow) -> Result<()
             }
         }
         tokio::task::consume_budget().await;
+    }
+}
+
+/// Waits until nothing has passed for [`QUIET`].
+async fn quiet(passed: &AtomicU64) {
+    let mut before = passed.load(Ordering::Relaxed);
+    loop {
+        sleep(QUIET).await;
+        match passed.load(Ordering::Relaxed) {
+            now if now == before => return,
+            now => before = now,
+        }
     }
 }
 

@@ -1,5 +1,9 @@
 //! Lines of what `sha256sum`, `b3sum` and their like print: `HASH  NAME`, where a name with a backslash or a
 //! line feed is escaped, and a backslash is in front of the line; or `KIND (NAME) = HASH` of `--tag`.
+//!
+//! What people and other programs write is read too: one blank or a tab before the name, `KIND(NAME)= HASH` as
+//! OpenSSL prints it, a byte-order mark, and a carriage return at the end of a line. A line that begins with
+//! `#` is a comment.
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
@@ -15,10 +19,17 @@ struct Line<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguous;
 
+/// The lines of a text; none for one that cannot be read.
+fn lines(text: &[u8]) -> impl Iterator<Item = Option<Line<'_>>> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let lines = text.split(|b| *b == b'\n').map(<[u8]>::trim_ascii);
+    lines.filter(|line| !line.is_empty() && !line.starts_with(b"#")).map(read)
+}
+
 /// What `fits` makes of the hash of the file `name`, a path or only its last component. It is told the kind
 /// of hash, if the line tells it, and the hash; lines of which it makes nothing do not count. Of several
 /// lines with this last component the one counts whose directories are those of `name`, from the last one
-/// on. If no line has this name but all that is there is one hash, it is that: files are renamed.
+/// on. A hash without a name is that of the file only if every line could be read and none names another.
 ///
 /// # Errors
 /// [`Ambiguous`] if nothing tells which of several hashes it is.
@@ -27,28 +38,30 @@ pub fn find<T: PartialEq>(
     name: &[u8],
     fits: impl Fn(Option<&[u8]>, &[u8]) -> Option<T>,
 ) -> Result<Option<T>, Ambiguous> {
-    let lines = text.split(|b| *b == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
-    let lines = lines.filter_map(read);
-    let mut all = lines.filter_map(|line| Some((fits(line.tag, &line.hash)?, line.name)));
-    let Some((first, own)) = all.next() else { return Ok(None) };
-    // A hash alone is that of the file.
-    let rank = |own: Option<Vec<u8>>| own.map_or(Some((true, 0)), |own| rank(&own, name));
-    let (mut best_rank, mut best, mut is_one, mut others) = (rank(own), first, true, 0);
-    for (hash, own) in all {
-        others += 1;
-        match rank(own) {
-            Some(rank) if best_rank.is_none_or(|best| best < rank) => {
-                (best_rank, best, is_one) = (Some(rank), hash, true);
-            }
-            Some(rank) if best_rank == Some(rank) => is_one &= best == hash,
-            _ => {}
+    let names_it = |line: Line<'_>| line.name.is_none_or(|own| rank(&own, name).is_some());
+    let is_of_one_file = lines(text).all(|line| line.is_some_and(names_it));
+    let mut best: Option<((bool, usize), T)> = None;
+    let mut is_one = true;
+    for line in lines(text).flatten() {
+        let rank = match &line.name {
+            Some(own) => rank(own, name),
+            None => is_of_one_file.then_some((true, 0)),
+        };
+        let Some((rank, hash)) = rank.zip(fits(line.tag, &line.hash)) else { continue };
+        match &best {
+            Some((before, same)) if *before == rank => is_one &= *same == hash,
+            Some((before, _)) if *before > rank => {}
+            _ => (best, is_one) = (Some((rank, hash)), true),
         }
     }
-    match best_rank {
-        Some(_) if !is_one => Err(Ambiguous),
-        None if others > 0 => Ok(None),
-        _ => Ok(Some(best)),
-    }
+    if is_one { Ok(best.map(|(_, hash)| hash)) } else { Err(Ambiguous) }
+}
+
+/// The same of a text that is about one file, whatever that was called: it has one line.
+pub fn only<T>(text: &[u8], fits: impl Fn(Option<&[u8]>, &[u8]) -> Option<T>) -> Option<T> {
+    let mut lines = lines(text);
+    let line = lines.next()??;
+    fits(line.tag, &line.hash).filter(|_| lines.next().is_none())
 }
 
 /// How well a path in a list of hashes fits the file: whether all of it is the end of `name`, and how many
@@ -63,23 +76,31 @@ fn rank(own: &[u8], name: &[u8]) -> Option<(bool, usize)> {
 
 fn read(line: &[u8]) -> Option<Line<'_>> {
     let (line, escaped) = line.strip_prefix(b"\\").map_or((line, false), |line| (line, true));
-    let named = |name: &[u8]| Some(if escaped { unescape(name) } else { name.to_vec() });
-    if let Some(open) = line.windows(2).position(|w| w == b" (")
-        && line[..open].iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-')
-    {
-        let rest = &line[open + 2..];
-        let close = rest.windows(4).rposition(|w| w == b") = ")?;
-        let hash = HEXLOWER_PERMISSIVE.decode(&rest[close + 4..]).ok()?;
-        return Some(Line { tag: Some(&line[..open]), hash, name: named(&rest[..close]) });
-    }
+    let (tag, hash, name) = tagged(line).or_else(|| plain(line))?;
+    let hash = HEXLOWER_PERMISSIVE.decode(hash).ok()?;
+    Some(Line { tag, hash, name: name.map(|name| if escaped { unescape(name) } else { name.to_vec() }) })
+}
+
+/// The kind, the hash and the name of a line.
+type Parts<'a> = (Option<&'a [u8]>, &'a [u8], Option<&'a [u8]>);
+
+/// `KIND (NAME) = HASH`, or with fewer blanks.
+fn tagged(line: &[u8]) -> Option<Parts<'_>> {
+    let open = line.iter().position(|b| *b == b'(')?;
+    let close = line.iter().rposition(|b| *b == b')').filter(|close| open < *close)?;
+    let kind = line[..open].trim_ascii_end();
+    let hash = line[close + 1..].trim_ascii_start().strip_prefix(b"=")?.trim_ascii_start();
+    let is_kind = !kind.is_empty() && kind.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-');
+    is_kind.then_some((Some(kind), hash, Some(&line[open + 1..close])))
+}
+
+/// `HASH  NAME` or `HASH *NAME`; with one blank or a tab; or `HASH` alone.
+fn plain(line: &[u8]) -> Option<Parts<'_>> {
     let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
-    let (hex, rest) = line.split_at(digits);
-    let hash = HEXLOWER_PERMISSIVE.decode(hex).ok()?;
-    if rest.is_empty() {
-        return Some(Line { tag: None, hash, name: None });
-    }
-    let name = rest.strip_prefix(b"  ").or_else(|| rest.strip_prefix(b" *"))?;
-    Some(Line { tag: None, hash, name: named(name) })
+    let (hash, rest) = line.split_at(digits);
+    let before = [&b"  "[..], b" *", b" ", b"\t"];
+    let name = before.iter().find_map(|before| rest.strip_prefix(*before));
+    (rest.is_empty() || name.is_some()).then_some((None, hash, name))
 }
 
 fn unescape(name: &[u8]) -> Vec<u8> {
@@ -98,4 +119,52 @@ fn unescape(name: &[u8]) -> Vec<u8> {
         bytes.next();
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first byte of the hash of `f.bin` in a list, if it is one of two bytes.
+    fn found(text: &str) -> Option<u8> {
+        let fits = |_: Option<&[u8]>, hash: &[u8]| (hash.len() == 2).then(|| hash[0]);
+        find(text.as_bytes(), b"/pub/f.bin", fits).expect("one at most")
+    }
+
+    #[test]
+    fn lines_as_people_write_them() {
+        for line in [
+            "aa00  f.bin",
+            "aa00 *f.bin",
+            "aa00 f.bin",
+            "aa00\tf.bin",
+            "aa00  ./f.bin\r",
+            "\u{feff}aa00  f.bin",
+            "SHA256 (f.bin) = aa00",
+            "SHA256(f.bin)= aa00",
+            "SHA2-256(f.bin)=aa00",
+            "# of today\n\naa00  f.bin",
+            "aa00",
+        ] {
+            assert_eq!(found(line), Some(0xaa), "{line:?}");
+            let is_named = line.contains("f.bin");
+            let beside = format!("{line}\nbb00  g.bin\n");
+            assert_eq!(found(&beside), is_named.then_some(0xaa), "{beside:?}");
+        }
+        assert_eq!(found("aa00 (f).bin\nbb00  f.bin"), Some(0xbb));
+        assert_eq!(found("aa00  f.bin (1) = x\nbb00  f.bin"), Some(0xbb));
+    }
+
+    /// Nothing is taken for the hash of the file that may be another's.
+    #[test]
+    fn a_hash_of_another_file_is_not_taken() {
+        for text in
+            ["bb00  g.bin", "what is this\nbb00", "bb00\ncc00  g.bin", "bb00f.bin", "SHA256 (f.bin = bb00"]
+        {
+            assert_eq!(found(text), None, "{text:?}");
+        }
+        let fits = |_: Option<&[u8]>, hash: &[u8]| Some(hash.to_vec());
+        assert_eq!(only(b"aa  old.iso\r\n", fits), Some(vec![0xaa]));
+        assert_eq!(only(b"aa  old.iso\nbb", fits), None);
+    }
 }

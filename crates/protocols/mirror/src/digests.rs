@@ -108,9 +108,15 @@ impl Digests {
     fn of_kind(kind: Option<&str>, hash: &[u8]) -> Option<Self> {
         let none = Self::default();
         match (kind, hash.len()) {
-            (None | Some("sha256" | "sha-256"), 32) => Some(Self { sha256: hash.try_into().ok(), ..none }),
-            (None | Some("sha384" | "sha-384"), 48) => Some(Self { sha384: hash.try_into().ok(), ..none }),
-            (None | Some("sha512" | "sha-512"), 64) => Some(Self { sha512: hash.try_into().ok(), ..none }),
+            (None | Some("sha256" | "sha-256" | "sha2-256"), 32) => {
+                Some(Self { sha256: hash.try_into().ok(), ..none })
+            }
+            (None | Some("sha384" | "sha-384" | "sha2-384"), 48) => {
+                Some(Self { sha384: hash.try_into().ok(), ..none })
+            }
+            (None | Some("sha512" | "sha-512" | "sha2-512"), 64) => {
+                Some(Self { sha512: hash.try_into().ok(), ..none })
+            }
             _ => None,
         }
     }

@@ -199,10 +199,11 @@ pub fn b3sum(text: &[u8], name: &[u8]) -> Option<[u8; 32]> {
     if text.len() > B3SUM_MAX {
         return None;
     }
-    let found = checksum_lines::find(text, name, |tag, hash| {
+    let root = |tag: Option<&[u8]>, hash: &[u8]| {
         hash.try_into().ok().filter(|_| tag.is_none_or(|tag| tag == b"BLAKE3"))
-    });
-    found.unwrap_or(None)
+    };
+    // It lies beside the file, which may have been called otherwise when it was hashed.
+    checksum_lines::find(text, name, root).unwrap_or(None).or_else(|| checksum_lines::only(text, root))
 }
 
 #[cfg(test)]

@@ -44,6 +44,30 @@ pub struct Metalink {
     pub files: Vec<File>,
 }
 
+impl Metalink {
+    /// The same, as it was found at `base`: what is relative leads somewhere (RFC 3986 §5.2).
+    #[must_use]
+    pub fn seen_from(mut self, base: &Url) -> Self {
+        for file in &mut self.files {
+            for (reference, priority) in std::mem::take(&mut file.relative_mirrors) {
+                match base.join(&reference) {
+                    Ok(url) => file.mirrors.push(Mirror { url, priority, location: None }),
+                    Err(_) => file.ignored_mirrors += 1,
+                }
+            }
+            file.mirrors.sort_by_key(|mirror| mirror.priority);
+        }
+        self
+    }
+
+    /// Whether it names places, and all of them are relative to a place that is not known.
+    #[must_use]
+    pub fn is_only_relative(&self) -> bool {
+        self.files.iter().all(|file| file.mirrors.is_empty())
+            && self.files.iter().any(|file| !file.relative_mirrors.is_empty())
+    }
+}
+
 /// A file and where it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct File {
@@ -64,6 +88,9 @@ pub struct File {
     pub ignored_pieces: Vec<String>,
     /// Where it is, the best first.
     pub mirrors: Vec<Mirror>,
+    /// The same of those that are relative to the place of the Metalink, until that
+    /// [is known](Metalink::seen_from): the reference, and how good it is.
+    pub relative_mirrors: Vec<(String, u32)>,
     /// How many more places it names that are no URL of `http` or `https`.
     pub ignored_mirrors: u32,
     /// Where its leaf list is (see [`crate::leaf_list`]): a reference relative to the place of the Metalink,

@@ -26,9 +26,11 @@
 //! 4. **Stalls.** A connection from which nothing has come for a second, or four times what is usual, has its
 //!    blocks put back at once. Its requests stay open for a while, because they may still bring something;
 //!    then it is tried again with small ranges.
-//! 5. **Failures** hold a connection back for half a second, then twice as long and so on; a mirror that
+//! 5. **Short answers** (`range_scheduler/short.rs`): a server may send less of a range than was asked for.
+//!    The rest is asked for behind what came, and later ranges are no longer than what it sends at once.
+//! 6. **Failures** hold a connection back for half a second, then twice as long and so on; a mirror that
 //!    cannot bring anything, or that is banned, is not used again.
-//! 6. **Friendliness** (`range_scheduler/receive_window.rs`): connections of a group advertise windows that
+//! 7. **Friendliness** (`range_scheduler/receive_window.rs`): connections of a group advertise windows that
 //!    are coupled.
 //!
 //! **Not an [`anabranch_algo::Machine`]**, though used like one: [`RangeScheduler::handle`], then
@@ -43,6 +45,7 @@ mod endgame;
 mod limits;
 mod receive;
 mod receive_window;
+mod short;
 mod sizing;
 mod stream;
 mod throughput;
@@ -146,6 +149,7 @@ impl RangeScheduler {
         self.dirty = true;
         match input {
             Input::Head { fetch } => self.head(now, fetch),
+            Input::Short { fetch, end_byte } => self.short(now, fetch, end_byte, pool),
             Input::Whole { fetch } => self.whole(now, fetch, pool),
             Input::Body { fetch, bytes } => self.body(now, fetch, bytes, pool),
             Input::Done { fetch } => self.done(now, fetch, pool),
@@ -310,6 +314,7 @@ impl RangeScheduler {
             role,
             at: first,
             end,
+            answer_end: first,
             keep: blocks.end,
             streams: false,
             duplicated: false,

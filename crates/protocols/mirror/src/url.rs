@@ -2,14 +2,18 @@
 
 use core::fmt;
 
+use ::url::{ParseError, Position};
 use anabranch_mmtp::collection::is_file_name;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// Bytes of a URL; servers take less than that.
 pub const URL_MAX: usize = 8 * 1024;
 
 /// Everything but the unreserved characters of RFC 3986 §2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// What cannot stand in a query (RFC 3986 §3.4).
+const NOT_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
 
 /// A file's name as a component of a path, which is also a relative reference to it (RFC 3986 §4.2).
 #[must_use]
@@ -19,9 +23,14 @@ pub fn encode_component(name: &str) -> String {
 
 /// An absolute `http` or `https` URL with a host, without a fragment.
 ///
-/// It may hold a user name and a password. [`as_str`](Self::as_str) has them, what it prints has not.
+/// It may hold a user name and a password. [`as_str`](Self::as_str) has them, what it prints has not. Its query
+/// is kept as it was given, for it may be signed: the crate `url` escapes apostrophes in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Url(::url::Url);
+pub struct Url {
+    read: ::url::Url,
+    /// All of it, with the query as it was given.
+    text: String,
+}
 
 /// Why a text is no URL of a mirror.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +38,9 @@ pub enum UrlError {
     /// Longer than [`URL_MAX`].
     #[error("the URL has {0} bytes, expected at most {URL_MAX}")]
     TooLong(usize),
+    /// Its host is an IPv6 address with a zone (RFC 6874).
+    #[error("an IPv6 address with a zone, expected one without: name the interface with `via`")]
+    Zone,
     /// Of this scheme.
     #[error("a URL of scheme {0:?}, expected http or https")]
     Scheme(String),
@@ -46,7 +58,11 @@ impl Url {
         if text.len() > URL_MAX {
             return Err(UrlError::TooLong(text.len()));
         }
-        Self::checked(::url::Url::parse(text))
+        let has_zone = text.split(['/', '?', '#']).nth(2).is_some_and(|authority| authority.contains("%25"));
+        match ::url::Url::parse(text) {
+            Err(ParseError::InvalidIpv6Address) if has_zone => Err(UrlError::Zone),
+            parsed => Self::checked(parsed, apostrophes(text)),
+        }
     }
 
     /// What `reference`, relative or absolute, means in a document from here (RFC 3986 §5.2).
@@ -57,17 +73,19 @@ impl Url {
         if reference.len() > URL_MAX {
             return Err(UrlError::TooLong(reference.len()));
         }
-        Self::checked(self.0.join(reference))
+        let is_own = reference.split('#').next().is_some_and(|reference| reference.trim().is_empty());
+        let query = if is_own { apostrophes(&self.text) } else { apostrophes(reference) };
+        Self::checked(self.read.join(reference), query)
     }
 
-    fn checked(parsed: Result<::url::Url, ::url::ParseError>) -> Result<Self, UrlError> {
+    fn checked(parsed: Result<::url::Url, ParseError>, query: Option<String>) -> Result<Self, UrlError> {
         let mut url = parsed.map_err(|error| {
             UrlError::Syntax(match error {
-                ::url::ParseError::RelativeUrlWithoutBase => "without a scheme",
-                ::url::ParseError::EmptyHost => "without a host",
-                ::url::ParseError::InvalidPort => "its port is no number from 0 to 65535",
-                ::url::ParseError::InvalidIpv4Address => "its host is no IPv4 address",
-                ::url::ParseError::InvalidIpv6Address => "its host is no IPv6 address",
+                ParseError::RelativeUrlWithoutBase => "without a scheme",
+                ParseError::EmptyHost => "without a host",
+                ParseError::InvalidPort => "its port is no number from 0 to 65535",
+                ParseError::InvalidIpv4Address => "its host is no IPv4 address",
+                ParseError::InvalidIpv6Address => "its host is no IPv6 address",
                 _ => "its host is no host name",
             })
         })?;
@@ -79,58 +97,59 @@ impl Url {
         }
         url.set_fragment(None);
         // Percent-encoding and international names make it longer.
-        match url.as_str().len() {
+        let new = Self { text: text(&url, query.as_deref()), read: url };
+        match new.text.len() {
             len if len > URL_MAX => Err(UrlError::TooLong(len)),
-            _ => Ok(Self(url)),
+            _ => Ok(new),
         }
     }
 
     /// All of it, a password among it: for the one who sends the request.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        self.0.as_str()
+        &self.text
     }
 
     /// Whether it is `https`.
     #[must_use]
     pub fn is_https(&self) -> bool {
-        self.0.scheme() == "https"
+        self.read.scheme() == "https"
     }
 
     /// The host, lower case; an IPv6 address in brackets.
     #[must_use]
     pub fn host(&self) -> &str {
-        self.0.host_str().unwrap_or_default()
+        self.read.host_str().unwrap_or_default()
     }
 
     /// The TCP port; that of the scheme if it names none.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.0.port_or_known_default().unwrap_or(80)
+        self.read.port_or_known_default().unwrap_or(80)
     }
 
     /// The path, percent-encoded; at least `/`.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.0.path()
+        self.read.path()
     }
 
     /// Whether a user name or a password is in it.
     #[must_use]
     pub fn has_credentials(&self) -> bool {
-        !self.0.username().is_empty() || self.0.password().is_some()
+        !self.read.username().is_empty() || self.read.password().is_some()
     }
 
     /// Whether what is asked for is told by more than a path.
     #[must_use]
     pub fn has_query(&self) -> bool {
-        self.0.query().is_some()
+        self.read.query().is_some()
     }
 
     /// The path, percent-decoded.
     #[must_use]
     pub fn decoded_path(&self) -> Vec<u8> {
-        percent_decode_str(self.0.path()).collect()
+        percent_decode_str(self.read.path()).collect()
     }
 
     /// The last component of the path, percent-decoded, if that may be the name of a file.
@@ -142,7 +161,7 @@ impl Url {
     /// The last component of the path, percent-decoded, whatever it is: it may be empty, or have slashes.
     #[must_use]
     pub fn last_component(&self) -> Vec<u8> {
-        percent_decode_str(self.0.path().rsplit('/').next().unwrap_or_default()).collect()
+        percent_decode_str(self.read.path().rsplit('/').next().unwrap_or_default()).collect()
     }
 
     /// The URL of the file beside it whose name is this one's with `suffix` appended, such as `.b3leaves`.
@@ -151,23 +170,35 @@ impl Url {
     /// # Errors
     /// If it would be too long.
     pub fn sibling(&self, suffix: &str) -> Result<Self, UrlError> {
-        let mut url = self.0.clone();
+        let mut url = self.read.clone();
         url.set_query(None);
-        url.set_path(&format!("{}{suffix}", self.0.path()));
-        Self::checked(Ok(url))
+        url.set_path(&format!("{}{suffix}", self.read.path()));
+        Self::checked(Ok(url), None)
     }
+}
+
+/// The query of a URL or a reference, if it has apostrophes.
+fn apostrophes(text: &str) -> Option<String> {
+    let text = text.trim_matches(|c: char| c <= ' ').replace(['\t', '\r', '\n'], "");
+    let (_, query) = text.split('#').next()?.split_once('?')?;
+    query.contains('\'').then(|| utf8_percent_encode(query, NOT_IN_QUERY).to_string())
+}
+
+/// All of `url`, with this query instead of its own, if one is given.
+fn text(url: &::url::Url, query: Option<&str>) -> String {
+    query.map_or_else(|| url.as_str().to_owned(), |query| format!("{}?{query}", &url[..Position::AfterPath]))
 }
 
 /// Without user name and password.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.has_credentials() {
-            return f.write_str(self.0.as_str());
+            return f.write_str(&self.text);
         }
-        let mut url = self.0.clone();
+        let mut url = self.read.clone();
         // These two fail only where there is no host.
         let _ = url.set_username("").and_then(|()| url.set_password(None));
-        f.write_str(url.as_str())
+        f.write_str(&text(&url, apostrophes(&self.text).as_deref()))
     }
 }
 
@@ -202,6 +233,19 @@ mod tests {
         let plain = self::url("http://[2001:db8::1]");
         assert_eq!((plain.host(), plain.port(), plain.path()), ("[2001:db8::1]", 80, "/"));
         assert!(!plain.has_credentials() && !plain.has_query() && plain.file_name().is_none());
+    }
+
+    #[test]
+    fn a_query_is_kept_as_it_was_given() {
+        for text in ["http://h/f?n='a'&sig=1", "http://h/f?n=%27a%27", "http://h/f?a'%27"] {
+            let url = url(text);
+            assert_eq!((url.as_str(), url.to_string().as_str()), (text, text));
+            assert_eq!(url.join("").unwrap(), url);
+            assert_eq!(url.join("g?b='").unwrap().as_str(), "http://h/g?b='");
+        }
+        assert_eq!(url("http://u:p@h/f?a'").to_string(), "http://h/f?a'");
+        assert_eq!(Url::parse("http://[fe80::1%25lo]:8099/f"), Err(UrlError::Zone));
+        assert!(UrlError::Zone.to_string().contains("`via`"));
     }
 
     #[test]

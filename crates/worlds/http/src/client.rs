@@ -48,10 +48,9 @@ pub use self::api::{
 use self::connect::WindowClamp;
 pub use self::error::{CredentialStatus, FetchError};
 use self::event_queue::EventQueue;
-use self::origin::Origin;
+use self::origin::{Origin, Url};
 use self::route_worker::{QueuedFetch, RouteWorker};
 use self::settings::Settings;
-use ::url::Url;
 
 enum Command {
     Fetch(FetchId, Box<(FetchRequest, Url)>),

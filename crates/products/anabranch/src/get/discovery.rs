@@ -423,7 +423,7 @@ impl Discovery<'_> {
         let known = self.told.len();
         match kind {
             ProbeKind::Mirror(number) => self.links(number),
-            ProbeKind::List => match (Metalink::parse(&body), by) {
+            ProbeKind::List => match (Metalink::parse(&body).map(|metalink| metalink.seen_from(&url)), by) {
                 (Ok(metalink), Some(_)) if metalink.files.len() > 1 && self.is_of_directory(&url) => {
                     let by = host(&url);
                     self.several = Some((metalink, url, Some(by)));

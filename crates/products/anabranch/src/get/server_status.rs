@@ -85,7 +85,7 @@ pub(super) const fn code(error: &FetchError) -> ErrorKind {
         | FetchError::ServerError { .. }
         | FetchError::Busy { .. }
         | FetchError::Tls(_) => ErrorKind::Unreachable,
-        FetchError::Forbidden { .. } => ErrorKind::Refused,
+        FetchError::Forbidden { .. } | FetchError::UnknownScheme { .. } => ErrorKind::Refused,
         _ => ErrorKind::NotFound,
     }
 }

@@ -153,6 +153,7 @@ impl Sink {
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
             self.notices.extend(target.note_of_what_stays());
+            self.notices.extend(target.note_of_no_lock());
             let left = target.take_left();
             let left = left.as_ref().map(|left| target.with_left(left));
             let (has, numbers_of) = (|block| there.contains(block), |url: &str| target.numbers_of(url));

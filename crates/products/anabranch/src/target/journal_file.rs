@@ -1,5 +1,7 @@
 //! The journal beside a part: locked, and what it records besides blocks, read at once.
 
+mod lock;
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -7,12 +9,13 @@ use std::os::unix::fs::FileExt as _;
 
 use anabranch_mmtp::ContentId;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::OFlag;
 
 use super::dest_path::DestPath;
 use super::journal::{self, HEADER_BYTES, SLOT_BYTES};
 use crate::filenames::show;
 use crate::{Error, Result};
+pub(super) use lock::Locked;
 
 /// What is at a place of a content of a length. What comes first is to be tried first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,13 +90,13 @@ impl Behind {
 }
 
 /// Opens and locks the journal; also says whether it was there before.
-pub(super) fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Flock<File>, bool)> {
+pub(super) fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Locked, bool)> {
     // The one who held the lock may have finished and removed the file that was opened here: then try again.
     for _ in 0..100 {
         let known = place.stat(name)?.is_some();
         let file =
             place.open(name, OFlag::O_RDWR | OFlag::O_CREAT).map_err(|e| place.failure("write", name, &e))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {
+        let lock = Locked::new(file).map_err(|e| match e {
             Errno::EWOULDBLOCK => Error::target(format!(
                 "another get is writing {}: wait for it, or choose another `to_file`",
                 show(place.path())

@@ -13,12 +13,12 @@ use anabranch_mmtp::ContentId;
 use anabranch_mmtp::bitmap::Bitmap;
 use anabranch_mmtp::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use anabranch_mmtp::tree::{self, ChainingValue};
-use nix::fcntl::{Flock, OFlag};
+use nix::fcntl::OFlag;
 
 use super::aliases::{Aliases, has_hash, why_another};
 use super::dest_path::DestPath;
 use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
-use super::journal_file::{Behind, Places, length_of, lock_journal, read_up_to};
+use super::journal_file::{Behind, Locked, Places, length_of, lock_journal, read_up_to};
 use super::left::Left;
 use crate::filenames::show;
 use crate::{Error, Result};
@@ -35,7 +35,7 @@ pub(super) struct Part {
     pub(super) name: OsString,
     pub(super) file: File,
     pub(super) journal_name: OsString,
-    journal: Flock<File>,
+    journal: Locked,
     /// What is known of what earlier transfers left, if they did.
     pub(super) left: Option<Left>,
     /// The places of the aliases that this transfer has recorded.
@@ -56,7 +56,7 @@ pub(super) struct Part {
     /// The name of one of another file, of so many bytes, which stays for now.
     pub(super) stays: Option<(OsString, u64)>,
     /// The lock of the usual journal, where this has names of its own.
-    pub(super) usual_lock: Option<Flock<File>>,
+    pub(super) usual_lock: Option<Locked>,
     /// The clues of URLs: nobody needs parts of other files of these once this is whole and right.
     pub(super) outdated_by: Vec<[u8; 32]>,
 }
@@ -101,6 +101,11 @@ impl Part {
         }
         let part = Self::open_as(place, names, id, aliases, force)?;
         Ok(Self { stays, usual_lock, outdated_by: aliases.urls.clone(), ..part })
+    }
+
+    /// Whether nothing keeps a second transfer away from it.
+    pub(super) const fn is_without_lock(&self) -> bool {
+        self.journal.is_without()
     }
 
     /// The same, with these names.

@@ -30,6 +30,17 @@ impl Target {
         ))
     }
 
+    /// That nothing keeps a second transfer away from the part.
+    pub(crate) fn note_of_no_lock(&self) -> Option<String> {
+        let State::Part(part) = &self.state else { return None };
+        part.is_without_lock().then(|| {
+            format!(
+                "the file system of {} has no locks: let no other get write that file meanwhile",
+                show(self.place.path())
+            )
+        })
+    }
+
     /// What was taken, with this part.
     pub(crate) fn with_left<'a>(&'a self, left: &'a Left) -> LeftIn<'a> {
         let cv = |block| match &self.state {

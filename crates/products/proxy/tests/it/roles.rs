@@ -67,6 +67,36 @@ fn http_connect_and_plain_http_reach_an_origin() {
     assert!(answer.contains("Connection: close"), "{answer}");
 }
 
+/// An origin that does not end the connection as it is told to: the program asks for more on its own. It is not
+/// left without an answer, nor is what it asks for sent to that origin.
+#[test]
+fn a_second_request_behind_an_answer_ends_the_connection() {
+    let bench = Bench::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    let stays = origin(move |mut stream| {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
+            head.push(byte[0]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
+        let mut more = Vec::new();
+        let _ = stream.read_to_end(&mut more);
+        tell.send(more).unwrap();
+        thread::sleep(LONG);
+    });
+    let mut stream = TcpStream::connect(bench.http()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let request = format!("GET http://{stays}/a HTTP/1.1\r\nHost: {stays}\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = [0; 40];
+    stream.read_exact(&mut answer).unwrap();
+    assert!(answer.ends_with(b"\r\n\r\nhi"));
+    stream.write_all(request.as_bytes()).unwrap();
+    assert_eq!(stream.read(&mut answer).unwrap(), 0);
+    assert_eq!(told.recv_timeout(LONG).unwrap(), b"");
+}
+
 #[test]
 fn an_unknown_client_and_a_wrong_server_get_nothing_and_say_so() {
     let bench = Bench::new();

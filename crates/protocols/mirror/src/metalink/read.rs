@@ -16,7 +16,7 @@ use super::{
 use crate::digests::PieceHashes;
 use crate::http_fields::{SIGNATURE, location, priority};
 use crate::leaf_list::MEDIA_TYPE;
-use crate::url::Url;
+use crate::url::{Url, UrlError};
 
 /// Characters of a text from outside that an error repeats.
 const QUOTED_CHARS: usize = 80;
@@ -334,6 +334,12 @@ impl ReaderState {
                     }
                     file.mirrors.push(Mirror { url, priority, location });
                 }
+                Err(UrlError::Syntax(_)) if direct && is_relative(text) => {
+                    if file.relative_mirrors.len() == MIRRORS_MAX {
+                        return Err(MetalinkErrorKind::TooMany("mirrors", MIRRORS_MAX));
+                    }
+                    file.relative_mirrors.push((text.to_owned(), priority));
+                }
                 _ => file.ignored_mirrors += 1,
             },
             Element::Leaves => {
@@ -358,6 +364,12 @@ impl ReaderState {
         self.files.push(file);
         Ok(())
     }
+}
+
+/// Whether it is a relative reference (RFC 3986 §4.2), and not the URL of some other scheme.
+fn is_relative(text: &str) -> bool {
+    let first = text.split(['/', '?', '#']).next().unwrap_or_default();
+    !text.is_empty() && !first.contains(':')
 }
 
 impl PartialPieces {

@@ -25,6 +25,20 @@ fn hex(hash: u8, len: usize) -> String {
     format!("{hash:02x}").repeat(len)
 }
 
+/// RFC 5854 wants absolute ones; several generators write others.
+#[test]
+fn relative_places_are_seen_from_the_metalink() {
+    let text = "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\">\
+                <url priority=\"2\">../f</url><url>ftp://h/f</url><url priority=\"1\">/g?a='</url>\
+                </file></metalink>";
+    let read = Metalink::parse(text.as_bytes()).expect("a Metalink");
+    assert!(read.is_only_relative());
+    let seen = read.seen_from(&Url::parse("http://h/a/b.meta4?q").expect("a URL"));
+    assert!(!seen.is_only_relative());
+    let urls: Vec<_> = seen.files[0].mirrors.iter().map(|mirror| mirror.url.as_str()).collect();
+    assert_eq!((urls, seen.files[0].ignored_mirrors), (vec!["http://h/g?a='", "http://h/f"], 1));
+}
+
 /// After RFC 5854 §1.1, with whole hashes instead of its shortened ones.
 #[test]
 fn the_example_of_rfc_5854() {

@@ -82,6 +82,14 @@ pub enum Input<'a> {
         /// The request.
         fetch: FetchId,
     },
+    /// The same, but the answer brings less than was asked for (RFC 9110 section 15.3.7). It is
+    /// [done](Self::Done) when that has come.
+    Short {
+        /// The request.
+        fetch: FetchId,
+        /// The byte after the last one that comes.
+        end_byte: u64,
+    },
     /// The same, but the answer is the whole file from its first byte on.
     Whole {
         /// The request.

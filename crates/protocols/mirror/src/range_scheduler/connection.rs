@@ -59,6 +59,8 @@ pub(super) struct Fetch {
     pub(super) at: u64,
     /// The byte after the last one asked for.
     pub(super) end: u64,
+    /// The byte after the last one of the answer that has begun; before that, the next byte that comes.
+    pub(super) answer_end: u64,
     /// The block after the last one that it keeps. Other connections may have taken over those from here to
     /// `end`.
     pub(super) keep: u64,
@@ -102,6 +104,11 @@ impl Fetch {
         if self.role == FetchRole::WholeFile { self.new_bytes } else { self.got }
     }
 
+    /// Whether the answer that has begun brings all that was asked for.
+    const fn is_answered(&self) -> bool {
+        self.has_head && self.answer_end >= self.end
+    }
+
     /// Bytes until it has brought them.
     pub(super) fn bytes_left(&self) -> u64 {
         self.keep.saturating_mul(BLOCK).min(self.end).saturating_sub(self.at)
@@ -135,6 +142,8 @@ pub(super) struct Connection {
     pub(super) has_streamed: bool,
     /// Where its last answer broke off, if it was a whole file that brought nothing new.
     pub(super) breaks_at: Option<u64>,
+    /// The most blocks that it is asked for at once: those of its last answer that was shorter than asked.
+    pub(super) request_blocks_max: u64,
     /// Failures, and stalls, in a row.
     consecutive_failures: u32,
     pub(super) counters: Counters,
@@ -159,6 +168,7 @@ impl Connection {
             heard_at: Time::ZERO,
             has_streamed: false,
             breaks_at: None,
+            request_blocks_max: u64::MAX,
             consecutive_failures: 0,
             counters: Counters::default(),
             config: *config,
@@ -216,8 +226,9 @@ impl Connection {
             && self.state == State::Open
             && self.prefetch.len() < PREFETCHED_MAX
             && self.prefetch.iter().all(Fetch::is_whole);
-        let answers =
-            |fetch: &&Fetch| proven && fetch.role == FetchRole::Owner && fetch.has_head && fetch.is_whole();
+        let answers = |fetch: &&Fetch| {
+            proven && fetch.role == FetchRole::Owner && fetch.is_answered() && fetch.is_whole()
+        };
         let (Some(fetch), Some(pace)) = (self.fetch.as_ref().filter(answers), self.throughput.pace()) else {
             return Time::NEVER;
         };

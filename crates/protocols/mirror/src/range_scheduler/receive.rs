@@ -19,7 +19,10 @@ impl RangeScheduler {
         let Some(fetch) = &mut connection.fetch else { return };
         if !std::mem::replace(&mut fetch.has_head, true) {
             let after = now.since(fetch.asked_at);
+            fetch.answer_end = fetch.end;
             match fetch.early {
+                // It is the rest of a range: the silence before it is part of how fast that comes.
+                None if fetch.got > 0 => connection.throughput.go_on(after),
                 None => connection.throughput.begin(now, after, connection.cold),
                 // A late request does not tell how the server handles one in time.
                 Some(early) => connection.throughput.resume(now, (early >= round_trip).then_some(after)),
@@ -93,11 +96,15 @@ impl RangeScheduler {
     pub(super) fn done(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
         let Some(p) = self.answering(fetch) else { return };
         let Some(fetch) = &self.connections[p].fetch else { return };
-        if fetch.at < fetch.end {
+        if fetch.at < fetch.answer_end || !fetch.has_head {
             // Shorter than the world promised.
             self.failed(now, p, Failure::Broken, pool);
             return;
         }
+        if self.ask_for_rest(now, p) {
+            return;
+        }
+        let Some(fetch) = &self.connections[p].fetch else { return };
         let (whole, got) = (fetch.role == FetchRole::WholeFile, fetch.got);
         self.end_fetch(p, pool);
         self.connections[p].on_success();

@@ -109,6 +109,7 @@ impl RangeScheduler {
         pool.begin_whole(self.connections[p].mirror);
         if let Some(fetch) = &mut self.connections[p].fetch {
             (fetch.role, fetch.end, fetch.keep) = (FetchRole::WholeFile, length, blocks);
+            fetch.answer_end = length;
         }
     }
 
@@ -158,6 +159,11 @@ impl RangeScheduler {
 
     /// Blocks to ask connection `p` for besides those it has; none if it has its share.
     pub(super) fn request_size(&self, p: ConnectionId, pool: &dyn Pool) -> u64 {
+        self.share(p, pool).min(self.connections[p].request_blocks_max)
+    }
+
+    /// The same, however little the server sends at once.
+    fn share(&self, p: ConnectionId, pool: &dyn Pool) -> u64 {
         let connection = &self.connections[p];
         if connection.trial {
             return TRIAL_BLOCKS;

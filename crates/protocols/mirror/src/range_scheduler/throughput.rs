@@ -67,13 +67,22 @@ impl Throughput {
     /// A head came, `after` its request. If the TCP connection is new (`cold`), connecting took about half of
     /// that.
     pub(super) fn begin(&mut self, now: Time, after: Span, cold: bool) {
-        let after = if cold { after.over(2) } else { after }.max(Span::from_nanos(1));
+        self.learn_first_byte(if cold { after.over(2) } else { after });
+        self.last = Some(now);
+    }
+
+    /// The head of the rest of a range came, `after` its request. The silence before it counts.
+    pub(super) fn go_on(&mut self, after: Span) {
+        self.learn_first_byte(after);
+    }
+
+    fn learn_first_byte(&mut self, after: Span) {
+        let after = after.max(Span::from_nanos(1));
         self.first_byte = if self.first_byte == Span::ZERO {
             after
         } else {
             self.first_byte - self.first_byte.over(4) + after.over(4)
         };
-        self.last = Some(now);
     }
 
     /// The head of what was asked ahead came, so long `after` the answer before it. That is no

@@ -318,6 +318,43 @@ fn a_server_that_is_always_busy_is_asked_later_and_later() {
     assert_eq!(report.state, State::Busy);
 }
 
+/// Servers may send less of a range than was asked for (RFC 9110 section 15.3.7): all of them, or some; less
+/// than a block, or more.
+#[test]
+fn servers_that_send_less_than_was_asked_for_bring_the_file() {
+    let content = content((1 << 20) + 5);
+    for most in
+        [[Some(1_000); 3], [Some(10_000); 3], [Some(20_000), None, None], [Some(200_000), Some(9), None]]
+    {
+        for check in [Check::Nothing, leaves(&content), pieces(&content)] {
+            for rtt in [0, 20] {
+                let links = [0, 1, 2].map(|mirror| Link {
+                    most: most[usize::from(mirror)],
+                    ..Link::new(mirror, mbit(10), rtt)
+                });
+                for links in [&links[..], &links[..1]] {
+                    let outcome = fetch(&content, check.clone(), links, 1);
+                    let what = format!("{most:?}, {} of them, {rtt} ms", links.len());
+                    assert!(outcome.file == content, "{what}");
+                    assert!(outcome.liars.is_empty() && outcome.disagree.is_empty(), "{what}");
+                    let failures: u64 = outcome.connections.iter().map(|all| all.counters.failures).sum();
+                    assert_eq!(failures, 0, "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// What one answer brings at most is learned: the next ranges are sent ahead, and nothing comes in vain.
+#[test]
+fn a_server_that_sends_little_at_once_is_not_idle() {
+    let link = Link { most: Some(200_000), ..Link::new(0, mbit(20), 20) };
+    let outcome = count(20_000_000, &[link]);
+    let permille = outcome.permille(20_000_000, mbit(20));
+    // Asked one after the other, 20 of 100 ms would be lost.
+    assert!(permille >= 880, "{permille}");
+}
+
 /// A server that limits how often it is asked, as nginx's `limit_req`: few requests have to bring it all.
 #[test]
 fn a_server_that_takes_few_requests_is_asked_for_much_at_once() {

@@ -62,6 +62,8 @@ pub(crate) struct Link {
     pub(crate) breaks_at: Option<u64>,
     /// Each answer breaks off after so many bytes.
     pub(crate) cuts: Option<u64>,
+    /// Each answer brings so many bytes at most, and says so.
+    pub(crate) most: Option<u64>,
     /// Its first answer shows that it has no ranges.
     pub(crate) unsteady: bool,
     /// What does not begin at the first byte comes at this rate.
@@ -85,6 +87,7 @@ impl Link {
             good_from: Time::ZERO,
             breaks_at: None,
             cuts: None,
+            most: None,
             unsteady: false,
             trickle: None,
             changes: Vec::new(),
@@ -137,6 +140,8 @@ struct FetchRecord {
     end: u64,
     head: bool,
     ending: Ending,
+    /// The answer says that it ends here already.
+    short: Option<u64>,
     /// The rate at which it comes.
     rate: u64,
     /// When the request has reached the server and an answer could be here.
@@ -432,7 +437,7 @@ impl<'a> World<'a> {
                     "behind an answer only"
                 );
                 assert!(first_byte < end_byte && end_byte <= self.length, "{first_byte}..{end_byte}");
-                assert_eq!(first_byte % BLOCK, 0);
+                assert!(first_byte % BLOCK == 0 || line.link.most.is_some(), "{first_byte}");
                 assert!(self.last_fetch.insert(fetch), "a name for each request");
                 assert!(line.link.ranges || (first_byte, end_byte) == (0, self.length));
                 let unlucky = self.now < line.link.good_from && self.luck.below(100) < line.link.misfortunes;
@@ -466,6 +471,7 @@ impl<'a> World<'a> {
                     end,
                     head: false,
                     ending,
+                    short: line.link.most.map(|most| at + most).filter(|short| *short < end),
                     rate,
                     ready,
                     next,
@@ -508,8 +514,15 @@ impl<'a> World<'a> {
         }
         if !asked.head {
             asked.head = true;
+            let input = match asked.short.filter(|_| asked.ending == Ending::Well) {
+                Some(end_byte) => {
+                    asked.end = end_byte;
+                    Input::Short { fetch, end_byte }
+                }
+                None => Input::Head { fetch },
+            };
             asked.next = step(&line.link, now, asked);
-            self.mirrors.handle(now, Input::Head { fetch }, pool);
+            self.mirrors.handle(now, input, pool);
             return;
         }
         let until = match asked.ending {

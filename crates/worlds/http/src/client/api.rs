@@ -171,7 +171,8 @@ pub enum Event {
         /// May be empty, as the file.
         bytes: Bytes,
     },
-    /// The whole body has come; of a range, exactly the bytes asked for. The last event of a fetch.
+    /// The whole body has come; of a range, exactly the bytes asked for, or those up to
+    /// [`Head::ends_early_at`]. The last event of a fetch.
     Done {
         /// The fetch.
         id: FetchId,
@@ -248,6 +249,9 @@ pub struct Head {
     /// The server has no ranges: it answers a range from 0 with the whole file, `length` bytes instead of
     /// `end`.
     pub whole: bool,
+    /// One after the last byte that comes, where the server sends less of a range than was asked for (RFC 9110
+    /// section 15.3.7). What is behind it has to be asked for again.
+    pub ends_early_at: Option<u64>,
     /// The number of this answer on its connection, from 1.
     pub nth: u64,
     /// The server has announced that it closes the connection after this answer. It answers no request that

@@ -34,6 +34,13 @@ pub enum FetchError {
         /// The server that a redirect led to, with its port if that is not the usual one.
         at: Option<String>,
     },
+    /// 401, and the server takes only schemes that are not spoken, such as Digest (RFC 7616).
+    UnknownScheme {
+        /// Their names.
+        schemes: String,
+        /// As in [`Forbidden`](Self::Forbidden).
+        at: Option<String>,
+    },
     /// The server sends the whole file or nothing.
     NoRanges,
     /// The file is not the one it was: another length or date.
@@ -67,11 +74,15 @@ impl fmt::Display for FetchError {
             Self::Busy { .. } => f.write_str("the server is busy"),
             Self::NotFound(status) => write!(f, "the server does not have it ({status})"),
             Self::Forbidden { status: 407, .. } => f.write_str("the proxy wants a name and a password (407)"),
+            Self::UnknownScheme { schemes, at } => {
+                subject(f, at.as_deref())?;
+                write!(
+                    f,
+                    "wants a name and a password by the scheme {schemes}, and only Basic is spoken (401)"
+                )
+            }
             Self::Forbidden { status, at, .. } => {
-                match at {
-                    Some(host) => write!(f, "it leads to {host}, which ")?,
-                    None => f.write_str("the server ")?,
-                }
+                subject(f, at.as_deref())?;
                 match status {
                     401 => f.write_str("wants a name and a password (401)"),
                     status => write!(f, "does not allow it ({status})"),
@@ -84,6 +95,14 @@ impl fmt::Display for FetchError {
             Self::Encoded(coding) => write!(f, "the server sends it compressed ({coding})"),
             Self::Tls(why) => write!(f, "no secure connection: {why}"),
         }
+    }
+}
+
+/// Who refuses a request.
+fn subject(f: &mut fmt::Formatter<'_>, at: Option<&str>) -> fmt::Result {
+    match at {
+        Some(host) => write!(f, "it leads to {host}, which "),
+        None => f.write_str("the server "),
     }
 }
 

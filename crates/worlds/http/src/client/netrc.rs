@@ -68,13 +68,15 @@ impl Netrc {
         Self { entries }
     }
 
-    /// Name and password for `host`; an entry `default` counts only if `or_default`.
-    pub(super) fn get(&self, host: &str, or_default: bool) -> Option<(String, String)> {
+    /// Name and password for `host`, of several entries those of `login` if that is given; an entry `default`
+    /// counts only if `or_default`.
+    pub(super) fn get(&self, host: &str, login: Option<&str>, or_default: bool) -> Option<(String, String)> {
         let named = |entry: &&Entry| match &entry.machine {
             Some(machine) => machine.eq_ignore_ascii_case(host),
             None => or_default,
         };
-        let entry = self.entries.iter().find(named)?;
+        let is_of_login = |entry: &&Entry| login.is_none() || entry.login.as_deref() == login;
+        let entry = self.entries.iter().filter(named).find(is_of_login)?;
         Some((entry.login.clone()?, entry.password.clone().unwrap_or_default()))
     }
 }
@@ -126,25 +128,33 @@ mod tests {
                     default login anon password guest machine d.example login late";
         let netrc = Netrc::parse(text);
         let both = |name: &str, password: &str| Some((name.to_owned(), password.to_owned()));
-        assert_eq!(netrc.get("a.example", false), both("ann", "p w\""));
-        assert_eq!(netrc.get("b.EXAMPLE", true), both("bob", "#1"));
-        assert_eq!(netrc.get("c.example", true), None);
-        assert_eq!(netrc.get("evil", false), None);
-        assert_eq!(netrc.get("x.example", true), both("anon", "guest"));
-        assert_eq!(netrc.get("x.example", false), None);
+        assert_eq!(netrc.get("a.example", None, false), both("ann", "p w\""));
+        assert_eq!(netrc.get("b.EXAMPLE", None, true), both("bob", "#1"));
+        assert_eq!(netrc.get("c.example", None, true), None);
+        assert_eq!(netrc.get("evil", None, false), None);
+        assert_eq!(netrc.get("x.example", None, true), both("anon", "guest"));
+        assert_eq!(netrc.get("x.example", None, false), None);
         assert_eq!(
-            netrc.get("d.example", true),
+            netrc.get("d.example", None, true),
             both("anon", "guest"),
             "what stands after default is not seen"
         );
-        assert_eq!(netrc.get("d.example", false), both("late", ""));
+        assert_eq!(netrc.get("d.example", None, false), both("late", ""));
+    }
+
+    #[test]
+    fn of_several_entries_of_a_machine_the_login_selects() {
+        let netrc = Netrc::parse("machine h login ann password a\nmachine h login bob password b\n");
+        let password = |login| netrc.get("h", login, true).map(|(_, password)| password);
+        assert_eq!([password(None), password(Some("ann"))], [Some("a".to_owned()), Some("a".to_owned())]);
+        assert_eq!([password(Some("bob")), password(Some("eve"))], [Some("b".to_owned()), None]);
     }
 
     proptest::proptest! {
         #[test]
         fn any_text_is_survived(text in "(?s).*", tokens in "((machine|login|macdef|\"|\\\\|x|\n) ?)*") {
-            let _ = Netrc::parse(&text).get("h", true);
-            let _ = Netrc::parse(&tokens).get("x", true);
+            let _ = Netrc::parse(&text).get("h", None, true);
+            let _ = Netrc::parse(&tokens).get("x", None, true);
         }
 
         #[test]
@@ -156,7 +166,7 @@ mod tests {
         ) {
             let password = if quoted || password.is_empty() { format!("\"{password}\"") } else { password };
             let text = format!("machine {host}\n login {login}\tpassword {password}\n");
-            let read = Netrc::parse(&text).get(&host, false);
+            let read = Netrc::parse(&text).get(&host, None, false);
             let password = password.trim_matches('"').to_owned();
             proptest::prop_assert_eq!(read, Some((login, password)));
         }

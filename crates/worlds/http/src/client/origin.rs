@@ -1,8 +1,60 @@
 //! What fetching needs of a URL (crate `url`): the origin that is connected to, the credentials in it, the
 //! request target, and the forms that may be shown.
 
-use percent_encoding::percent_decode_str;
-use url::{Position, Url};
+use std::ops::Deref;
+
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use url::{ParseError, Position};
+
+/// What cannot stand in a query (RFC 3986 section 3.4).
+const NOT_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
+
+/// An absolute URL, as the crate `url` reads it. Its query is sent as it was given: the crate escapes
+/// apostrophes in it, and a query may be signed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Url {
+    read: url::Url,
+    /// The query with its apostrophes, if it has some.
+    query: Option<String>,
+}
+
+impl Deref for Url {
+    type Target = url::Url;
+
+    fn deref(&self) -> &url::Url {
+        &self.read
+    }
+}
+
+impl Url {
+    /// Reads a URL of any scheme.
+    pub(super) fn parse(text: &str) -> Result<Self, ParseError> {
+        url::Url::parse(text).map(|read| Self { read, query: apostrophes(text) })
+    }
+
+    /// What `reference` means in a document from here (RFC 3986 section 5.2).
+    fn join(&self, reference: &str) -> Result<Self, ParseError> {
+        let read = self.read.join(reference)?;
+        let is_own = reference.split('#').next().is_some_and(|reference| reference.trim().is_empty());
+        let query = if is_own { self.query.clone() } else { apostrophes(reference) };
+        Ok(Self { read, query })
+    }
+
+    /// All of it, with the query as it was given.
+    fn text(&self) -> String {
+        match &self.query {
+            Some(query) => format!("{}?{query}", &self.read[..Position::AfterPath]),
+            None => self.read.as_str().to_owned(),
+        }
+    }
+}
+
+/// The query of a URL or a reference, if it has apostrophes.
+fn apostrophes(text: &str) -> Option<String> {
+    let text = text.trim_matches(|c: char| c <= ' ').replace(['\t', '\r', '\n'], "");
+    let (_, query) = text.split('#').next()?.split_once('?')?;
+    query.contains('\'').then(|| utf8_percent_encode(query, NOT_IN_QUERY).to_string())
+}
 
 /// Where a URL's server is (RFC 6454): what one connection can be used for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +101,7 @@ pub(super) fn redirected(url: &Url, location: &str) -> Result<Url, String> {
     checked(url.join(location)).map(without_credentials)
 }
 
-fn checked(parsed: Result<Url, url::ParseError>) -> Result<Url, String> {
+fn checked(parsed: Result<Url, ParseError>) -> Result<Url, String> {
     let mut url = parsed.map_err(|error| format!("the URL cannot be read: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("the URL is neither http nor https".to_owned());
@@ -61,14 +113,14 @@ fn checked(parsed: Result<Url, url::ParseError>) -> Result<Url, String> {
     if !is_text(url.username()) || !url.password().is_none_or(is_text) {
         return Err("the name or password in the URL is no text".to_owned());
     }
-    url.set_fragment(None);
+    url.read.set_fragment(None);
     Ok(url)
 }
 
 /// The URL without name and password.
 fn without_credentials(mut url: Url) -> Url {
     // These two fail only where there is no host, which `checked` excludes.
-    let _ = url.set_username("").and_then(|()| url.set_password(None));
+    let _ = url.read.set_username("").and_then(|()| url.read.set_password(None));
     url
 }
 
@@ -85,13 +137,16 @@ pub(super) fn authority(url: &Url) -> &str {
 }
 
 /// Path and query as they go into the request; begins with `/`.
-pub(super) fn request_target(url: &Url) -> &str {
-    &url[Position::BeforePath..Position::AfterQuery]
+pub(super) fn request_target(url: &Url) -> String {
+    match &url.query {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url[Position::BeforePath..Position::AfterQuery].to_owned(),
+    }
 }
 
 /// The whole URL, without name and password.
 pub(super) fn anonymous(url: &Url) -> String {
-    without_credentials(url.clone()).into()
+    without_credentials(url.clone()).text()
 }
 
 /// The URL without its query: what may be shown in a message, since queries carry signatures.
@@ -127,6 +182,19 @@ mod tests {
         );
         assert!(Origin::of(&six).host.parse::<std::net::IpAddr>().is_ok());
         assert_eq!(anonymous(&parse("http://münchen.de/").unwrap()), "http://xn--mnchen-3ya.de/");
+    }
+
+    #[test]
+    fn a_query_is_sent_as_it_was_given() {
+        for query in ["n='a'&sig=1", "n=%27a%27", "a'%27?#x", "%41=\u{7f}'"] {
+            let url = parse(&format!("http://u:p@h/a'b?{query}")).unwrap();
+            let given = query.split('#').next().unwrap().replace('\u{7f}', "%7F");
+            assert_eq!(request_target(&url), format!("/a'b?{given}"));
+            assert_eq!(anonymous(&url), format!("http://h/a'b?{given}"));
+            assert_eq!(request_target(&redirected(&url, "").unwrap()), request_target(&url));
+            assert_eq!(request_target(&redirected(&url, "c?d='e'").unwrap()), "/c?d='e'");
+            assert_eq!(request_target(&redirected(&url, "c").unwrap()), "/c");
+        }
     }
 
     #[test]

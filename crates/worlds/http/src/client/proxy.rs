@@ -44,9 +44,9 @@ pub(super) struct Proxy {
     pub(super) port: u16,
 }
 
-/// The proxy for each origin.
+/// The proxy for each origin; none if every origin is reached directly.
 #[derive(Debug)]
-pub(super) struct Proxies(Matcher);
+pub(super) struct Proxies(Option<Matcher>);
 
 impl Proxy {
     /// Reads `http://host:port`, `socks5://…`, `socks5h://…` or, as an HTTP proxy, `host:port`; name and
@@ -120,9 +120,12 @@ impl Proxies {
         }
         // As in curl, blanks separate words too, IPv6 may be in brackets, and a final dot is ignored.
         let words = set(&["no_proxy", "NO_PROXY"]).replace(['[', ']'], "");
-        let words = words.split([',', ' ']).map(|word| word.trim_end_matches('.'));
-        let no_proxy = words.collect::<Vec<_>>().join(",");
-        Ok(Self(Matcher::builder().http(http).https(https).no(no_proxy).build()))
+        let words: Vec<&str> = words.split([',', ' ']).map(|word| word.trim_end_matches('.')).collect();
+        // An asterisk is every host, an address too; the matcher takes it for every name.
+        if words.contains(&"*") {
+            return Ok(Self(None));
+        }
+        Ok(Self(Some(Matcher::builder().http(http).https(https).no(words.join(",")).build())))
     }
 
     /// The proxy for `origin`, if it is not reached directly.
@@ -130,7 +133,7 @@ impl Proxies {
         let scheme = if origin.secure { "https" } else { "http" };
         let host = Origin { host: origin.host.trim_end_matches('.').to_owned(), ..origin.clone() };
         let uri = format!("{scheme}://{}", host.host_and_port()).parse().ok()?;
-        Proxy::of(&self.0.intercept(&uri)?)
+        Proxy::of(&self.0.as_ref()?.intercept(&uri)?)
     }
 }
 

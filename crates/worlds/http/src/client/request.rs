@@ -4,12 +4,11 @@ use hyper::http::header::{
     ACCEPT, ACCEPT_ENCODING, HOST, HeaderValue, IF_RANGE, PROXY_AUTHORIZATION, RANGE, USER_AGENT,
 };
 use hyper::http::{Method, Request, Uri};
-use url::Url;
 
 use super::api::{METADATA_BYTES, RequestKind};
 use super::connect::Connection;
 use super::error::FetchError;
-use super::origin::{self, authority, request_target, without_query};
+use super::origin::{self, Url, authority, request_target, without_query};
 use super::response_fields::is_strong;
 use super::settings::Settings;
 
@@ -67,6 +66,11 @@ impl<'a> RequestShape<'a> {
                 Ok(Self::Bytes { first: *first, end: *end, validator })
             }
         }
+    }
+
+    /// Whether it asks for some bytes of the file.
+    pub(super) const fn is_range(&self) -> bool {
+        matches!(self, Self::Bytes { .. })
     }
 
     /// Whether there is a strong `ETag` to go by.

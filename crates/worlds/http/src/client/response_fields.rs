@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use hyper::http::header::{
     ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE,
-    ETAG, HeaderMap, HeaderName, LAST_MODIFIED, LINK, RETRY_AFTER,
+    ETAG, HeaderMap, HeaderName, LAST_MODIFIED, LINK, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::http::response;
-use url::Url;
 
 use super::api::Head;
-use super::origin::anonymous;
+use super::origin::{Url, anonymous};
 
 /// The longest wait a server may ask for; a year would be as good as never.
 const RETRY_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -38,15 +37,18 @@ pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
 /// First and last byte, if there is a range; the complete length, if it is known.
 pub(super) type ContentRange = (Option<(u64, u64)>, Option<u64>);
 
-/// `bytes 0-499/1234`: first, last and complete length. RFC 9110 section 14.4; `*` is `None`.
+/// `bytes 0-499/1234`: first, last and complete length. RFC 9110 section 14.4; `*` is `None`. Some servers
+/// leave the unit out.
 pub(super) fn content_range(headers: &HeaderMap) -> Option<ContentRange> {
     let mut all = headers.get_all(CONTENT_RANGE).iter();
     let (value, None) = (all.next()?, all.next()) else { return None };
-    let (unit, rest) = value.to_str().ok()?.trim().split_once(' ')?;
-    if !unit.eq_ignore_ascii_case("bytes") {
-        return None;
-    }
-    let (range, complete) = rest.trim().split_once('/')?;
+    let value = value.to_str().ok()?.trim();
+    let range = match value.split_once(' ') {
+        Some((unit, range)) if unit.eq_ignore_ascii_case("bytes") => range.trim(),
+        Some(_) => return None,
+        None => value,
+    };
+    let (range, complete) = range.split_once('/')?;
     let complete = if complete == "*" { None } else { Some(number(complete)?) };
     let range = if range == "*" {
         None
@@ -97,6 +99,7 @@ pub(super) fn head(parts: &response::Parts, url: &Url) -> Head {
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
             .collect(),
         whole: false,
+        ends_early_at: None,
         nth: 0,
         last: false,
     }
@@ -115,6 +118,26 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         }
     };
     Some(wait.min(RETRY_MAX))
+}
+
+/// The schemes of `WWW-Authenticate` (RFC 9110 section 11.6.1) by which a server wants to be told a name and a
+/// password, if Basic is not among them; none if there are none.
+pub(super) fn unspoken_schemes(headers: &HeaderMap) -> Option<String> {
+    let mut schemes: Vec<String> = Vec::new();
+    for value in headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()) {
+        let mut is_quoted = false;
+        let parts = value.split(|c| {
+            is_quoted ^= c == '"';
+            c == ',' && !is_quoted
+        });
+        // A part is `SCHEME`, `SCHEME NAME=VALUE`, or a further `NAME=VALUE` of the scheme before it.
+        let first = parts.filter_map(|part| part.split_whitespace().next());
+        let is_scheme = |word: &&str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        schemes.extend(first.filter(is_scheme).map(str::to_owned));
+    }
+    let is_spoken = schemes.iter().any(|scheme| scheme.eq_ignore_ascii_case("basic"));
+    schemes.dedup();
+    (!schemes.is_empty() && !is_spoken).then(|| schemes.join(" or "))
 }
 
 /// The coding of the body, if there is one.
@@ -149,10 +172,13 @@ mod tests {
         assert_eq!(said(b"bytes 0-0/1"), Some((Some((0, 0)), Some(1))));
         assert_eq!(said(b"Bytes 5-9/*"), Some((Some((5, 9)), None)));
         assert_eq!(said(b"bytes */0"), Some((None, Some(0))));
+        assert_eq!(said(b" 5-9/20"), Some((Some((5, 9)), Some(20))), "without the unit");
         for wrong in [
             "",
             "bytes",
             "bytes 0-0",
+            "lines 0-0/1",
+            "bytes 0-0/0",
             "bytes 1-0/2",
             "bytes 0-2/2",
             "bytes -1/2",
@@ -161,6 +187,19 @@ mod tests {
         ] {
             assert_eq!(said(wrong.as_bytes()), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn schemes_that_are_not_spoken_are_named() {
+        let of = |value: &'static str| {
+            let headers: HeaderMap =
+                [(WWW_AUTHENTICATE, HeaderValue::from_static(value))].into_iter().collect();
+            unspoken_schemes(&headers)
+        };
+        assert_eq!(of("Digest realm=\"a, Basic b\", nonce=\"n\""), Some("Digest".to_owned()));
+        assert_eq!(of("Negotiate, NTLM"), Some("Negotiate or NTLM".to_owned()));
+        assert_eq!(of("Digest realm=\"a\", basic realm=\"b\""), None);
+        assert_eq!((of(""), unspoken_schemes(&HeaderMap::new())), (None, None));
     }
 
     #[test]

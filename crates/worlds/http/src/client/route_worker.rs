@@ -14,17 +14,17 @@ use anabranch_net::Egress;
 use hyper::http::header::LOCATION;
 use hyper::http::response;
 use tokio::sync::mpsc;
-use url::Url;
 
 pub(super) use self::queued_fetch::QueuedFetch;
 use super::api::{Event, FetchId, FetchRequest, RequestKind, RouteId};
 use super::connect::{Connection, WindowClamp};
 use super::error::FetchError;
 use super::event_queue::EventQueue;
-use super::origin::{Origin, authority, redirected, without_query};
+use super::origin::{Origin, Url, authority, redirected, without_query};
 use super::request::{OriginalUrl, RequestShape, request};
+use super::response_fields::unspoken_schemes;
 use super::settings::Settings;
-use super::validate;
+use super::validate::{self, Rejection};
 
 /// Redirects followed for one fetch.
 const REDIRECTS_MAX: usize = 10;
@@ -146,6 +146,7 @@ impl RouteWorker {
                 Err(
                     FetchError::NotFound(_)
                     | FetchError::Forbidden { .. }
+                    | FetchError::UnknownScheme { .. }
                     | FetchError::Refused(_)
                     | FetchError::NotTheFile(_)
                     | FetchError::Unreachable(_)
@@ -177,7 +178,7 @@ impl RouteWorker {
         request: &FetchRequest,
         asked: OriginalUrl<'_>,
         from: Url,
-        shape: RequestShape<'_>,
+        mut shape: RequestShape<'_>,
         mut state: RequestState,
     ) -> Result<(), FetchError> {
         loop {
@@ -203,36 +204,50 @@ impl RouteWorker {
                     return self.deliver(id, connection, policy).await;
                 }
                 // A middlebox may mix up answers: send the request again, alone.
-                Err(FetchError::NotTheFile(_))
-                    if state == RequestState::Sent && url == from && parts.status.is_success() =>
-                {
+                Err(
+                    Rejection::Failed(FetchError::NotTheFile(_))
+                    | Rejection::UnclearRange(FetchError::NotTheFile(_)),
+                ) if state == RequestState::Sent && url == from && parts.status.is_success() => {
                     self.on_lost(connection, true);
                     state = RequestState::Unsent;
                 }
-                Err(error) if parts.status.is_success() => return Err(error),
-                Err(error) => {
+                Err(Rejection::UnclearRange(_)) if shape.is_range() => {
+                    self.on_lost(connection, false);
+                    (shape, state) = (RequestShape::Whole, RequestState::Unsent);
+                }
+                Err(Rejection::Failed(error) | Rejection::UnclearRange(error))
+                    if parts.status.is_success() =>
+                {
+                    return Err(error);
+                }
+                Err(Rejection::Failed(error) | Rejection::UnclearRange(error)) => {
                     // The fetch failed, not the connection.
                     self.drain(connection).await;
-                    return Err(self.with_credential_status(error, asked, stranger.as_ref(), &url));
+                    let schemes = unspoken_schemes(&parts.headers);
+                    return Err(self.with_credential_status(error, schemes, asked, stranger.as_ref(), &url));
                 }
             }
         }
     }
 
-    /// Adds to a refusal who refuses and whether it got credentials.
+    /// Adds to a refusal who refuses and whether it got credentials, or the `schemes` that it wants instead.
     fn with_credential_status(
         &self,
         error: FetchError,
+        schemes: Option<String>,
         asked: OriginalUrl<'_>,
         stranger: Option<&Url>,
         url: &Url,
     ) -> FetchError {
         let FetchError::Forbidden { status: status @ (401 | 403), .. } = error else { return error };
         let by = asked.by_way_of(stranger);
-        FetchError::Forbidden {
-            status,
-            credentials: self.settings.credentials(by.url, by.trusted, url),
-            at: (asked.url.origin() != url.origin()).then(|| authority(url).to_owned()),
+        let at = (asked.url.origin() != url.origin()).then(|| authority(url).to_owned());
+        match schemes.filter(|_| status == 401) {
+            Some(schemes) => FetchError::UnknownScheme { schemes, at },
+            None => {
+                let credentials = self.settings.credentials(by.url, by.trusted, url);
+                FetchError::Forbidden { status, credentials, at }
+            }
         }
     }
 

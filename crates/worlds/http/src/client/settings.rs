@@ -13,12 +13,11 @@ use hyper::http::header::{
 };
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use url::Url;
 
 use super::api::{Options, StartError};
 use super::error::CredentialStatus;
 use super::netrc::{NETRC_BYTES_MAX, Netrc};
-use super::origin::{Origin, credentials};
+use super::origin::{Origin, Url, credentials};
 use super::proxy::{Proxies, basic};
 use super::tls;
 
@@ -117,7 +116,7 @@ impl Settings {
     pub(super) fn credentials(&self, asked: &Url, trusted: bool, url: &Url) -> CredentialStatus {
         let sent = self.headers(asked, trusted, url);
         let has_secrets = || {
-            let of_netrc = self.netrc.get(&Origin::of(url).host, true);
+            let of_netrc = self.netrc.get(&Origin::of(url).host, None, true);
             self.user.is_some() || !self.headers.is_empty() || of_netrc.is_some()
         };
         match [AUTHORIZATION, COOKIE].iter().any(|name| sent.contains_key(name)) {
@@ -133,15 +132,20 @@ impl Settings {
         let is_named = is_named(asked, trusted, url);
         let mut headers = if is_named { self.headers.clone() } else { HeaderMap::new() };
         let is_same = asked.origin() == url.origin();
+        // An entry names the machine that it is for, and `default` whatever the caller names. Where nobody
+        // proves to be that machine, the caller must have named its origin.
+        let has_netrc = is_named || (url.scheme() == "https" && !self.insecure);
+        let of_netrc = |login: Option<&str>| {
+            self.netrc.get(&Origin::of(url).host, login, is_named).filter(|_| has_netrc)
+        };
         let user = match (credentials(asked), &self.user) {
+            // A name without a password says which entry is meant.
+            (Some((name, password)), _) if is_same && asked.password().is_none() => {
+                of_netrc(Some(&name)).or(Some((name, password)))
+            }
             (Some(user), _) if is_same => Some(user),
             (_, Some(user)) if is_named => Some(user.clone()),
-            // An entry names the machine that it is for, and `default` whatever the caller names. Where
-            // nobody proves to be that machine, the caller must have named its origin.
-            _ if is_named || (url.scheme() == "https" && !self.insecure) => {
-                self.netrc.get(&Origin::of(url).host, is_named)
-            }
-            _ => None,
+            _ => of_netrc(None),
         };
         if let Some((name, password)) = user
             && !headers.contains_key(AUTHORIZATION)

@@ -1,12 +1,11 @@
 //! Checks that an answer is exactly what was asked for (RFC 9110 sections 8, 13, 14 and 15).
 
-use hyper::http::header::{CONTENT_LENGTH, HeaderMap};
+use hyper::http::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap};
 use hyper::http::{StatusCode, response};
-use url::Url;
 
 use super::api::{Head, METADATA_BYTES, RequestKind};
 use super::error::FetchError;
-use super::origin::file_name;
+use super::origin::{Url, file_name};
 use super::response_fields::{coding, content_length, content_range, head, is_html, is_strong, retry_after};
 
 /// File types that are never web pages: HTML under such a name is the page of a login or of an error.
@@ -15,6 +14,17 @@ const FILE_TYPES: &str = "\
     jpeg jpg json lz lz4 lzma m4a md5 meta4 metalink mkv mp3 mp4 msi ogg parquet pdf pkg png qcow2 rar \
     raw rpm safetensors sha1 sha256 sha512 sig squashfs tar tbz template tgz torrent txz vdi vhd vhdx \
     vmdk wav webm whl xml xz zip zst";
+
+/// Codings, and the types of files that are of the coding by themselves.
+const CODED_FILES: &[(&[&str], &[&str])] = &[
+    (&["gzip", "x-gzip"], &["gz", "tgz", "svgz", "taz"]),
+    (&["compress", "x-compress"], &["z", "taz"]),
+    (&["bzip2", "x-bzip2"], &["bz2", "tbz", "tbz2"]),
+    (&["xz", "x-xz"], &["xz", "txz"]),
+    (&["lzma", "x-lzma"], &["lzma", "tlz"]),
+    (&["zstd"], &["zst", "tzst"]),
+    (&["br"], &["br"]),
+];
 
 /// What to do with the body of an accepted answer.
 #[derive(Debug)]
@@ -49,10 +59,35 @@ fn is_no_page(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, end)| is(end))
 }
 
+/// Whether `coding` (RFC 9110 section 8.4.1) only repeats what the file is, which is called as in one of
+/// `urls`: many servers label an archive like that. Then its bytes are those of the file.
+fn is_label(coding: &str, urls: &[&Url]) -> bool {
+    let among = |all: &[&str], one: &str| all.iter().any(|known| known.eq_ignore_ascii_case(one));
+    let types = urls.iter().filter_map(|url| file_name(url).rsplit_once('.')).map(|(_, end)| end);
+    let is_type = |end: &str| CODED_FILES.iter().any(|(of, ends)| among(of, coding) && among(ends, end));
+    types.into_iter().any(is_type)
+}
+
 fn web_page() -> FetchError {
     FetchError::NotTheFile(
         "a web page came instead of the file: perhaps this network wants a login first".to_owned(),
     )
+}
+
+/// Why an answer is not taken.
+#[derive(Debug)]
+pub(super) enum Rejection {
+    /// The fetch fails with this.
+    Failed(FetchError),
+    /// What it says of its range cannot be believed, so the server has none: the file is asked for once
+    /// without a range. The fetch fails with this if it was asked for like that.
+    UnclearRange(FetchError),
+}
+
+impl From<FetchError> for Rejection {
+    fn from(error: FetchError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// Validates the answer `parts` from `url` to a request of `kind` that began at `asked`; a range's
@@ -62,64 +97,87 @@ pub(super) fn validate(
     asked: &Url,
     url: &Url,
     kind: &RequestKind,
-) -> Result<(Head, BodyPolicy), FetchError> {
+) -> Result<(Head, BodyPolicy), Rejection> {
     let headers = &parts.headers;
     let mut head = head(parts, url);
-    let empty = matches!(kind, RequestKind::Metadata) && parts.status == StatusCode::RANGE_NOT_SATISFIABLE;
-    if empty && matches!(content_range(headers), Some((None, Some(0)))) {
-        // The file is empty.
-        (head.length, head.ranges) = (Some(0), true);
-        return Ok((head, BodyPolicy::Nothing));
+    if parts.status == StatusCode::RANGE_NOT_SATISFIABLE {
+        return not_satisfiable(headers, head, kind);
+    }
+    if !parts.status.is_success() {
+        return Err(status_error(parts.status, headers).into());
+    }
+    if let Some(coding) = coding(headers).filter(|coding| !is_label(coding, &[asked, url])) {
+        return Err(FetchError::Encoded(coding).into());
     }
     match kind {
-        RequestKind::Range { first, end, length, validator, .. }
-            if parts.status == StatusCode::RANGE_NOT_SATISFIABLE =>
-        {
-            Err(match content_range(headers) {
-                Some((None, Some(now))) if now != *length => changed_length(now, *length),
-                _ if validator.is_some() && head.etag.is_some() && head.etag != *validator => {
-                    FetchError::ChangedTag
-                }
-                _ => FetchError::NotTheFile(format!(
-                    "the server has no bytes {first} to {}",
-                    end.saturating_sub(1)
-                )),
-            })
-        }
-        _ if !parts.status.is_success() => Err(status_error(parts.status, headers)),
-        _ if coding(headers).is_some() => Err(FetchError::Encoded(coding(headers).unwrap_or_default())),
         RequestKind::Range { .. } => range(parts, &mut head, kind).map(|policy| (head, policy)),
         RequestKind::Document { .. } | RequestKind::Metadata
             if is_html(headers) && is_no_page(file_name(asked)) =>
         {
-            Err(web_page())
+            Err(web_page().into())
         }
         RequestKind::Document { max } => {
             let max = u64::try_from(*max).unwrap_or(u64::MAX);
             match head.length {
-                _ if parts.status != StatusCode::OK => Err(status_error(parts.status, headers)),
+                _ if parts.status != StatusCode::OK => Err(status_error(parts.status, headers).into()),
                 Some(length) if length > max => Err(FetchError::Refused(format!(
                     "it has {length} bytes, more than the {max} that are taken"
-                ))),
+                ))
+                .into()),
                 Some(length) => Ok((head, BodyPolicy::Exactly(length))),
                 None => Ok((head, BodyPolicy::AtMost(max))),
             }
         }
         RequestKind::Metadata if parts.status == StatusCode::PARTIAL_CONTENT => {
-            let (sent, complete) = sent_range(headers, &head)?;
-            // Of a file that is shorter, less comes.
-            if sent.0 != 0 || sent.1 >= METADATA_BYTES {
-                return Err(other_range(sent, (0, METADATA_BYTES - 1)));
+            let part = Part::of(headers, &head).map_err(Rejection::UnclearRange)?;
+            // Of a file that is shorter, less comes. One that ends with the range may be a server that takes
+            // the length of the part for that of the file.
+            if part.first != 0 || part.end > METADATA_BYTES || part.complete == Some(METADATA_BYTES) {
+                return Err(Rejection::UnclearRange(part.other_than(0, METADATA_BYTES)));
             }
-            (head.length, head.ranges) = (complete, true);
-            Ok((head, BodyPolicy::Opening))
+            (head.length, head.ranges) = (part.complete, true);
+            // Less than was asked for would begin otherwise than what others send.
+            let is_all = part.end == METADATA_BYTES || part.complete == Some(part.end);
+            Ok((head, if is_all { BodyPolicy::Opening } else { BodyPolicy::Nothing }))
         }
         RequestKind::Metadata if parts.status == StatusCode::OK => {
+            whole_only(headers, &head)?;
             // A server that answers a range with everything has no ranges, whatever it says.
             head.ranges = false;
             Ok((head, BodyPolicy::Opening))
         }
-        RequestKind::Metadata => Err(status_error(parts.status, headers)),
+        RequestKind::Metadata => Err(status_error(parts.status, headers).into()),
+    }
+}
+
+/// What the answer says that there are no such bytes (416) says of the file.
+fn not_satisfiable(
+    headers: &HeaderMap,
+    mut head: Head,
+    kind: &RequestKind,
+) -> Result<(Head, BodyPolicy), Rejection> {
+    let now = content_range(headers);
+    match kind {
+        RequestKind::Metadata if now == Some((None, Some(0))) => {
+            // The file is empty.
+            (head.length, head.ranges) = (Some(0), true);
+            Ok((head, BodyPolicy::Nothing))
+        }
+        RequestKind::Metadata => {
+            Err(Rejection::UnclearRange(status_error(StatusCode::RANGE_NOT_SATISFIABLE, headers)))
+        }
+        RequestKind::Range { first, end, length, validator, .. } => Err(match now {
+            Some((None, Some(now))) if now != *length => changed_length(now, *length),
+            _ if validator.is_some() && head.etag.is_some() && head.etag != *validator => {
+                FetchError::ChangedTag
+            }
+            _ => FetchError::NotTheFile(format!(
+                "the server has no bytes {first} to {}",
+                end.saturating_sub(1)
+            )),
+        }
+        .into()),
+        RequestKind::Document { .. } => Err(status_error(StatusCode::RANGE_NOT_SATISFIABLE, headers).into()),
     }
 }
 
@@ -127,26 +185,62 @@ fn changed_length(now: u64, before: u64) -> FetchError {
     FetchError::Changed(format!("it has {now} bytes now, not {before}"))
 }
 
-/// First and last byte that an answer with the status 206 brings, and the complete length, if it is known.
-fn sent_range(headers: &HeaderMap, head: &Head) -> Result<((u64, u64), Option<u64>), FetchError> {
-    let kind = head.content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
-    if kind.starts_with("multipart/") {
-        return Err(FetchError::NotTheFile("the server sends several parts for one range".to_owned()));
+/// The part of the file that an answer with the status 206 brings.
+struct Part {
+    first: u64,
+    /// One after its last byte.
+    end: u64,
+    /// The file's length, if it is known.
+    complete: Option<u64>,
+}
+
+impl Part {
+    /// What the fields say, if they agree.
+    fn of(headers: &HeaderMap, head: &Head) -> Result<Self, FetchError> {
+        let kind = head.content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
+        if kind.starts_with("multipart/") {
+            return Err(FetchError::NotTheFile("the server sends several parts for one range".to_owned()));
+        }
+        let Some((Some((first, last)), complete)) = content_range(headers) else {
+            return Err(FetchError::NotTheFile("the server does not say which range it sends".to_owned()));
+        };
+        let part = Self { first, end: last.saturating_add(1), complete };
+        if headers.contains_key(CONTENT_LENGTH) && content_length(headers) != Some(part.end - first) {
+            return Err(FetchError::NotTheFile(
+                "the server's Content-Length is not that of its range".to_owned(),
+            ));
+        }
+        Ok(part)
     }
-    match content_range(headers) {
-        Some((Some(range), complete)) => Ok((range, complete)),
-        _ => Err(FetchError::NotTheFile("the server does not say which range it sends".to_owned())),
+
+    /// The error that it is not the one from `first` up to `end`.
+    fn other_than(&self, first: u64, end: u64) -> FetchError {
+        let (from, to) = (self.first, self.end.saturating_sub(1));
+        FetchError::NotTheFile(format!(
+            "the server sends bytes {from} to {to}, asked for {first} to {}",
+            end.saturating_sub(1)
+        ))
     }
 }
 
-fn other_range((from, to): (u64, u64), (first, last): (u64, u64)) -> FetchError {
-    FetchError::NotTheFile(format!("the server sends bytes {from} to {to}, asked for {first} to {last}"))
+/// An answer with the status 200 brings the whole file. One that says that it brings a range does so only if
+/// the range is all there is.
+fn whole_only(headers: &HeaderMap, head: &Head) -> Result<(), Rejection> {
+    if !headers.contains_key(CONTENT_RANGE) {
+        return Ok(());
+    }
+    match Part::of(headers, head) {
+        Ok(Part { first: 0, end, complete: Some(complete) }) if end == complete => Ok(()),
+        _ => Err(Rejection::UnclearRange(FetchError::NotTheFile(
+            "the server sends a part of it as if that were all".to_owned(),
+        ))),
+    }
 }
 
 /// Validates the successful answer to a range.
-fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result<BodyPolicy, FetchError> {
+fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result<BodyPolicy, Rejection> {
     let RequestKind::Range { first, end, length, validator, modified, .. } = kind else {
-        return Err(FetchError::Refused("no range was asked for".to_owned()));
+        return Err(FetchError::Refused("no range was asked for".to_owned()).into());
     };
     let headers = &parts.headers;
     // Weak tags compare by their opaque part only, which proves nothing: they are not compared.
@@ -156,32 +250,32 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
     let redated = matches!(date, (Some(now), Some(before)) if validator.is_none() && now != before);
     match parts.status {
         StatusCode::PARTIAL_CONTENT => {
-            let ((from, to), complete) = sent_range(headers, head)?;
+            let part = Part::of(headers, head)?;
             // One that does not say how long it is (RFC 9110, 14.4) sends what is asked for all the same.
-            if let Some(complete) = complete
+            if let Some(complete) = part.complete
                 && complete != *length
             {
-                return Err(changed_length(complete, *length));
+                return Err(changed_length(complete, *length).into());
             }
             if other {
-                return Err(FetchError::ChangedTag);
+                return Err(FetchError::ChangedTag.into());
             }
             if redated {
-                return Err(FetchError::ChangedDate);
+                return Err(FetchError::ChangedDate.into());
             }
-            if (from, to) != (*first, *end - 1) {
-                return Err(other_range((from, to), (*first, *end - 1)));
+            if part.first != *first || part.end > *end {
+                return Err(part.other_than(*first, *end).into());
             }
-            let bytes = end - first;
-            if headers.contains_key(CONTENT_LENGTH) && content_length(headers) != Some(bytes) {
-                return Err(FetchError::NotTheFile(
-                    "the server's Content-Length is not that of its range".to_owned(),
-                ));
-            }
+            // It may be less than was asked for (RFC 9110, 15.3.7).
+            head.ends_early_at = (part.end < *end).then_some(part.end);
             (head.length, head.ranges) = (Some(*length), true);
-            Ok(BodyPolicy::Exactly(bytes))
+            Ok(BodyPolicy::Exactly(part.end - first))
         }
         StatusCode::OK => {
+            match whole_only(headers, head) {
+                Err(_) if *first > 0 => return Err(FetchError::NoRanges.into()),
+                whole => whole?,
+            }
             head.ranges = false;
             match head.length {
                 Some(now) if now != *length && is_html(headers) => Err(web_page()),
@@ -200,16 +294,15 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
                 }
                 _ => Err(FetchError::NoRanges),
             }
+            .map_err(Rejection::Failed)
         }
-        status => Err(status_error(status, headers)),
+        status => Err(status_error(status, headers).into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use hyper::http::header::{
-        CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, LINK, RETRY_AFTER,
-    };
+    use hyper::http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, ETAG, LINK, RETRY_AFTER};
 
     use super::*;
 
@@ -217,6 +310,81 @@ mod tests {
     fn files_that_are_no_pages() {
         assert!(is_no_page("a.ISO") && is_no_page("a.tar.gz"));
         assert!(!is_no_page("iso") && !is_no_page("index.html") && !is_no_page("a.php"));
+    }
+
+    /// An answer with these fields.
+    fn parts(status: u16, fields: &[(&str, &str)]) -> response::Parts {
+        let mut answer = hyper::http::Response::builder().status(status);
+        for (name, value) in fields {
+            answer = answer.header(*name, *value);
+        }
+        answer.body(()).unwrap().into_parts().0
+    }
+
+    /// What a first answer of these fields comes to.
+    fn metadata(status: u16, fields: &[(&str, &str)]) -> Result<(Head, BodyPolicy), Rejection> {
+        let url = Url::parse("http://h/f.bin").unwrap();
+        validate(&parts(status, fields), &url, &url, &RequestKind::Metadata)
+    }
+
+    #[test]
+    fn a_first_answer_is_believed_only_if_it_says_clearly_what_it_brings() {
+        for (status, range, length) in [
+            (200, "bytes 0-13311/40960", "13312"),
+            (206, "bytes 0-13311/13312", "13312"),
+            (206, "bytes 1-13312/40960", "13312"),
+            (206, "bytes 0-13311/40960", "40960"),
+            (206, "bytes 0-0/0", "1"),
+            (206, "lines 0-13311/40960", "13312"),
+            (416, "bytes */40960", "0"),
+        ] {
+            let came = metadata(status, &[("content-range", range), ("content-length", length)]);
+            assert!(matches!(came, Err(Rejection::UnclearRange(_))), "{status} {range}: {came:?}");
+        }
+        assert!(matches!(metadata(416, &[]), Err(Rejection::UnclearRange(_))));
+        for (range, length, opening) in [
+            ("0-13311/40960", 40_960, true),
+            ("bytes 0-13311/40960", 40_960, true),
+            ("bytes 0-99/100", 100, true),
+            // It is less than what others send, so it is not held against that.
+            ("bytes 0-99/40960", 40_960, false),
+        ] {
+            let (head, policy) = metadata(206, &[("content-range", range)]).expect(range);
+            assert_eq!((head.length, head.ranges), (Some(length), true), "{range}");
+            assert_eq!(matches!(policy, BodyPolicy::Opening), opening, "{range}");
+        }
+        let all = [("content-range", "bytes 0-99/100"), ("content-length", "100")];
+        let (head, _) = metadata(200, &all).expect("a range of all there is");
+        assert_eq!((head.length, head.ranges), (Some(100), false));
+    }
+
+    #[test]
+    fn a_part_may_be_shorter_than_what_was_asked_for() {
+        let url = Url::parse("http://h/f.bin").unwrap();
+        let (validator, modified, seen_at) = (None, None, None);
+        let kind = RequestKind::Range { first: 10, end: 20, length: 30, validator, modified, seen_at };
+        let come = |status, range| validate(&parts(status, &[("content-range", range)]), &url, &url, &kind);
+        let (head, policy) = come(206, "bytes 10-12/30").expect("less");
+        assert_eq!(head.ends_early_at, Some(13));
+        assert!(matches!(policy, BodyPolicy::Exactly(3)));
+        assert_eq!(come(206, "bytes 10-19/30").expect("all").0.ends_early_at, None);
+        for other in ["bytes 9-19/30", "bytes 11-19/30", "bytes 10-20/30"] {
+            assert!(matches!(come(206, other), Err(Rejection::Failed(FetchError::NotTheFile(_)))), "{other}");
+        }
+        assert!(matches!(come(200, "bytes 10-19/30"), Err(Rejection::Failed(FetchError::NoRanges))));
+    }
+
+    #[test]
+    fn a_coding_may_only_be_a_label() {
+        let of = |coding: &str, path: &str| {
+            let url = Url::parse(&format!("http://h/{path}")).unwrap();
+            let kind = RequestKind::Document { max: 100 };
+            let fields = [("content-encoding", coding), ("content-length", "1")];
+            validate(&parts(200, &fields), &url, &url, &kind).is_ok()
+        };
+        assert!(of("x-gzip", "x.tar.gz") && of("gzip", "x.TGZ?a=b") && of("compress", "x.Z"));
+        assert!(of("identity", "x.tar"));
+        assert!(!of("gzip", "x.tar") && !of("br", "x.gz") && !of("gzip, gzip", "x.gz") && !of("gzip", "gz"));
     }
 
     proptest::proptest! {
@@ -244,6 +412,7 @@ mod tests {
                 let kind = RequestKind::Range { first, end, length, validator, modified, seen_at: None };
                 if let Ok((head, policy)) = validate(&parts, &url, &url, &kind) {
                     proptest::prop_assert!(head.whole || head.status == 206);
+                    let end = head.ends_early_at.unwrap_or(end);
                     let bytes = if head.whole { length } else { end - first };
                     proptest::prop_assert!(matches!(policy, BodyPolicy::Exactly(n) if n == bytes));
                 }

@@ -34,10 +34,12 @@ impl MirrorDriver {
                         machine.handle(now, Input::Failed { fetch: id, failure: Failure::Useless }, pool);
                         return;
                     }
-                    match head.whole {
-                        true => machine.handle(now, Input::Whole { fetch: id }, pool),
-                        false => machine.handle(now, Input::Head { fetch: id }, pool),
-                    }
+                    let input = match head.ends_early_at {
+                        _ if head.whole => Input::Whole { fetch: id },
+                        Some(end_byte) => Input::Short { fetch: id, end_byte },
+                        None => Input::Head { fetch: id },
+                    };
+                    machine.handle(now, input, pool);
                 }
                 Answer::Body { id, bytes } => {
                     machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);

@@ -2,9 +2,9 @@
 
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
-use url::Url;
 
 use crate::client::api::{FetchId, FetchRequest, METADATA_BYTES, RequestKind};
+use crate::client::origin::Url;
 
 /// An unwanted body of at most so many bytes is read to its end, to keep the connection.
 pub(super) const DRAINED_BYTES_MAX: u64 = 64 << 10;
