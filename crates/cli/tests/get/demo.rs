@@ -1,14 +1,13 @@
 //! `anabranch demo`: a real transfer from three processes on loopback, one of which is killed, and nothing that
 //! is left behind.
 
-mod common;
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::fetch::{Running, names, run, spawn};
-use common::{anabranch, wait_until};
+use crate::common::fetch::{Running, names, run, spawn};
+use crate::common::{anabranch, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

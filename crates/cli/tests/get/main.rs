@@ -29,6 +29,7 @@ mod mirrors_trust;
 mod mirrors_votes;
 mod mirrors_vouched;
 mod mirrors_whole;
+mod odd_servers;
 mod parts;
 mod secrets;
 mod serve;

@@ -1,11 +1,10 @@
 //! Honest servers that answer in odd ways: the file arrives as it is, or the error says what is wrong.
 
-mod common;
 
 use std::fs;
 
-use common::fetch::{Ground, run};
-use common::site::{PATH, Reply, Request, Site};
+use crate::common::fetch::{Ground, run};
+use crate::common::site::{PATH, Reply, Request, Site};
 
 /// A length that is longer than what is asked for first.
 const LENGTH: usize = 40_960;
