@@ -83,6 +83,7 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
         Some(KnownHash::In(list)) => get.checksum_list(list),
         None => get,
     };
+    get = if args.each { get.each() } else { get };
     get = http.keyring.iter().fold(get, Get::keyring);
     get = anabranch::cache_dir().filter(|_| !http.no_history).into_iter().fold(get, Get::history);
     // Only now: reading names from standard input is not stopped in order.

@@ -37,6 +37,8 @@ pub(crate) struct Request {
     pub(super) force: bool,
     /// Hashes that the whole must have.
     pub(super) digests: Digests,
+    /// What the list that these are from calls it, where its URLs have different names.
+    pub(super) listed_name: Option<Vec<u8>>,
     /// Keys by one of which the file must be signed.
     pub(super) keyring: Option<Arc<Keyring>>,
     pub(super) http: Options,
