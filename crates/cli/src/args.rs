@@ -162,9 +162,10 @@ const GET_EXAMPLES: &str = "Examples:\n  \
         All that is named is of one file, so several URLs are mirrors of it. If they have different names \
         and turn out to be different files, nothing is fetched: --each fetches every URL as a file of its \
         own; -o NAME or a hash says that they are one.\n\n\
-        Options are called as curl calls them where they do the same. Its -L, -O and `-C -` are taken and \
-        change nothing: redirects are followed, a file is called as its URL, and what is there is gone on \
-        with.",
+        Options are called as curl calls them where they do the same. Its -L and -O are taken and change \
+        nothing: redirects are followed, and a file is called as its URL. With `-C -` a file that another \
+        program has begun at the target's name is gone on with, if hashes of blocks or pieces (a leaf list, \
+        a Metalink) prove what is there.",
     after_help = GET_EXAMPLES,
     after_long_help = format!(
         "{GET_EXAMPLES}\n\nThe exit status tells scripts what happened: see `anabranch --help`."

@@ -42,7 +42,11 @@ pub fn get(args: &args::Get) -> Outcome {
         if is_stdout {
             return stdout::write(&get, &stop, listener);
         }
-        let download = get.to_output(args.output.clone()).overwrite(args.force).stopped_by(&stop);
+        let download = get
+            .to_output(args.output.clone())
+            .overwrite(args.force)
+            .adopt(args.http.continue_at.is_some())
+            .stopped_by(&stop);
         let run = download.run(|event| {
             listener(event);
             Control::Continue

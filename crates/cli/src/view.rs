@@ -189,9 +189,10 @@ impl View {
         let summary = Summary::new(&file.report, failure.as_ref());
         match (self.mode, failure) {
             (Mode::Json, _) => json::put("file", &FileSummary { url: &file.url, summary }),
-            (_, Some(failure)) => self.note(&format!("{}: {failure}", file.url)),
+            (Mode::Quiet, _) => {}
+            (_, Some(failure)) => self.lines.print(&format!("{}: {failure}", file.url)),
             // The table is that of all of them, at the end.
-            (_, None) => end(&summary, usize::MAX).last().into_iter().for_each(|line| self.note(line)),
+            (_, None) => end(&summary, usize::MAX).last().into_iter().for_each(|line| self.lines.print(line)),
         }
     }
 

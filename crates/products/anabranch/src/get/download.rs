@@ -28,18 +28,29 @@ pub struct Download {
     pub(super) get: Get,
     pub(super) output: Output,
     overwrite: bool,
+    adopts: bool,
     stop: Option<Stop>,
 }
 
 impl Download {
     pub(super) const fn new(get: Get, output: Output) -> Self {
-        Self { get, output, overwrite: false, stop: None }
+        Self { get, output, overwrite: false, adopts: false, stop: None }
     }
 
     /// Overwrites the destination if it exists, and a part of another content that is in its place.
     #[must_use]
     pub const fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
+        self
+    }
+
+    /// Goes on with a file at the destination that another program has begun, as `curl -C -` does: it is
+    /// shorter than what is to come, and blocks of it are proven by hashes of blocks or pieces, of a leaf list
+    /// or a Metalink. It becomes `NAME.part`, and what is not proven comes anew. Without such hashes, or if
+    /// none of its blocks is right, the transfer fails with [`Error::Target`], and the file stays.
+    #[must_use]
+    pub const fn adopt(mut self, adopt: bool) -> Self {
+        self.adopts = adopt;
         self
     }
 
@@ -124,7 +135,7 @@ impl Download {
 
     /// The same with every option checked.
     fn request(self) -> Result<(Request, Locators)> {
-        let Self { get, output, overwrite, .. } = self;
+        let Self { get, output, overwrite, adopts, .. } = self;
         let (via, limits) = local_ends(&get.via, get.limit)?;
         let algorithm =
             Algorithm::by_name(&get.controller).ok_or_else(|| unknown_controller(&get.controller))?;
@@ -139,6 +150,7 @@ impl Download {
             groups: get.groups,
             timeout: span(get.timeout),
             force: overwrite,
+            adopts,
             digests,
             listed_name,
             keyring: get.keyring.map(|path| Keyring::open(&path)).transpose()?.map(Arc::new),

@@ -280,6 +280,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_url_has_its_own_name_and_origin() {
+        let each = |names: &[&str]| Locators::read(names).expect("names").each();
+        let all = each(&["http://a.example/f", "https://b.example/g", "http://a.example/"]).expect("URLs");
+        for (url, alone) in &all {
+            assert_eq!(alone.urls, [url.clone()]);
+            assert_eq!(alone.origins.iter().filter(|of| **of != origin(url)).count(), 0, "{url}");
+            assert!(!alone.origins.is_empty(), "a secret is for it");
+        }
+        assert_eq!(all.len(), 3);
+        let why = each(&["http://a.example/x/f", "http://b.example/f"]).expect_err("one name").to_string();
+        assert!(why.contains("http://a.example/x/f and http://b.example/f have the same name"), "{why}");
+        for other in [&format!("anabranch:{}?len=1", anabranch_mmtp::ContentId::of(b"x")), "http://a/f.meta4"] {
+            assert!(each(&["http://a.example/f", other]).is_err(), "{other}");
+        }
+    }
+
+    #[test]
     fn names_of_every_kind() {
         let names = |names: &[&str]| Locators::read(names);
         let asked =

@@ -35,6 +35,8 @@ pub(crate) struct Request {
     pub(super) timeout: Span,
     /// Whether another file at the destination may be overwritten.
     pub(super) force: bool,
+    /// Whether a file at the destination that another program has begun is gone on with.
+    pub(super) adopts: bool,
     /// Hashes that the whole must have.
     pub(super) digests: Digests,
     /// What the list that these are from calls it, where its URLs have different names.
