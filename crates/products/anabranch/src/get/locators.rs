@@ -291,7 +291,8 @@ mod tests {
         assert_eq!(all.len(), 3);
         let why = each(&["http://a.example/x/f", "http://b.example/f"]).expect_err("one name").to_string();
         assert!(why.contains("http://a.example/x/f and http://b.example/f have the same name"), "{why}");
-        for other in [&format!("anabranch:{}?len=1", anabranch_mmtp::ContentId::of(b"x")), "http://a/f.meta4"] {
+        for other in [&format!("anabranch:{}?len=1", anabranch_mmtp::ContentId::of(b"x")), "http://a/f.meta4"]
+        {
             assert!(each(&["http://a.example/f", other]).is_err(), "{other}");
         }
     }
