@@ -94,7 +94,7 @@ impl Download {
         if self.get.is_each {
             let directory = self.output.outer().to_owned();
             let files = if reader.is_some() { Err(needs_a_directory()) } else { self.each() };
-            return each::fetch(files, &directory, &mut observer);
+            return each::fetch(files, Self::request, &directory, &mut observer);
         }
         match self.request() {
             Ok((request, locators)) => fetch::fetch(&Request { reader, ..request }, locators, &mut observer),
@@ -102,11 +102,11 @@ impl Download {
         }
     }
 
-    /// The request for each URL, as if it were alone.
+    /// A download of each URL, as if it were alone.
     ///
     /// # Errors
     /// [`Error::Usage`] if what is asked for is of one file.
-    fn each(self) -> Result<Vec<(Url, impl FnOnce() -> Result<(Request, Locators)>)>> {
+    fn each(self) -> Result<Vec<(Url, Self)>> {
         let Self { get, output, .. } = &self;
         let files = get.locators.each()?;
         if !output.needs_name(false) {
@@ -128,7 +128,7 @@ impl Download {
         let all = Self { get, ..self };
         let of = |(url, locators)| {
             let all = all.clone();
-            (url, move || Self { get: Get { locators, ..all.get }, ..all }.request())
+            (url, Self { get: Get { locators, ..all.get }, ..all })
         };
         Ok(files.into_iter().map(of).collect())
     }

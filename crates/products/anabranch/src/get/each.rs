@@ -17,19 +17,18 @@ use crate::event::{Event, Observer};
 use crate::filenames::{lossy, show};
 use crate::{Error, FileReport, Progress, Report, Result, Verified, VouchedBy};
 
-/// Fetches what `files` make of each URL, in their order, into `directory`.
+/// Fetches the file of each URL, in their order, into `directory`. `request` checks the options of one when its
+/// turn comes.
 ///
 /// # Errors
 /// That some could not be had, of the kind of the first one's; that the caller stopped; and what `files` fail
 /// with, before anything is fetched.
-pub(super) fn fetch<F>(
-    files: Result<Vec<(Url, F)>>,
+pub(super) fn fetch<File>(
+    files: Result<Vec<(Url, File)>>,
+    request: impl Fn(File) -> Result<(Request, Locators)>,
     directory: &Path,
     observer: &mut Observer<'_>,
-) -> Result<Report>
-where
-    F: FnOnce() -> Result<(Request, Locators)>,
-{
+) -> Result<Report> {
     let files = match files {
         Ok(files) => files,
         Err(error) => return failed(error, observer),
@@ -43,7 +42,7 @@ where
         observer.about(Some(name.clone()));
         let ended = match observer.is_stopped() {
             true => Err(Error::interrupted("interrupted; nothing of it was fetched")),
-            false => file().and_then(|(request, locators)| outcome(&request, locators, observer)),
+            false => request(file).and_then(|(request, locators)| outcome(&request, locators, observer)),
         };
         observer.about(None);
         let Outcome { report, result } =

@@ -284,7 +284,7 @@ mod tests {
         let each = |names: &[&str]| Locators::read(names).expect("names").each();
         let all = each(&["http://a.example/f", "https://b.example/g", "http://a.example/"]).expect("URLs");
         for (url, alone) in &all {
-            assert_eq!(alone.urls, [url.clone()]);
+            assert_eq!(alone.urls, std::slice::from_ref(url));
             assert_eq!(alone.origins.iter().filter(|of| **of != origin(url)).count(), 0, "{url}");
             assert!(!alone.origins.is_empty(), "a secret is for it");
         }
