@@ -164,6 +164,7 @@ const GET_EXAMPLES: &str = "Examples:\n  \
     anabranch get 'URI' --limit 5M --via eth0 --via wwan0,limit=500k\n  \
     anabranch get https://a.example/film.mkv https://b.example/film.mkv\n  \
     anabranch get https://a.example/f.tar https://b.example/f.tar -o - | tar x\n  \
+    anabranch get --each https://a.example/f.iso https://a.example/g.iso -o isos/ --checksum SHA256SUMS\n  \
     anabranch get films/2026 --domain net.toml\n  \
     anabranch get album.meta4";
 
@@ -177,9 +178,13 @@ const GET_EXAMPLES: &str = "Examples:\n  \
         bytes is banned and named. What has arrived is kept in NAME.part with a journal beside it: the \
         same command resumes after Ctrl-C, a crash or a reboot. NAME itself appears at the end, whole, and \
         verified if you know a hash of it: by a URI, a Metalink or --checksum.\n\n\
-        Options are called as curl calls them where they do the same. Its -L, -O and `-C -` are taken and \
-        change nothing: redirects are followed, a file is called as its URL, and what is there is gone on \
-        with.",
+        All that is named is of one file, so several URLs are mirrors of it. If they have different names \
+        and turn out to be different files, nothing is fetched: --each fetches every URL as a file of its \
+        own; -o NAME or a hash says that they are one.\n\n\
+        Options are called as curl calls them where they do the same. Its -L and -O are taken and change \
+        nothing: redirects are followed, and a file is called as its URL. With `-C -` a file that another \
+        program has begun at the target's name is gone on with, if hashes of blocks or pieces (a leaf list, \
+        a Metalink) prove what is there.",
     after_help = GET_EXAMPLES,
     after_long_help = format!(
         "{GET_EXAMPLES}\n\nThe exit status tells scripts what happened: see `anabranch --help`."
@@ -187,12 +192,19 @@ const GET_EXAMPLES: &str = "Examples:\n  \
 )]
 pub struct Get {
     /// What to fetch: a URI as `anabranch serve` printed it (in quotes, for it contains & and ?), URLs of one
-    /// and the same file (HOST/PATH alone is http://HOST/PATH, as with curl), a Metalink (a file, also a
+    /// and the same file, or with --each of several (HOST/PATH alone is http://HOST/PATH, as with curl), a Metalink (a file, also a
     /// pipe as of <(…) or /dev/stdin, or a URL that ends in .meta4 or .metalink; one of several files is a
     /// directory), or - for a list of these on standard input, one a line. With --domain: a name in that
     /// network (SCOPE/LABEL), or a URI whose content is looked up there
     #[arg(required = true, value_name = "URI|URL|METALINK", value_hint = ValueHint::Url)]
     pub what: Vec<String>,
+
+    /// Every URL is a file of its own, as for curl and wget, not all of one: they come one after the other,
+    /// each by the name in its URL, into the current directory or the DIR/ of --output. Each has its own line
+    /// of a --checksum list. One that does not come keeps no other from coming; the exit status is that of the
+    /// first that did not
+    #[arg(long)]
+    pub each: bool,
 
     /// A source, in addition to those that the URI names; may be given several times. Without a port: 26227
     #[arg(short, long, value_name = "HOST:PORT", value_parser = source)]

@@ -42,7 +42,11 @@ pub fn get(args: &args::Get) -> Outcome {
         if is_stdout {
             return stdout::write(&get, &stop, listener);
         }
-        let download = get.to_output(args.output.clone()).overwrite(args.force).stopped_by(&stop);
+        let download = get
+            .to_output(args.output.clone())
+            .overwrite(args.force)
+            .adopt(args.http.continue_at.is_some())
+            .stopped_by(&stop);
         let run = download.run(|event| {
             listener(event);
             Control::Continue
@@ -83,6 +87,7 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
         Some(KnownHash::In(list)) => get.checksum_list(list),
         None => get,
     };
+    get = if args.each { get.each() } else { get };
     get = http.keyring.iter().fold(get, Get::keyring);
     get = anabranch::cache_dir().filter(|_| !http.no_history).into_iter().fold(get, Get::history);
     // Only now: reading names from standard input is not stopped in order.

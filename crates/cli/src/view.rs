@@ -15,7 +15,7 @@ pub(crate) use table::{Column, lines as table};
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use anabranch::{Event, PathProgress, Progress, Report};
+use anabranch::{Event, FileReport, PathProgress, Progress, Report};
 use anabranch_algo::Span;
 use serde::Serialize;
 
@@ -103,6 +103,14 @@ impl Summary {
     }
 }
 
+/// How one of several files ended.
+#[derive(Serialize)]
+struct FileSummary<'a> {
+    url: &'a str,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
 #[derive(Serialize)]
 struct Note<'a> {
     note: &'a str,
@@ -132,6 +140,7 @@ impl View {
             Event::Groups(groups) => self.note(&groups.to_string()),
             Event::Notice(text) => self.note(&with_options(text)),
             Event::Warning(text) => self.warn(&with_options(text)),
+            Event::FileFinished(file) => self.file(file),
             _ => {}
         }
     }
@@ -171,6 +180,19 @@ impl View {
                 self.lines.print(warning);
             }
             _ => self.note(warning),
+        }
+    }
+
+    /// Shows how one of several files ended.
+    fn file(&mut self, file: &FileReport) {
+        let failure = file.error.clone().map(Failure::from);
+        let summary = Summary::new(&file.report, failure.as_ref());
+        match (self.mode, failure) {
+            (Mode::Json, _) => json::put("file", &FileSummary { url: &file.url, summary }),
+            (Mode::Quiet, _) => {}
+            (_, Some(failure)) => self.lines.print(&format!("{}: {failure}", file.url)),
+            // The table is that of all of them, at the end.
+            (_, None) => end(&summary, usize::MAX).last().into_iter().for_each(|line| self.lines.print(line)),
         }
     }
 

@@ -7,6 +7,7 @@ const NAMES: &[(&str, &str)] = &[
     ("`ca_file`", "--cacert"),
     ("`checksum`", "--checksum"),
     ("`class`", "--class"),
+    ("`each`", "--each"),
     ("`from_source`", "--from"),
     ("`groups`", "--groups"),
     ("`header`", "--header"),

@@ -66,7 +66,7 @@ pub struct Http {
     #[arg(short = 'O', long, hide = true, action = ArgAction::Count)]
     pub remote_name: u8,
 
-    /// As curl has it; only - can be meant
+    /// As curl has it, for a file that another program has begun; only - can be meant
     #[arg(short = 'C', long, hide = true, allow_hyphen_values = true, value_parser = continue_at)]
     pub continue_at: Option<String>,
 }

@@ -34,6 +34,7 @@ mod parts;
 mod secrets;
 mod serve;
 mod serve_http;
+mod several_files;
 mod signatures;
 mod soak;
 mod stdout;

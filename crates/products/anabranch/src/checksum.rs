@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use anabranch_mirror::checksum_lines::Ambiguous;
 use anabranch_mirror::digests::Digests;
@@ -45,70 +46,145 @@ impl Checksum {
     pub const fn sha512(digest: [u8; 64]) -> Self {
         Self(Digests { sha256: None, sha384: None, sha512: Some(digest) })
     }
-
-    /// That of the first of the file names `names` which the list at `path` has. The list is what
-    /// `sha256sum`, `sha384sum` or `sha512sum` print, with `--tag` or without; lines of other kinds are
-    /// ignored. A hash without a name counts if no line is about another file.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] if it cannot be read, or has no hash of any of them.
-    fn in_list<'a>(path: &Path, names: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
-        let read = || {
-            let mut text = Vec::new();
-            File::open(path)?.take(LIST_MAX).read_to_end(&mut text)?;
-            Ok(text)
-        };
-        let text = read().map_err(|e: std::io::Error| Error::usage(format!("{}: {e}", show(path))))?;
-        let last = |name: &[u8]| name.rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec);
-        let called = |name| String::from_utf8_lossy(&last(name).unwrap_or_default()).into_owned();
-        let mut tried = Vec::new();
-        for name in names {
-            match Digests::in_list(&text, name) {
-                Ok(Some(digests)) => return Ok(Self(digests)),
-                Ok(None) => tried.push(called(name)),
-                Err(Ambiguous) => {
-                    return Err(Error::usage(format!(
-                        "{} has several hashes of files called {}, and nothing tells which is meant: give \
-                         the hash itself with `checksum`",
-                        show(path),
-                        show(called(name))
-                    )));
-                }
-            }
-        }
-        Err(Error::usage(format!(
-            "{} has no SHA-256, SHA-384 or SHA-512 of {}: give the hash itself with `checksum`",
-            show(path),
-            if tried.is_empty() {
-                "a file whose name is not known".to_owned()
-            } else {
-                show(tried.join(" or "))
-            }
-        )))
-    }
 }
 
 /// What a caller says of the hash.
 #[derive(Clone, Debug)]
 pub(crate) enum KnownHash {
     Is(Checksum),
-    /// A list has it.
+    /// A list has it, which is read when it is needed.
     In(PathBuf),
+    /// The same, and what was read.
+    Read(PathBuf, Arc<[u8]>),
+}
+
+/// What a file may be called in a list of hashes.
+#[derive(Debug, Default)]
+pub(crate) struct FileNames {
+    /// As who names it says, the likeliest first.
+    pub(crate) own: Vec<Vec<u8>>,
+    /// Its URLs as they are shown, each with its path.
+    pub(crate) urls: Vec<(String, Vec<u8>)>,
+    /// As other URLs let guess.
+    pub(crate) guessed: Vec<Vec<u8>>,
+}
+
+/// What a whole file must have.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListedHash {
+    pub(crate) digests: Digests,
+    /// What the list calls it, where that is the name of some of its URLs and not of all.
+    pub(crate) name: Option<Vec<u8>>,
 }
 
 impl KnownHash {
     /// The hashes that are known. `names`: what the file may be called in a list.
     ///
     /// # Errors
-    /// [`Error::Usage`] if a list cannot be read, or does not have it.
-    pub(crate) fn digests(known: Option<&Self>, names: impl FnOnce() -> Vec<Vec<u8>>) -> Result<Digests> {
+    /// [`Error::Usage`] if a list cannot be read, does not have it, or has another hash for each of two URLs.
+    pub(crate) fn of_file(known: Option<&Self>, names: impl FnOnce() -> FileNames) -> Result<ListedHash> {
         match known {
-            None => Ok(Digests::default()),
-            Some(Self::Is(checksum)) => Ok(checksum.0),
-            Some(Self::In(list)) => {
-                Checksum::in_list(list, names().iter().map(Vec::as_slice)).map(|checksum| checksum.0)
+            None => Ok(ListedHash::default()),
+            Some(Self::Is(checksum)) => Ok(ListedHash { digests: checksum.0, name: None }),
+            Some(Self::In(list)) => names().listed(list, &read(list)?),
+            Some(Self::Read(list, text)) => names().listed(list, text),
+        }
+    }
+
+    /// The same hash, and a list is read now: a pipe gives what it has once.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it cannot be read.
+    pub(crate) fn loaded(self) -> Result<Self> {
+        Ok(match self {
+            Self::In(list) => {
+                let text = read(&list)?;
+                Self::Read(list, text.into())
+            }
+            other => other,
+        })
+    }
+}
+
+/// What a list of hashes has.
+fn read(list: &Path) -> Result<Vec<u8>> {
+    let read = || {
+        let mut text = Vec::new();
+        File::open(list)?.take(LIST_MAX).read_to_end(&mut text)?;
+        Ok(text)
+    };
+    read().map_err(|e: std::io::Error| Error::usage(format!("{}: {e}", show(list))))
+}
+
+/// The last component of a path.
+fn last(path: &[u8]) -> Vec<u8> {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec()
+}
+
+impl FileNames {
+    /// The hash that the list at `path`, which is `text`, has of the file. The list is what `sha256sum`,
+    /// `sha384sum` or `sha512sum` print, with `--tag` or without; lines of other kinds are ignored, and so is
+    /// the name if there is one hash only. The first of the names counts that is there; and if several URLs
+    /// are there, they have to have the same hash.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it has no hash of any of them, or several.
+    fn listed(&self, path: &Path, text: &[u8]) -> Result<ListedHash> {
+        let look = |name: &[u8]| {
+            Digests::in_list(text, name).map_err(|Ambiguous| {
+                Error::usage(format!(
+                    "{} has several hashes of files called {}, and nothing tells which is meant: give the \
+                     hash itself with `checksum`",
+                    show(path),
+                    show(String::from_utf8_lossy(&last(name)).as_ref())
+                ))
+            })
+        };
+        for name in &self.own {
+            if let Some(digests) = look(name)? {
+                return Ok(ListedHash { digests, name: None });
             }
         }
+        let mut first: Option<(&str, &[u8], Digests)> = None;
+        let mut are_all_there = true;
+        for (url, name) in &self.urls {
+            match (look(name), first) {
+                (Ok(Some(digests)), Some((known, _, its))) if digests.contradict(&its) => {
+                    return Err(Error::usage(format!(
+                        "{known} and {url} are different files, for {} has another hash of each: `each` \
+                         fetches every URL as a file of its own; if they are one, give its hash itself with \
+                         `checksum`",
+                        show(path)
+                    )));
+                }
+                (Ok(Some(digests)), None) => first = Some((url, name, digests)),
+                (Ok(Some(_)), Some(_)) => {}
+                (Ok(None), _) => are_all_there = false,
+                (Err(error), None) => return Err(error),
+                (Err(_), Some(_)) => are_all_there = false,
+            }
+        }
+        if let Some((_, name, digests)) = first {
+            return Ok(ListedHash { digests, name: (!are_all_there).then(|| last(name)) });
+        }
+        for name in &self.guessed {
+            if let Some(digests) = look(name)? {
+                return Ok(ListedHash { digests, name: None });
+            }
+        }
+        let names = self.own.iter().chain(self.urls.iter().map(|(_, name)| name)).chain(&self.guessed);
+        let mut names: Vec<String> =
+            names.map(|name| String::from_utf8_lossy(&last(name)).into_owned()).collect();
+        names.dedup();
+        Err(Error::usage(format!(
+            "{} has no SHA-256, SHA-384 or SHA-512 of {}: give the hash itself with `checksum`",
+            show(path),
+            if names.is_empty() {
+                "a file whose name is not known".to_owned()
+            } else {
+                show(names.join(" or "))
+            }
+        )))
     }
 }
 
@@ -131,17 +207,56 @@ impl FromStr for Checksum {
 mod tests {
     use super::*;
 
+    /// What this list has of a file with these URLs.
+    fn listed(text: &str, urls: &[&str]) -> Result<ListedHash> {
+        let url = |path: &&str| (format!("http://h/{path}"), format!("/{path}").into_bytes());
+        let names = FileNames { urls: urls.iter().map(url).collect(), ..FileNames::default() };
+        names.listed(Path::new("SHA256SUMS"), text.as_bytes())
+    }
+
+    fn two() -> String {
+        format!("{}  a.iso\n{} *dir/b.iso\n", "aa".repeat(32), "bb".repeat(32))
+    }
+
     #[test]
     fn the_line_of_the_first_name_that_is_there() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("SHA256SUMS");
-        let text = format!("{}  a.iso\n{} *dir/b.iso\n", "aa".repeat(32), "bb".repeat(32));
-        std::fs::write(&path, text).expect("a file");
-        let of = |names: &[&str]| Checksum::in_list(&path, names.iter().map(|name| name.as_bytes()));
-        assert_eq!(of(&["none", "b.iso", "a.iso"]), Ok(Checksum::sha256([0xbb; 32])));
+        std::fs::write(&path, two()).expect("a file");
+        let known = KnownHash::In(path.clone());
+        let of = |own: &[&str]| {
+            let own = own.iter().map(|name| name.as_bytes().to_vec()).collect();
+            KnownHash::of_file(Some(&known), || FileNames { own, ..FileNames::default() })
+        };
+        let digests = Digests::of_sha256([0xbb; 32]);
+        assert_eq!(of(&["none", "b.iso", "a.iso"]), Ok(ListedHash { digests, name: None }));
         let Err(Error::Usage(why)) = of(&["none", "c"]) else { panic!("neither is there") };
         assert!(why.contains("SHA256SUMS has no SHA-256") && why.contains("none or c"), "{why}");
-        let Err(Error::Usage(why)) = Checksum::in_list(&dir.path().join("no"), []) else { panic!("no file") };
+        let missing = KnownHash::In(dir.path().join("no"));
+        let Err(Error::Usage(why)) = KnownHash::of_file(Some(&missing), FileNames::default) else {
+            panic!("no file")
+        };
         assert!(why.contains("os error 2"), "{why}");
+        assert!(missing.loaded().is_err());
+        let read = known.loaded().expect("a list");
+        std::fs::remove_file(&path).expect("a file");
+        assert!(read.clone().loaded().is_ok() && matches!(read, KnownHash::Read(_, text) if text.len() > 99));
+    }
+
+    #[test]
+    fn urls_of_which_a_list_has_different_hashes_are_of_different_files() {
+        let list = two();
+        for urls in [["a.iso", "dir/b.iso"], ["b.iso", "x/a.iso"]] {
+            let Err(Error::Usage(why)) = listed(&list, &urls) else { panic!("{urls:?} are two files") };
+            assert!(urls.iter().all(|url| why.contains(&format!("http://h/{url}"))), "{why}");
+            assert!(why.contains("`each`") && why.contains("SHA256SUMS"), "{why}");
+        }
+        let digests = Digests::of_sha256([0xaa; 32]);
+        let same = Ok(ListedHash { digests, name: None });
+        assert_eq!(listed(&list, &["x/a.iso", "y/a.iso"]), same, "mirrors");
+        // Of a file that mirrors have renamed the list knows the name.
+        let known = Ok(ListedHash { digests, name: Some(b"a.iso".to_vec()) });
+        assert_eq!(listed(&list, &["latest.iso", "x/a.iso"]), known);
+        assert_eq!(listed(&"aa".repeat(32), &["latest.iso", "x/a.iso"]), same, "one hash without a name");
     }
 }

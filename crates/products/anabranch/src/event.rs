@@ -2,7 +2,7 @@
 
 use anabranch_algo::{Span, Time};
 
-use crate::report::{PathGroups, Progress, Report};
+use crate::report::{FileReport, PathGroups, Progress, Report};
 use crate::stop::Stop;
 
 /// What happens in a transfer, in the order in which it happens.
@@ -27,6 +27,9 @@ pub enum Event {
     /// The same, where it shows that what comes may be wrong, and no error follows from that: to be told also
     /// to those who want to hear of nothing else.
     Warning(String),
+    /// One of several files has ended, good or not: see [`Get::each`](crate::Get::each). What is told before
+    /// is of it, and of none before it.
+    FileFinished(Box<FileReport>),
     /// The end, good or not; nothing follows.
     Finished(Box<Report>),
 }

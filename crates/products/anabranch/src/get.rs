@@ -12,9 +12,12 @@ mod controllers;
 mod directory;
 mod discovered_file;
 mod discovery;
+mod download;
+mod each;
 mod event_loop;
 mod existing;
 mod fetch;
+mod file_totals;
 mod from_servers;
 mod groups;
 mod history;
@@ -47,6 +50,7 @@ mod world;
 mod writer;
 
 pub use controllers::{controllers, slow_starts};
+pub use download::Download;
 pub use groups::Groups;
 pub use reader::Reader;
 pub use reassembly_buffer::READ_AHEAD_BYTES;
@@ -54,26 +58,20 @@ pub use transfer::{Events, Transfer};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_algo::Rate;
-use anabranch_algo::control::{ALGORITHMS, Algorithm};
+use anabranch_algo::control::ALGORITHMS;
 use anabranch_http::client::Options;
 use anabranch_net::Resolver;
 
 use crate::checksum::KnownHash;
-use crate::event::Observer;
 use crate::network::Place;
-use crate::openpgp::Keyring;
 use crate::target::Output;
-use crate::{Checksum, Control, Error, Event, Report, Result, Stop};
-use controllers::unknown_controller;
+use crate::{Checksum, Result, Stop};
 use history::History;
 use locators::Locators;
 use network_source::NetworkName;
-use reassembly_buffer::ReassemblyBuffer;
-use request::{Request, span};
 
 /// How long a transfer waits without any answer before it gives up, unless it is told otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -101,7 +99,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// ```
 ///
 /// The names that [`Get::new`] takes are read at once. All that the other methods take is checked when a
-/// transfer begins, for interfaces and files come and go: then [`Error::Usage`] says what is wrong with it.
+/// transfer begins, for interfaces and files come and go: then [`Error::Usage`](crate::Error::Usage) says what is wrong with it.
 #[derive(Clone)]
 pub struct Get {
     locators: Locators,
@@ -116,15 +114,17 @@ pub struct Get {
     keyring: Option<PathBuf>,
     http: Options,
     history: History,
+    /// Whether every URL is of a file of its own.
+    is_each: bool,
 }
 
 impl Get {
     /// Names one content: a URI as a source gave it (`anabranch:…`), URLs of one and the same file
-    /// (`http://…`, `https://…`), a Metalink (the path of a file or a pipe, or a URL that ends in `.meta4` or
+    /// (`http://…`, `https://…`; of [several](Self::each) if that is said), a Metalink (the path of a file or a pipe, or a URL that ends in `.meta4` or
     /// `.metalink`). A Metalink of several files is a directory.
     ///
     /// # Errors
-    /// [`Error::Usage`] if one of them is no such name, a Metalink file cannot be read, or they name
+    /// [`Error::Usage`](crate::Error::Usage) if one of them is no such name, a Metalink file cannot be read, or they name
     /// different contents.
     pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
         Ok(Self::of(Locators::read(names)?))
@@ -134,7 +134,7 @@ impl Get {
     /// `anabranch:` URI, whose content is looked up whatever its name is.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is no such name, or this node forwards.
+    /// [`Error::Usage`](crate::Error::Usage) if it is no such name, or this node forwards.
     pub fn name(place: &Place, name: &str) -> Result<Self> {
         let network = Some(NetworkName::read(place, name)?);
         Ok(Self::of(Locators { network, ..Locators::default() }))
@@ -143,7 +143,7 @@ impl Get {
     /// Has the paths and the mark (DSCP) of a class of the network. Without this: those without a class.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the domain has no such class, or no [`name`](Self::name) in a network is fetched.
+    /// [`Error::Usage`](crate::Error::Usage) if the domain has no such class, or no [`name`](Self::name) in a network is fetched.
     pub fn class(mut self, class: &str) -> Result<Self> {
         self.locators.set_class(class)?;
         Ok(self)
@@ -163,6 +163,7 @@ impl Get {
             keyring: None,
             http: Options::default(),
             history: History::default(),
+            is_each: false,
         }
     }
 
@@ -254,7 +255,7 @@ impl Get {
         self
     }
 
-    /// The least time between two [`Event::Progress`]. Without this: 200 ms.
+    /// The least time between two [`Event::Progress`](crate::Event::Progress). Without this: 200 ms.
     #[must_use]
     pub const fn progress_every(mut self, interval: Duration) -> Self {
         self.progress_every = interval;
@@ -324,6 +325,20 @@ impl Get {
         self
     }
 
+    /// Takes every URL for a file of its own, by the name in the URL, instead of all for one file. They come
+    /// one after the other into one directory: the current one, that of [`to_directory`](Self::to_directory),
+    /// or that of [`to_output`](Self::to_output) if it ends in a slash or is a directory. Each has its own
+    /// line of a [`checksum_list`](Self::checksum_list). [`Event::FileFinished`](crate::Event::FileFinished) tells how each ends; one that
+    /// does not come keeps no other from coming, and the transfer ends with an error of the first one's kind.
+    ///
+    /// A transfer begins with [`Error::Usage`](crate::Error::Usage) if something else than URLs is named, two URLs have one name,
+    /// or what is asked for is of one file: `to_file`, `read`, `checksum`, `from_source`.
+    #[must_use]
+    pub const fn each(mut self) -> Self {
+        self.is_each = true;
+        self
+    }
+
     /// Believes the certificates in this PEM file too.
     #[must_use]
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
@@ -370,13 +385,13 @@ impl Get {
     /// ```
     ///
     /// # Errors
-    /// [`Error::System`] if there can be no thread. What is wrong with the request is what the first read
-    /// fails with: [`Error::Usage`] if it is a directory.
+    /// [`Error::System`](crate::Error::System) if there can be no thread. What is wrong with the request is what the first read
+    /// fails with: [`Error::Usage`](crate::Error::Usage) if it is a directory.
     pub fn read(&self) -> Result<Reader> {
         self.reader(Stop::new()?)
     }
 
-    /// The same; reads fail with [`Error::Interrupted`] soon after `stop` is used, by a signal handler or
+    /// The same; reads fail with [`Error::Interrupted`](crate::Error::Interrupted) soon after `stop` is used, by a signal handler or
     /// another thread.
     ///
     /// # Errors
@@ -397,135 +412,6 @@ impl Get {
     }
 
     fn download(&self, output: Output) -> Download {
-        Download { get: self.clone(), output, overwrite: false, stop: None }
-    }
-}
-
-/// A [`Get`] with a destination: to be [run](Self::run) on this thread or [started](Self::start) on its own.
-///
-/// What arrives is kept in `NAME.part`, with a journal beside it, and `NAME` appears at the end, whole and
-/// verified as far as [`Report::verified`] and [`Report::verified_by`] say. A whole file that only the hash
-/// of its own server calls wrong is kept as `NAME.unverified`. After a failure or a stop the same request
-/// resumes. Of two downloads to the same path at the same time the second fails with [`Error::Target`].
-#[derive(Clone)]
-pub struct Download {
-    get: Get,
-    output: Output,
-    overwrite: bool,
-    stop: Option<Stop>,
-}
-
-impl Download {
-    /// Overwrites the destination if it exists, and a part of another content that is in its place.
-    #[must_use]
-    pub const fn overwrite(mut self, overwrite: bool) -> Self {
-        self.overwrite = overwrite;
-        self
-    }
-
-    /// Ends with [`Error::Interrupted`] when `stop` is used, by a signal handler or another thread.
-    #[must_use]
-    pub fn stopped_by(mut self, stop: &Stop) -> Self {
-        self.stop = Some(stop.clone());
-        self
-    }
-
-    /// Runs the transfer on this thread until it ends. `listener` hears what happens; the last event is
-    /// [`Event::Finished`], whose report is also returned if all went well. When the listener answers
-    /// [`Control::Stop`], the transfer ends soon, in order, with [`Error::Interrupted`].
-    ///
-    /// # Errors
-    /// See [`Error`]. What arrived is kept, unless nobody can tell whether it is right.
-    pub fn run(self, mut listener: impl FnMut(Event) -> Control) -> Result<Report> {
-        let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
-        self.run_until(stop, None, &mut listener)
-    }
-
-    /// Starts the transfer on a thread of its own. Dropping the handle stops it; see [`Transfer`].
-    ///
-    /// # Errors
-    /// [`Error::System`] if there can be no thread. What is wrong with the request is what the transfer ends
-    /// with.
-    pub fn start(self) -> Result<Transfer> {
-        // The handle stops this transfer, not what else the caller's `Stop` is for.
-        let stop = self.stop.as_ref().map_or_else(Stop::new, Stop::below)?;
-        Transfer::spawn(stop.clone(), move |listener| self.run_until(stop, None, listener))
-    }
-
-    fn run_until(
-        self,
-        stop: Stop,
-        reader: Option<ReassemblyBuffer>,
-        listener: &mut dyn FnMut(Event) -> Control,
-    ) -> Result<Report> {
-        let every = span(self.get.progress_every);
-        let mut observer = Observer::new(listener, stop, every);
-        match self.request() {
-            Ok((request, locators)) => fetch::fetch(&Request { reader, ..request }, locators, &mut observer),
-            Err(error) => fetch::failed(error, &mut observer),
-        }
-    }
-
-    /// The same with every option checked.
-    fn request(self) -> Result<(Request, Locators)> {
-        let Self { get, output, overwrite, .. } = self;
-        let (via, limits) = request::local_ends(&get.via, get.limit)?;
-        let algorithm =
-            Algorithm::by_name(&get.controller).ok_or_else(|| unknown_controller(&get.controller))?;
-        let request = Request {
-            from: request::sources(&get.from).map_err(Error::usage)?,
-            via,
-            output,
-            reader: None,
-            algorithm,
-            groups: get.groups,
-            timeout: span(get.timeout),
-            force: overwrite,
-            digests: KnownHash::digests(get.checksum.as_ref(), || get.locators.file_names())?,
-            keyring: get.keyring.map(|path| Keyring::open(&path)).transpose()?.map(Arc::new),
-            // What one transfer knows of names is nothing of the next.
-            http: Options {
-                resolver: get.http.resolver.anew(),
-                limits,
-                idle_timeout: get.http.idle_timeout.max(get.timeout),
-                ..get.http
-            },
-            history: get.history,
-            #[cfg(any(test, feature = "soak"))]
-            room: None,
-        };
-        Ok((request, get.locators))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_may_be_silent_for_as_long_as_the_whole_transfer() {
-        for (timeout, idle) in [(5, 30), (60, 60), (90, 90)] {
-            let get = Get::new(["http://a.example/f"]).expect("a URL").timeout(Duration::from_secs(timeout));
-            let (request, _) = get.to_file("f").request().expect("a request");
-            assert_eq!(request.http.idle_timeout, Duration::from_secs(idle));
-        }
-    }
-
-    #[test]
-    fn every_controller_can_be_asked_for_and_others_are_told_the_names() {
-        let request = |name: &str| {
-            let get = Get::new(["http://a/f"]).expect("a URL").controller(name);
-            get.to_file("f").request().map(drop)
-        };
-        for controller in controllers() {
-            assert_eq!(request(controller), Ok(()));
-            for start in slow_starts() {
-                assert_eq!(request(&format!("{controller}+{start}")), Ok(()));
-            }
-        }
-        let Err(Error::Usage(why)) = request("bogus") else { panic!("there is none of that name") };
-        let first = ALGORITHMS[0].name;
-        assert!(why.contains(&format!("controller bogus: there are {first}, ")), "{why}");
-        assert!(why.contains(" lia, ") && why.contains("hystart"), "{why}");
+        Download::new(self.clone(), output)
     }
 }

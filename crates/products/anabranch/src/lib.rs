@@ -106,7 +106,8 @@ pub use get::{Download, Get, Reader, Transfer, controllers, slow_starts};
 pub use hashing::HashProgress;
 pub use host_port::{HostPort, PORT};
 pub use report::{
-    BannedSource, GroupedPath, PathGroups, PathProgress, PathState, Progress, Report, Verified, VouchedBy,
+    BannedSource, FileReport, GroupedPath, PathGroups, PathProgress, PathState, Progress, Report, Verified,
+    VouchedBy,
 };
 pub use secret::secret;
 pub use serve::{Serve, Source};

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::Error;
+
 /// A transfer at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Progress {
@@ -163,6 +165,17 @@ pub struct Report {
     pub verified_by: Option<VouchedBy>,
     /// Of what is only [`Verified::Unchanged`]: the day on which it came, UTC: `2026-11-22`.
     pub unverified_since: Option<String>,
+}
+
+/// How one of several files ended: see [`Get::each`](crate::Get::each).
+#[derive(Clone, Debug)]
+pub struct FileReport {
+    /// Its URL, without name and password.
+    pub url: String,
+    /// What there is to tell of it.
+    pub report: Report,
+    /// Why it is not here.
+    pub error: Option<Error>,
 }
 
 impl Report {

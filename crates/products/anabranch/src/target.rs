@@ -9,6 +9,7 @@
 //! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
 mod aliases;
+mod begun;
 mod claims;
 mod dest_path;
 mod existing;
@@ -24,6 +25,7 @@ mod provenance;
 mod room;
 
 pub(crate) use aliases::{Aliases, Version};
+pub(crate) use begun::{Begun, Blocks};
 pub(crate) use claims::{Claim, Dissent, hold};
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};

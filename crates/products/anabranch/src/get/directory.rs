@@ -15,22 +15,20 @@ use super::discovery::alternatives::{Discovered, discover};
 use super::discovery::rounds::in_rounds;
 use super::discovery::{Expected, Round};
 use super::event_loop::EventLoop;
+use super::file_totals::FileTotals;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::offered_names::OfferedNames;
 use super::origin::{Origin, host, origin};
 use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
-use super::server_status::most_specific;
 use super::single_file;
 use super::small_files::{ByteTotals, FileJob, Hash, SMALL_BYTES, SmallFiles};
 use crate::error::ErrorKind;
 use crate::event::CHECKING_PART;
-use crate::filenames::{first_few, lossy, show};
+use crate::filenames::{lossy, show};
 use crate::format::bytes;
-use crate::report::{add, share};
 use crate::target::{DestPath, Directory, is_there};
-use crate::{BannedSource, PathProgress, Progress, Report, Verified, VouchedBy};
-use crate::{Error, Result};
+use crate::{BannedSource, Error, Progress, Report, Result, Verified, VouchedBy};
 
 /// Fetches the files that a Metalink describes into a directory. `by`: who vouches for it.
 pub(super) fn get(
@@ -49,22 +47,25 @@ pub(super) fn get(
     let path = names.path(request, true, &id, events.observer)?;
     let directory = Arc::new(request.output.directory(&path)?);
     let files = metalink.files.len();
-    let sum = Totals { files, ..Totals::default() };
-    let mut download = DirectoryDownload { request, base, beside, by, directory, sum };
+    let sum = FileTotals { files, ..FileTotals::default() };
+    let (liars, deaf, recalled) = (Vec::new(), BTreeSet::new(), Vec::new());
+    let mut download = DirectoryDownload { request, base, beside, by, directory, sum, liars, deaf, recalled };
     if let VouchedBy::Hosts(hosts) = &download.by {
         events.observer.notice(&format!(
             "UNVERIFIED: files are only compared, by hashes that {} itself offers",
             hosts.join(" and ")
         ));
     }
-    let result = download.fetch(metalink, events).and_then(|()| download.sum.result());
+    let result = download.fetch(metalink, events).and_then(|()| match download.sum.most_specific() {
+        Some(code) => Err(download.sum.failure(code, "; perhaps the URLs in the Metalink are wrong")),
+        None => Ok(()),
+    });
     if result.is_err() {
         download.directory.remove_empty();
     }
-    let content = format!("{files} files");
-    let report = download.sum.report(lossy(&path), content, result.is_ok());
+    let report = download.sum.report(lossy(&path), result.is_ok());
     // Of those without a hash the oldest day counts.
-    let by = download.sum.recalled.into_iter().min().map_or(download.by, VouchedBy::History);
+    let by = download.recalled.into_iter().min().map_or(download.by, VouchedBy::History);
     let verified_by = Some(by).filter(|_| report.verified == Verified::Files);
     Ok(Outcome { report: Report { verified_by, ..report }, result })
 }
@@ -131,26 +132,13 @@ struct DirectoryDownload<'a> {
     beside: &'a Beside,
     by: VouchedBy,
     directory: Arc<Directory>,
-    sum: Totals,
-}
-
-/// What has come of the files so far.
-#[derive(Default)]
-struct Totals {
-    files: usize,
-    totals: ByteTotals,
-    elapsed_s: f64,
-    rows: Vec<PathProgress>,
-    banned: Vec<BannedSource>,
-    /// Origins of those.
+    sum: FileTotals,
+    /// Origins of those that are banned.
     liars: Vec<Origin>,
     /// Mirrors that did not answer in a second round: see [`in_rounds`].
     deaf: BTreeSet<String>,
-    unverified: usize,
-    /// Of each that is only known to be the same as in an earlier transfer, the day of that.
+    /// Of each file that is only known to be the same as in an earlier transfer, the day of that.
     recalled: Vec<String>,
-    /// Files that could not be had, with the kind of error and the reason.
-    missing: Vec<(String, ErrorKind, String)>,
 }
 
 impl DirectoryDownload<'_> {
@@ -243,7 +231,7 @@ impl DirectoryDownload<'_> {
         let ended = small.end(events.world.now());
         self.sum.totals = ended.totals;
         for (origin, source, reason) in ended.liars {
-            self.sum.liars.push(origin);
+            self.liars.push(origin);
             self.sum.banned.push(BannedSource { source, reason });
         }
         self.sum
@@ -278,7 +266,7 @@ impl DirectoryDownload<'_> {
             Ok(in_the_way) => (in_the_way, None),
             Err(error) => (error.kind() == ErrorKind::Target, Some(error)),
         };
-        file.mirrors.retain(|mirror| !self.sum.liars.contains(&origin(&mirror.url)));
+        file.mirrors.retain(|mirror| !self.liars.contains(&origin(&mirror.url)));
         let ended = if let Some(failure) = refused {
             Err(failure)
         } else if !file.mirrors.is_empty() {
@@ -286,7 +274,7 @@ impl DirectoryDownload<'_> {
             let ended = self.alone(&file, events);
             events.observer.about(None);
             ended
-        } else if self.sum.liars.is_empty() {
+        } else if self.liars.is_empty() {
             Err(Error::not_found("no mirror is named"))
         } else {
             Err(Error::corrupt("all its mirrors are banned"))
@@ -299,14 +287,14 @@ impl DirectoryDownload<'_> {
                 self.sum.add(&report.last);
                 for banned in report.banned {
                     let url = found.mirrors.iter().find(|m| host(&m.url) == banned.source);
-                    self.sum.liars.extend(url.map(|mirror| origin(&mirror.url)));
+                    self.liars.extend(url.map(|mirror| origin(&mirror.url)));
                     self.sum.banned.push(banned);
                 }
                 if result.is_ok() {
                     match (report.verified, report.verified_by) {
                         (Verified::Nothing | Verified::Unchanged, _) => self.sum.unverified += 1,
                         (_, Some(by)) if by == self.by => {}
-                        (_, Some(VouchedBy::History(day))) => self.sum.recalled.push(day),
+                        (_, Some(VouchedBy::History(day))) => self.recalled.push(day),
                         _ => self.sum.unverified += 1,
                     }
                 }
@@ -320,7 +308,7 @@ impl DirectoryDownload<'_> {
                 if is_of_the_file(error.kind()) || (in_the_way && error.kind() == ErrorKind::Target) =>
             {
                 events.observer.notice(&format!("{}: {error}", show(&name)));
-                self.sum.missing.push((name, error.kind(), error.to_string()));
+                self.sum.lacks(name, &error);
                 Ok(())
             }
             Some(error) => {
@@ -336,13 +324,13 @@ impl DirectoryDownload<'_> {
         file: &File,
         events: &mut EventLoop<'_, '_>,
     ) -> Result<(DiscoveredFile, FileOutcome)> {
-        let (request, mut deaf) = (self.request, std::mem::take(&mut self.sum.deaf));
+        let (request, mut deaf) = (self.request, std::mem::take(&mut self.deaf));
         let run = |round, absent: &mut Vec<String>, events: &mut EventLoop<'_, '_>| {
             self.round(file, round, absent, events)
         };
         let error = |(_, outcome): &(_, FileOutcome)| outcome.result.as_ref().err().map(Error::kind);
         let ended = in_rounds(request, &mut deaf, events, run, error);
-        self.sum.deaf = deaf;
+        self.deaf = deaf;
         ended
     }
 
@@ -377,71 +365,4 @@ impl DirectoryDownload<'_> {
 /// Whether other files may come all the same.
 const fn is_of_the_file(code: ErrorKind) -> bool {
     matches!(code, ErrorKind::NotFound | ErrorKind::Unreachable | ErrorKind::Corrupt | ErrorKind::Refused)
-}
-
-impl Totals {
-    /// Adds what came over which route.
-    fn add(&mut self, last: &Progress) {
-        self.elapsed_s += last.elapsed_s;
-        add(&mut self.rows, &last.paths);
-    }
-
-    /// How it ends if nothing ended it.
-    fn result(&self) -> Result<()> {
-        if self.missing.is_empty() {
-            return Ok(());
-        }
-        let codes: Vec<ErrorKind> = self.missing.iter().map(|(_, code, _)| *code).collect();
-        let code = most_specific(codes.iter().copied());
-        // The reason for the error's kind comes first.
-        let mut reasons: Vec<(bool, &str)> = Vec::new();
-        for (_, each, why) in &self.missing {
-            if !reasons.iter().any(|(_, known)| known == why) {
-                reasons.push((*each != code, why));
-            }
-        }
-        reasons.sort_by_key(|(is_other, _)| *is_other);
-        let describe = |of: &str| {
-            let names = self.missing.iter().filter(|(.., why)| why == of).map(|(name, ..)| show(name));
-            format!("({}): {of}", first_few(names, ", "))
-        };
-        let why = first_few(reasons.iter().map(|(_, why)| describe(why)), "; ");
-        let (lost, files) = (self.missing.len(), self.files);
-        let hint = if codes.iter().all(|code| *code == ErrorKind::NotFound) {
-            "; perhaps the URLs in the Metalink are wrong"
-        } else {
-            ""
-        };
-        let rest =
-            if lost < files { "the others are here".to_owned() } else { format!("none is here{hint}") };
-        let message = format!("{lost} of {files} files could not be had {why}; {rest}");
-        Err(code.error(message))
-    }
-
-    fn report(&mut self, target: String, content: String, complete: bool) -> Report {
-        share(&mut self.rows);
-        let seconds = self.elapsed_s.max(1e-9);
-        for row in &mut self.rows {
-            row.rate_bytes = (row.bytes as f64 / seconds) as u64;
-        }
-        let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.totals;
-        let is_nothing = !complete && (done_bytes == 0 || self.missing.len() == self.files);
-        Report {
-            last: Progress {
-                total_bytes,
-                done_bytes,
-                resumed_bytes,
-                elapsed_s: self.elapsed_s,
-                paths: std::mem::take(&mut self.rows),
-                note: None,
-            },
-            target,
-            content: Some(content),
-            banned: std::mem::take(&mut self.banned),
-            complete,
-            verified: if self.unverified > 0 || is_nothing { Verified::Nothing } else { Verified::Files },
-            verified_by: None,
-            unverified_since: None,
-        }
-    }
 }

@@ -16,6 +16,7 @@ mod claims;
 mod links;
 mod listing;
 mod names;
+mod one_file;
 mod resolution;
 mod retry;
 pub(super) mod rounds;
@@ -156,6 +157,10 @@ struct Discovery<'a> {
     said: Expected,
     /// The name in the URI.
     uri_name: Option<Vec<u8>>,
+    /// That in the list of hashes, where URLs have different names.
+    listed_name: Option<Vec<u8>>,
+    /// Whether the caller says what the file is called, and by that, that there is one.
+    is_name_given: bool,
     /// Origins that the user named.
     origins: Vec<Origin>,
     /// The first URL that the user named.
@@ -246,6 +251,8 @@ fn ask_all<'a>(
         end: now + request.timeout,
         said,
         uri_name: asked.uri.and_then(|uri| uri.name),
+        listed_name: request.listed_name.clone(),
+        is_name_given: request.reader.is_none() && !request.output.needs_name(false),
         origins: asked.origins,
         first: asked.urls.first().cloned(),
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),

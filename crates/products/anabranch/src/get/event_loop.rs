@@ -70,6 +70,9 @@ pub(super) struct Liveness {
     pub(super) busy: bool,
 }
 
+/// What becomes of what has come, mostly.
+pub(super) const RESUMES: &str = "what arrived is kept, and the same request resumes";
+
 /// A part of a transfer; see the [module](self).
 pub(super) trait Stage {
     /// Does and asks what it can, then says what it wants.
@@ -131,9 +134,9 @@ pub(super) trait Stage {
         None
     }
 
-    /// The message of the error if the caller stops the stage.
+    /// What becomes of what has come if the stage ends before all of it has.
     fn interrupted(&self) -> &'static str {
-        "interrupted; what arrived is kept, and the same request resumes"
+        RESUMES
     }
 
     /// The stage has ended with `result`; what this method returns is the result that counts.
@@ -246,7 +249,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
                     let waited = self.world.wait(until, stage.listens());
                     waited.map_err(|e| Error::system(format!("waiting for packets: {e}")))?;
                     if self.observer.is_stopped() {
-                        return Err(Error::interrupted(stage.interrupted()));
+                        return Err(Error::interrupted(format!("interrupted; {}", stage.interrupted())));
                     }
                     self.read(stage, false)?;
                     stale_at = self.read_at + STALE_AFTER;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use anabranch_mirror::verified_pool::Openings;
+use anabranch_mirror::verified_pool::{Check, Openings};
+use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_net::Clock;
 
 use super::discovered_file::{DiscoveredFile, ExistingFile};
@@ -11,9 +12,65 @@ use super::request::Request;
 use crate::event::{CHECKING_PART, Observer};
 use crate::filenames::show;
 use crate::target::{
-    DestPath, FinalCheck, is_there, is_there_in_pieces, is_there_of_another_length, opening_of,
+    Begun, Blocks, DestPath, FinalCheck, is_there, is_there_in_pieces, is_there_of_another_length, opening_of,
 };
 use crate::{Error, Progress, Report, Result, Verified};
+
+/// A file at the destination that another program has begun becomes the part of this transfer, if that is
+/// asked for, and blocks of it are proven.
+///
+/// # Errors
+/// [`Error::Target`](crate::Error::Target) if none is,
+/// [`Error::Interrupted`](crate::Error::Interrupted) if the caller stops.
+pub(super) fn adopt(
+    request: &Request,
+    found: &DiscoveredFile,
+    destination: &mut dyn FnMut() -> Result<DestPath>,
+    observer: &mut Observer<'_>,
+) -> Result<()> {
+    if !request.adopts || request.force || request.reader.is_some() {
+        return Ok(());
+    }
+    let place = destination()?;
+    let total_bytes = found.id.length;
+    let Some(begun) = Begun::of(&place, found.id)? else { return Ok(()) };
+    let clock = Clock::start();
+    let mut progress = |done_bytes: u64| {
+        let progress = Progress { total_bytes, done_bytes, ..Progress::default() };
+        observer.checking(clock.now(), CHECKING_PART, progress);
+        !observer.is_stopped()
+    };
+    let blocks = match &found.check {
+        Check::Leaves(cvs) => begun.right_blocks(cvs, &mut progress)?,
+        Check::Pieces { .. } => match found.pieces() {
+            Some(pieces) => begun.right_pieces(&pieces, &mut progress)?,
+            None => Blocks::new(),
+        },
+        Check::Nothing => {
+            return Err(Error::target(format!(
+                "{} is there, with {} of {total_bytes} bytes, and no hashes of parts tell whether these are \
+                 right: a Metalink with pieces, or a leaf list beside the file, would; else remove it, or let \
+                 `overwrite` replace it",
+                show(place.path()),
+                begun.length
+            )));
+        }
+    };
+    if blocks.is_empty() {
+        return Err(Error::target(format!(
+            "{} is there, and nothing in it is proven to be of what would come: remove it, or let `overwrite` \
+             replace it",
+            show(place.path())
+        )));
+    }
+    let kept = blocks.len() as u64 * BLOCK_BYTES as u64;
+    observer.notice(&format!(
+        "{} was begun by another program: {kept} of its {} bytes are right and are kept",
+        show(place.path()),
+        begun.length
+    ));
+    begun.becomes_part(&found.aliases, &blocks)
+}
 
 /// How it ends if the file is there already and that is known by what came in an earlier transfer alone, by
 /// hashes of pieces alone, or by a hash while servers have a file of another length. Where a hash is of the

@@ -36,10 +36,7 @@ use crate::{Error, Report, Result, VouchedBy};
 
 /// Fetches what `locators` name; the last event says how it ended.
 pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Report> {
-    let outcome = Sockets::new(&request.http, observer).and_then(|mut world| {
-        fetch_named(request, locators, &mut EventLoop::new(&mut world, observer, request.timeout))
-    });
-    match outcome {
+    match outcome(request, locators, observer) {
         Ok(Outcome { report, result }) => {
             if report.last.total_bytes > 0 || report.complete {
                 observer.send(Event::Progress(Box::new(report.last.clone())));
@@ -49,6 +46,15 @@ pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observ
         }
         Err(error) => failed(error, observer),
     }
+}
+
+/// Fetches it, and says nothing of the end.
+///
+/// # Errors
+/// What failed before there was anything to report.
+pub(super) fn outcome(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Outcome> {
+    let mut world = Sockets::new(&request.http, observer)?;
+    fetch_named(request, locators, &mut EventLoop::new(&mut world, observer, request.timeout))
 }
 
 /// Ends a transfer that failed before there was anything to report.

@@ -1,5 +1,6 @@
 //! The names of one content: URI, URLs, Metalinks.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use anabranch_mmtp::uri::Uri;
 
 use super::network_source::NetworkName;
 use super::origin::{Origin, origin};
+use crate::checksum::FileNames;
 use crate::filenames::show;
 use crate::{Error, Result};
 
@@ -89,8 +91,8 @@ impl Locators {
         !self.urls.is_empty() || !self.lists.is_empty() || self.metalink.is_some()
     }
 
-    /// What the file is called, as far as the names tell: the likeliest first.
-    pub(super) fn file_names(&self) -> Vec<Vec<u8>> {
+    /// What the file may be called, as far as the names tell.
+    pub(super) fn file_names(&self) -> FileNames {
         let listed = self.metalink.iter().flat_map(|(metalink, _)| &metalink.files);
         let listed = listed.map(|file| file.file_name().as_bytes().to_vec());
         let own = self.uri.iter().filter_map(|uri| uri.name.clone());
@@ -101,10 +103,42 @@ impl Locators {
             Some(name[..end].to_vec())
         });
         // With its directories, for a list may have several files of one name.
-        let urls = self.urls.iter().filter(|url| url.file_name().is_some()).map(Url::decoded_path);
-        let mut names: Vec<Vec<u8>> = own.chain(listed).chain(urls).chain(there).collect();
-        names.dedup();
-        names
+        let urls = self.urls.iter().filter(|url| url.file_name().is_some());
+        FileNames {
+            own: own.chain(listed).collect(),
+            urls: urls.map(|url| (url.to_string(), url.decoded_path())).collect(),
+            guessed: there.collect(),
+        }
+    }
+
+    /// Each URL alone, if these are of different files.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if something else is named, or two have one name.
+    pub(super) fn each(&self) -> Result<Vec<(Url, Self)>> {
+        if self.uri.is_some() || self.network.is_some() || !self.lists.is_empty() || self.metalink.is_some() {
+            return Err(Error::usage(
+                "`each` fetches URLs of files, each as a file of its own: fetch a URI, a Metalink or a name in \
+                 a network by itself",
+            ));
+        }
+        let mut names: BTreeMap<Vec<u8>, &Url> = BTreeMap::new();
+        for url in &self.urls {
+            if let Some(name) = url.file_name()
+                && let Some(other) = names.insert(name, url)
+            {
+                return Err(Error::usage(format!(
+                    "{other} and {url} have the same name, and with `each` every URL is a file of its own in \
+                     one directory: fetch one of them by itself"
+                )));
+            }
+        }
+        let alone = |url: &Url| {
+            let is_its = |of: &&Origin| **of == origin(url);
+            let origins = self.origins.iter().filter(is_its).cloned().collect();
+            (url.clone(), Self { urls: vec![url.clone()], origins, ..Self::default() })
+        };
+        Ok(self.urls.iter().map(alone).collect())
     }
 
     fn add(&mut self, name: &str) -> Result<()> {
@@ -251,6 +285,24 @@ fn is_list(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_url_has_its_own_name_and_origin() {
+        let each = |names: &[&str]| Locators::read(names).expect("names").each();
+        let all = each(&["http://a.example/f", "https://b.example/g", "http://a.example/"]).expect("URLs");
+        for (url, alone) in &all {
+            assert_eq!(alone.urls, std::slice::from_ref(url));
+            assert_eq!(alone.origins.iter().filter(|of| **of != origin(url)).count(), 0, "{url}");
+            assert!(!alone.origins.is_empty(), "a secret is for it");
+        }
+        assert_eq!(all.len(), 3);
+        let why = each(&["http://a.example/x/f", "http://b.example/f"]).expect_err("one name").to_string();
+        assert!(why.contains("http://a.example/x/f and http://b.example/f have the same name"), "{why}");
+        for other in [&format!("anabranch:{}?len=1", anabranch_mmtp::ContentId::of(b"x")), "http://a/f.meta4"]
+        {
+            assert!(each(&["http://a.example/f", other]).is_err(), "{other}");
+        }
+    }
 
     #[test]
     fn names_of_every_kind() {

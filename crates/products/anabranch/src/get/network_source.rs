@@ -208,7 +208,7 @@ impl Stage for LookUp<'_> {
     }
 
     fn interrupted(&self) -> &'static str {
-        "interrupted; nothing was fetched"
+        "nothing was fetched"
     }
 }
 

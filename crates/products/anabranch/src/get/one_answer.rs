@@ -212,7 +212,7 @@ impl Stage for Taking {
     }
 
     fn interrupted(&self) -> &'static str {
-        "interrupted; nothing is kept, for the server does not say how long the file is"
+        "nothing is kept, for the server does not say how long the file is"
     }
 }
 

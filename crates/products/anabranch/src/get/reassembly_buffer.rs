@@ -168,7 +168,7 @@ impl ReassemblyBuffer {
                 return hashes.verify(id, demands);
             }
             if self.stop.is_stopped() {
-                return Err(Error::interrupted(INTERRUPTED));
+                return Err(Error::interrupted(format!("interrupted; {INTERRUPTED}")));
             }
             state = self.shared.wait_for(state, LOOK_EVERY);
         }
@@ -304,8 +304,7 @@ impl Hashes {
 }
 
 /// What is said when the caller stops it: of what is read in order nothing is kept.
-pub(super) const INTERRUPTED: &str =
-    "interrupted: the rest is not there, and what is read in order cannot be resumed";
+pub(super) const INTERRUPTED: &str = "the rest is not there, and what is read in order cannot be resumed";
 
 #[cfg(test)]
 mod tests {

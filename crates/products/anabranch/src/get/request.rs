@@ -35,8 +35,12 @@ pub(crate) struct Request {
     pub(super) timeout: Span,
     /// Whether another file at the destination may be overwritten.
     pub(super) force: bool,
+    /// Whether a file at the destination that another program has begun is gone on with.
+    pub(super) adopts: bool,
     /// Hashes that the whole must have.
     pub(super) digests: Digests,
+    /// What the list that these are from calls it, where its URLs have different names.
+    pub(super) listed_name: Option<Vec<u8>>,
     /// Keys by one of which the file must be signed.
     pub(super) keyring: Option<Arc<Keyring>>,
     pub(super) http: Options,

@@ -123,6 +123,7 @@ fn fetch_one(
     is_last: bool,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<FileOutcome> {
+    existing::adopt(request, found, destination, events.observer)?;
     if let Some(end) = existing::already(request, found, destination, events.observer)? {
         return Ok(end);
     }

@@ -8,6 +8,7 @@ use anabranch_mmtp::ContentId;
 use anabranch_mmtp::subscriber::{DownloadId, Subscriber};
 use anabranch_mmtp::tree::ChainingValue;
 
+use super::event_loop::RESUMES;
 use super::reassembly_buffer::{self, ReassemblyBuffer};
 use super::writer::Writer;
 use crate::filenames::{first_few, show};
@@ -20,6 +21,12 @@ use crate::{Error, Result};
 const OPEN_MAX: usize = 64;
 /// Of several contents, those that are whole and wait to be made durable.
 const ENDING_MAX: usize = 64;
+/// What is said where nothing tells what version of a file came.
+const FORGETS: &str = "the server gives neither ETag nor date, so the same request cannot go on with what \
+                       arrived: it would with `checksum` from the beginning";
+/// The same where the server sends no parts.
+const BEGINS_ANEW: &str =
+    "the server gives neither ETag nor date, and no ranges, so the same request begins anew";
 
 /// Tells a machine that a content is wanted, and what of it is here already; returns the number under which
 /// the rest will arrive.
@@ -71,8 +78,8 @@ pub(super) struct Sink {
     total_bytes: u64,
     done_bytes: u64,
     resumed_bytes: u64,
-    /// The next transfer of the content cannot tell that it is the same.
-    forgets: bool,
+    /// Why the next transfer of the content cannot tell that it is the same, if so.
+    forgets: Option<&'static str>,
     /// What there is to say of what was opened.
     notices: Vec<String>,
 }
@@ -100,7 +107,7 @@ impl Sink {
             dissent: Vec::new(),
             done_bytes: 0,
             resumed_bytes: 0,
-            forgets: false,
+            forgets: None,
             notices: Vec::new(),
         }
     }
@@ -145,7 +152,8 @@ impl Sink {
                     continue;
                 }
             };
-            self.forgets = wanted.aliases.recorded.contains(&NOTHING_CLUE);
+            let forgets = wanted.aliases.recorded.contains(&NOTHING_CLUE);
+            self.forgets = forgets.then_some(if wanted.aliases.begins_anew { BEGINS_ANEW } else { FORGETS });
             let (mut target, there) =
                 Target::open(path, id, &wanted.aliases, wanted.demands, self.force, &mut |bytes| {
                     checking(id.length, bytes)
@@ -459,24 +467,20 @@ impl Sink {
         if self.reading().is_some() { 0 } else { self.done_bytes }
     }
 
-    /// What to say if the caller stops the transfer. What is `of_one_answer` or `of_no_version` is of use to
+    /// What becomes of what has come if it ends before all has. What is `of_one_answer` or `of_no_version` is of use to
     /// no other.
     pub(super) fn interrupted(&self, of_one_answer: bool, of_no_version: bool) -> &'static str {
         match self.reading() {
             Some(_) => reassembly_buffer::INTERRUPTED,
             None if of_one_answer => {
-                "interrupted; the server's ETag is another with each answer, so the same request cannot go \
+                "the server's ETag is another with each answer, so the same request cannot go \
                  on with what arrived: it would with `checksum` from the beginning"
             }
-            None if self.forgets => {
-                "interrupted; the server gives neither ETag nor date, so the same request cannot go on with \
-                 what arrived: it would with `checksum` from the beginning"
-            }
-            None if of_no_version => {
-                "interrupted; no server gives an ETag or date that stays, so the same request cannot go on \
+            None if of_no_version && self.forgets.is_none() => {
+                "no server gives an ETag or date that stays, so the same request cannot go on \
                  with what arrived: it would with `checksum` from the beginning"
             }
-            None => "interrupted; what arrived is kept, and the same request resumes",
+            None => self.forgets.unwrap_or(RESUMES),
         }
     }
 

@@ -147,6 +147,8 @@ impl Command {
                 sha256: (known == Known::Sha256).then(|| Sha256::digest(&content).into()),
                 ..Digests::default()
             },
+            adopts: false,
+            listed_name: None,
             keyring: None,
             http: anabranch_http::client::Options::default(),
             room: Some(Arc::clone(&room)),

@@ -15,6 +15,9 @@ pub(crate) struct Aliases {
     pub(crate) urls: Vec<[u8; 32]>,
     /// The versions that URLs have now.
     pub(crate) versions: Vec<Version>,
+    /// No server sends parts of it, so that it comes from its beginning unless something tells that what is
+    /// there is of the same.
+    pub(crate) begins_anew: bool,
 }
 
 /// The version of the content that a URL has.
@@ -44,6 +47,13 @@ impl Aliases {
         let is_of_unanswered =
             began_with_version && recorded.iter().any(|clue| self.unanswered.contains(clue));
         is_named(root) || recorded.iter().any(is_named) || is_of_unanswered
+    }
+
+    /// Whether a part, of which this is recorded, is of one of the URLs of now, and nothing can ever tell of
+    /// what version: where this transfer begins anew all the same, it is of use to none.
+    pub(super) fn replaces(&self, recorded: &[[u8; 32]]) -> bool {
+        let is_same_url = |clue: &[u8; 32]| journal::is_url_clue(clue) && self.recorded.contains(clue);
+        self.begins_anew && recorded.contains(&NOTHING_CLUE) && recorded.iter().any(is_same_url)
     }
 }
 
@@ -84,6 +94,26 @@ pub(super) fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'stati
         (false, _) => {
             "was begun from another URL without any hash, so nothing tells that this one has the same: name \
              that URL too to go on, "
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_part_that_nothing_can_tell_of_is_replaced() {
+        let [url, other] = ["http://a/f", "http://b/f"].map(journal::unversioned_clue);
+        let aliases = |begins_anew| Aliases { recorded: vec![url], begins_anew, ..Aliases::default() };
+        for (begins_anew, recorded, is_replaced) in [
+            (true, &[url, NOTHING_CLUE][..], true),
+            (false, &[url, NOTHING_CLUE], false),
+            (true, &[other, NOTHING_CLUE], false),
+            (true, &[url], false),
+            (true, &[NOTHING_CLUE], false),
+        ] {
+            assert_eq!(aliases(begins_anew).replaces(recorded), is_replaced, "{recorded:?}");
         }
     }
 }

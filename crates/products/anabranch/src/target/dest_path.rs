@@ -389,6 +389,11 @@ impl DestPath {
         self.rename_to(from, &self.name, replace)
     }
 
+    /// Gives the file of the final name this one, and replaces what has it.
+    pub(super) fn rename_from(&self, to: &OsStr) -> io::Result<()> {
+        self.rename_to(&self.name, to, true)
+    }
+
     /// Gives the file `from` a name that says that it is not what it should be: `NAME.unverified`, or
     /// `NAME.unverified.2` and so on if that is taken and it may be `numbered`. Returns which.
     pub(super) fn rename_aside(&self, from: &OsStr, numbered: bool) -> io::Result<OsString> {

@@ -144,6 +144,7 @@ impl Part {
             Ok(_) if ours.is_some() => None,
             // Somebody has removed the part: what its journal says is of no use to anybody.
             Ok(_) if there.is_none() => None,
+            Ok(found) if found.length == id.length && aliases.replaces(&recorded) => None,
             Ok(found) if found.length != id.length => Some(format!(
                 "is of a content of {} bytes, not of {}: name a server that still has that to go on, ",
                 found.length, id.length

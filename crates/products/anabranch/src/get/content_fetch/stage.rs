@@ -8,7 +8,7 @@ use super::{ContentFetch, Run};
 use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::format::bytes;
-use crate::get::event_loop::{Context, Liveness, Poll, Stage};
+use crate::get::event_loop::{Context, Liveness, Poll, RESUMES, Stage};
 use crate::get::mirror_driver::MirrorDriver;
 use crate::get::sink::Sink;
 use crate::get::source_status::Source;
@@ -116,7 +116,10 @@ impl Stage for Run<'_> {
         let kept = match self.arrivals.kept_bytes() {
             0 if self.fetch.paths.links.is_empty() => "do the servers answer others?".to_owned(),
             0 => "is a source running there, and its UDP port open?".to_owned(),
-            kept => format!("{} are kept, and the same request resumes", bytes(kept)),
+            kept if self.interrupted() == RESUMES => {
+                format!("{} are kept, and the same request resumes", bytes(kept))
+            }
+            _ => self.interrupted().to_owned(),
         };
         Err(Error::unreachable(format!("{why}: {kept}")))
     }

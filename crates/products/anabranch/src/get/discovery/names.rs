@@ -46,24 +46,30 @@ impl Discovery<'_> {
         clues.extend((root.is_some() || !hashes.is_empty()).then_some(HASH_CLUE));
         let hashes = hashes.iter().map(|hash| name(length, hash));
         let unanswered = self.unanswered();
+        let begins_anew = mirrors.iter().all(|mirror| !mirror.ranges);
         let urls = self.urls.iter().flat_map(|url| url_clues(url.as_str())).collect();
         let mut names = root.into_iter().chain(hashes).chain(places.map(|place| name(length, &place)));
         match (names.next(), length) {
             (Some(first), _) => {
                 let recorded = names.take(ALIASES_MAX - clues.len()).chain(clues.iter().copied()).collect();
-                Ok((first, Aliases { recorded, unanswered, urls, versions }))
+                Ok((first, Aliases { recorded, unanswered, urls, versions, begins_anew }))
             }
             (None, 0) => Ok(([0; 32], Aliases::default())),
             (None, _) => {
                 drop(names);
                 if !self.is_here {
-                    self.notices.push(
-                        "the server gives neither ETag nor date: if this is interrupted, it cannot resume"
+                    self.notices.push(match begins_anew {
+                        true => "the server gives neither ETag nor date, and no ranges: if this is \
+                                 interrupted, the same request begins anew"
                             .to_owned(),
-                    );
+                        false => {
+                            "the server gives neither ETag nor date: if this is interrupted, it cannot resume"
+                                .to_owned()
+                        }
+                    });
                 }
                 clues.push(NOTHING_CLUE);
-                Ok((secret()?, Aliases { recorded: clues, unanswered, urls, versions }))
+                Ok((secret()?, Aliases { recorded: clues, unanswered, urls, versions, begins_anew }))
             }
         }
     }

@@ -62,6 +62,7 @@ impl Discovery<'_> {
     /// Puts together what is known of the file; or of several that servers say are it, of which a hash of the
     /// user's tells which it is: first those of the length which most have.
     pub(super) fn resolve(&mut self) -> Result<Resolved> {
+        self.refuse_different_files()?;
         self.compare_openings()?;
         if self.unasked > 0 {
             self.warnings.push(self.unasked());
@@ -147,8 +148,7 @@ impl Discovery<'_> {
         if split.is_empty() || !are_untold {
             return Ok(());
         }
-        let names: Vec<String> =
-            split.into_iter().map(|number| host(&self.urls[usize::from(number)])).collect();
+        let names: Vec<String> = split.into_iter().map(|number| self.label(usize::from(number))).collect();
         Err(Error::corrupt(format!(
             "{} have different bytes (the first 13 KiB), and there is no hash to tell which are right: name \
              one of them, or give `checksum` or a Metalink",
@@ -162,7 +162,7 @@ impl Discovery<'_> {
             true => (ErrorKind::Corrupt, "it begins with other bytes than most mirrors"),
             false => (ErrorKind::Unreachable, "it does not send what its file begins with"),
         };
-        let why = format!("{}: {what}: not used", host(&self.urls[number]));
+        let why = format!("{}: {what}: not used", self.label(number));
         self.warnings.push(why.clone());
         self.troubles.push((kind, why));
     }
@@ -315,6 +315,7 @@ impl Discovery<'_> {
         let mut names = OfferedNames::default();
         names.offer("the URI", self.uri_name.clone());
         names.offer("the Metalink", file.map(|file| file.file_name().as_bytes().to_vec()));
+        names.offer("the list of hashes", self.listed_name.clone());
         // Who names the file chooses; of what else a server calls it nobody wants to know.
         let is_open = names.chosen().is_none();
         let named = mirrors.iter().filter(|mirror| mirror.named).map(|mirror| &mirror.url);
@@ -415,13 +416,13 @@ impl Discovery<'_> {
 
     /// Says which servers have no file of this length.
     fn tell_other_lengths(&mut self, length: u64) {
-        for (url, head) in self.urls.iter().zip(&self.heads) {
+        for (number, head) in self.heads.iter().enumerate() {
             let Some(there) = head.as_ref().and_then(|head| head.length).filter(|there| *there != length)
             else {
                 continue;
             };
             let error = FetchError::NotTheFile(format!("it has {there} bytes, not {length}: another file"));
-            let why = format!("{}: {error}", host(url));
+            let why = format!("{}: {error}", self.label(number));
             self.warnings.push(why.clone());
             self.troubles.push((server_status::code(&error), why));
         }

@@ -166,8 +166,9 @@ impl Discovery<'_> {
                     self.unheard.extend(is_named.then(|| host(url)));
                     self.absent.extend(self.named[number].then(|| host(url)));
                 }
-                self.unsaid.push(format!("{}: {error}", host(url)));
-                self.troubles.push((code, format!("{}: {why}", host(url))));
+                let label = self.label(number);
+                self.unsaid.push(format!("{label}: {error}"));
+                self.troubles.push((code, format!("{label}: {why}")));
             }
             ProbeKind::List if self.urls.is_empty() => {
                 let why = describe(&error, self.is_named(&probe.url));

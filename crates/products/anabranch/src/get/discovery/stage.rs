@@ -57,7 +57,7 @@ impl Stage for Discovery<'_> {
     }
 
     fn interrupted(&self) -> &'static str {
-        "interrupted; nothing was fetched"
+        "nothing was fetched"
     }
 
     fn finish(&mut self, cx: &mut Context<'_, '_>, result: Result<()>) -> Result<()> {

@@ -4,6 +4,8 @@
 use std::io::IoSlice;
 use std::ops::Range;
 
+use anabranch_mmtp::tree::ChainingValue;
+
 use super::Part;
 use crate::Result;
 use crate::target::dest_path::DestPath;
@@ -27,6 +29,23 @@ impl Part {
         place
             .write_all(&self.journal, &mut [IoSlice::new(&slots[..read])], at)
             .map_err(|e| place.failure("write", &self.journal_name, &e))
+    }
+
+    /// The file of the final name takes the place of this part, which is empty, and these blocks of it are
+    /// recorded. They count once their bytes are there.
+    pub(in crate::target) fn take_over(
+        self,
+        place: &DestPath,
+        blocks: &[(u64, ChainingValue)],
+    ) -> Result<()> {
+        for (block, cv) in blocks {
+            let slot = journal::slot(&self.id, *block, &Slot { cv: *cv, mark: 0 });
+            place
+                .write_all(&self.journal, &mut [IoSlice::new(&slot)], journal::slot_offset(*block))
+                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+        }
+        self.journal.sync_data().map_err(|e| place.failure("make durable", &self.journal_name, &e))?;
+        place.rename_from(&self.name).map_err(|e| place.failure("rename", place.name(), &e))
     }
 
     /// Removes the names that this transfer has recorded: nothing that it brought is here any more.

@@ -1,0 +1,95 @@
+//! What has come of several files of one request, and how that ends.
+
+use super::server_status::most_specific;
+use super::small_files::ByteTotals;
+use crate::error::ErrorKind;
+use crate::filenames::{first_few, show};
+use crate::report::{add, share};
+use crate::{BannedSource, Error, PathProgress, Progress, Report, Verified};
+
+/// What has come of several files so far.
+#[derive(Default)]
+pub(super) struct FileTotals {
+    /// How many there are.
+    pub(super) files: usize,
+    pub(super) totals: ByteTotals,
+    pub(super) elapsed_s: f64,
+    pub(super) rows: Vec<PathProgress>,
+    pub(super) banned: Vec<BannedSource>,
+    /// How many of those that are here were not held against a hash that somebody vouches for.
+    pub(super) unverified: usize,
+    /// Files that could not be had, with the kind of error and the reason.
+    pub(super) missing: Vec<(String, ErrorKind, String)>,
+}
+
+impl FileTotals {
+    /// Adds what came over which route.
+    pub(super) fn add(&mut self, last: &Progress) {
+        self.elapsed_s += last.elapsed_s;
+        add(&mut self.rows, &last.paths);
+    }
+
+    /// One could not be had.
+    pub(super) fn lacks(&mut self, name: String, error: &Error) {
+        self.missing.push((name, error.kind(), error.to_string()));
+    }
+
+    /// Of what kind the error is that says most about what to do, if some could not be had.
+    pub(super) fn most_specific(&self) -> Option<ErrorKind> {
+        let codes = self.missing.iter().map(|(_, code, _)| *code);
+        (!self.missing.is_empty()).then(|| most_specific(codes))
+    }
+
+    /// Why some could not be had, as an error of this kind. `hint`: what to think of if no server has any.
+    pub(super) fn failure(&self, code: ErrorKind, hint: &str) -> Error {
+        // The reason for the error's kind comes first.
+        let mut reasons: Vec<(bool, &str)> = Vec::new();
+        for (_, each, why) in &self.missing {
+            if !reasons.iter().any(|(_, known)| known == why) {
+                reasons.push((*each != code, why));
+            }
+        }
+        reasons.sort_by_key(|(is_other, _)| *is_other);
+        let describe = |of: &str| {
+            let names = self.missing.iter().filter(|(.., why)| why == of).map(|(name, ..)| show(name));
+            format!("({}): {of}", first_few(names, ", "))
+        };
+        let why = first_few(reasons.iter().map(|(_, why)| describe(why)), "; ");
+        let (lost, files) = (self.missing.len(), self.files);
+        let is_nowhere = self.missing.iter().all(|(_, code, _)| *code == ErrorKind::NotFound);
+        let rest = match (lost < files, is_nowhere) {
+            (true, _) => "the others are here".to_owned(),
+            (false, true) => format!("none is here{hint}"),
+            (false, false) => "none is here".to_owned(),
+        };
+        code.error(format!("{lost} of {files} files could not be had {why}; {rest}"))
+    }
+
+    /// What is to be told of all of them.
+    pub(super) fn report(mut self, target: String, complete: bool) -> Report {
+        share(&mut self.rows);
+        let seconds = self.elapsed_s.max(1e-9);
+        for row in &mut self.rows {
+            row.rate_bytes = (row.bytes as f64 / seconds) as u64;
+        }
+        let ByteTotals { total_bytes, done_bytes, resumed_bytes } = self.totals;
+        let is_nothing = !complete && (done_bytes == 0 || self.missing.len() == self.files);
+        Report {
+            last: Progress {
+                total_bytes,
+                done_bytes,
+                resumed_bytes,
+                elapsed_s: self.elapsed_s,
+                paths: self.rows,
+                note: None,
+            },
+            target,
+            content: Some(format!("{} files", self.files)),
+            banned: self.banned,
+            complete,
+            verified: if self.unverified > 0 || is_nothing { Verified::Nothing } else { Verified::Files },
+            verified_by: None,
+            unverified_since: None,
+        }
+    }
+}
