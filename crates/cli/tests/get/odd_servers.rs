@@ -1,10 +1,9 @@
 //! Honest servers that answer in odd ways: the file arrives as it is, or the error says what is wrong.
 
-
 use std::fs;
 
 use crate::common::fetch::{Ground, run};
-use crate::common::site::{PATH, Reply, Request, Site};
+use crate::peers::site::{PATH, Reply, Request, Site};
 
 /// A length that is longer than what is asked for first.
 const LENGTH: usize = 40_960;

@@ -1,13 +1,12 @@
 //! Several URLs: of one file, as mirrors are, or of several.
 
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::common::fetch::{leaf_list, names, run};
-use crate::common::site::{Reply, Request, Site, Switch, Then, gone, honest};
 use crate::common::{anabranch, noise};
+use crate::peers::site::{Reply, Request, Site, Switch, Then, gone, honest};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 

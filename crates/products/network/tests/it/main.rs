@@ -1,0 +1,3 @@
+//! The roles of a network as programs use them: over loopback.
+
+mod network;
