@@ -1,7 +1,6 @@
 //! `anabranch demo`: a real transfer from three processes on loopback, one of which is killed, and nothing that
 //! is left behind.
 
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;

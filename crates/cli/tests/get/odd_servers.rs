@@ -1,6 +1,5 @@
 //! Honest servers that answer in odd ways: the file arrives as it is, or the error says what is wrong.
 
-
 use std::fs;
 
 use crate::common::fetch::{Ground, run};

@@ -1,6 +1,5 @@
 //! Several URLs: of one file, as mirrors are, or of several.
 
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
