@@ -57,7 +57,6 @@ pub enum Command {
     Serve(Serve),
     Get(Box<Get>),
     MirrorList(crate::mirror_list::MirrorList),
-    #[cfg(feature = "lab")]
     Demo(Demo),
     #[cfg(feature = "lab")]
     Lab(crate::lab_command::args::Lab),

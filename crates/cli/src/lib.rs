@@ -29,7 +29,6 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod args;
-#[cfg(feature = "lab")]
 pub mod demo;
 #[cfg(any(feature = "network", feature = "proxy"))]
 mod descriptors;
