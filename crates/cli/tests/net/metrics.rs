@@ -19,16 +19,16 @@ node = "tm"
 films = "GEOCV2BQS65VZKVJEN2YJWPJPQJX4SIEBHFOJN4OOWUZQV6NE7WQ"
 [[line]]
 between = ["a", "r1"]
-addresses = ["127.92.1.1", "127.92.1.2"]
+addresses = ["127.92.40.1", "127.92.40.2"]
 [[line]]
 between = ["r1", "rv"]
-addresses = ["127.92.1.3", "127.92.1.4"]
+addresses = ["127.92.40.3", "127.92.40.4"]
 [[line]]
 between = ["r1", "tm"]
-addresses = ["127.92.1.5", "127.92.1.6"]
+addresses = ["127.92.40.5", "127.92.40.6"]
 [[line]]
 between = ["r1", "r2"]
-addresses = ["127.92.1.7", "127.92.1.8"]
+addresses = ["127.92.40.7", "127.92.40.8"]
 "#;
 
 /// A member, ended when dropped.
@@ -96,12 +96,12 @@ fn counters_are_scraped_from_running_members() {
     // r2 is not there, and r1 says so.
     tm.wait("anabranch_topology_forwarders 1");
     tm.wait("anabranch_topology_lines_down 1");
-    r1.wait("anabranch_forwarder_line_up{to=\"r2\",address=\"127.92.1.7\"} 0");
+    r1.wait("anabranch_forwarder_line_up{to=\"r2\",address=\"127.92.40.7\"} 0");
     assert!(r1.scrape().contains("anabranch_cache_stored_bytes 0\n"));
     assert!(!r1.scrape().contains("anabranch_forwarder_line_up{to=\"a\""), "hosts are not asked");
     let r2 = start(&["forward", "--node", "r2"]);
     tm.wait("anabranch_topology_lines_down 0");
-    r2.wait("anabranch_forwarder_line_up{to=\"r1\",address=\"127.92.1.8\"} 1");
+    r2.wait("anabranch_forwarder_line_up{to=\"r1\",address=\"127.92.40.8\"} 1");
     assert!(
         r2.scrape().contains("anabranch_forwarder_line_delay_seconds{to=\"r1\"")
             && !r2.scrape().contains("cache")
@@ -117,8 +117,8 @@ fn counters_are_scraped_from_running_members() {
     rv.wait("anabranch_rendezvous_unknown_lookups_total 1");
     tm.wait("anabranch_topology_requests_total 1");
     // A stranger sends nonsense.
-    let stranger = std::net::UdpSocket::bind("127.92.1.99:0").expect("a socket");
-    stranger.send_to(b"x", "127.92.1.2:7700").expect("sent");
+    let stranger = std::net::UdpSocket::bind("127.92.40.99:0").expect("a socket");
+    stranger.send_to(b"x", "127.92.40.2:7700").expect("sent");
     r1.wait("anabranch_forwarder_dropped_frames_total{reason=\"stranger\"} 1");
     for reason in ["malformed", "hop-limit", "forged-fid", "no-link", "bad-way-back", "bad-port"] {
         assert!(r1.has(&format!("anabranch_forwarder_dropped_frames_total{{reason=\"{reason}\"}} 0")));

@@ -443,6 +443,8 @@ fn whoever_is_not_root_is_told_so() {
 
 #[test]
 fn nothing_is_left_however_it_ends() {
+    // Whether something is left is looked at at once.
+    let _alone = anabranch_net::testing::alone();
     if skipped() {
         return;
     }

@@ -22,6 +22,7 @@ fn mebibytes(roles: &[&Role]) -> Vec<u64> {
 
 #[test]
 fn who_never_reads_costs_memory_that_is_bounded_and_given_back_to_others() {
+    let _alone = anabranch_net::testing::alone();
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let server = Role::start(&mut server_command(place, &[]), 1);
@@ -88,6 +89,8 @@ fn date_library(place: &Path) -> Option<PathBuf> {
 
 #[test]
 fn a_date_that_is_set_disturbs_nothing() {
+    // Before it looks at the date.
+    anabranch_net::testing::side_by_side();
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let Some(library) = date_library(place) else { return };
