@@ -3,23 +3,36 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// The bytes of all files in a directory.
-pub(super) type Files = BTreeMap<OsString, Vec<u8>>;
+/// The bytes of all files below a directory, by their paths in it.
+pub(in crate::get) type Files = BTreeMap<OsString, Vec<u8>>;
 
-/// All files in `dir`: what a process that is killed now leaves behind.
-pub(super) fn files(dir: &Path) -> Files {
-    let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"));
-    entries.map(|entry| (entry.file_name(), fs::read(entry.path()).expect("a file"))).collect()
+/// All files below `dir`: what a process that is killed now leaves behind.
+pub(in crate::get) fn files(dir: &Path) -> Files {
+    let (mut found, mut waiting) = (Files::new(), vec![PathBuf::new()]);
+    while let Some(at) = waiting.pop() {
+        for entry in fs::read_dir(dir.join(&at)).expect("a directory") {
+            let entry = entry.expect("an entry");
+            let path = at.join(entry.file_name());
+            if entry.file_type().expect("its type").is_dir() {
+                waiting.push(path);
+            } else {
+                found.insert(path.into(), fs::read(entry.path()).expect("a file"));
+            }
+        }
+    }
+    found
 }
 
-/// Makes `dir` as it was.
-pub(super) fn restore(dir: &Path, as_it_was: &Files) {
-    for name in files(dir).keys().filter(|name| !as_it_was.contains_key(*name)) {
+/// Makes the files below `dir` as they were.
+pub(in crate::get) fn restore(dir: &Path, as_they_were: &Files) {
+    for name in files(dir).keys().filter(|name| !as_they_were.contains_key(*name)) {
         fs::remove_file(dir.join(name)).expect("a file");
     }
-    for (name, bytes) in as_it_was {
-        fs::write(dir.join(name), bytes).expect("a file");
+    for (name, bytes) in as_they_were {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+        fs::write(path, bytes).expect("a file");
     }
 }
