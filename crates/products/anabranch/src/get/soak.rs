@@ -28,7 +28,7 @@ use super::groups::Groups;
 use super::history::History;
 use super::locators::Locators;
 use super::request::Request;
-use super::testing::{Rng, SimWorld, Weather, files, restore};
+use super::testing::{Rng, SimWorld, Weather, files, restore, run_dir};
 use super::world::World as _;
 use crate::error::ErrorKind;
 use crate::event::Observer;
@@ -212,7 +212,7 @@ fn is_right(file: &Path, command: &Command) -> bool {
 #[must_use]
 pub fn run(seed: u64) -> SoakRun {
     let mut rng = Rng(seed);
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = run_dir();
     let known = [Known::Id, Known::Id, Known::Sha256, Known::Nothing][rng.below(4) as usize];
     let mut natures = natures(&mut rng, known);
     if natures.is_empty() && known != Known::Id {
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn what_came_without_a_hash_is_known_again_only_by_who_remembers_it() {
         for remembers in [false, true] {
-            let dir = tempfile::tempdir().expect("a directory");
+            let dir = run_dir();
             let of = |seed| Command::new(&mut Rng(seed), Known::Nothing, remembers, (2, 0), dir.path());
             let command = (0..).map(of).find(|command| command.leaves.is_empty()).expect("a short one");
             let run = |seed| command.run(seed, Weather::default(), &[Nature::Good; 2], &[]).result;
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn what_an_earlier_run_brought_whole_is_remembered() {
         let is_killed = |seed: u64| {
-            let dir = tempfile::tempdir().expect("a directory");
+            let dir = run_dir();
             let command = Command::new(&mut Rng(seed), Known::Nothing, true, (2, 0), dir.path());
             if !command.leaves.is_empty() {
                 return false;
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn a_kill_leaves_what_was_there_then() {
         // It is killed in the middle, and what is left is a part that the next run goes on with.
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = run_dir();
         let command = Command::new(&mut Rng(7), Known::Id, false, (2, 0), dir.path());
         let (natures, there) = ([Nature::Good; 2], []);
         let whole = command.run(1, Weather::default(), &natures, &there).after;
@@ -395,7 +395,7 @@ mod tests {
         for known in [Known::Id, Known::Sha256, Known::Nothing] {
             let sources = &there[..usize::from(known == Known::Id)];
             for tenths in 0..10 {
-                let dir = tempfile::tempdir().expect("a directory");
+                let dir = run_dir();
                 let command = Command::new(&mut Rng(7), known, false, (2, sources.len()), dir.path());
                 let length = command.content.len() as u64;
                 let ended = command.run(
@@ -424,7 +424,7 @@ mod tests {
     fn a_mute_mirror_costs_about_a_second() {
         for natures in [[Nature::Good, Nature::Mute], [Nature::Mute, Nature::Good]] {
             let after = |natures: &[Nature]| {
-                let dir = tempfile::tempdir().expect("a directory");
+                let dir = run_dir();
                 let command = Command::new(&mut Rng(7), Known::Sha256, false, (natures.len(), 0), dir.path());
                 let ended = command.run(1, Weather::default(), natures, &[]);
                 ended.result.expect("one mirror is enough");
@@ -439,7 +439,7 @@ mod tests {
     fn both_links_bring_something_and_the_same_seed_the_same() {
         for (mirrors, sources) in [(2, 0), (0, 1), (1, 2)] {
             let came = || {
-                let dir = tempfile::tempdir().expect("a directory");
+                let dir = run_dir();
                 let command = Command::new(&mut Rng(7), Known::Id, false, (mirrors, sources), dir.path());
                 let (natures, there) = (vec![Nature::Good; mirrors], vec![true; sources]);
                 let ended = command.run(1, Weather::default(), &natures, &there);

@@ -16,7 +16,7 @@ mod sim_source;
 mod sim_world;
 mod weather;
 
-pub(super) use disk::{files, restore};
+pub(super) use disk::{files, restore, run_dir};
 #[cfg(test)]
 pub(super) use mirror::{Asked, honest};
 pub(super) use mirror::{Mirror, Servers};

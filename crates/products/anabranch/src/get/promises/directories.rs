@@ -17,8 +17,8 @@ pub(super) fn rows() -> Vec<Row> {
     vec![
         dir("two mirrors", || vec![with_tree(), with_tree()]),
         dir("one mirror has wrong bytes in every file", || vec![with_wrong_tree(), with_tree()])
-            .names(&["a"])
-            .fetches(200),
+            .may_name(&["a"])
+            .fetches(250),
         dir("one mirror lacks a file", || vec![with_tree().lacking("/d/c"), with_tree()]),
         dir("every mirror lacks the same file", || {
             vec![with_tree().lacking("/d/c"), with_tree().lacking("/d/c")]
@@ -27,6 +27,8 @@ pub(super) fn rows() -> Vec<Row> {
         .status(3),
         dir("one mirror never answers", || vec![mute(), with_tree()]),
         dir("one mirror is always busy (503)", || vec![refusing(503), with_tree()]),
-        dir("killed", || vec![with_tree(), with_tree()]).after(&[Kill(Span::from_millis(500))]),
+        dir("killed", || vec![with_tree(), with_tree()])
+            .after(&[Kill(Span::from_millis(1_300))])
+            .fetches(150),
     ]
 }

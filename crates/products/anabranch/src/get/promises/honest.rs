@@ -15,6 +15,9 @@ pub(super) fn rows() -> Vec<Row> {
         row("two mirrors with neither ETag nor date", Knows::Sha256, || {
             vec![honest().without_version(), honest().without_version()]
         }),
+        row("one mirror that gives another ETag with each answer", Knows::Sha256, || {
+            vec![honest().with_tags_that_differ()]
+        }),
         row("one mirror without ranges", Knows::Sha256, || vec![honest().without_ranges(&content())]),
         row("a mirror without ranges beside two with ranges", Knows::Sha256, || {
             vec![honest().without_ranges(&content()), honest(), honest()]

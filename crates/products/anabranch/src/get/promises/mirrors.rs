@@ -206,17 +206,30 @@ impl Mirror {
         })
     }
 
-    /// Has these bytes, with another ETag, once it has been asked for so many bytes of the file.
-    pub(super) fn changing_to(self, bytes: Bytes, after: u64) -> Self {
-        self.twisting(move |asked, reply| match asked.bytes_before >= after {
-            true => Reply { delay: reply.delay, ..reply_of(asked.request, &bytes, "\"v2\"") }.at(reply.rate),
+    /// Breaks the first answer with bytes of the file off behind so many.
+    pub(super) fn breaking_off_once(self, bytes: usize) -> Self {
+        self.twisting(move |asked, reply| match asked.bytes_before == 0 && asked.request.is_for_bytes() {
+            true => reply.cut(bytes, Then::Close),
             false => reply,
         })
     }
 
-    /// Has these bytes, with another ETag, in all runs but the first.
-    pub(super) fn changed_since(self, bytes: Bytes) -> Self {
-        self.twisting(move |asked, reply| match asked.run > 0 {
+    /// Closes the first connection without an answer.
+    pub(super) fn hanging_up_first(self) -> Self {
+        self.twisting(|asked, reply| match asked.before == 0 {
+            true => Reply { then: Then::HangUp, ..reply },
+            false => reply,
+        })
+    }
+
+    /// Gives another ETag with each answer.
+    pub(super) fn with_tags_that_differ(self) -> Self {
+        self.twisting(|asked, reply| reply.with("etag", format!("\"{}\"", asked.before)))
+    }
+
+    /// Has these bytes, with another ETag, once it has been asked for so many bytes of the file.
+    pub(super) fn changing_to(self, bytes: Bytes, after: u64) -> Self {
+        self.twisting(move |asked, reply| match asked.bytes_before >= after {
             true => Reply { delay: reply.delay, ..reply_of(asked.request, &bytes, "\"v2\"") }.at(reply.rate),
             false => reply,
         })
@@ -227,7 +240,7 @@ impl Mirror {
         self.without_length(bytes).twisting(|_, reply| Reply { repeats: true, ..reply })
     }
 
-    /// Answers that a range is not satisfiable or some other thing for the file alone.
+    /// Does not have the file at this path.
     pub(super) fn lacking(self, path: &'static str) -> Self {
         self.but(move |asked, reply| match asked.request.path == path {
             true => Reply { delay: reply.delay, ..Reply::new(404, "no such file") },
@@ -243,9 +256,17 @@ impl Mirror {
         })
     }
 
-    /// Is gone in all runs but the first.
-    pub(super) fn gone_since(self) -> Self {
-        self.but(|asked, reply| if asked.run > 0 { dead() } else { reply })
+    /// Is gone in the run of this number, from 0.
+    pub(super) fn gone_in(self, run: usize) -> Self {
+        self.but(move |asked, reply| if asked.run == run { dead() } else { reply })
+    }
+
+    /// Has these bytes in the run of this number, with another ETag.
+    pub(super) fn having_in(self, run: usize, bytes: Bytes) -> Self {
+        self.twisting(move |asked, reply| match asked.run == run {
+            true => Reply { delay: reply.delay, ..reply_of(asked.request, &bytes, "\"v2\"") }.at(reply.rate),
+            false => reply,
+        })
     }
 
     /// Whatever becomes of an answer.

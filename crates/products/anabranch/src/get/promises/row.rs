@@ -68,6 +68,8 @@ pub(super) struct Row {
     pub(super) exit_status: u8,
     /// Mirrors that are named in what is said.
     pub(super) named: &'static [&'static str],
+    /// Mirrors that are named if they had a part in it.
+    pub(super) may_name: &'static [&'static str],
     /// Bytes that come in all runs, in hundredths of the content.
     pub(super) percent: u64,
     /// How long the last run takes at most.
@@ -88,6 +90,7 @@ pub(super) fn row(name: &'static str, knows: Knows, mirrors: fn() -> Vec<Mirror>
         arrives: [(FILE, content())].into(),
         exit_status: 0,
         named: &[],
+        may_name: &[],
         percent: 110,
         within: Span::from_secs(10),
         called: FILE,
@@ -121,6 +124,11 @@ impl Row {
         Self { named, ..self }
     }
 
+    /// These mirrors are named if they had a part in it.
+    pub(super) fn may_name(self, may_name: &'static [&'static str]) -> Self {
+        Self { may_name, ..self }
+    }
+
     /// No more than this comes, in hundredths of the content.
     pub(super) fn fetches(self, percent: u64) -> Self {
         Self { percent, ..self }
@@ -148,12 +156,14 @@ impl Row {
             false => "the others arrive",
             true => "no file",
         };
+        let chance = self.may_name.iter().map(|name| format!("({name})"));
+        let named: Vec<String> = self.named.iter().map(|&name| name.to_owned()).chain(chance).collect();
         format!(
             "| {} | {} | {end} | {} | {} | {} | {} s |",
             self.name,
             self.knows.words(),
             self.exit_status,
-            if self.named.is_empty() { "-".to_owned() } else { self.named.join(", ") },
+            if named.is_empty() { "-".to_owned() } else { named.join(", ") },
             format_args!("{}.{:02}", self.percent / 100, self.percent % 100),
             self.within.as_nanos() / 1_000_000_000,
         )

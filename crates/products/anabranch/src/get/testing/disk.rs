@@ -5,6 +5,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// A directory for a run, in memory where the system has such: what a run makes durable would take a disk its
+/// time.
+pub(in crate::get) fn run_dir() -> tempfile::TempDir {
+    let memory = tempfile::tempdir_in("/dev/shm");
+    memory.or_else(|_| tempfile::tempdir()).expect("a directory")
+}
+
 /// The bytes of all files below a directory, by their paths in it.
 pub(in crate::get) type Files = BTreeMap<OsString, Vec<u8>>;
 

@@ -1,13 +1,15 @@
 //! The world in virtual time.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
 use anabranch_algo::{Span, Time};
 use anabranch_http::client::{Event, FetchId, FetchRequest, RouteId};
-use anabranch_net::{Egress, WakeReceiver, Waker};
+use anabranch_net::{Clock, Egress, Interest, Poller, WakeReceiver, Waker};
 
 use super::datagrams::Datagrams;
 use super::disk::{Files, files};
@@ -21,12 +23,17 @@ use crate::{Result, Stop};
 /// Waits of one run: more are taken for a loop without end.
 const WAITS_MAX: u64 = 200_000;
 
+/// How long threads are waited for, of real time, where nothing else happens.
+const THREADS_FOR: Span = Span::from_millis(5);
+
 /// See the [module](self).
 pub(in crate::get) struct SimWorld {
     now: Time,
     rng: Rng,
     stop: Stop,
     wake: WakeReceiver,
+    /// Whether threads may be at work, which live in real time: those that give files their places.
+    has_threads: Cell<bool>,
     links: Vec<Egress>,
     up: Vec<bool>,
     links_changed: bool,
@@ -59,6 +66,7 @@ impl SimWorld {
             rng: Rng(seed),
             stop,
             wake: WakeReceiver::new().expect("descriptors"),
+            has_threads: Cell::new(false),
             up: vec![true, weather.has_second_link],
             links_changed: false,
             weather,
@@ -70,6 +78,17 @@ impl SimWorld {
             came: vec![0; links.len()],
             links: links.to_vec(),
         }
+    }
+
+    /// Whether a thread ends the wait before the time passes.
+    fn is_woken(&self) -> bool {
+        if !self.has_threads.get() {
+            return false;
+        }
+        let clock = Clock::start();
+        let wake = [(self.wake.as_fd(), Interest::Read)];
+        let waited = Poller::new(clock).wait(wake, clock.now() + THREADS_FOR);
+        waited.is_ok() && self.wake.drain()
     }
 
     /// A link comes or goes.
@@ -116,7 +135,9 @@ impl World for SimWorld {
         let http = if http { self.mirrors.next() } else { Time::NEVER };
         let next = names.chain([http, self.datagrams.next(), self.weather.next()]).fold(until, Time::min);
         assert!(next < Time::NEVER, "nothing would ever end this wait");
-        self.pass(next);
+        if next < until || !self.is_woken() {
+            self.pass(next);
+        }
         Ok(())
     }
 
@@ -125,6 +146,7 @@ impl World for SimWorld {
     }
 
     fn waker(&self) -> Waker {
+        self.has_threads.set(true);
         self.wake.waker()
     }
 
