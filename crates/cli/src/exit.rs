@@ -32,6 +32,22 @@ pub enum Code {
     Interrupted = 130,
 }
 
+impl Code {
+    /// The code of an error of the library, by its number there.
+    const fn of(exit_status: u8) -> Self {
+        match exit_status {
+            2 => Self::Usage,
+            3 => Self::NotFound,
+            4 => Self::Unreachable,
+            5 => Self::Corrupt,
+            6 => Self::Target,
+            9 => Self::Refused,
+            130 => Self::Interrupted,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// The codes as `--help` and the manual page tell them.
 pub const CODES: &[(u8, &str)] = &[
     (0, "done: all of it is here, verified as was said (UNVERIFIED: not at all); of lab: all as expected"),
@@ -114,18 +130,7 @@ impl std::error::Error for Failure {}
 
 impl From<anabranch::Error> for Failure {
     fn from(error: anabranch::Error) -> Self {
-        use anabranch::Error;
-        let code = match &error {
-            Error::Usage(_) => Code::Usage,
-            Error::NotFound(_) => Code::NotFound,
-            Error::Unreachable(_) => Code::Unreachable,
-            Error::Corrupt(_) => Code::Corrupt,
-            Error::Target(_) => Code::Target,
-            Error::Refused(_) => Code::Refused,
-            Error::Interrupted(_) => Code::Interrupted,
-            // The enum may grow.
-            _ => Code::Other,
-        };
+        let code = Code::of(error.exit_status());
         Self::new(code, with_options(&error.to_string()))
     }
 }
@@ -141,5 +146,26 @@ mod tests {
         numbers.dedup();
         assert_eq!(numbers.len(), CODES.len());
         assert!(help().contains("  130  interrupted"));
+    }
+
+    #[test]
+    fn errors_of_the_library_have_their_numbers() {
+        use anabranch::Error;
+        type Make = fn(String) -> Error;
+        let makes: [Make; 8] = [
+            Error::Usage,
+            Error::NotFound,
+            Error::Unreachable,
+            Error::Corrupt,
+            Error::Target,
+            Error::Refused,
+            Error::Interrupted,
+            Error::System,
+        ];
+        for make in makes {
+            let error = make("x".into());
+            let status = error.exit_status();
+            assert_eq!(Failure::from(error).code as u8, status);
+        }
     }
 }

@@ -101,6 +101,22 @@ impl Error {
         Self::Interrupted(message.into())
     }
 
+    /// The exit status of a command that fails with it: 2 to 6 for the first five variants in their order, 9 if
+    /// servers refuse, 130 if it was stopped, as shells have it for Ctrl-C, and 1 for all else.
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::NotFound(_) => 3,
+            Self::Unreachable(_) => 4,
+            Self::Corrupt(_) => 5,
+            Self::Target(_) => 6,
+            Self::Refused(_) => 9,
+            Self::Interrupted(_) => 130,
+            Self::System(_) => 1,
+        }
+    }
+
     /// Its variant.
     pub(crate) const fn kind(&self) -> ErrorKind {
         match self {

@@ -31,6 +31,8 @@ mod one_answer;
 mod origin;
 mod outcome;
 mod pool;
+#[cfg(test)]
+mod promises;
 mod rate_meter;
 mod reader;
 mod reassembly_buffer;
@@ -44,6 +46,8 @@ mod small_files;
 pub mod soak;
 mod sockets;
 mod source_status;
+#[cfg(any(test, feature = "soak"))]
+mod testing;
 mod transfer;
 mod udp_paths;
 mod world;

@@ -7,14 +7,16 @@
 //! what was asked for is a [`FetchError`] and never data.
 //!
 //! * `route_worker`: one route's fetches, redirects, bodies; `pipeline` sends requests before their turn.
-//!   `request`: what is sent. `response_fields`, `validate`: what an answer says, and whether it is what was
-//!   asked for.
+//!   `request`: what is sent. `response_fields`, `redirect`, `validate`, `body_count`: what an answer says,
+//!   where it leads, whether it is what was asked for, and whether its body is. `testing`: a scripted server
+//!   in the place of connections.
 //! * `connect`: name, interface, proxy, TLS. `h1`, `h2`: HTTP over it. `proxy`, `tls`, `tcp`: their parts.
 //!   `rcvlowat`: how seldom it is read.
 //! * `api`: what a caller says and is told. `settings`, `netrc`: its options, read. `origin`: what is asked
 //!   of a URL. `event_queue`: what is handed over. `error`: why a fetch failed.
 
 mod api;
+mod body_count;
 mod connect;
 mod error;
 mod event_queue;
@@ -24,11 +26,15 @@ mod netrc;
 mod origin;
 mod proxy;
 mod rcvlowat;
+mod redirect;
 mod request;
 mod response_fields;
 mod route_worker;
 mod settings;
 mod tcp;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;
 mod tls;
 mod validate;
 

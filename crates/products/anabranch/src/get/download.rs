@@ -134,7 +134,7 @@ impl Download {
     }
 
     /// The same with every option checked.
-    fn request(self) -> Result<(Request, Locators)> {
+    pub(super) fn request(self) -> Result<(Request, Locators)> {
         let Self { get, output, overwrite, adopts, .. } = self;
         let (via, limits) = local_ends(&get.via, get.limit)?;
         let algorithm =

@@ -27,6 +27,7 @@ use super::routes::one_a_family;
 use super::single_file::{self, Wanted};
 use super::sink::{Destination, Job, Sink};
 use super::sockets::Sockets;
+use super::world::World;
 use crate::error::ErrorKind;
 use crate::event::{Event, Observer};
 use crate::filenames::lossy;
@@ -34,9 +35,23 @@ use crate::host_port::HostPort;
 use crate::target::{Aliases, FinalCheck, RootCheck};
 use crate::{Error, Report, Result, VouchedBy};
 
-/// Fetches what `locators` name; the last event says how it ended.
+/// Fetches what `locators` name over real sockets; the last event says how it ended.
 pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Report> {
-    match outcome(request, locators, observer) {
+    match Sockets::new(&request.http, observer) {
+        Ok(mut world) => fetch_in(&mut world, request, locators, observer),
+        Err(error) => failed(error, observer),
+    }
+}
+
+/// Fetches what `locators` name in a world; the last event says how it ended.
+pub(super) fn fetch_in(
+    world: &mut dyn World,
+    request: &Request,
+    locators: Locators,
+    observer: &mut Observer<'_>,
+) -> Result<Report> {
+    let outcome = fetch_named(request, locators, &mut EventLoop::new(world, observer, request.timeout));
+    match outcome {
         Ok(Outcome { report, result }) => {
             if report.last.total_bytes > 0 || report.complete {
                 observer.send(Event::Progress(Box::new(report.last.clone())));

@@ -3,9 +3,7 @@
 //! what is there. The disk may be full meanwhile. A seed decides everything. `anabranch soak` runs this for
 //! each of its seeds.
 
-mod disk;
-mod sim_source;
-mod sim_world;
+mod natures;
 
 use std::ffi::OsString;
 use std::fs;
@@ -30,18 +28,20 @@ use super::groups::Groups;
 use super::history::History;
 use super::locators::Locators;
 use super::request::Request;
-use super::world::World;
+use super::testing::{Rng, SimWorld, Weather, files, restore, run_dir};
+use super::world::World as _;
 use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::target::{Output, Room};
 use crate::{Control, Result, Stop};
-use disk::{files, restore};
-use sim_world::{Nature, Rng, SimWorld};
+use natures::{Nature, servers};
 
 /// Runs in bad weather, before the last.
 const RUNS_MAX: u64 = 3;
 /// A run that is killed is killed within so many milliseconds.
 const KILL_WITHIN_MS: u64 = 3_000;
+/// When the HTTP client gives up a server that says nothing.
+const SILENCE: Span = Span::from_secs(30);
 /// What a history is called.
 const HISTORY: &str = "urls.jsonl";
 
@@ -166,16 +166,10 @@ impl Command {
     /// Runs it in this weather, until it ends or is killed.
     fn run(&self, seed: u64, weather: Weather, natures: &[Nature], sources: &[bool]) -> Ended {
         let stop = Stop::new().expect("descriptors");
-        let contents = (Rc::clone(&self.content), Rc::clone(&self.leaves));
-        let is_calm = !matches!(weather, Weather::Foul | Weather::Killed { .. });
-        let mut world = SimWorld::new(seed, is_calm, stop.clone(), natures, sources, contents);
-        match weather {
-            Weather::Fair | Weather::Foul => {}
-            #[cfg(test)]
-            Weather::Full { room } => world.room = Some(room),
-            Weather::Killed { at } => world.kill(at, &self.dir),
-        }
-        self.room.set(world.room);
+        self.room.set(weather.room);
+        let servers = servers(seed, natures, &self.content, &self.leaves);
+        let there = (sources, &self.content);
+        let mut world = SimWorld::new(seed, weather, stop.clone(), (servers, SILENCE), there);
         let mut listener = |_| Control::Continue;
         let mut observer = Observer::new(&mut listener, stop, Span::from_millis(200));
         let mut events = EventLoop::new(&mut world, &mut observer, self.request.timeout);
@@ -184,32 +178,21 @@ impl Command {
         if let Some(files) = &world.left {
             restore(&self.dir, files);
         }
-        let after = World::now(&world).since(Time::ZERO);
+        let after = world.now().since(Time::ZERO);
         let had_no_room = self.room.ran_out();
         Ended { result, after, is_killed: world.left.is_some(), had_no_room, came: world.came }
     }
-}
 
-/// What may happen to a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weather {
-    /// Nothing: links stay, and nobody stops it.
-    Fair,
-    /// The same, but that the disk has no more room than this, in bytes.
-    #[cfg(test)]
-    Full { room: u64 },
-    /// Links come and go, the clock leaps, the disk fills up, the caller stops it.
-    Foul,
-    /// The same; and at this moment it is killed (SIGKILL), if it has not ended.
-    Killed { at: Time },
-}
+    /// Bad weather, in which it is perhaps killed.
+    fn foul(&self, rng: &mut Rng) -> Weather {
+        let kill = rng.one_in(3).then(|| self.killed_at(Span::from_millis(rng.below(KILL_WITHIN_MS))).kill);
+        let foul = Weather::foul(rng.below(u64::MAX), self.content.len() as u64);
+        Weather { kill: kill.flatten(), ..foul }
+    }
 
-impl Weather {
-    fn foul(rng: &mut Rng) -> Self {
-        match rng.one_in(3) {
-            true => Self::Killed { at: Time::ZERO + Span::from_millis(rng.below(KILL_WITHIN_MS)) },
-            false => Self::Foul,
-        }
+    /// Fair weather, in which it is killed (SIGKILL) after so long, if it has not ended.
+    fn killed_at(&self, after: Span) -> Weather {
+        Weather { kill: Some((Time::ZERO + after, self.dir.clone())), ..Weather::default() }
     }
 }
 
@@ -231,7 +214,7 @@ fn is_right(file: &Path, command: &Command) -> bool {
 #[must_use]
 pub fn run(seed: u64) -> SoakRun {
     let mut rng = Rng(seed);
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = run_dir();
     let known = [Known::Id, Known::Id, Known::Sha256, Known::Nothing][rng.below(4) as usize];
     let mut natures = natures(&mut rng, known);
     if natures.is_empty() && known != Known::Id {
@@ -246,7 +229,7 @@ pub fn run(seed: u64) -> SoakRun {
     let (mut ends, mut parts_left, mut filled) = (Vec::new(), 0, 0);
     let (mut virtual_time, mut bytes) = (Span::ZERO, 0);
     for _ in 0..rng.below(RUNS_MAX + 1) {
-        let weather = Weather::foul(&mut rng);
+        let weather = command.foul(&mut rng);
         let ended = command.run(rng.below(u64::MAX), weather, &natures, &sources);
         parts_left += usize::from(ended.is_killed && dir.path().join("f.part").exists());
         filled += usize::from(ended.had_no_room);
@@ -264,7 +247,7 @@ pub fn run(seed: u64) -> SoakRun {
     let there = vec![true; sources.len()];
     // Whatever is there stays, where nothing tells whether that is what would come.
     let is_refused = file.exists() && !command.can_tell();
-    let mut fair = || command.run(rng.below(u64::MAX), Weather::Fair, &fair, &there);
+    let mut fair = || command.run(rng.below(u64::MAX), Weather::default(), &fair, &there);
     let mut ended = fair();
     virtual_time = virtual_time + ended.after;
     // Of what a liar brought before, it may turn out only at the end that it is wrong: it is removed then.
@@ -353,10 +336,10 @@ mod tests {
     #[test]
     fn what_came_without_a_hash_is_known_again_only_by_who_remembers_it() {
         for remembers in [false, true] {
-            let dir = tempfile::tempdir().expect("a directory");
+            let dir = run_dir();
             let of = |seed| Command::new(&mut Rng(seed), Known::Nothing, remembers, (2, 0), dir.path());
             let command = (0..).map(of).find(|command| command.leaves.is_empty()).expect("a short one");
-            let run = |seed| command.run(seed, Weather::Fair, &[Nature::Good; 2], &[]).result;
+            let run = |seed| command.run(seed, Weather::default(), &[Nature::Good; 2], &[]).result;
             run(1).expect("fair weather");
             let again = run(2);
             assert_eq!(
@@ -375,14 +358,14 @@ mod tests {
     #[test]
     fn what_an_earlier_run_brought_whole_is_remembered() {
         let is_killed = |seed: u64| {
-            let dir = tempfile::tempdir().expect("a directory");
+            let dir = run_dir();
             let command = Command::new(&mut Rng(seed), Known::Nothing, true, (2, 0), dir.path());
             if !command.leaves.is_empty() {
                 return false;
             }
-            let weather = Weather::Killed { at: Time::ZERO + Span::from_millis(500) };
+            let weather = command.killed_at(Span::from_millis(500));
             let is_killed = command.run(seed, weather, &[Nature::Good, Nature::Faulty], &[]).is_killed;
-            let fair = || command.run(seed, Weather::Fair, &[Nature::Good; 2], &[]).result;
+            let fair = || command.run(seed, Weather::default(), &[Nature::Good; 2], &[]).result;
             fair().expect("fair weather");
             fair().unwrap_or_else(|e| panic!("seed {seed}: it is not known again: {e}"));
             is_killed && dir.path().join("f").exists()
@@ -393,16 +376,16 @@ mod tests {
     #[test]
     fn a_kill_leaves_what_was_there_then() {
         // It is killed in the middle, and what is left is a part that the next run goes on with.
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = run_dir();
         let command = Command::new(&mut Rng(7), Known::Id, false, (2, 0), dir.path());
         let (natures, there) = ([Nature::Good; 2], []);
-        let whole = command.run(1, Weather::Fair, &natures, &there).after;
+        let whole = command.run(1, Weather::default(), &natures, &there).after;
         fs::remove_file(dir.path().join("f")).expect("it arrived");
-        let at = Time::ZERO + Span::from_nanos(whole.as_nanos() / 4 * 3);
-        let ended = command.run(1, Weather::Killed { at }, &natures, &there);
+        let weather = command.killed_at(Span::from_nanos(whole.as_nanos() / 4 * 3));
+        let ended = command.run(1, weather, &natures, &there);
         let left: Vec<OsString> = files(dir.path()).into_keys().collect();
         assert!(ended.is_killed && left == ["f.part", "f.part.journal"], "{left:?}");
-        command.run(2, Weather::Fair, &natures, &there).result.expect("fair weather");
+        command.run(2, Weather::default(), &natures, &there).result.expect("fair weather");
         assert!(is_right(&dir.path().join("f"), &command));
     }
 
@@ -414,16 +397,21 @@ mod tests {
         for known in [Known::Id, Known::Sha256, Known::Nothing] {
             let sources = &there[..usize::from(known == Known::Id)];
             for tenths in 0..10 {
-                let dir = tempfile::tempdir().expect("a directory");
+                let dir = run_dir();
                 let command = Command::new(&mut Rng(7), known, false, (2, sources.len()), dir.path());
                 let length = command.content.len() as u64;
-                let ended = command.run(1, Weather::Full { room: length * tenths / 10 }, &natures, sources);
+                let ended = command.run(
+                    1,
+                    Weather { room: Some(length * tenths / 10), ..Weather::default() },
+                    &natures,
+                    sources,
+                );
                 let error = ended.result.expect_err("no room");
                 assert!(ended.had_no_room && error.kind() == ErrorKind::Target, "{error}");
                 let says = "the disk is full: make room and repeat the request, what arrived is kept";
                 assert!(error.to_string().contains(says), "{error}");
                 assert!(!dir.path().join("f").exists());
-                let ended = command.run(2, Weather::Fair, &natures, sources);
+                let ended = command.run(2, Weather::default(), &natures, sources);
                 ended.result.expect("there is room again");
                 assert!(is_right(&dir.path().join("f"), &command));
                 // What had arrived is not fetched again.
@@ -438,9 +426,9 @@ mod tests {
     fn a_mute_mirror_costs_about_a_second() {
         for natures in [[Nature::Good, Nature::Mute], [Nature::Mute, Nature::Good]] {
             let after = |natures: &[Nature]| {
-                let dir = tempfile::tempdir().expect("a directory");
+                let dir = run_dir();
                 let command = Command::new(&mut Rng(7), Known::Sha256, false, (natures.len(), 0), dir.path());
-                let ended = command.run(1, Weather::Fair, natures, &[]);
+                let ended = command.run(1, Weather::default(), natures, &[]);
                 ended.result.expect("one mirror is enough");
                 ended.after
             };
@@ -453,10 +441,10 @@ mod tests {
     fn both_links_bring_something_and_the_same_seed_the_same() {
         for (mirrors, sources) in [(2, 0), (0, 1), (1, 2)] {
             let came = || {
-                let dir = tempfile::tempdir().expect("a directory");
+                let dir = run_dir();
                 let command = Command::new(&mut Rng(7), Known::Id, false, (mirrors, sources), dir.path());
                 let (natures, there) = (vec![Nature::Good; mirrors], vec![true; sources]);
-                let ended = command.run(1, Weather::Fair, &natures, &there);
+                let ended = command.run(1, Weather::default(), &natures, &there);
                 ended.result.expect("fair weather");
                 ended.came
             };

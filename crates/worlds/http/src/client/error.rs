@@ -120,6 +120,16 @@ pub enum CredentialStatus {
 }
 
 impl FetchError {
+    /// A server takes a request and says nothing for so long.
+    pub(super) fn no_answer(wait: Duration) -> Self {
+        Self::Broken(format!("no answer for {} s", wait.as_secs_f32()))
+    }
+
+    /// A connection ends before the answer of `host` has begun, for a reason that is one clause.
+    pub(super) fn no_head(host: &str, why: &str) -> Self {
+        Self::Broken(format!("no answer from {host}: {why}"))
+    }
+
     /// A server or a proxy answers 401, 403 or 407.
     pub(super) const fn forbidden(status: u16) -> Self {
         Self::Forbidden { status, credentials: CredentialStatus::None, at: None }

@@ -6,7 +6,7 @@
 //!
 //! * `parser`: bytes in, heads and bodies out; knows no socket.
 
-mod parser;
+pub(super) mod parser;
 
 use std::future::Future as _;
 use std::io;

@@ -1,7 +1,8 @@
 //! The HTTP request of a fetch: its shape, its URL and its fields.
 
 use hyper::http::header::{
-    ACCEPT, ACCEPT_ENCODING, HOST, HeaderValue, IF_RANGE, PROXY_AUTHORIZATION, RANGE, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, HOST, HeaderMap, HeaderValue, IF_RANGE, InvalidHeaderValue, PROXY_AUTHORIZATION,
+    RANGE, USER_AGENT,
 };
 use hyper::http::{Method, Request, Uri};
 
@@ -73,13 +74,42 @@ impl<'a> RequestShape<'a> {
         matches!(self, Self::Bytes { .. })
     }
 
+    /// What an answer from `url` must be: `kind` with the validator and the date that it can be held against.
+    pub(super) fn demands(&self, kind: &RequestKind, url: &Url) -> RequestKind {
+        let mut kind = kind.clone();
+        if let RequestKind::Range { validator, modified, .. } = &mut kind {
+            if self.has_validator() {
+                *modified = None;
+            }
+            if !self.validates(url) {
+                *validator = None;
+            }
+        }
+        kind
+    }
+
+    /// The fields that say what is wanted of `url`.
+    ///
+    /// # Errors
+    /// The validator cannot be in a field.
+    pub(super) fn set_fields(&self, url: &Url, headers: &mut HeaderMap) -> Result<(), InvalidHeaderValue> {
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if let Self::Bytes { first, end, validator } = self {
+            headers.insert(RANGE, HeaderValue::from_str(&format!("bytes={first}-{}", end - 1))?);
+            if let Some(validator) = validator.filter(|validator| validator.is_for(url)) {
+                headers.insert(IF_RANGE, HeaderValue::from_str(validator.tag)?);
+            }
+        }
+        Ok(())
+    }
+
     /// Whether there is a strong `ETag` to go by.
-    pub(super) const fn has_validator(&self) -> bool {
+    const fn has_validator(&self) -> bool {
         matches!(self, Self::Bytes { validator: Some(_), .. })
     }
 
     /// Whether an answer from `url` must have the `ETag` that is asked for.
-    pub(super) fn validates(&self, url: &Url) -> bool {
+    fn validates(&self, url: &Url) -> bool {
         matches!(self, Self::Bytes { validator: Some(validator), .. } if validator.is_for(url))
     }
 }
@@ -95,18 +125,12 @@ pub(super) fn request(
     let impossible = |e: hyper::http::Error| FetchError::Refused(format!("{}: {e}", without_query(url)));
     let mut headers = settings.headers(asked.url, asked.trusted, url);
     let value = |text: &str| HeaderValue::from_str(text).map_err(|e| impossible(e.into()));
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    shape.set_fields(url, &mut headers).map_err(|e| impossible(e.into()))?;
     if !headers.contains_key(ACCEPT) {
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
     }
     if !headers.contains_key(USER_AGENT) {
         headers.insert(USER_AGENT, value(&settings.agent)?);
-    }
-    if let RequestShape::Bytes { first, end, validator } = shape {
-        headers.insert(RANGE, value(&format!("bytes={first}-{}", end - 1))?);
-        if let Some(validator) = validator.filter(|validator| validator.is_for(url)) {
-            headers.insert(IF_RANGE, value(validator.tag)?);
-        }
     }
     let host = match headers.remove(HOST) {
         Some(host) => host,

@@ -2,16 +2,15 @@
 //!
 //! The request of the next fetch goes out while the answer before it flows, where that is safe: `pipeline`.
 
-mod body;
+pub(super) mod body;
 mod pipeline;
-mod queued_fetch;
+pub(super) mod queued_fetch;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use anabranch_algo::Time;
 use anabranch_net::Egress;
-use hyper::http::header::LOCATION;
 use hyper::http::response;
 use tokio::sync::mpsc;
 
@@ -20,14 +19,13 @@ use super::api::{Event, FetchId, FetchRequest, RequestKind, RouteId};
 use super::connect::{Connection, WindowClamp};
 use super::error::FetchError;
 use super::event_queue::EventQueue;
-use super::origin::{Origin, Url, authority, redirected, without_query};
+use super::origin::{Origin, Url, authority};
+use super::redirect::{REDIRECTS_MAX, redirect, too_many_redirects};
 use super::request::{OriginalUrl, RequestShape, request};
 use super::response_fields::unspoken_schemes;
 use super::settings::Settings;
 use super::validate::{self, Rejection};
 
-/// Redirects followed for one fetch.
-const REDIRECTS_MAX: usize = 10;
 /// The most redirects, and the most origins, that a route remembers facts about.
 const REMEMBERED_MAX: usize = 1024;
 
@@ -184,15 +182,7 @@ impl RouteWorker {
         loop {
             let Response { url, parts, connection, stranger } =
                 self.follow_redirects(asked, from.clone(), shape, state).await?;
-            let mut kind = request.kind.clone();
-            if let RequestKind::Range { validator, modified, .. } = &mut kind {
-                if shape.has_validator() {
-                    *modified = None;
-                }
-                if !shape.validates(&url) {
-                    *validator = None;
-                }
-            }
+            let kind = shape.demands(&request.kind, &url);
             match validate::validate(&parts, asked.url, &url, &kind) {
                 Ok((mut head, policy)) => {
                     (head.nth, head.last) = (connection.answers, connection.is_last());
@@ -276,27 +266,17 @@ impl RouteWorker {
         for _ in 0..=REDIRECTS_MAX {
             let by = asked.by_way_of(stranger.as_ref());
             let (parts, connection) = self.exchange(by, &url, shape, state).await?;
-            let location = parts.headers.get(LOCATION);
-            let (301..=303 | 307..=308, Some(location)) = (parts.status.as_u16(), location) else {
+            let Some(next) = redirect(&url, &parts) else {
                 return Ok(Response { url, parts, connection, stranger });
             };
-            let location = String::from_utf8_lossy(location.as_bytes()).into_owned();
             self.drain(connection).await;
-            let next = redirected(&url, &location)
-                .map_err(|why| FetchError::Refused(format!("a redirect leads nowhere: {why}")))?;
-            if url.scheme() == "https" && next.scheme() == "http" {
-                let why = format!("it redirects from https to {}", without_query(&next));
-                return Err(FetchError::Refused(why));
-            }
+            let next = next?;
             if is_elsewhere(&next) {
                 stranger = Some(next.clone());
             }
             (url, state) = (next, RequestState::Unsent);
         }
-        Err(FetchError::Refused(format!(
-            "more than {REDIRECTS_MAX} redirects, the last to {}",
-            without_query(&url)
-        )))
+        Err(too_many_redirects(&url))
     }
 
     /// One request and the head of its answer. The server may have closed an idle connection: then a new one
@@ -336,7 +316,7 @@ impl RouteWorker {
         connection.send_request(request(&self.settings, asked, url, shape, &connection)?);
         match self.head(&mut connection, RequestState::Unsent).await? {
             Ok(parts) => Ok((parts, connection)),
-            Err(e) => Err(FetchError::Broken(format!("no answer from {}: {e}", connection.origin.host))),
+            Err(e) => Err(FetchError::no_head(&connection.origin.host, &e)),
         }
     }
 }

@@ -48,7 +48,7 @@ enum Body {
 
 /// What [`Parser::data`] found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::client) enum Step {
     /// Bytes of the body; never empty.
     Data(Bytes),
     /// More bytes are needed.
@@ -59,7 +59,7 @@ pub(super) enum Step {
 
 /// The state between two calls.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
+pub(in crate::client) struct Parser {
     body: Body,
     /// Interim answers since the last answer.
     interim: usize,
@@ -71,7 +71,7 @@ pub(super) struct Parser {
 
 impl Parser {
     /// Whether the connection is open for another answer.
-    pub(super) const fn persists(&self) -> bool {
+    pub(in crate::client) const fn persists(&self) -> bool {
         self.persists
     }
 
@@ -81,7 +81,7 @@ impl Parser {
     }
 
     /// Bytes of the body still to come, as far as is known.
-    pub(super) const fn left_bytes(&self) -> u64 {
+    pub(in crate::client) const fn left_bytes(&self) -> u64 {
         match self.body {
             Body::Length(bytes) | Body::Chunk(bytes) => bytes,
             _ => 0,
@@ -93,7 +93,10 @@ impl Parser {
     ///
     /// # Errors
     /// One clause: it is not HTTP, too long, or its framing is not clear.
-    pub(super) fn head(&mut self, input: &mut BytesMut) -> Result<Option<response::Parts>, String> {
+    pub(in crate::client) fn head(
+        &mut self,
+        input: &mut BytesMut,
+    ) -> Result<Option<response::Parts>, String> {
         if self.body != Body::End {
             return Err("the answer before is not at its end".to_owned());
         }
@@ -141,7 +144,7 @@ impl Parser {
     ///
     /// # Errors
     /// One clause: invalid chunks.
-    pub(super) fn data(&mut self, input: &mut BytesMut) -> Result<Step, String> {
+    pub(in crate::client) fn data(&mut self, input: &mut BytesMut) -> Result<Step, String> {
         loop {
             if self.body == Body::End {
                 return Ok(Step::End);
@@ -207,7 +210,7 @@ impl Parser {
     ///
     /// # Errors
     /// One clause: the body is incomplete.
-    pub(super) fn close(&mut self) -> Result<(), String> {
+    pub(in crate::client) fn close(&mut self) -> Result<(), String> {
         match self.body {
             Body::End | Body::UntilClose => {
                 self.body = Body::End;

@@ -9,16 +9,15 @@ use tokio::time::{sleep, timeout};
 use super::RouteWorker;
 use super::queued_fetch::DRAINED_BYTES_MAX;
 use crate::client::api::{Event, FetchId, METADATA_BYTES};
+use crate::client::body_count::{BodyCount, LAST_CHUNK_WAIT};
 use crate::client::connect::Connection;
 use crate::client::error::FetchError;
 use crate::client::validate::BodyPolicy;
 
 /// Connections a route keeps between fetches, each to another origin.
 const IDLE_CONNECTIONS_MAX: usize = 4;
-/// How long the end of a body is waited for after its last byte.
-const LAST_CHUNK_WAIT: Duration = Duration::from_secs(1);
 /// How long what a file begins with is waited for.
-const OPENING_WAIT: Duration = Duration::from_secs(3);
+pub(in crate::client) const OPENING_WAIT: Duration = Duration::from_secs(3);
 
 impl RouteWorker {
     /// Hands the body over as it comes, and keeps the connection if the body ends as it should.
@@ -28,9 +27,9 @@ impl RouteWorker {
         mut connection: Connection,
         policy: BodyPolicy,
     ) -> Result<(), FetchError> {
-        let (most, exactly) = match policy {
-            BodyPolicy::Exactly(bytes) => (bytes, true),
-            BodyPolicy::AtMost(bytes) => (bytes, false),
+        let mut count = match policy {
+            BodyPolicy::Exactly(bytes) => BodyCount::exactly(bytes),
+            BodyPolicy::AtMost(bytes) => BodyCount::at_most(bytes),
             BodyPolicy::Opening => {
                 self.opening(id, connection).await;
                 return Ok(());
@@ -42,52 +41,35 @@ impl RouteWorker {
         };
         let idle = self.settings.idle_timeout;
         let (clock, limits) = (self.settings.clock, self.settings.limits.of(&self.via));
-        let mut taken = 0_u64;
         loop {
-            let complete = exactly && taken == most;
-            if !complete {
+            if !count.is_complete() {
                 self.queue.room().await;
                 let early = self.due.since(clock.now());
                 if early > Span::ZERO {
                     sleep(Duration::from_nanos(early.as_nanos())).await;
                 }
             }
-            let wait = if complete { LAST_CHUNK_WAIT } else { idle };
-            let data = match timeout(wait, self.data(&mut connection)).await {
+            let data = match timeout(count.patience(idle), self.data(&mut connection)).await {
                 Ok(Ok(None)) => break,
                 Ok(Ok(Some(data))) => data,
-                // All is here; only the connection is of no use.
-                Ok(Err(_)) | Err(_) if complete => {
-                    self.on_lost(connection, false);
-                    return Ok(());
-                }
+                // If all is here, only the connection is of no use.
                 Ok(Err(e)) => {
                     self.on_lost(connection, false);
-                    return Err(FetchError::Broken(format!("it broke off after {}: {e}", part(taken, most))));
+                    return count.broke_off(&e);
                 }
                 Err(_) => {
                     self.on_lost(connection, false);
-                    let why = format!("no byte for {} s, after {}", idle.as_secs_f32(), part(taken, most));
-                    return Err(FetchError::Broken(why));
+                    return count.fell_silent(idle);
                 }
             };
-            taken = taken.saturating_add(data.len() as u64);
-            if taken > most {
-                return Err(if exactly {
-                    FetchError::Broken(format!("more came than the {most} bytes there are"))
-                } else {
-                    FetchError::Refused(format!("it has more than the {most} bytes that are taken"))
-                });
-            }
+            count.take(data.len())?;
             self.due = limits.charge(clock.now(), data.len());
             self.queue.push(Event::Body { id, bytes: data });
             if let Some(sample) = connection.sample(&self.window) {
                 self.queue.push(Event::Sample { route: self.id, sample });
             }
         }
-        if exactly && taken != most {
-            return Err(FetchError::Broken(format!("it ended after {taken} of {most} bytes")));
-        }
+        count.end()?;
         self.keep(connection);
         Ok(())
     }
@@ -156,9 +138,4 @@ impl RouteWorker {
         }
         self.idle.push(connection);
     }
-}
-
-/// How much of a body has come, of which nobody may know the length.
-fn part(taken: u64, most: u64) -> String {
-    if most == u64::MAX { format!("{taken} bytes") } else { format!("{taken} of {most} bytes") }
 }

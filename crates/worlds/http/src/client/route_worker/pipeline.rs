@@ -122,7 +122,7 @@ impl RouteWorker {
             if state == RequestState::Sent || (self.pipelined.is_none() && self.sent() > 0) {
                 self.penalize(connection);
             }
-            return Err(FetchError::Broken(format!("no answer for {} s", wait.as_secs_f32())));
+            return Err(FetchError::no_answer(wait));
         };
         if head.is_ok() {
             self.learn_keepalive_limit(connection);

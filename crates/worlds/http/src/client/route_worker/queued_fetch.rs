@@ -7,7 +7,7 @@ use crate::client::api::{FetchId, FetchRequest, METADATA_BYTES, RequestKind};
 use crate::client::origin::Url;
 
 /// An unwanted body of at most so many bytes is read to its end, to keep the connection.
-pub(super) const DRAINED_BYTES_MAX: u64 = 64 << 10;
+pub(in crate::client) const DRAINED_BYTES_MAX: u64 = 64 << 10;
 
 /// A fetch whose turn has not come. It is cancelled by dropping the other end of `cancelled`.
 pub(in crate::client) struct QueuedFetch {

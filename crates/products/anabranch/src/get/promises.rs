@@ -1,0 +1,116 @@
+//! The promises of `get` from mirrors: one table of rows, each run in virtual time, each a line of
+//! `docs/mirrors.md`.
+//!
+//! A row says who is there, what is known of the file and what happens, and what a user sees of it: the file,
+//! the exit status, who is named, how many bytes come and how long it takes. Nothing else is looked at, so
+//! that the same rows hold whatever the code inside is.
+//!
+//! * `row`: a row, and its line in the manual. `trial`: runs it. `mirrors`: the vocabulary of mirrors.
+//! * `honest`, `odd`, `failures`, `with_hash`, `without_hash`, `interrupted`, `directories`: the rows.
+//! * `random`: what holds for any set of mirrors.
+
+mod directories;
+mod failures;
+mod honest;
+mod interrupted;
+mod mirrors;
+mod odd;
+mod random;
+mod row;
+mod trial;
+mod with_hash;
+mod without_hash;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use row::Row;
+use trial::holds;
+
+/// Each row holds with each of these seeds: they decide which blocks are compared.
+const SEEDS: std::ops::Range<u64> = 1..3;
+/// The section of the manual that has the table.
+const SECTION: &str = "## What is promised";
+
+fn all() -> Vec<Row> {
+    let parts = [
+        honest::rows(),
+        odd::rows(),
+        failures::rows(),
+        with_hash::rows(),
+        without_hash::rows(),
+        interrupted::rows(),
+        directories::rows(),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+/// Runs rows; those that are known to fail today must fail.
+fn hold(rows: &[Row]) {
+    let mut wrong = Vec::new();
+    for row in rows {
+        let broken = SEEDS.filter_map(|seed| {
+            let result = catch_unwind(AssertUnwindSafe(|| holds(row, seed)));
+            let why = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
+                Ok(why) => *why,
+                Err(_) => "it panics".to_owned(),
+            };
+            result.unwrap_or_else(|panic| Err(why(panic))).err().map(|why| format!("seed {seed}: {why}"))
+        });
+        let broken: Vec<String> = broken.collect();
+        match row.fails_today {
+            None => wrong.extend(broken.first().map(|why| format!("{}\n    {why}", row.name))),
+            Some(_) if !broken.is_empty() => {}
+            Some(why) => wrong.push(format!("{} holds now: take it off the list of {why}", row.name)),
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} rows:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+}
+
+#[test]
+fn honest_mirrors() {
+    hold(&honest::rows());
+}
+
+#[test]
+fn honest_servers_that_answer_oddly() {
+    hold(&odd::rows());
+}
+
+#[test]
+fn mirrors_that_fail() {
+    hold(&failures::rows());
+}
+
+#[test]
+fn liars_where_a_hash_is_known() {
+    hold(&with_hash::rows());
+}
+
+#[test]
+fn mirrors_without_a_hash() {
+    hold(&without_hash::rows());
+}
+
+#[test]
+fn interrupted_transfers() {
+    hold(&interrupted::rows());
+}
+
+#[test]
+fn directories_from_mirrors() {
+    hold(&directories::rows());
+}
+
+/// The manual has the table, line for line.
+#[test]
+fn the_manual_has_every_row() {
+    let manual = include_str!("../../../../../docs/mirrors.md");
+    let section = manual.split_once(SECTION).expect("the section").1;
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let told: Vec<&str> = section.lines().filter(|line| line.starts_with('|')).skip(2).collect();
+    let rows: Vec<String> = all().iter().map(Row::line).collect();
+    for (told, row) in told.iter().zip(&rows) {
+        assert_eq!(told, row);
+    }
+    assert_eq!(told.len(), rows.len(), "the whole table:\n{}", rows.join("\n"));
+}

@@ -1,0 +1,85 @@
+//! Mirrors that have nothing, cannot now, fall silent, break off or are not there.
+
+use super::mirrors::{LENGTH, content, gone, honest, mute, portal, refusing};
+use super::row::{Knows, Row, row};
+use crate::get::testing::Mirror;
+use anabranch_http::client::testing::Then;
+
+/// It sends what lies a byte behind what is asked for, and says so.
+fn other_parts() -> Mirror {
+    honest().oddly(|asked, mut reply| {
+        let part = asked.part(LENGTH as u64);
+        if reply.status != 206 || part.start == 0 {
+            return reply;
+        }
+        reply.body = reply.body.slice(1..);
+        let says = format!("bytes {}-{}/{LENGTH}", part.start + 1, part.end - 1);
+        reply.with("content-range", says)
+    })
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let of = |name, mirrors| row(name, Knows::Sha256, mirrors);
+    vec![
+        of("one mirror does not have it (404)", || vec![refusing(404), honest()]),
+        of("one mirror has it no more (410)", || vec![refusing(410), honest()]),
+        of("one mirror refuses (403)", || vec![refusing(403), honest()]),
+        of("no mirror has it (404)", || vec![refusing(404), refusing(404)]).fails(3),
+        of("every mirror refuses (403)", || vec![refusing(403), refusing(403)]).names(&["a"]).fails(9),
+        of("one mirror is busy at first (503, Retry-After)", || vec![honest().failing_first(2, 503)]),
+        of("one mirror gets too many requests at first (429)", || vec![honest().failing_first(2, 429)]),
+        of("one mirror fails at first (500)", || vec![honest().failing_first(2, 500)]),
+        of("one mirror is always busy (503) beside an honest one", || vec![refusing(503), honest()]),
+        of("every mirror is always busy (503)", || vec![refusing(503), refusing(503)]).fails(4).within(70),
+        of("one mirror dies on the way beside an honest one", || vec![honest().away(1, 10_000), honest()]),
+        of("the only mirror is gone for 20 s", || vec![honest().away(1, 21)]).within(60),
+        of("the only mirror dies on the way", || vec![honest().away(1, 10_000)]).fails(4).within(70),
+        of("one mirror falls silent on the way beside an honest one", || {
+            vec![honest().stalling_after(200_000), honest()]
+        }),
+        of("the only mirror falls silent on the way", || vec![honest().stalling_after(200_000)])
+            .fails(4)
+            .within(70),
+        of("one mirror never answers", || vec![mute(), honest()]),
+        of("no mirror answers", || vec![mute(), mute()]).names(&["a", "b"]).fails(4).within(70),
+        of("no mirror takes a connection", || vec![gone(), gone()]).names(&["a", "b"]).fails(4).within(70),
+        of("one of two lacks ranges and falls silent", || {
+            vec![honest().without_ranges(&content()).stalling_after(200_000), honest()]
+        }),
+        of("the only mirror has no ranges and breaks off once", || {
+            vec![honest().without_ranges(&content()).breaking_off_once(400_000)]
+        })
+        .fetches(150),
+        of("the only mirror says no length and breaks off once", || {
+            vec![honest().without_length(&content()).breaking_off_once(400_000)]
+        })
+        .fetches(150),
+        of("the first connection to the only mirror ends without an answer", || {
+            vec![honest().hanging_up_first()]
+        }),
+        of("one mirror compresses it on the fly (gzip)", || {
+            vec![honest().oddly(|_, reply| reply.with("content-encoding", "gzip")), honest()]
+        }),
+        of("the only mirror compresses it on the fly (gzip)", || {
+            vec![honest().oddly(|_, reply| reply.with("content-encoding", "gzip"))]
+        })
+        .names(&["a"])
+        .fails(3),
+        of("one mirror sends other parts than it is asked for", || vec![other_parts(), honest()]),
+        of("one mirror leaves out the last byte of each answer", || {
+            vec![
+                honest().oddly(|_, reply| {
+                    let all = reply.body.len();
+                    reply.cut(all.saturating_sub(1), Then::Close)
+                }),
+                honest(),
+            ]
+        }),
+        of("a page for a login comes in the place of one mirror", || vec![portal(), honest()]),
+        row("a page for a login comes in the place of every mirror", Knows::Nothing, || {
+            vec![portal(), portal()]
+        })
+        .names(&["a", "b"])
+        .fails(3),
+    ]
+}

@@ -1,0 +1,276 @@
+//! The vocabulary of mirrors.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use anabranch_algo::Span;
+use anabranch_http::client::METADATA_BYTES;
+use anabranch_http::client::testing::{Reply, Then};
+use anabranch_mmtp::id::BLOCK_BYTES;
+use bytes::Bytes;
+
+use crate::get::testing::{Asked, Mirror, Rng, honest as reply_of};
+
+/// What the file is called.
+pub(super) const FILE: &str = "f.bin";
+/// The same file by the name of an archive.
+pub(super) const ARCHIVE: &str = "f.tar.gz";
+/// The bytes of the content: an odd number.
+pub(super) const LENGTH: usize = 1_000_003;
+/// The pace of a mirror, unless it has another, bytes a second.
+const RATE: u64 = 500_000;
+
+fn noise(seed: u64, length: usize) -> Bytes {
+    Rng(seed).bytes(length).into()
+}
+
+/// The file that is wanted.
+pub(super) fn content() -> Bytes {
+    static CONTENT: OnceLock<Bytes> = OnceLock::new();
+    CONTENT.get_or_init(|| noise(1, LENGTH)).clone()
+}
+
+/// Another file of the same length.
+pub(super) fn other() -> Bytes {
+    static OTHER: OnceLock<Bytes> = OnceLock::new();
+    OTHER.get_or_init(|| noise(2, LENGTH)).clone()
+}
+
+/// Another file that begins as the one that is wanted.
+pub(super) fn late_other() -> Bytes {
+    let begins = METADATA_BYTES as usize;
+    [&content()[..begins], &other()[begins..]].concat().into()
+}
+
+/// The file with one wrong byte, in a block in the middle.
+pub(super) fn one_wrong_byte() -> Bytes {
+    let mut bytes = content().to_vec();
+    bytes[30 * BLOCK_BYTES + 77] ^= 1;
+    bytes.into()
+}
+
+/// Another file that is longer.
+pub(super) fn longer() -> Bytes {
+    noise(3, LENGTH + 100_000)
+}
+
+/// Another file that is shorter.
+pub(super) fn shorter() -> Bytes {
+    noise(4, LENGTH - 100_000)
+}
+
+/// Whatever some mirror has as a whole.
+pub(super) fn every_content() -> Vec<Bytes> {
+    vec![content(), other(), late_other(), one_wrong_byte(), longer(), shorter()]
+}
+
+/// The files of the directory, by their names in it.
+pub(super) fn tree() -> BTreeMap<&'static str, Bytes> {
+    let names = ["d/a", "d/b", "d/c", "d/sub/d", "d/sub/e", "d/sub/f"];
+    names.into_iter().zip(10..).map(|(name, seed)| (name, noise(seed, 20_000 * seed as usize))).collect()
+}
+
+/// Has these bytes as the file.
+pub(super) fn having(bytes: &Bytes) -> Mirror {
+    let names = [FILE, ARCHIVE, "f.html"].map(|name| (format!("/{name}"), bytes.clone()));
+    Mirror::of(names.into()).rate(RATE)
+}
+
+/// Has the file.
+pub(super) fn honest() -> Mirror {
+    having(&content())
+}
+
+/// Has the directory.
+pub(super) fn with_tree() -> Mirror {
+    let files = tree().into_iter().map(|(name, bytes)| (format!("/{name}"), bytes));
+    Mirror::of(files.collect()).rate(RATE)
+}
+
+/// Has the directory with other bytes in each file.
+pub(super) fn with_wrong_tree() -> Mirror {
+    let wrong = |bytes: Bytes| Bytes::from_iter(bytes.iter().map(|byte| byte ^ 0x55));
+    let files = tree().into_iter().map(|(name, bytes)| (format!("/{name}"), wrong(bytes)));
+    Mirror::of(files.collect()).rate(RATE)
+}
+
+/// Takes connections and says nothing.
+pub(super) fn mute() -> Mirror {
+    Mirror::answering(|_| Reply { delay: Span::from_millis(20), ..Reply::nothing(Then::Mute) })
+}
+
+/// What a dead server does.
+fn dead() -> Reply {
+    Reply { delay: Span::from_millis(20), ..Reply::nothing(Then::Refuse) }
+}
+
+/// Takes no connection.
+pub(super) fn gone() -> Mirror {
+    Mirror::answering(|_| dead())
+}
+
+/// Answers everything with this status.
+pub(super) fn refusing(status: u16) -> Mirror {
+    Mirror::answering(move |_| Reply { delay: Span::from_millis(20), ..Reply::new(status, "no") })
+}
+
+/// Sends everybody to a page for a login, as hotels do.
+pub(super) fn portal() -> Mirror {
+    Mirror::answering(|asked| {
+        let reply = match asked.request.path.as_str() {
+            "/login" => Reply::new(200, "<html>log in first</html>").with("content-type", "text/html"),
+            _ => Reply::new(302, "").with("location", "/login"),
+        };
+        Reply { delay: Span::from_millis(20), ..reply }
+    })
+}
+
+fn is_file(reply: &Reply) -> bool {
+    matches!(reply.status, 200 | 206 | 416)
+}
+
+impl Mirror {
+    /// Of what it answers of the file, `twist` makes another answer.
+    fn twisting(self, twist: impl Fn(&Asked<'_>, Reply) -> Reply + 'static) -> Self {
+        self.but(move |asked, reply| if is_file(&reply) { twist(asked, reply) } else { reply })
+    }
+
+    /// At this pace, bytes a second, over each connection.
+    pub(super) fn rate(self, rate: u64) -> Self {
+        self.twisting(move |_, reply| reply.at(rate))
+    }
+
+    /// So many milliseconds away.
+    pub(super) fn rtt(self, millis: u64) -> Self {
+        self.but(move |_, reply| Reply { delay: Span::from_millis(millis), ..reply })
+    }
+
+    /// Sends all of it whatever is asked for.
+    pub(super) fn without_ranges(self, bytes: &Bytes) -> Self {
+        let bytes = bytes.clone();
+        self.twisting(move |_, reply| {
+            Reply { status: 200, body: bytes.clone(), ..reply }
+                .without("content-range")
+                .without("accept-ranges")
+        })
+    }
+
+    /// The same, and does not say how long it is.
+    pub(super) fn without_length(self, bytes: &Bytes) -> Self {
+        self.without_ranges(bytes).twisting(|_, reply| reply.chunked())
+    }
+
+    /// Has neither ETag nor date.
+    pub(super) fn without_version(self) -> Self {
+        self.twisting(|_, reply| reply.without("etag"))
+    }
+
+    /// Answers the first requests of each run with this status.
+    pub(super) fn failing_first(self, times: u64, status: u16) -> Self {
+        self.but(move |asked, reply| match asked.before < times && is_file(&reply) {
+            true => Reply { delay: reply.delay, ..Reply::new(status, "later").with("retry-after", "1") },
+            false => reply,
+        })
+    }
+
+    /// Is gone in the first run from `from` to `to` seconds, answers under way included.
+    pub(super) fn away(self, from: u64, to: u64) -> Self {
+        let (from, to) = (Span::from_secs(from), Span::from_secs(to));
+        self.but(move |asked, reply| match asked.at {
+            at if asked.run > 0 || at >= to => reply,
+            at if at >= from => dead(),
+            at => {
+                let after = Span::from_nanos(from.as_nanos() - at.as_nanos());
+                Reply { breaks: Some((after, Then::Close)), ..reply }
+            }
+        })
+    }
+
+    /// Falls silent for good, in the midst of an answer, once it has been asked for so many bytes.
+    pub(super) fn stalling_after(self, bytes: u64) -> Self {
+        self.twisting(move |asked, reply| {
+            let left = bytes.saturating_sub(asked.bytes_before) as usize;
+            if asked.request.is_for_bytes() && reply.body.len() > left {
+                reply.cut(left, Then::Stall)
+            } else {
+                reply
+            }
+        })
+    }
+
+    /// Breaks each answer off behind so many bytes.
+    pub(super) fn breaking_off(self, bytes: usize) -> Self {
+        self.twisting(move |asked, reply| match asked.request.is_for_bytes() && reply.body.len() > bytes {
+            true => reply.cut(bytes, Then::Close),
+            false => reply,
+        })
+    }
+
+    /// Breaks the first answer with bytes of the file off behind so many.
+    pub(super) fn breaking_off_once(self, bytes: usize) -> Self {
+        self.twisting(move |asked, reply| match asked.bytes_before == 0 && asked.request.is_for_bytes() {
+            true => reply.cut(bytes, Then::Close),
+            false => reply,
+        })
+    }
+
+    /// Closes the first connection without an answer.
+    pub(super) fn hanging_up_first(self) -> Self {
+        self.twisting(|asked, reply| match asked.before == 0 {
+            true => Reply { then: Then::HangUp, ..reply },
+            false => reply,
+        })
+    }
+
+    /// Gives another ETag with each answer.
+    pub(super) fn with_tags_that_differ(self) -> Self {
+        self.twisting(|asked, reply| reply.with("etag", format!("\"{}\"", asked.before)))
+    }
+
+    /// Has these bytes, with another ETag, once it has been asked for so many bytes of the file.
+    pub(super) fn changing_to(self, bytes: Bytes, after: u64) -> Self {
+        self.twisting(move |asked, reply| match asked.bytes_before >= after {
+            true => Reply { delay: reply.delay, ..reply_of(asked.request, &bytes, "\"v2\"") }.at(reply.rate),
+            false => reply,
+        })
+    }
+
+    /// Sends a second one and so on behind it, without an end, and does not say how long it is.
+    pub(super) fn without_end(self, bytes: &Bytes) -> Self {
+        self.without_length(bytes).twisting(|_, reply| Reply { repeats: true, ..reply })
+    }
+
+    /// Does not have the file at this path.
+    pub(super) fn lacking(self, path: &'static str) -> Self {
+        self.but(move |asked, reply| match asked.request.path == path {
+            true => Reply { delay: reply.delay, ..Reply::new(404, "no such file") },
+            false => reply,
+        })
+    }
+
+    /// Redirects to a server of this host, which is not one of the mirrors.
+    pub(super) fn redirecting(self, host: &'static str) -> Self {
+        self.twisting(move |asked, reply| {
+            let location = format!("http://{host}{}", asked.request.path);
+            Reply { delay: reply.delay, ..Reply::new(302, "") }.with("location", location)
+        })
+    }
+
+    /// Is gone in the run of this number, from 0.
+    pub(super) fn gone_in(self, run: usize) -> Self {
+        self.but(move |asked, reply| if asked.run == run { dead() } else { reply })
+    }
+
+    /// Has these bytes in the run of this number, with another ETag.
+    pub(super) fn having_in(self, run: usize, bytes: Bytes) -> Self {
+        self.twisting(move |asked, reply| match asked.run == run {
+            true => Reply { delay: reply.delay, ..reply_of(asked.request, &bytes, "\"v2\"") }.at(reply.rate),
+            false => reply,
+        })
+    }
+
+    /// Whatever becomes of an answer.
+    pub(super) fn oddly(self, twist: impl Fn(&Asked<'_>, Reply) -> Reply + 'static) -> Self {
+        self.twisting(twist)
+    }
+}

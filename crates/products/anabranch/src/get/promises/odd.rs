@@ -1,0 +1,113 @@
+//! Honest servers that answer as the standard allows, or as widespread software does.
+
+use bytes::Bytes;
+
+use super::mirrors::{ARCHIVE, FILE, LENGTH, having, honest};
+use super::row::{Knows, Row, row};
+use crate::get::testing::Mirror;
+
+/// A sibling change mends these; the list is to be empty then.
+const ODD: &str = "odd servers";
+
+/// No part that it sends is longer than this (RFC 9110 section 15.3.7).
+fn capped(bytes: usize) -> Mirror {
+    honest().oddly(move |asked, mut reply| {
+        let start = asked.part(LENGTH as u64).start;
+        if reply.status == 206 && reply.body.len() > bytes {
+            reply.body.truncate(bytes);
+            let last = start + bytes as u64 - 1;
+            return reply.with("content-range", format!("bytes {start}-{last}/{LENGTH}"));
+        }
+        reply
+    })
+}
+
+/// It does not say how long the file is of which it sends a part (RFC 9110 section 14.4).
+fn without_total() -> Mirror {
+    honest().oddly(|asked, reply| {
+        let part = asked.part(LENGTH as u64);
+        match reply.status {
+            206 => reply.with("content-range", format!("bytes {}-{}/*", part.start, part.end - 1)),
+            _ => reply,
+        }
+    })
+}
+
+/// It sends a part as if that were all, though it says which part it is.
+fn part_as_whole() -> Mirror {
+    honest().oddly(|_, mut reply| {
+        reply.status = 200;
+        reply
+    })
+}
+
+/// It takes the length of the part for that of the file.
+fn part_for_total() -> Mirror {
+    honest().oddly(|asked, reply| {
+        let part = asked.part(LENGTH as u64);
+        match reply.status {
+            206 => {
+                let says = format!("bytes {}-{}/{}", part.start, part.end - 1, part.end - part.start);
+                reply.with("content-range", says)
+            }
+            _ => reply,
+        }
+    })
+}
+
+/// It calls an archive compressed in transit, and sends the archive.
+fn labelled() -> Mirror {
+    honest().oddly(|_, reply| reply.with("content-encoding", "x-gzip"))
+}
+
+/// It sends a byte that is none of an empty file.
+fn part_of_nothing() -> Mirror {
+    having(&Bytes::new()).oddly(|asked, reply| match asked.request.range() {
+        Some(_) => {
+            let mut reply = reply.with("content-range", "bytes 0-0/0");
+            reply.status = 206;
+            reply
+        }
+        None => reply,
+    })
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let nothing = || [(FILE, Bytes::new())].into();
+    vec![
+        row("one mirror that sends 100 kB of a range at most", Knows::Sha256, || vec![capped(100_000)])
+            .fails_today(ODD),
+        row("the same beside an honest one", Knows::Sha256, || vec![capped(100_000), honest()]),
+        row("three mirrors that send 100 kB of a range at most", Knows::Sha256, || {
+            vec![capped(100_000), capped(100_000), capped(100_000)]
+        })
+        .fails_today(ODD),
+        row("one mirror that sends parts without the length of the file", Knows::Sha256, || {
+            vec![without_total()]
+        }),
+        row("one mirror that sends a part with status 200 (harmonia)", Knows::Sha256, || {
+            vec![part_as_whole()]
+        })
+        .fails_today(ODD),
+        row("one mirror that gives a part's length as the file's (xrootd)", Knows::Sha256, || {
+            vec![part_for_total()]
+        })
+        .fails_today(ODD),
+        row("one mirror that labels f.tar.gz with Content-Encoding: x-gzip", Knows::Sha256, || {
+            vec![labelled()]
+        })
+        .called(ARCHIVE)
+        .fails_today(ODD),
+        row("an empty file, of which a part is not satisfiable (416)", Knows::Sha256, || {
+            vec![having(&Bytes::new())]
+        })
+        .arrives(nothing()),
+        row("an empty file, of which a server sends bytes 0-0/0", Knows::Sha256, || vec![part_of_nothing()])
+            .arrives(nothing())
+            .fails_today(ODD),
+        row("a page with Content-Type text/html, wanted as such", Knows::Sha256, || {
+            vec![honest().oddly(|_, reply| reply.with("content-type", "text/html"))]
+        })
+        .called("f.html"),
+    ]
+}

@@ -1,0 +1,159 @@
+//! HTTP in a simulated world: scripted mirrors, whose answers are read by the client's own code.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use anabranch_algo::{Span, Time};
+use anabranch_http::client::testing::{Answer, Connection, Patience, Reply, Request, Then};
+use anabranch_http::client::{Event, FetchError, FetchId, FetchRequest, RouteId};
+
+use super::mirror::Servers;
+
+/// All mirrors, and the fetches under way from them.
+pub(super) struct Mirrors {
+    /// By their hosts.
+    servers: Servers,
+    patience: Patience,
+    routes: BTreeMap<RouteId, Route>,
+}
+
+/// What is asked over one route; answered one after the other.
+#[derive(Default)]
+struct Route {
+    waiting: VecDeque<Waiting>,
+    now: Option<Running>,
+    connection: Connection,
+}
+
+/// A fetch whose turn has not come.
+struct Waiting {
+    id: FetchId,
+    request: FetchRequest,
+    /// The link that it goes over; `None`: there is none.
+    link: Option<usize>,
+    asked_at: Time,
+}
+
+/// A fetch that is answered.
+struct Running {
+    id: FetchId,
+    /// The link that the answer comes over; `None`: it comes in any case.
+    link: Option<usize>,
+    /// When its turn began.
+    began_at: Time,
+    next: Option<(Span, Event)>,
+    answer: Option<Answer>,
+}
+
+impl Running {
+    /// When its next event is here.
+    fn at(&self) -> Time {
+        self.next.as_ref().map_or(self.began_at, |(after, _)| self.began_at + *after)
+    }
+}
+
+impl Route {
+    /// Lets the next fetch have its turn.
+    fn begin(&mut self, now: Time, patience: Patience, servers: &Servers) {
+        let Some(Waiting { id, request, link, asked_at }) = self.waiting.pop_front() else { return };
+        if link.is_none() {
+            let error = FetchError::Unreachable("no link".to_owned());
+            let next = Some((Span::from_millis(1), Event::Failed { id, error }));
+            self.now = Some(Running { id, link, began_at: now, next, answer: None });
+            return;
+        }
+        let connection = std::mem::take(&mut self.connection);
+        let mut server = |asked: &Request, after: Span| match servers.get(&asked.host) {
+            Some(mirror) => mirror.answer(asked, (now + after).since(Time::ZERO)),
+            None => Reply::nothing(Then::Refuse),
+        };
+        // It was sent behind the one before, if the connection stayed.
+        let mut answer = Answer::new(id, &request, connection, patience, now.since(asked_at), &mut server);
+        let next = answer.next_event();
+        self.now = Some(Running { id, link, began_at: now, next, answer: Some(answer) });
+    }
+
+    /// Takes the next event of the fetch that is answered.
+    fn take(&mut self) -> Option<(Option<usize>, Event)> {
+        let running = self.now.as_mut()?;
+        let (link, taken) = (running.link, running.next.take());
+        running.next = running.answer.as_mut().and_then(Answer::next_event);
+        if running.next.is_none() {
+            let ended = self.now.take();
+            self.connection =
+                ended.and_then(|ended| ended.answer).map(Answer::into_connection).unwrap_or_default();
+        }
+        taken.map(|(_, event)| (link, event))
+    }
+}
+
+impl Mirrors {
+    pub(super) fn new(servers: Servers, idle: Span) -> Self {
+        let patience = Patience { connect: Span::from_secs(10), idle };
+        Self { servers, patience, routes: BTreeMap::new() }
+    }
+
+    pub(super) fn fetch(&mut self, now: Time, id: FetchId, request: FetchRequest, link: Option<usize>) {
+        let route = self.routes.entry(request.route).or_default();
+        route.waiting.push_back(Waiting { id, request, link, asked_at: now });
+        if route.now.is_none() {
+            route.begin(now, self.patience, &self.servers);
+        }
+    }
+
+    pub(super) fn cancel(&mut self, now: Time, id: FetchId) {
+        for route in self.routes.values_mut() {
+            route.waiting.retain(|waiting| waiting.id != id);
+            if route.now.take_if(|running| running.id == id).is_some() {
+                // Its connection is closed.
+                route.begin(now, self.patience, &self.servers);
+            }
+        }
+    }
+
+    /// When the next event is here.
+    pub(super) fn next(&self) -> Time {
+        let running = self.routes.values().filter_map(|route| route.now.as_ref());
+        running.map(Running::at).fold(Time::NEVER, Time::min)
+    }
+
+    /// A link is gone: what was to come over it does not, which the client notices after its patience.
+    pub(super) fn lose(&mut self, now: Time, link: usize) {
+        for route in self.routes.values_mut() {
+            if let Some(running) = route.now.as_mut().filter(|running| running.link == Some(link)) {
+                let error = FetchError::Broken("nothing comes".to_owned());
+                running.next = Some((self.patience.idle, Event::Failed { id: running.id, error }));
+                (running.began_at, running.answer, running.link) = (now, None, None);
+            }
+        }
+    }
+
+    /// Hands over all that is here by `now`, in the order of its times, and counts bodies by link.
+    pub(super) fn take(&mut self, now: Time, came: &mut [u64], into: &mut Vec<Event>) {
+        loop {
+            let due = self.routes.values_mut().filter(|route| route.now.is_some());
+            let at = |route: &Route| route.now.as_ref().map_or(Time::NEVER, Running::at);
+            let Some(route) = due.min_by_key(|route| at(route)).filter(|route| at(route) <= now) else {
+                return;
+            };
+            let began_at = at(route);
+            if let Some((link, event)) = route.take() {
+                if let (Some(link), Event::Body { bytes, .. }) = (link, &event) {
+                    came[link] += bytes.len() as u64;
+                }
+                into.push(event);
+            }
+            if route.now.is_none() {
+                route.begin(began_at, self.patience, &self.servers);
+            }
+        }
+    }
+
+    pub(super) fn reset(&mut self) {
+        for route in self.routes.values_mut() {
+            route.waiting.clear();
+            if route.now.take().is_some() {
+                route.connection = Connection::default();
+            }
+        }
+    }
+}

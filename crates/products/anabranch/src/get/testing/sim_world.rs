@@ -1,0 +1,233 @@
+//! The world in virtual time.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::rc::Rc;
+
+use anabranch_algo::{Span, Time};
+use anabranch_http::client::{Event, FetchId, FetchRequest, RouteId};
+use anabranch_net::{Clock, Egress, Interest, Poller, WakeReceiver, Waker};
+
+use super::datagrams::Datagrams;
+use super::disk::{Files, files};
+use super::mirror::Servers;
+use super::mirrors::Mirrors;
+use super::rng::Rng;
+use super::weather::Weather;
+use crate::get::world::{Arrival, OpenSocket, SocketId, World};
+use crate::{Result, Stop};
+
+/// Waits of one run: more are taken for a loop without end.
+const WAITS_MAX: u64 = 200_000;
+
+/// How long threads are waited for, of real time, where nothing else happens.
+const THREADS_FOR: Span = Span::from_millis(5);
+
+/// See the [module](self).
+pub(in crate::get) struct SimWorld {
+    now: Time,
+    rng: Rng,
+    stop: Stop,
+    wake: WakeReceiver,
+    /// Whether threads may be at work, which live in real time: those that give files their places.
+    has_threads: Cell<bool>,
+    links: Vec<Egress>,
+    up: Vec<bool>,
+    links_changed: bool,
+    weather: Weather,
+    /// When each name is known.
+    names: BTreeMap<String, Time>,
+    mirrors: Mirrors,
+    datagrams: Datagrams,
+    /// What was in the directory when it was killed.
+    pub(in crate::get) left: Option<Files>,
+    waits: u64,
+    /// Bytes that came over each link: of bodies of documents and ranges, and of datagrams.
+    pub(in crate::get) came: Vec<u64>,
+}
+
+impl SimWorld {
+    /// `servers`: the mirrors, by their hosts. `sources`: whether each is there; of `content`. `idle`: for how
+    /// long the HTTP client waits for a silent server.
+    pub(in crate::get) fn new(
+        seed: u64,
+        weather: Weather,
+        stop: Stop,
+        (servers, idle): (Servers, Span),
+        (sources, content): (&[bool], &Rc<Vec<u8>>),
+    ) -> Self {
+        // All of 127/8 is local everywhere.
+        let links = ["127.0.0.1", "127.0.0.2"].map(|text| Egress::parse(text).expect("a local address"));
+        Self {
+            now: Time::ZERO,
+            rng: Rng(seed),
+            stop,
+            wake: WakeReceiver::new().expect("descriptors"),
+            has_threads: Cell::new(false),
+            up: vec![true, weather.has_second_link],
+            links_changed: false,
+            weather,
+            names: BTreeMap::new(),
+            mirrors: Mirrors::new(servers, idle),
+            datagrams: Datagrams::new(sources, content, links.len()),
+            left: None,
+            waits: 0,
+            came: vec![0; links.len()],
+            links: links.to_vec(),
+        }
+    }
+
+    /// Whether a thread ends the wait before the time passes.
+    fn is_woken(&self) -> bool {
+        if !self.has_threads.get() {
+            return false;
+        }
+        let clock = Clock::start();
+        let wake = [(self.wake.as_fd(), Interest::Read)];
+        let waited = Poller::new(clock).wait(wake, clock.now() + THREADS_FOR);
+        waited.is_ok() && self.wake.drain()
+    }
+
+    /// A link comes or goes.
+    fn flap(&mut self) {
+        let link = self.rng.below(self.links.len() as u64) as usize;
+        self.up[link] = !self.up[link];
+        self.links_changed = true;
+        self.weather.flap_at = self.now + self.rng.millis(50, 5_000);
+        if !self.up[link] {
+            self.datagrams.lose(link);
+            self.mirrors.lose(self.now, link);
+        }
+    }
+
+    /// Lets the time pass up to `until`, and what is to happen by then.
+    fn pass(&mut self, until: Time) {
+        self.now = self.now.max(until);
+        if self.now >= self.weather.flap_at {
+            self.flap();
+        }
+        if let Some(leap) = self.weather.leap(self.now, &mut self.rng) {
+            self.now += leap;
+        }
+        if let Some(dir) = self.weather.killed(self.now) {
+            // What is there now is what it leaves. For want of a process it is also stopped.
+            self.left = Some(files(&dir));
+            self.stop.stop();
+        }
+        if self.weather.stops(self.now) {
+            self.stop.stop();
+        }
+    }
+}
+
+impl World for SimWorld {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn wait(&mut self, until: Time, http: bool) -> io::Result<()> {
+        self.waits += 1;
+        assert!(self.waits < WAITS_MAX, "it turns and turns");
+        let names = self.names.values().copied().filter(|at| *at > self.now);
+        let http = if http { self.mirrors.next() } else { Time::NEVER };
+        let next = names.chain([http, self.datagrams.next(), self.weather.next()]).fold(until, Time::min);
+        assert!(next < Time::NEVER, "nothing would ever end this wait");
+        if next < until || !self.is_woken() {
+            self.pass(next);
+        }
+        Ok(())
+    }
+
+    fn secret(&mut self) -> Result<[u8; 32]> {
+        Ok(std::array::from_fn(|_| self.rng.below(256) as u8))
+    }
+
+    fn waker(&self) -> Waker {
+        self.has_threads.set(true);
+        self.wake.waker()
+    }
+
+    fn open_http(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_proxied(&self, _: &str) -> bool {
+        false
+    }
+
+    fn fetch(&mut self, id: FetchId, request: FetchRequest) {
+        let link = if request.via == Egress::any() {
+            self.up.iter().position(|up| *up)
+        } else {
+            self.links.iter().position(|via| *via == request.via).filter(|link| self.up[*link])
+        };
+        self.mirrors.fetch(self.now, id, request, link);
+    }
+
+    fn cancel(&mut self, id: FetchId) {
+        self.mirrors.cancel(self.now, id);
+    }
+
+    fn window(&mut self, _: RouteId, _: u64) {}
+
+    fn take_http(&mut self, into: &mut Vec<Event>) {
+        self.mirrors.take(self.now, &mut self.came, into);
+    }
+
+    fn reset_http(&mut self) {
+        self.mirrors.reset();
+    }
+
+    fn open_udp(&mut self, via: &Egress, peer: SocketAddr) -> io::Result<OpenSocket> {
+        let link = self.links.iter().position(|link| link == via).filter(|link| self.up[*link]);
+        Ok(self.datagrams.open(link.ok_or(io::ErrorKind::NetworkDown)?, peer))
+    }
+
+    fn close_udp(&mut self, socket: SocketId) {
+        self.datagrams.close(socket);
+    }
+
+    fn send(&mut self, socket: SocketId, bytes: &[u8]) -> bool {
+        match self.datagrams.socket(socket) {
+            Some(end) if !self.up[end.link] => false,
+            _ => self.datagrams.send(self.now, socket, bytes, &mut self.rng),
+        }
+    }
+
+    fn receive(&mut self, _: bool, each: &mut dyn FnMut(SocketId, Arrival<'_>)) {
+        self.datagrams.receive(self.now, &mut self.came, each);
+    }
+
+    fn is_bound(&self, socket: SocketId, _: &Egress) -> bool {
+        self.datagrams.socket(socket).is_some_and(|end| self.up[end.link])
+    }
+
+    fn resolve(&mut self, host: &str) -> Option<io::Result<Vec<SocketAddr>>> {
+        let (now, after) = (self.now, self.rng.millis(0, 300));
+        let known_at = *self.names.entry(host.to_owned()).or_insert(now + after);
+        (now >= known_at).then(|| Ok(vec![SocketAddr::from(([10, 0, 0, 1], 0))]))
+    }
+
+    fn forget_failures(&mut self) {}
+
+    fn local_ends(&self, _: &[Egress], _: IpAddr) -> io::Result<Vec<Egress>> {
+        let up = self.links.iter().zip(&self.up).filter(|(_, up)| **up);
+        Ok(up.map(|(via, _)| via.clone()).collect())
+    }
+
+    /// What is sent without a local end reaches everybody there.
+    fn other_ends(&self, _: IpAddr) -> Vec<Egress> {
+        Vec::new()
+    }
+
+    fn is_up(&self, via: &Egress) -> bool {
+        self.links.iter().position(|link| link == via).is_none_or(|link| self.up[link])
+    }
+
+    fn links_changed(&mut self) -> bool {
+        std::mem::take(&mut self.links_changed)
+    }
+}
