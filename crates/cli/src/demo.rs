@@ -1,8 +1,8 @@
 //! `anabranch demo`: what the program is for, on this machine alone, without a network and without root.
 //!
-//! Three sources, each a process of its own that runs `anabranch serve` with another limit, and one [`Get`] of
-//! the library that takes a file from all of them over sockets of the loopback interface. The fastest source is
-//! killed in the middle and started again. How long each source alone would take is computed from its limit.
+//! Each of three sources is a process that runs `anabranch serve` with a limit of its own. One [`Get`] of the
+//! library takes a file from all of them over sockets of the loopback interface. The fastest source is killed
+//! in the middle and started again. How long each source alone would take is computed from its limit.
 
 mod script;
 mod source_process;
@@ -26,11 +26,10 @@ use crate::json;
 use crate::signals::stop_on_signals;
 use crate::view::bytes;
 use script::Script;
-use source_process::{SOURCES, SourceProcess};
+use source_process::{FILE, SOURCES, SourceProcess};
 use table::Row;
 
-/// The file that the sources offer, in the demonstration's directory, and the copy that arrives.
-const FILE: &str = "film.bin";
+/// What arrives, in the demonstration's directory.
 const COPY: &str = "copy.bin";
 /// Bytes that are made and written at a time.
 const PIECE_BYTES: usize = 1 << 20;

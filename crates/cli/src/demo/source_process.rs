@@ -8,9 +8,10 @@ use std::process::{Child, Command, Stdio};
 use anabranch_algo::Rate;
 use anabranch_mmtp::uri::Uri;
 
-use super::FILE;
 use crate::exit::{Failure, Outcome};
 
+/// The file that all of them offer, in the directory that they run in.
+pub(super) const FILE: &str = "film.bin";
 /// A free port of the loopback interface.
 const ANY_PORT: &str = "127.0.0.1:0";
 

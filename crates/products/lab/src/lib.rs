@@ -1,8 +1,8 @@
 //! Experiments: machines joined by links, run, measured.
 //!
 //! **Purpose.** One place that connects the machines of mmTP over simulated links, so that tests and
-//! the demonstration run the same thing; and the experiments themselves, each with the proof that its
-//! conditions were really there.
+//! experiments run the same thing; and the experiments themselves, each with the proof that its conditions
+//! were really there.
 //!
 //! **Non-goals.** No protocol and no decision of one. No socket and no clock outside [`linux`]: a caller
 //! that wants real time elsewhere passes it.

@@ -101,12 +101,12 @@ pub(crate) fn set_realtime(priority: i32) -> nix::Result<()> {
     Errno::result(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) }).map(drop)
 }
 
-/// Lets the kernel end the process that `command` starts (SIGKILL) when the thread that starts it ends, however
-/// that happens: also when its own process is killed.
+/// Lets the kernel end the process that `command` starts (SIGKILL) when the thread that starts it ends. That
+/// holds when the thread's process is killed, too.
 pub fn end_with_parent(command: &mut Command) {
     let ask = || {
         // SAFETY: PR_SET_PDEATHSIG takes a number, not a pointer.
-        Errno::result(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+        Errno::result(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) })?;
         Ok(())
     };
     // SAFETY: between fork and exec it makes one system call, and allocates nothing.
