@@ -191,17 +191,17 @@ const GET_EXAMPLES: &str = "Examples:\n  \
 )]
 pub struct Get {
     /// What to fetch: a URI as `anabranch serve` printed it (in quotes, for it contains & and ?), URLs of one
-    /// and the same file, or with --each of several (HOST/PATH alone is http://HOST/PATH, as with curl), a Metalink (a file, also a
-    /// pipe as of <(…) or /dev/stdin, or a URL that ends in .meta4 or .metalink; one of several files is a
-    /// directory), or - for a list of these on standard input, one a line. With --domain: a name in that
-    /// network (SCOPE/LABEL), or a URI whose content is looked up there
+    /// and the same file, or with --each of several (HOST/PATH alone is http://HOST/PATH, as with curl), a
+    /// Metalink (a file, also a pipe as of <(…) or /dev/stdin, or a URL that ends in .meta4 or .metalink; one
+    /// of several files is a directory), or - for a list of these on standard input, one a line. With
+    /// --domain: a name in that network (SCOPE/LABEL), or a URI whose content is looked up there
     #[arg(required = true, value_name = "URI|URL|METALINK", value_hint = ValueHint::Url)]
     pub what: Vec<String>,
 
     /// Every URL is a file of its own, as for curl and wget, not all of one: they come one after the other,
     /// each by the name in its URL, into the current directory or the DIR/ of --output. Each has its own line
-    /// of a --checksum list. One that does not come keeps no other from coming; the exit status is that of the
-    /// first that did not
+    /// of a --checksum list. One that does not come keeps no other from coming; the exit status is that of
+    /// the first that did not
     #[arg(long)]
     pub each: bool,
 

@@ -104,8 +104,8 @@ fn a_query_is_a_name_too() {
     assert!(urls.iter().all(|url| done.err.contains(url.as_str())), "{}", done.err);
 }
 
-/// The list tells before any server is asked, also of one that does not answer, and whatever the file is to be
-/// called.
+/// The list tells before any server is asked, also of one that does not answer, and whatever the file is
+/// to be called.
 #[test]
 fn a_list_with_another_hash_of_each_is_an_error_at_once() {
     let (old, new) = (noise(300_000), noise(400_000));
@@ -268,7 +268,7 @@ fn what_cannot_be_resumed_begins_anew() {
     place.assert_has(&[("f", &content)]);
 }
 
-/// A file that another program has begun, as curl leaves it: what hashes of its blocks or pieces prove is kept.
+/// A file that another program has begun, as curl leaves it: what hashes of blocks or pieces prove is kept.
 #[test]
 fn what_another_program_has_begun_is_gone_on_with_as_far_as_it_is_proven() {
     let content = noise(2_000_000);

@@ -39,6 +39,7 @@ mod reassembly_buffer;
 mod request;
 mod routes;
 mod server_status;
+mod settings;
 mod single_file;
 mod sink;
 mod small_files;
@@ -58,6 +59,7 @@ pub use download::Download;
 pub use groups::Groups;
 pub use reader::Reader;
 pub use reassembly_buffer::READ_AHEAD_BYTES;
+pub use settings::TIMEOUT;
 pub use transfer::{Events, Transfer};
 
 use std::net::SocketAddr;
@@ -65,8 +67,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anabranch_algo::Rate;
-use anabranch_algo::control::ALGORITHMS;
-use anabranch_http::client::Options;
 use anabranch_net::Resolver;
 
 use crate::checksum::KnownHash;
@@ -76,15 +76,10 @@ use crate::{Checksum, Result, Stop};
 use history::History;
 use locators::Locators;
 use network_source::NetworkName;
-
-/// How long a transfer waits without any answer before it gives up, unless it is told otherwise.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+use settings::Settings;
 
 /// The controller of a transfer in the background.
 const BACKGROUND: &str = "ledbat-pp";
-
-/// Between two reports of progress, unless it is told otherwise.
-const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 /// What to get, from whom, and how. [`to_file`](Self::to_file) and its siblings say where to.
 ///
@@ -103,33 +98,22 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// ```
 ///
 /// The names that [`Get::new`] takes are read at once. All that the other methods take is checked when a
-/// transfer begins, for interfaces and files come and go: then [`Error::Usage`](crate::Error::Usage) says what is wrong with it.
+/// transfer begins, for interfaces and files come and go: then [`Error::Usage`](crate::Error::Usage) says
+/// what is wrong with it.
 #[derive(Clone)]
 pub struct Get {
     locators: Locators,
-    from: Vec<String>,
-    via: Vec<(String, Option<Rate>)>,
-    limit: Option<Rate>,
-    controller: String,
-    groups: Groups,
-    timeout: Duration,
-    progress_every: Duration,
-    checksum: Option<KnownHash>,
-    keyring: Option<PathBuf>,
-    http: Options,
-    history: History,
-    /// Whether every URL is of a file of its own.
-    is_each: bool,
+    settings: Settings,
 }
 
 impl Get {
     /// Names one content: a URI as a source gave it (`anabranch:…`), URLs of one and the same file
-    /// (`http://…`, `https://…`; of [several](Self::each) if that is said), a Metalink (the path of a file or a pipe, or a URL that ends in `.meta4` or
-    /// `.metalink`). A Metalink of several files is a directory.
+    /// (`http://…`, `https://…`; of [several](Self::each) if that is said), a Metalink (the path of a file or
+    /// a pipe, or a URL that ends in `.meta4` or `.metalink`). A Metalink of several files is a directory.
     ///
     /// # Errors
-    /// [`Error::Usage`](crate::Error::Usage) if one of them is no such name, a Metalink file cannot be read, or they name
-    /// different contents.
+    /// [`Error::Usage`](crate::Error::Usage) if one of them is no such name, a Metalink file cannot be read,
+    /// or they name different contents.
     pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
         Ok(Self::of(Locators::read(names)?))
     }
@@ -147,35 +131,22 @@ impl Get {
     /// Has the paths and the mark (DSCP) of a class of the network. Without this: those without a class.
     ///
     /// # Errors
-    /// [`Error::Usage`](crate::Error::Usage) if the domain has no such class, or no [`name`](Self::name) in a network is fetched.
+    /// [`Error::Usage`](crate::Error::Usage) if the domain has no such class, or no [`name`](Self::name) in a
+    /// network is fetched.
     pub fn class(mut self, class: &str) -> Result<Self> {
         self.locators.set_class(class)?;
         Ok(self)
     }
 
     fn of(locators: Locators) -> Self {
-        Self {
-            locators,
-            from: Vec::new(),
-            via: Vec::new(),
-            limit: None,
-            controller: ALGORITHMS[0].name.to_owned(),
-            groups: Groups::default(),
-            timeout: TIMEOUT,
-            progress_every: PROGRESS_EVERY,
-            checksum: None,
-            keyring: None,
-            http: Options::default(),
-            history: History::default(),
-            is_each: false,
-        }
+        Self { locators, settings: Settings::default() }
     }
 
     /// One more source that speaks mmTP, besides those that the URI names: `host`, `host:port`, or an address
     /// with or without a port. Without one, [`PORT`](crate::PORT) is meant.
     #[must_use]
     pub fn from_source(mut self, source: impl Into<String>) -> Self {
-        self.from.push(source.into());
+        self.settings.from.push(source.into());
         self
     }
 
@@ -183,7 +154,7 @@ impl Get {
     /// is not named too. If it cannot be used, the transfer fails. Without any: every usable one.
     #[must_use]
     pub fn via(mut self, interface: impl Into<String>) -> Self {
-        self.via.push((interface.into(), None));
+        self.settings.via.push((interface.into(), None));
         self
     }
 
@@ -191,7 +162,7 @@ impl Get {
     /// have, from all who send over it together.
     #[must_use]
     pub fn via_limited(mut self, interface: impl Into<String>, rate: Rate) -> Self {
-        self.via.push((interface.into(), Some(rate)));
+        self.settings.via.push((interface.into(), Some(rate)));
         self
     }
 
@@ -199,7 +170,7 @@ impl Get {
     /// payloads have. A transfer that begins may have what buffers hold besides, once: 64 KiB a connection.
     #[must_use]
     pub const fn limit(mut self, rate: Rate) -> Self {
-        self.limit = Some(rate);
+        self.settings.limit = Some(rate);
         self
     }
 
@@ -209,14 +180,14 @@ impl Get {
     /// `gpgv`. For one file from mirrors, and not for one that is read in order.
     #[must_use]
     pub fn keyring(mut self, path: impl Into<PathBuf>) -> Self {
-        self.keyring = Some(path.into());
+        self.settings.keyring = Some(path.into());
         self
     }
 
     /// A hash that the whole file must have, whatever else is known of it.
     #[must_use]
     pub fn checksum(mut self, checksum: Checksum) -> Self {
-        self.checksum = Some(KnownHash::Is(checksum));
+        self.settings.checksum = Some(KnownHash::Is(checksum));
         self
     }
 
@@ -224,7 +195,7 @@ impl Get {
     /// without. The line counts that has the file's name, as the URL, the URI or the Metalink tell it.
     #[must_use]
     pub fn checksum_list(mut self, list: impl Into<PathBuf>) -> Self {
-        self.checksum = Some(KnownHash::In(list.into()));
+        self.settings.checksum = Some(KnownHash::In(list.into()));
         self
     }
 
@@ -232,7 +203,7 @@ impl Get {
     /// than its own, one of [`slow_starts`], as `lia+hystart`.
     #[must_use]
     pub fn controller(mut self, name: impl Into<String>) -> Self {
-        self.controller = name.into();
+        self.settings.controller = name.into();
         self
     }
 
@@ -248,28 +219,28 @@ impl Get {
     /// [`Groups::Auto`].
     #[must_use]
     pub fn groups(mut self, groups: Groups) -> Self {
-        self.groups = groups;
+        self.settings.groups = groups;
         self
     }
 
     /// Gives up when nobody has answered for so long; what has arrived is kept. Without this: [`TIMEOUT`].
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.settings.timeout = timeout;
         self
     }
 
     /// The least time between two [`Event::Progress`](crate::Event::Progress). Without this: 200 ms.
     #[must_use]
     pub const fn progress_every(mut self, interval: Duration) -> Self {
-        self.progress_every = interval;
+        self.settings.progress_every = interval;
         self
     }
 
     /// A header field for HTTP requests. It goes where [`user`](Self::user) goes: it may be a secret.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.http.headers.push((name.into(), value.into()));
+        self.settings.http.headers.push((name.into(), value.into()));
         self
     }
 
@@ -277,7 +248,7 @@ impl Get {
     /// those that they redirect to, nor for those that only a Metalink, a URI or another server names.
     #[must_use]
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
-        self.http.user = Some((name.into(), password.into()));
+        self.settings.http.user = Some((name.into(), password.into()));
         self
     }
 
@@ -286,7 +257,7 @@ impl Get {
     /// [believed](Self::insecure).
     #[must_use]
     pub fn netrc(mut self, file: impl Into<PathBuf>) -> Self {
-        self.http.netrc = Some(file.into());
+        self.settings.http.netrc = Some(file.into());
         self
     }
 
@@ -294,7 +265,7 @@ impl Get {
     /// for none. Without this: as the environment says.
     #[must_use]
     pub fn proxy(mut self, url: impl Into<String>) -> Self {
-        self.http.proxy = Some(url.into());
+        self.settings.http.proxy = Some(url.into());
         self
     }
 
@@ -302,7 +273,7 @@ impl Get {
     /// `no_proxy`. Without this it does, as with curl and most libraries for HTTP.
     #[must_use]
     pub const fn proxy_from_env(mut self, from_env: bool) -> Self {
-        self.http.proxy_from_env = from_env;
+        self.settings.http.proxy_from_env = from_env;
         self
     }
 
@@ -314,7 +285,7 @@ impl Get {
         mut self,
         look_up: impl Fn(&str) -> std::io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> Self {
-        self.http.resolver = Resolver::new(look_up);
+        self.settings.http.resolver = Resolver::new(look_up);
         self
     }
 
@@ -325,35 +296,36 @@ impl Get {
     /// [`cache_dir`](crate::cache_dir).
     #[must_use]
     pub fn history(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.history = History(Some(directory.into()));
+        self.settings.history = History(Some(directory.into()));
         self
     }
 
     /// Takes every URL for a file of its own, by the name in the URL, instead of all for one file. They come
     /// one after the other into one directory: the current one, that of [`to_directory`](Self::to_directory),
     /// or that of [`to_output`](Self::to_output) if it ends in a slash or is a directory. Each has its own
-    /// line of a [`checksum_list`](Self::checksum_list). [`Event::FileFinished`](crate::Event::FileFinished) tells how each ends; one that
-    /// does not come keeps no other from coming, and the transfer ends with an error of the first one's kind.
+    /// line of a [`checksum_list`](Self::checksum_list). [`Event::FileFinished`](crate::Event::FileFinished)
+    /// tells how each ends; one that does not come keeps no other from coming, and the transfer ends with an
+    /// error of the first one's kind.
     ///
-    /// A transfer begins with [`Error::Usage`](crate::Error::Usage) if something else than URLs is named, two URLs have one name,
-    /// or what is asked for is of one file: `to_file`, `read`, `checksum`, `from_source`.
+    /// A transfer begins with [`Error::Usage`](crate::Error::Usage) if something else than URLs is named, two
+    /// URLs have one name, or what is asked for is of one file: `to_file`, `read`, `checksum`, `from_source`.
     #[must_use]
     pub const fn each(mut self) -> Self {
-        self.is_each = true;
+        self.settings.is_each = true;
         self
     }
 
     /// Believes the certificates in this PEM file too.
     #[must_use]
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
-        self.http.ca_file = Some(file.into());
+        self.settings.http.ca_file = Some(file.into());
         self
     }
 
     /// Whether to believe any certificate: anybody may then be the server. Hashes are checked all the same.
     #[must_use]
     pub const fn insecure(mut self, insecure: bool) -> Self {
-        self.http.insecure = insecure;
+        self.settings.http.insecure = insecure;
         self
     }
 
@@ -389,14 +361,14 @@ impl Get {
     /// ```
     ///
     /// # Errors
-    /// [`Error::System`](crate::Error::System) if there can be no thread. What is wrong with the request is what the first read
-    /// fails with: [`Error::Usage`](crate::Error::Usage) if it is a directory.
+    /// [`Error::System`](crate::Error::System) if there can be no thread. What is wrong with the request is
+    /// what the first read fails with: [`Error::Usage`](crate::Error::Usage) if it is a directory.
     pub fn read(&self) -> Result<Reader> {
         self.reader(Stop::new()?)
     }
 
-    /// The same; reads fail with [`Error::Interrupted`](crate::Error::Interrupted) soon after `stop` is used, by a signal handler or
-    /// another thread.
+    /// The same; reads fail with [`Error::Interrupted`](crate::Error::Interrupted) soon after `stop` is used,
+    /// by a signal handler or another thread.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -416,6 +388,41 @@ impl Get {
     }
 
     fn download(&self, output: Output) -> Download {
-        Download::new(self.clone(), output)
+        Download::new(self.locators.clone(), self.settings.clone(), output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_algo::control::ALGORITHMS;
+
+    use super::*;
+    use crate::Error;
+
+    #[test]
+    fn a_server_may_be_silent_for_as_long_as_the_whole_transfer() {
+        for (timeout, idle) in [(5, 30), (60, 60), (90, 90)] {
+            let get = Get::new(["http://a.example/f"]).expect("a URL").timeout(Duration::from_secs(timeout));
+            let (request, _) = get.to_file("f").request().expect("a request");
+            assert_eq!(request.http.idle_timeout, Duration::from_secs(idle));
+        }
+    }
+
+    #[test]
+    fn every_controller_can_be_asked_for_and_others_are_told_the_names() {
+        let request = |name: &str| {
+            let get = Get::new(["http://a/f"]).expect("a URL").controller(name);
+            get.to_file("f").request().map(drop)
+        };
+        for controller in controllers() {
+            assert_eq!(request(controller), Ok(()));
+            for start in slow_starts() {
+                assert_eq!(request(&format!("{controller}+{start}")), Ok(()));
+            }
+        }
+        let Err(Error::Usage(why)) = request("bogus") else { panic!("there is none of that name") };
+        let first = ALGORITHMS[0].name;
+        assert!(why.contains(&format!("controller bogus: there are {first}, ")), "{why}");
+        assert!(why.contains(" lia, ") && why.contains("hystart"), "{why}");
     }
 }

@@ -228,8 +228,7 @@ impl Target {
 
     /// Takes a verified block. It is held back until [`HELD_BLOCKS_MAX`] are held or [`flush`](Self::flush)
     /// is called; call that whenever there is a pause, because held blocks do not survive a crash. Of a block
-    /// that is taken twice, the last bytes count. `mark` says who brought it, where no hash is known: see
-    /// [`Slot::mark`].
+    /// that is taken twice the last bytes count. `mark` says who brought it: see [`Slot::mark`].
     ///
     /// # Errors
     /// [`Error::Target`] if they cannot be written.
@@ -321,8 +320,7 @@ impl Target {
         }
     }
 
-    /// Removes part and journal, whatever they hold: it may be wrong, and no later transfer may take it up. A
-    /// file that has its name already stays.
+    /// Removes part and journal, for what they hold may be wrong. A file that has its name already stays.
     ///
     /// # Errors
     /// [`Error::Target`] if they could be taken up all the same.

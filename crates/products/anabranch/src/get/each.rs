@@ -1,7 +1,7 @@
 //! Several files, one after the other: every URL is of a file of its own.
 //!
-//! Each is fetched as if it were alone. What keeps one from coming keeps no other: only a caller who stops ends
-//! all of it.
+//! Each is fetched as if it were alone. What keeps one from coming keeps no other: only a caller who stops
+//! ends all of it.
 
 use std::path::Path;
 
@@ -17,8 +17,8 @@ use crate::event::{Event, Observer};
 use crate::filenames::{lossy, show};
 use crate::{Error, FileReport, Progress, Report, Result, Verified, VouchedBy};
 
-/// Fetches the file of each URL, in their order, into `directory`. `request` checks the options of one when its
-/// turn comes.
+/// Fetches the file of each URL, in their order, into `directory`. `request` checks the options of one when
+/// its turn comes.
 ///
 /// # Errors
 /// That some could not be had, of the kind of the first one's; that the caller stopped; and what `files` fail
@@ -68,7 +68,7 @@ pub(super) fn fetch<File>(
         }
     }
     let result = match sum.missing.first() {
-        _ if is_stopped => Err(stopped(&sum)),
+        _ if is_stopped && vouched_by.len() + lost(&sum) < sum.files => Err(stopped(&sum)),
         Some((_, first, _)) => Err(sum.failure(*first, "")),
         None => Ok(()),
     };
@@ -92,9 +92,16 @@ fn shown(name: &[u8]) -> String {
     show(std::ffi::OsStr::from_bytes(name))
 }
 
+/// How many could not be had, whether or not the caller has stopped it.
+fn lost(sum: &FileTotals) -> usize {
+    sum.missing.iter().filter(|(_, kind, _)| *kind != ErrorKind::Interrupted).count()
+}
+
 /// The caller has stopped it.
 fn stopped(sum: &FileTotals) -> Error {
-    let others = sum.missing.iter().filter(|(_, kind, _)| *kind != ErrorKind::Interrupted).count();
-    let lost = if others > 0 { format!("; {others} files could not be had before") } else { String::new() };
-    Error::interrupted(format!("interrupted; what arrived is kept{lost}: repeat the request to go on"))
+    let before = match lost(sum) {
+        0 => String::new(),
+        lost => format!("; {lost} files could not be had before"),
+    };
+    Error::interrupted(format!("interrupted; what arrived is kept{before}: repeat the request to go on"))
 }

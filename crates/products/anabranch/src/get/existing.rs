@@ -49,8 +49,8 @@ pub(super) fn adopt(
         Check::Nothing => {
             return Err(Error::target(format!(
                 "{} is there, with {} of {total_bytes} bytes, and no hashes of parts tell whether these are \
-                 right: a Metalink with pieces, or a leaf list beside the file, would; else remove it, or let \
-                 `overwrite` replace it",
+                 right, as a Metalink with pieces or a leaf list would: remove it, or let `overwrite` \
+                 replace it",
                 show(place.path()),
                 begun.length
             )));
@@ -58,8 +58,8 @@ pub(super) fn adopt(
     };
     if blocks.is_empty() {
         return Err(Error::target(format!(
-            "{} is there, and nothing in it is proven to be of what would come: remove it, or let `overwrite` \
-             replace it",
+            "{} is there, and nothing in it is proven to be of what would come: remove it, or let \
+             `overwrite` replace it",
             show(place.path())
         )));
     }

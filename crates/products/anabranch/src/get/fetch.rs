@@ -266,7 +266,7 @@ fn resolve(
     let mut sources: Vec<(String, Vec<SocketAddr>)> = Vec::new();
     let mut unknown = Vec::new();
     let names: Vec<String> = hosts.iter().map(|host| host.host.clone()).collect();
-    look_up(&names, "interrupted; nothing was fetched", events)?;
+    look_up(&names, "nothing was fetched", events)?;
     for host in hosts {
         let name = host.to_string();
         if sources.iter().any(|(known, _)| *known == name) {

@@ -118,8 +118,8 @@ impl Locators {
     pub(super) fn each(&self) -> Result<Vec<(Url, Self)>> {
         if self.uri.is_some() || self.network.is_some() || !self.lists.is_empty() || self.metalink.is_some() {
             return Err(Error::usage(
-                "`each` fetches URLs of files, each as a file of its own: fetch a URI, a Metalink or a name in \
-                 a network by itself",
+                "`each` fetches URLs of files, each as a file of its own: fetch a URI, a Metalink or a name \
+                 in a network by itself",
             ));
         }
         let mut names: BTreeMap<Vec<u8>, &Url> = BTreeMap::new();

@@ -467,8 +467,8 @@ impl Sink {
         if self.reading().is_some() { 0 } else { self.done_bytes }
     }
 
-    /// What becomes of what has come if it ends before all has. What is `of_one_answer` or `of_no_version` is of use to
-    /// no other.
+    /// What becomes of what has come if it ends before all has. What is `of_one_answer` or `of_no_version` is
+    /// of use to no other.
     pub(super) fn interrupted(&self, of_one_answer: bool, of_no_version: bool) -> &'static str {
         match self.reading() {
             Some(_) => reassembly_buffer::INTERRUPTED,

@@ -197,7 +197,7 @@ impl<'a> SmallFiles<'a> {
         let urls = self.servers.iter().map(|server| &server.url);
         let direct = urls.filter(|url| !events.world.is_proxied(url.as_str()));
         let hosts: Vec<String> = direct.map(|url| host_of(url).to_owned()).collect();
-        look_up(&hosts, "interrupted; what arrived is kept", events)?;
+        look_up(&hosts, "what arrived is kept", events)?;
         let cx = &mut events.context();
         let mut error = None;
         for number in 0..self.servers.len() {

@@ -1,9 +1,9 @@
 //! Whether all URLs that the user named are of one file.
 //!
 //! All URLs of a request are of one file, and its name is what they agree on. Mirrors rename files, so other
-//! names alone prove nothing; but where names differ and so does what the servers have, nobody would expect one
-//! of them under the name of another. Where they are the same, a mirror that has something else has another
-//! version. A hash of the user's, or a name that the user gives the file, says that there is one.
+//! names alone prove nothing; but where names differ and so does what the servers have, nobody would expect
+//! one of them under the name of another. Where they are the same, a mirror that has something else has
+//! another version. A hash of the user's, or a name that the user gives the file, says that there is one.
 
 use anabranch_mirror::url::Url;
 
@@ -59,8 +59,8 @@ impl Discovery<'_> {
     }
 }
 
-/// Whether two URLs do not call their file the same. One that ends in a slash calls it nothing. At one server a
-/// query tells it too; elsewhere it may be what a server wants to know of who asks.
+/// Whether two URLs do not call their file the same. One that ends in a slash calls it nothing. At one server
+/// a query tells it too; elsewhere it may be what a server wants to know of who asks.
 fn are_names_different(a: &Url, b: &Url) -> bool {
     let names = (a.last_component(), b.last_component());
     let is_other_query = origin(a) == origin(b) && a.path() == b.path() && a.as_str() != b.as_str();

@@ -31,7 +31,7 @@ impl MirrorConfig {
     pub(in crate::get) fn look_up(&self, events: &mut EventLoop<'_, '_>) -> Result<()> {
         let direct = self.mirrors.iter().filter(|mirror| !events.world.is_proxied(mirror.url.as_str()));
         let hosts: Vec<String> = direct.map(|mirror| host_of(&mirror.url).to_owned()).collect();
-        look_up(&hosts, "interrupted; what arrived is kept", events)
+        look_up(&hosts, "what arrived is kept", events)
     }
 }
 

@@ -1,0 +1,120 @@
+//! How a content is to be fetched, whatever it is and wherever it goes, as the caller says it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anabranch_algo::Rate;
+use anabranch_algo::control::{ALGORITHMS, Algorithm};
+use anabranch_http::client::Options;
+
+use super::controllers::unknown_controller;
+use super::groups::Groups;
+use super::history::History;
+use super::locators::Locators;
+use super::request::{Request, local_ends, sources, span};
+use crate::checksum::{KnownHash, ListedHash};
+use crate::openpgp::Keyring;
+use crate::target::Output;
+use crate::{Error, Result};
+
+/// How long a transfer waits without any answer before it gives up, unless it is told otherwise.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Between two reports of progress, unless it is told otherwise.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+
+/// What the methods of [`Get`](super::Get) set. It is checked when a transfer begins.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) from: Vec<String>,
+    pub(super) via: Vec<(String, Option<Rate>)>,
+    pub(super) limit: Option<Rate>,
+    pub(super) controller: String,
+    pub(super) groups: Groups,
+    pub(super) timeout: Duration,
+    pub(super) progress_every: Duration,
+    pub(super) checksum: Option<KnownHash>,
+    pub(super) keyring: Option<PathBuf>,
+    pub(super) http: Options,
+    pub(super) history: History,
+    /// Whether every URL is of a file of its own.
+    pub(super) is_each: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            from: Vec::new(),
+            via: Vec::new(),
+            limit: None,
+            controller: ALGORITHMS[0].name.to_owned(),
+            groups: Groups::default(),
+            timeout: TIMEOUT,
+            progress_every: PROGRESS_EVERY,
+            checksum: None,
+            keyring: None,
+            http: Options::default(),
+            history: History::default(),
+            is_each: false,
+        }
+    }
+}
+
+impl Settings {
+    /// The same for each of so many files. A list of hashes is read now, once.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if something of it is of one content, or the list cannot be read.
+    pub(super) fn of_each(self, files: usize) -> Result<Self> {
+        if !self.from.is_empty() {
+            return Err(Error::usage(
+                "`from_source` is of one content, and with `each` every URL has its own",
+            ));
+        }
+        if matches!(self.checksum, Some(KnownHash::Is(_))) && files > 1 {
+            return Err(Error::usage(
+                "`checksum` has the hash of one file, and with `each` every URL is a file of its own: give a \
+                 list of hashes, such as SHA256SUMS",
+            ));
+        }
+        let checksum = self.checksum.map(KnownHash::loaded).transpose()?;
+        Ok(Self { checksum, ..self })
+    }
+
+    /// A request for what is `named`, with every option checked.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if one makes no sense, or names what is not there.
+    pub(super) fn request(self, named: &Locators) -> Result<Request> {
+        let (via, limits) = local_ends(&self.via, self.limit)?;
+        let algorithm =
+            Algorithm::by_name(&self.controller).ok_or_else(|| unknown_controller(&self.controller))?;
+        let ListedHash { digests, name: listed_name } =
+            KnownHash::of_file(self.checksum.as_ref(), || named.file_names())?;
+        Ok(Request {
+            from: sources(&self.from).map_err(Error::usage)?,
+            via,
+            output: Output::Own,
+            reader: None,
+            algorithm,
+            groups: self.groups,
+            timeout: span(self.timeout),
+            force: false,
+            adopts: false,
+            digests,
+            listed_name,
+            keyring: self.keyring.map(|path| Keyring::open(&path)).transpose()?.map(Arc::new),
+            // What one transfer knows of names is nothing of the next.
+            http: Options {
+                resolver: self.http.resolver.anew(),
+                limits,
+                idle_timeout: self.http.idle_timeout.max(self.timeout),
+                ..self.http
+            },
+            history: self.history,
+            #[cfg(any(test, feature = "soak"))]
+            room: None,
+        })
+    }
+}
