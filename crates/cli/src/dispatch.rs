@@ -63,7 +63,8 @@ pub fn main(own: &'static str, run: impl FnOnce(&Command) -> Outcome) -> ExitCod
                     Command::Completions(args) => man::completions(args),
                     command => run(command),
                 }),
-                // Nothing follows the name of a command that needs something. The help is all that can be said.
+                // Nothing follows the name of a command that needs something. The help is all that can be
+                // said.
                 Err(help) if help.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                     help.exit()
                 }

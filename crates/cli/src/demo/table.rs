@@ -138,9 +138,7 @@ pub(super) fn print(rows: &[Row], root: &str, kill: Kill, is_json: bool) -> Outc
         let until = kill.back_s.map_or("the end".to_owned(), |back_s| format!("{back_s:.1} s"));
         let cost_s = last.seconds - undisturbed.seconds;
         let [name, ..] = SOURCES.map(|spec| spec.name);
-        lines.push(format!(
-            "{name} was away from {killed_s:.1} s to {until}: that cost {cost_s:.1} s, and no byte."
-        ));
+        lines.push(format!("{name} was away from {killed_s:.1} s to {until}: that cost {cost_s:.1} s."));
     }
     if rows.last().is_some_and(|row| row.verified == Some(true)) {
         lines.push("verified: the copy on disk has the BLAKE3 root that the URI names:".into());

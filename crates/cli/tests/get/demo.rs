@@ -1,5 +1,5 @@
-//! `anabranch demo`: a real transfer from three processes on loopback, one of which is killed; nothing is left
-//! behind.
+//! `anabranch demo`: a real transfer from three processes on loopback, one of which is killed; nothing is
+//! left behind.
 
 use std::fs;
 use std::path::Path;

@@ -2,7 +2,8 @@
 //! that speak mmTP, mirrors, both, some of them liars. Nothing but the right bytes ever has the final name,
 //! and in the end the file is there.
 //!
-//! As many kills as wanted: `ANABRANCH_KILLS=1000 cargo test -p anabranch-cli --test get kills -- --nocapture`.
+//! As many kills as wanted: `ANABRANCH_KILLS=1000 cargo test -p anabranch-cli --test get kills --
+//! --nocapture`.
 
 use std::fs;
 use std::process::Command;

@@ -124,8 +124,8 @@ fn last(path: &[u8]) -> Vec<u8> {
 impl FileNames {
     /// The hash that the list at `path`, which is `text`, has of the file. The list is what `sha256sum`,
     /// `sha384sum` or `sha512sum` print, with `--tag` or without; lines of other kinds are ignored. A hash
-    /// without a name counts if no line is about another file. The first of the names counts that is there; and if several URLs
-    /// are there, they have to have the same hash.
+    /// without a name counts if no line is about another file. The first of the names counts that is there;
+    /// and if several URLs are there, they have to have the same hash.
     ///
     /// # Errors
     /// [`Error::Usage`] if it has no hash of any of them, or several.

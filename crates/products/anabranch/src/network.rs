@@ -4,7 +4,8 @@
 //! A [`Place`] is a node of a [domain](anabranch_overlay::domain): this machine's, found by its addresses. A
 //! host offers a file with [`Serve::publish`](crate::Serve::publish), fetches one with
 //! [`Get::name`](crate::Get::name), and sees with [`look`] how the network is. The members that serve the
-//! others (forwarders, rendezvous, topology manager) are the crate `anabranch-network`, which runs on the same
+//! others (forwarders, rendezvous, topology manager) are the crate `anabranch-network`, which runs on the
+//! same
 //! [`line_sockets`].
 
 mod agent;

@@ -24,8 +24,8 @@ const TEXT_BYTES_MAX: u64 = 1 << 20;
 /// Files that are longer, each with its own limit: (path, lines). Split one, then take it off.
 const LONG: &[(&str, usize)] = &[];
 
-/// Test executables of a crate at most, besides that of its unit tests; and of all crates, with those. Each is
-/// linked with all that it tests, and cargo runs one after the other.
+/// Test executables of a crate at most, besides that of its unit tests; and of all crates, with those. Each
+/// is linked with all that it tests, and cargo runs one after the other.
 const EXECUTABLES_MAX: usize = 4;
 const ALL_EXECUTABLES_MAX: usize = 40;
 

@@ -1,13 +1,13 @@
 //! The members of a publish/subscribe network that serve the others.
 //!
-//! **Purpose.** Runs the machines of the crate `overlay` as programs: [`forward`] sends frames on, perhaps with
-//! a packet cache; [`rendezvous`] keeps who publishes which name, in memory, a file or a server that several
-//! share; [`manage_topology`] keeps how the lines do and hands out paths. [`Metrics`] is what each of them
-//! tells Prometheus.
+//! **Purpose.** Runs the machines of the crate `overlay` as programs: [`forward`] sends frames on, perhaps
+//! with a packet cache; [`rendezvous`] keeps who publishes which name, in memory, a file or a server that
+//! several share; [`manage_topology`] keeps how the lines do and hands out paths. [`Metrics`] is what each of
+//! them tells Prometheus.
 //!
 //! **Non-goals.** No protocol and no decision lives here (`overlay`, `topology`). A host that fetches or
-//! publishes needs none of this: that is [`anabranch::network`], which also has [`Place`], the node of a domain
-//! that this machine is.
+//! publishes needs none of this: that is [`anabranch::network`], which also has [`Place`], the node of a
+//! domain that this machine is.
 //!
 //! **Map.**
 //! * [`ServiceEvent`]: what a member tells its caller; the private module `service_loop` runs each of them.

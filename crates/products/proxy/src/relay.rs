@@ -30,8 +30,8 @@ use crate::trunk_task::Stream;
 /// while something is unread is reset, and that would take the word away.
 const LINGERING: Duration = Duration::from_secs(1);
 
-/// A program asks for more behind its request, so it takes the answer for whole, and the connection for one that
-/// goes on. If nothing has come of the origin for so long then, the connection is ended.
+/// A program asks for more behind its request, so it takes the answer for whole, and the connection for one
+/// that goes on. If nothing has come of the origin for so long then, the connection is ended.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// A TCP connection that is reset when it is dropped, unless it has ended in order: nobody is to take a part
@@ -253,8 +253,8 @@ pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body, flow: &F
 
 /// From the connection to the stream.
 ///
-/// An origin that does not end the connection behind its answer leaves the program in the belief that it may ask
-/// for more. What it asks for is not passed on: it is for whatever origin.
+/// An origin that does not end the connection behind its answer leaves the program in the belief that it may
+/// ask for more. What it asks for is not passed on: it is for whatever origin.
 async fn send(
     tcp: &mut ReadHalf<'_>,
     stream: &Stream,

@@ -1,8 +1,9 @@
 //! Lines of what `sha256sum`, `b3sum` and their like print: `HASH  NAME`, where a name with a backslash or a
 //! line feed is escaped, and a backslash is in front of the line; or `KIND (NAME) = HASH` of `--tag`.
 //!
-//! What people and other programs write is read too: one blank or a tab before the name, `KIND(NAME)= HASH` as
-//! OpenSSL prints it, a byte-order mark, and a carriage return at the end of a line. A line that begins with
+//! What people and other programs write is read too: one blank or a tab before the name, `KIND(NAME)= HASH`
+//! as OpenSSL prints it, a byte-order mark, and a carriage return at the end of a line. A line that begins
+//! with
 //! `#` is a comment.
 
 use data_encoding::HEXLOWER_PERMISSIVE;

@@ -23,8 +23,8 @@ pub fn encode_component(name: &str) -> String {
 
 /// An absolute `http` or `https` URL with a host, without a fragment.
 ///
-/// It may hold a user name and a password. [`as_str`](Self::as_str) has them, what it prints has not. Its query
-/// is kept as it was given, for it may be signed: the crate `url` escapes apostrophes in it.
+/// It may hold a user name and a password. [`as_str`](Self::as_str) has them, what it prints has not. Its
+/// query is kept as it was given, for it may be signed: the crate `url` escapes apostrophes in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Url {
     read: ::url::Url,

@@ -67,8 +67,8 @@ fn http_connect_and_plain_http_reach_an_origin() {
     assert!(answer.contains("Connection: close"), "{answer}");
 }
 
-/// An origin that does not end the connection as it is told to: the program asks for more on its own. It is not
-/// left without an answer, nor is what it asks for sent to that origin.
+/// An origin that does not end the connection as it is told to: the program asks for more on its own. It is
+/// not left without an answer, nor is what it asks for sent to that origin.
 #[test]
 fn a_second_request_behind_an_answer_ends_the_connection() {
     let bench = Bench::new();

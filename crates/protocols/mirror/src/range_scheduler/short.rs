@@ -38,7 +38,8 @@ impl RangeScheduler {
         }
     }
 
-    /// An answer has ended. Asks for what it did not bring of its range; false if there is nothing to ask for.
+    /// An answer has ended. Asks for what it did not bring of its range; false if there is nothing to ask
+    /// for.
     pub(super) fn ask_for_rest(&mut self, now: Time, p: ConnectionId) -> bool {
         let id = fetch_id(self.asked, p);
         let connection = &mut self.connections[p];

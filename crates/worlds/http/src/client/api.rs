@@ -249,8 +249,8 @@ pub struct Head {
     /// The server has no ranges: it answers a range from 0 with the whole file, `length` bytes instead of
     /// `end`.
     pub whole: bool,
-    /// One after the last byte that comes, where the server sends less of a range than was asked for (RFC 9110
-    /// section 15.3.7). What is behind it has to be asked for again.
+    /// One after the last byte that comes, where the server sends less of a range than was asked for (RFC
+    /// 9110 section 15.3.7). What is behind it has to be asked for again.
     pub ends_early_at: Option<u64>,
     /// The number of this answer on its connection, from 1.
     pub nth: u64,

@@ -120,8 +120,8 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(RETRY_MAX))
 }
 
-/// The schemes of `WWW-Authenticate` (RFC 9110 section 11.6.1) by which a server wants to be told a name and a
-/// password, if Basic is not among them; none if there are none.
+/// The schemes of `WWW-Authenticate` (RFC 9110 section 11.6.1) by which a server wants to be told a name and
+/// a password, if Basic is not among them; none if there are none.
 pub(super) fn unspoken_schemes(headers: &HeaderMap) -> Option<String> {
     let mut schemes: Vec<String> = Vec::new();
     for value in headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()) {

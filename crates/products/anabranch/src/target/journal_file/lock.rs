@@ -1,7 +1,7 @@
 //! The lock of a journal, which keeps a second transfer away (`flock(2)`).
 //!
-//! Some file systems of clusters have no such locks, unless they are mounted so: then a transfer goes on without
-//! one, and says so.
+//! Some file systems of clusters have no such locks, unless they are mounted so: then a transfer goes on
+//! without one, and says so.
 
 use std::fs::File;
 use std::ops::Deref;
