@@ -5,7 +5,8 @@
 //!
 //! * `sim_world`: the [`World`](super::world::World). `mirrors`: HTTP in it, with the client's own checks;
 //!   `datagrams`: UDP in it; `weather`: when links, clock and caller do what.
-//! * `mirror`: what a mirror does. `sim_source`: a source. `disk`: what a kill leaves. `rng`: numbers by a seed.
+//! * `mirror`: what a mirror does. `sim_source`: a source. `disk`: what a kill leaves. `rng`: numbers by a
+//!   seed.
 
 mod datagrams;
 mod disk;

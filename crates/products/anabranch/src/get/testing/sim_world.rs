@@ -50,8 +50,8 @@ pub(in crate::get) struct SimWorld {
 }
 
 impl SimWorld {
-    /// `servers`: the mirrors, by their hosts. `sources`: whether each is there; of `content`. `idle`: for how
-    /// long the HTTP client waits for a silent server.
+    /// `servers`: the mirrors, by their hosts. `sources`: whether each is there; of `content`. `idle`: for
+    /// how long the HTTP client waits for a silent server.
     pub(in crate::get) fn new(
         seed: u64,
         weather: Weather,
