@@ -101,8 +101,8 @@ impl Error {
         Self::Interrupted(message.into())
     }
 
-    /// The exit status of a command that fails with it: 2 to 6 for the first five variants in their order, 9
-    /// if servers refuse, 130 if it was stopped, as shells have it for Ctrl-C, and 1 for all else.
+    /// The exit status of a command that fails with it: 2 to 6 for the first five variants in their order,
+    /// 9 if servers refuse, 130 if it was stopped, as shells have it for Ctrl-C, and 1 for all else.
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {

@@ -109,8 +109,5 @@ fn the_manual_has_every_row() {
     let section = section.split("\n## ").next().unwrap_or_default();
     let told: Vec<&str> = section.lines().filter(|line| line.starts_with('|')).skip(2).collect();
     let rows: Vec<String> = all().iter().map(Row::line).collect();
-    for (told, row) in told.iter().zip(&rows) {
-        assert_eq!(told, row);
-    }
-    assert_eq!(told.len(), rows.len(), "the whole table:\n{}", rows.join("\n"));
+    assert!(told == rows, "another table than this one:\n{}", rows.join("\n"));
 }

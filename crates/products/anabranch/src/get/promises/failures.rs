@@ -1,6 +1,6 @@
 //! Mirrors that have nothing, cannot now, fall silent, break off or are not there.
 
-use super::mirrors::{LENGTH, content, gone, honest, mute, portal, refusing};
+use super::mirrors::{LENGTH, content, gone, having, honest, mute, other, portal, refusing};
 use super::row::{Knows, Row, row};
 use crate::get::testing::Mirror;
 use anabranch_http::client::testing::Then;
@@ -31,6 +31,16 @@ pub(super) fn rows() -> Vec<Row> {
         of("one mirror fails at first (500)", || vec![honest().failing_first(2, 500)]),
         of("one mirror is always busy (503) beside an honest one", || vec![refusing(503), honest()]),
         of("every mirror is always busy (503)", || vec![refusing(503), refusing(503)]).fails(4).within(70),
+        of("the honest mirror is busy at first (503), a liar is not", || {
+            vec![having(&other()), honest().failing_first(2, 503)]
+        })
+        .may_name(&["a"])
+        .fetches(300)
+        .within(20),
+        of("the honest mirror is 3 s away, a liar is not", || vec![having(&other()), honest().rtt(3_000)])
+            .may_name(&["a"])
+            .fetches(300)
+            .within(60),
         of("one mirror dies on the way beside an honest one", || vec![honest().away(1, 10_000), honest()]),
         of("the only mirror is gone for 20 s", || vec![honest().away(1, 21)]).within(60),
         of("the only mirror dies on the way", || vec![honest().away(1, 10_000)]).fails(4).within(70),

@@ -18,10 +18,15 @@ pub(super) fn rows() -> Vec<Row> {
         row("one mirror that gives another ETag with each answer", Knows::Sha256, || {
             vec![honest().with_tags_that_differ()]
         }),
+        row("one mirror that gives two dates by turns", Knows::Sha256, || {
+            vec![honest().with_dates_that_alternate()]
+        }),
+        row("one mirror without ranges", Knows::Pieces, || vec![honest().without_ranges(&content())]),
         row("one mirror without ranges", Knows::Sha256, || vec![honest().without_ranges(&content())]),
         row("a mirror without ranges beside two with ranges", Knows::Sha256, || {
             vec![honest().without_ranges(&content()), honest(), honest()]
         }),
+        row("one mirror that says no length", Knows::Pieces, || vec![honest().without_length(&content())]),
         row("one mirror that says no length", Knows::Sha256, || vec![honest().without_length(&content())]),
         row("a mirror that says no length beside one that does", Knows::Sha256, || {
             vec![honest().without_length(&content()), honest()]
@@ -29,6 +34,14 @@ pub(super) fn rows() -> Vec<Row> {
         row("one mirror that breaks off each answer behind 300 kB", Knows::Sha256, || {
             vec![honest().breaking_off(300_000)]
         }),
+        row("one mirror that breaks off each answer behind 300 kB", Knows::Pieces, || {
+            vec![honest().breaking_off(300_000)]
+        })
+        .fetches(200),
+        row("one mirror that answers every third request with 500", Knows::Sha256, || {
+            vec![honest().failing_each_third(500)]
+        })
+        .within(30),
         row("a mirror that redirects to another one", Knows::Nothing, || {
             vec![honest().redirecting("b.test"), honest()]
         }),

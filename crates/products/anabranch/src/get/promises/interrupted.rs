@@ -85,6 +85,14 @@ pub(super) fn rows() -> Vec<Row> {
         .may_name(&["a"])
         .fetches(300)
         .within(20),
+        row("killed, the only mirror has other bytes then", Sha256, || vec![honest().having_in(1, other())])
+            .after(&[Kill(ms(1_200))])
+            .fails(5)
+            .fetches(220),
+        row("the file is there already, the mirror has a longer one", Sha256, || {
+            vec![honest().having_in(1, longer())]
+        })
+        .after(&[Ends(0)]),
         row("the file is there already", Sha256, || vec![honest()]).after(&[Ends(0)]),
     ]
 }

@@ -256,6 +256,22 @@ impl Mirror {
         })
     }
 
+    /// Answers every third request with this status.
+    pub(super) fn failing_each_third(self, status: u16) -> Self {
+        self.twisting(move |asked, reply| match asked.before % 3 == 1 {
+            true => Reply { delay: reply.delay, ..Reply::new(status, "oops") },
+            false => reply,
+        })
+    }
+
+    /// Gives no ETag, and two dates by turns.
+    pub(super) fn with_dates_that_alternate(self) -> Self {
+        self.twisting(|asked, reply| {
+            let day = 1 + asked.before % 2;
+            reply.without("etag").with("last-modified", format!("Fri, 0{day} Jan 2021 10:00:00 GMT"))
+        })
+    }
+
     /// Is gone in the run of this number, from 0.
     pub(super) fn gone_in(self, run: usize) -> Self {
         self.but(move |asked, reply| if asked.run == run { dead() } else { reply })

@@ -77,6 +77,11 @@ pub(super) fn rows() -> Vec<Row> {
         row("a mirror whose file changes on the way", Sha256, || {
             vec![honest().changing_to(other(), 300_000), honest()]
         }),
+        row("the only mirror changes on the way to the file that is wanted", Sha256, || {
+            vec![having(&other()).changing_to(content(), 300_000)]
+        })
+        .fetches(250)
+        .within(20),
         row("the only mirror has another file", Sha256, || vec![having(&other())]).fails(5),
         row("the only mirror has another file", Leaves, || vec![having(&other())]).names(&["a"]).fails(5),
         row("the only mirror has another file", Pieces, || vec![having(&other())]).names(&["a"]).fails(5),

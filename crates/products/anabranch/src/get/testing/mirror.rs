@@ -66,6 +66,7 @@ impl Mirror {
     }
 
     /// The next requests are of this run.
+    #[cfg(test)]
     pub(in crate::get) fn begin_run(&self, run: usize) {
         self.run.set(run);
     }

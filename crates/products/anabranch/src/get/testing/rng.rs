@@ -26,6 +26,7 @@ impl Rng {
     }
 
     /// So many bytes.
+    #[cfg(test)]
     pub(in crate::get) fn bytes(&mut self, length: usize) -> Vec<u8> {
         let words = (0..length.div_ceil(8)).flat_map(|_| self.below(u64::MAX).to_le_bytes());
         words.take(length).collect()
