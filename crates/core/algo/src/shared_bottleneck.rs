@@ -21,7 +21,7 @@
 //! * two paths come apart only when each of the last [`HOLD`] intervals had them apart, directly and through
 //!   others; one interval that has them together joins them again;
 //! * of two paths over different uplinks only their delays tell: they are joined by the first interval in which
-//!   these rise and fall together. Neither losses nor like statistics join them;
+//!   these rise and fall together more than chance explains, once they have been there for some ([`SETTLED_MIN`]). Neither losses nor like statistics join them;
 //! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is where paths start: together with
 //!   those of its uplink, or with everybody if its uplink is not known. So is a new one or one that was
 //!   [reset](Detector::reset);
@@ -219,9 +219,16 @@ impl Detector {
             .collect();
         let deltas: Vec<PathDeltas> = self.paths.iter().map(PathDeltas::of).collect();
         let correlation = |a: usize, b: usize| match deltas[a].correlation(&deltas[b]) {
-            clear @ (Correlation::Correlated | Correlation::Uncorrelated) => clear,
+            Correlation::Correlated => {
+                let queue = !losses[a].is_quiet() && !losses[b].is_quiet();
+                let clear = queue && deltas[a].is_like(&deltas[b], CLEAR_DEVIATIONS);
+                if clear { Correlation::ClearlyCorrelated } else { Correlation::Correlated }
+            }
+            Correlation::Uncorrelated => Correlation::Uncorrelated,
             other => match losses[a].correlation(&losses[b]) {
-                Some(Correlation::Uncorrelated) if deltas[a].is_like(&deltas[b]) => Correlation::Unknown,
+                Some(Correlation::Uncorrelated) if deltas[a].is_like(&deltas[b], LIKE_DEVIATIONS) => {
+                    Correlation::Unknown
+                }
                 said => said.unwrap_or(other),
             },
         };
@@ -235,7 +242,7 @@ fn path_evidence(path: &PathStats, group: Option<u32>, losses: &PathLosses) -> P
     }
     let summary = path.summary();
     if summary.samples < SAMPLES_MIN || (summary.filled < FILLED_MIN && !losses.are_unexplained()) {
-        return PathEvidence::Unknown;
+        return if summary.filled < SETTLED_MIN { PathEvidence::New } else { PathEvidence::Unknown };
     }
     group.map_or(PathEvidence::NoBottleneck, PathEvidence::Group)
 }

@@ -3,8 +3,10 @@
 //! An interface of hardware is a line, and so is one end of a virtual cable: what is behind it is of another
 //! host, or of one that could be. An interface on top of another (a VLAN, a macvlan) leaves by the line of that
 //! one, and one that is a port (of a bridge, of a bond) shares the line of its master. A tunnel leaves by some
-//! line that the routing tables choose, perhaps another one for each packet: its uplink is not known. Nor is
-//! that of loopback, which leaves by none, and of any kind of interface that is not listed here.
+//! line that the routing tables choose, perhaps another one for each packet: its uplink is not known. But where
+//! a network namespace has no line at all, the wire of a TUN device is a process elsewhere, and each is a line
+//! (those of `anabranch lab up`, that of a container without root). Not known either is the uplink
+//! of loopback, which leaves by none, and of any kind of interface that is not listed here.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::collections::BTreeSet;
@@ -60,8 +62,11 @@ fn line(links: &[Link], index: u32) -> Option<u32> {
         }
         link = at(link.parent?)?;
     }
-    let is_hardware = link.kind.is_none() && !link.loopback && HARDWARE.contains(&link.hardware);
-    if !is_hardware && !kind(link, &LINES) {
+    let is_line = |link: &Link| {
+        let is_hardware = link.kind.is_none() && !link.loopback && HARDWARE.contains(&link.hardware);
+        is_hardware || kind(link, &LINES)
+    };
+    if !is_line(link) && (!kind(link, &["tun"]) || links.iter().any(is_line)) {
         return None;
     }
     // All that share it: up and down, until nothing is added.
@@ -115,6 +120,15 @@ mod tests {
         assert_eq!(line(&[Link { loopback: true, ..link(1, None) }], 1), None);
         // ARPHRD_TUNNEL, as an old kernel has it.
         assert_eq!(line(&[Link { hardware: 768, ..link(1, None) }], 1), None);
+    }
+
+    #[test]
+    fn a_device_whose_wire_is_a_process_is_a_line_where_there_is_no_other() {
+        let lo = || Link { loopback: true, ..link(1, None) };
+        let links = [lo(), link(2, Some("tun")), link(3, Some("tun")), link(4, Some("wireguard"))];
+        assert_eq!([1, 2, 3, 4].map(|index| line(&links, index)), [None, Some(2), Some(3), None]);
+        let links = [lo(), link(2, Some("tun")), link(3, Some("tun")), link(4, None)];
+        assert_eq!([2, 3, 4].map(|index| line(&links, index)), [None, None, Some(4)]);
     }
 
     #[test]

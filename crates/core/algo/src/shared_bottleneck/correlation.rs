@@ -42,6 +42,8 @@ const BITS: u32 = 24;
 pub(super) enum Correlation {
     /// They rise and fall together.
     Correlated,
+    /// They do, more than chance explains, and there is a queue to do so in.
+    ClearlyCorrelated,
     /// They do not.
     Uncorrelated,
     /// They may or may not.
@@ -110,13 +112,14 @@ impl PathDeltas {
         }
     }
 
-    /// Whether they rise and fall together at any scale more than chance explains.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
+    /// Whether they rise and fall together at any scale more than chance explains, which is so many deviations.
+    pub(super) fn is_like(&self, other: &Self, deviations: i64) -> bool {
         self.scales.iter().zip(&other.scales).any(|(a, b)| {
             let pairs = a.pairs(b);
             let enough = pairs.len() >= APART_PAIRS_MIN;
-            // Three times the deviation where they have nothing to do with each other, 1/√n.
-            enough && percent(&pairs).is_some_and(|r| r > 0 && r * r * pairs.len() as i64 >= 90_000)
+            // One is 1/√n where they have nothing to do with each other.
+            let most = 10_000 * deviations * deviations;
+            enough && percent(&pairs).is_some_and(|r| r > 0 && r * r * pairs.len() as i64 >= most)
         })
     }
 

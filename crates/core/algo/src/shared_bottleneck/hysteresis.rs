@@ -14,6 +14,8 @@ pub(super) enum PathEvidence {
     NoBottleneck,
     /// Too little is known.
     Unknown,
+    /// Too little, and it has only just begun.
+    New,
     /// It carries nothing, and has carried nothing for long.
     Absent,
 }
@@ -110,12 +112,15 @@ impl Hysteresis {
                 }
                 let together = if self.start_together(i, j) {
                     self.stay_together((i, *one), (j, *other), || correlation(i, j))
+                } else if [*one, *other].contains(&PathEvidence::New) {
+                    // Two slow starts at the same time rise and fall together, whatever they pass.
+                    self.were_together(i, j)
                 } else {
                     match correlation(i, j) {
-                        Correlation::Correlated => true,
+                        Correlation::ClearlyCorrelated => true,
                         Correlation::Uncorrelated => false,
                         // No news: neither does a like summary, nor a loss, tell of one queue.
-                        _ => self.history.iter().any(|pairs| pairs.contains(&(i, j))),
+                        _ => self.were_together(i, j),
                     }
                 };
                 if together {
@@ -127,6 +132,11 @@ impl Hysteresis {
         pairs
     }
 
+    /// Whether a pair over different uplinks was together by itself lately, and not through others.
+    fn were_together(&self, i: usize, j: usize) -> bool {
+        self.history.iter().any(|pairs| pairs.contains(&(i, j)))
+    }
+
     /// Whether two paths that may share an uplink are together by the evidence of one interval.
     fn stay_together(
         &self,
@@ -134,11 +144,11 @@ impl Hysteresis {
         (j, other): (usize, PathEvidence),
         correlation: impl FnOnce() -> Correlation,
     ) -> bool {
-        if [one, other].contains(&PathEvidence::Unknown) {
+        if [one, other].iter().any(|path| matches!(path, PathEvidence::Unknown | PathEvidence::New)) {
             return true;
         }
         match (correlation(), one, other) {
-            (Correlation::Correlated, ..) => true,
+            (Correlation::Correlated | Correlation::ClearlyCorrelated, ..) => true,
             (Correlation::Uncorrelated, ..) => false,
             // Of paths that pass no bottleneck there is no news, together or apart.
             (Correlation::NoQueue, ..) | (_, PathEvidence::NoBottleneck, PathEvidence::NoBottleneck) => {
