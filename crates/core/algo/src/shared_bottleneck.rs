@@ -221,14 +221,12 @@ impl Detector {
         let correlation = |a: usize, b: usize| match deltas[a].correlation(&deltas[b]) {
             Correlation::Correlated => {
                 let queue = !losses[a].is_quiet() && !losses[b].is_quiet();
-                let clear = queue && deltas[a].is_like(&deltas[b], CLEAR_DEVIATIONS);
+                let clear = queue && deltas[a].is_clearly_like(&deltas[b]);
                 if clear { Correlation::ClearlyCorrelated } else { Correlation::Correlated }
             }
             Correlation::Uncorrelated => Correlation::Uncorrelated,
             other => match losses[a].correlation(&losses[b]) {
-                Some(Correlation::Uncorrelated) if deltas[a].is_like(&deltas[b], LIKE_DEVIATIONS) => {
-                    Correlation::Unknown
-                }
+                Some(Correlation::Uncorrelated) if deltas[a].is_like(&deltas[b]) => Correlation::Unknown,
                 said => said.unwrap_or(other),
             },
         };

@@ -113,7 +113,6 @@ impl Hysteresis {
                 let together = if self.start_together(i, j) {
                     self.stay_together((i, *one), (j, *other), || correlation(i, j))
                 } else if [*one, *other].contains(&PathEvidence::New) {
-                    // Two slow starts at the same time rise and fall together, whatever they pass.
                     self.were_together(i, j)
                 } else {
                     match correlation(i, j) {

@@ -4,6 +4,7 @@ use std::vec;
 
 use super::super::*;
 use super::{Queue, SEEDS, SampledPath, empty, right, watch};
+use crate::test_rng::SplitMix64;
 
 /// A path through this queue, over the uplink of this number.
 fn over(uplink: u32, queue: usize) -> SampledPath {
@@ -117,7 +118,7 @@ fn a_path_that_comes_back_is_with_those_of_its_uplink() {
 fn a_path_of_which_little_is_known_does_not_hold_two_uplinks_together() {
     // The bottleneck is one for 20 s, then there are two; the third path is asked for a sign of life only.
     for seed in 0..SEEDS {
-        let mut queues = [Queue::busy(seed), Queue::busy(seed + 100)];
+        let (mut queues, mut rng) = ([Queue::busy(seed), Queue::busy(seed + 100)], SplitMix64(seed));
         let mut detector = Detector::new();
         [0, 1, 1].into_iter().for_each(|uplink| assert!(detector.add(Some(uplink)).is_some()));
         let mut parted = None;
@@ -128,7 +129,7 @@ fn a_path_of_which_little_is_known_does_not_hold_two_uplinks_together() {
             for (path, every_ms) in [10, 10, 2_000].into_iter().enumerate() {
                 if (ms + 3 * path as u64).is_multiple_of(every_ms) {
                     let queue = if ms < 20_000 { 0 } else { path.min(1) };
-                    let delay = 20.0 + queues[queue].backlog_ms;
+                    let delay = 20.0 + queues[queue].backlog_ms + 0.5 * rng.unit();
                     detector.sample(path, now, Span::from_nanos((delay * 1e6) as u64));
                 }
             }
