@@ -9,7 +9,9 @@
 //! **What is ours: when to believe it.** The RFC compares statistics, not the delays themselves, so two
 //! queues can look alike for a while, and one queue may look like two. The errors do not cost the same:
 //! paths coupled for nothing are slower than they could be, paths wrongly apart take more than their share
-//! from everybody else. So the groups to act upon, [`Detector::groups`], start from "all together", and
+//! from everybody else. So the groups to act upon, [`Detector::groups`], start from what is likely: paths that
+//! leave this host by one *uplink* are together, and those over different uplinks are apart, as the bottleneck of
+//! a host with two uplinks is nearly always the uplink. From then on
 //! * an interval has two paths together if their delays rise and fall together, and apart if they clearly go
 //!   their own ways, at any of the scales of `shared_bottleneck/correlation.rs`, from [`T`] / 32 on. In
 //!   between the RFC decides: together if both are in one group, apart if one passes a bottleneck and the
@@ -18,10 +20,13 @@
 //!   are apart that lose packets all the same, and not together (`shared_bottleneck/quiet.rs`);
 //! * two paths come apart only when each of the last [`HOLD`] intervals had them apart, directly and through
 //!   others; one interval that has them together joins them again;
-//! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is together with everybody, and
-//!   so is a new one or one that was [reset](Detector::reset);
+//! * of two paths over different uplinks only their delays tell: they are joined by the first interval in which
+//!   these rise and fall together more than chance explains, once they have been there for some ([`SETTLED_MIN`]). Neither losses nor like statistics join them;
+//! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is where paths start: together with
+//!   those of its uplink, or with everybody if its uplink is not known. So is a new one or one that was
+//!   [reset](Detector::reset);
 //! * only a path that has carried nothing for [`M`] intervals is on its own: it takes nothing from anybody
-//!   and shall not hold others together. Its first packet has it together with everybody.
+//!   and shall not hold others together. Its first packet has it where paths start.
 //!
 //! Delays are relative: any constant may be added to all delays of a path, clocks need not agree. A round
 //! trip time does as well, with the noise of the way there.
@@ -39,7 +44,7 @@ use alloc::vec::Vec;
 
 use crate::{Span, Time};
 use correlation::{Correlation, PathDeltas};
-use hysteresis::{Hysteresis, PathEvidence, partition};
+use hysteresis::{Hysteresis, PathEvidence};
 pub use parameters::*;
 use quiet::PathLosses;
 use stats::PathStats;
@@ -55,7 +60,6 @@ pub struct Detector {
     /// When the running interval ends; none before the first call.
     end: Option<Time>,
     rfc8382_groups: Vec<Option<u32>>,
-    groups: Vec<u32>,
     changed: bool,
 }
 
@@ -80,40 +84,39 @@ impl Detector {
             hysteresis: Hysteresis::new(intervals),
             end: None,
             rfc8382_groups: Vec::new(),
-            groups: Vec::new(),
             changed: false,
         }
     }
 
-    /// Adds a path, together with all others until more is known; `None` when there are [`PATHS_MAX`].
-    /// Numbered 0, 1, 2 and so on.
-    pub fn add(&mut self) -> Option<usize> {
+    /// Adds a path; `None` when there are [`PATHS_MAX`]. Numbered 0, 1, 2 and so on. Until more is known it
+    /// is together with the paths of the same `uplink`, the line by which it leaves this host; with all
+    /// others if that is not known, and with those of which it is not known.
+    pub fn add(&mut self, uplink: Option<u32>) -> Option<usize> {
         if self.paths.len() >= PATHS_MAX {
             return None;
         }
         self.paths.push(PathStats::default());
         self.rfc8382_groups.push(None);
-        self.groups.push(0);
-        self.join_all();
+        self.hysteresis.add(uplink);
         self.changed = true;
         Some(self.paths.len() - 1)
     }
 
-    /// Forgets what is known of a path: its address or network is another one now.
+    /// Forgets what is known of a path but its uplink: its address or network is another one now.
     pub fn reset(&mut self, path: usize) {
         let Some(stats) = self.paths.get_mut(path) else { return };
         *stats = PathStats::default();
         // Those that are left are numbered from 0 again.
         let summaries: Vec<SummaryStats> = self.paths.iter().map(PathStats::summary).collect();
         self.rfc8382_groups = rfc8382::group(&summaries);
-        self.join_all();
+        self.regroup(|hysteresis| hysteresis.forget(path));
     }
 
-    /// One path of which nothing is known joins all.
-    fn join_all(&mut self) {
-        self.hysteresis.clear();
-        self.changed |= self.groups.iter().any(|group| *group != 0);
-        self.groups.fill(0);
+    /// Does what may change the groups.
+    fn regroup(&mut self, change: impl FnOnce(&mut Hysteresis)) {
+        let before = self.groups().to_vec();
+        change(&mut self.hysteresis);
+        self.changed |= before != self.groups();
     }
 
     /// A packet came over `path` that took `delay`, plus any constant.
@@ -125,7 +128,7 @@ impl Detector {
         stats.sample(part, delay);
         if stats.is_absent() {
             // It is back, and nothing is known of it.
-            self.join_all();
+            self.regroup(|hysteresis| hysteresis.forget(path));
         }
     }
 
@@ -154,7 +157,7 @@ impl Detector {
     /// time; to be called at any time, best at the [deadline](Self::deadline).
     pub fn tick(&mut self, now: Time) -> Option<&[u32]> {
         self.advance_to(now);
-        core::mem::take(&mut self.changed).then_some(&self.groups)
+        core::mem::take(&mut self.changed).then_some(self.hysteresis.groups())
     }
 
     /// When the running interval ends; [`Time::NEVER`] before the first sample or tick.
@@ -167,7 +170,7 @@ impl Detector {
     /// order of the first path of each.
     #[must_use]
     pub fn groups(&self) -> &[u32] {
-        &self.groups
+        self.hysteresis.groups()
     }
 
     /// The RFC's own grouping (section 3.3.1) of the last interval, numbered likewise; `None` for a path that
@@ -196,7 +199,7 @@ impl Detector {
             // Nobody has looked for longer than the memory reaches.
             self.paths.fill(PathStats::default());
             self.rfc8382_groups.fill(None);
-            self.join_all();
+            self.regroup(Hysteresis::forget_all);
             self.end = Some(now + T);
             return;
         }
@@ -216,16 +219,18 @@ impl Detector {
             .collect();
         let deltas: Vec<PathDeltas> = self.paths.iter().map(PathDeltas::of).collect();
         let correlation = |a: usize, b: usize| match deltas[a].correlation(&deltas[b]) {
-            clear @ (Correlation::Correlated | Correlation::Uncorrelated) => clear,
+            Correlation::Correlated => {
+                let queue = !losses[a].is_quiet() && !losses[b].is_quiet();
+                let clear = queue && deltas[a].is_clearly_like(&deltas[b]);
+                if clear { Correlation::ClearlyCorrelated } else { Correlation::Correlated }
+            }
+            Correlation::Uncorrelated => Correlation::Uncorrelated,
             other => match losses[a].correlation(&losses[b]) {
                 Some(Correlation::Uncorrelated) if deltas[a].is_like(&deltas[b]) => Correlation::Unknown,
                 said => said.unwrap_or(other),
             },
         };
-        let partition = partition(&evidence, &self.groups, correlation);
-        let before = self.groups.clone();
-        self.hysteresis.step(partition, &mut self.groups);
-        self.changed |= before != self.groups;
+        self.regroup(|hysteresis| hysteresis.step(&evidence, correlation));
     }
 }
 
@@ -235,7 +240,7 @@ fn path_evidence(path: &PathStats, group: Option<u32>, losses: &PathLosses) -> P
     }
     let summary = path.summary();
     if summary.samples < SAMPLES_MIN || (summary.filled < FILLED_MIN && !losses.are_unexplained()) {
-        return PathEvidence::Unknown;
+        return if summary.filled < SETTLED_MIN { PathEvidence::New } else { PathEvidence::Unknown };
     }
     group.map_or(PathEvidence::NoBottleneck, PathEvidence::Group)
 }

@@ -77,7 +77,7 @@ impl Network {
             packets: None,
             start: Time::ZERO + start,
             stop: None,
-            detect: false,
+            detect: None,
         };
         self.simulation.packet_flows_mut().flow(&config);
     }

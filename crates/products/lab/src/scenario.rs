@@ -44,7 +44,7 @@ mod set;
 mod trace_file;
 pub mod units;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -198,6 +198,18 @@ pub struct Path {
     /// For `groups = "given"`.
     #[serde(default)]
     pub group: u32,
+    /// For `groups = "auto"`: the name of the uplink by which it leaves its host. Default: that is not known.
+    pub uplink: Option<String>,
+}
+
+impl Flow {
+    /// A number for the uplink of each path, where there is one.
+    pub(crate) fn uplinks(&self) -> Vec<Option<u32>> {
+        let names: BTreeSet<_> = self.paths.iter().filter_map(|path| path.uplink.as_ref()).collect();
+        let number =
+            |path: &Path| Some(names.iter().position(|name| Some(*name) == path.uplink.as_ref())? as u32);
+        self.paths.iter().map(number).collect()
+    }
 }
 
 /// Constant-bit-rate traffic, perhaps in bursts.

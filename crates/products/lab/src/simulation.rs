@@ -199,6 +199,7 @@ impl Simulation {
             .or_insert_with(|| to.subscriber.add_source().expect("room for a source"));
         let config = anabranch_mmtp::subscriber::PathConfig {
             group: spec.group,
+            uplink: spec.uplink,
             control: spec.algorithm,
             payload_max: spec.payload_max,
             receive_buffer: 4 << 20,

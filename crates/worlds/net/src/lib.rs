@@ -25,6 +25,7 @@
 //! * [`quantity`]: numbers with units, as command lines and scenarios have them.
 //! * [`resolver`]: [`Resolver`], names to addresses.
 //! * [`mptcp_socket`]: how an MPTCP connection of this process fares, subflow by subflow (Linux).
+//! * `uplink`: [`uplink`](uplink()), by which line of this host a local end sends.
 //! * [`netlink`]: interfaces, addresses, routes and rules; the kernel's MPTCP endpoints; its sockets (Linux).
 //! * [`nearest`](nearest()): which name was meant, for messages about one that does not exist.
 //! * [`network_monitor`]: [`NetworkMonitor`], tells that interfaces, addresses or routes changed.
@@ -67,6 +68,7 @@ pub mod testing;
 #[cfg(target_os = "linux")]
 pub mod tun;
 pub mod udp;
+mod uplink;
 
 pub use clock::Clock;
 pub use egress::{Egress, other_egresses, usable_egresses};
@@ -83,3 +85,4 @@ pub use syscalls::end_with_parent;
 #[cfg(target_os = "linux")]
 pub use tun::Tun;
 pub use udp::{Datagrams, Ecn, IcmpError, Received, RecvBuffers, RecvOutcome, SendOutcome, Udp};
+pub use uplink::uplink;

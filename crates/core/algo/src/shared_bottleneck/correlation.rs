@@ -25,8 +25,9 @@
 use alloc::vec::Vec;
 
 use super::parameters::{
-    APART_PAIRS_MIN, CLIP, CORRELATED_PERCENT, NOISE_FACTOR, PAIRS_MIN, PART_NOISE_FACTOR, PARTS, RECENT,
-    RECENT_PERCENT, SLOW_PERCENT, SMALL_PART, STRONGLY_CORRELATED_PERCENT, UNCORRELATED_PERCENT,
+    APART_PAIRS_MIN, CLEAR_DEVIATIONS, CLIP, CORRELATED_PERCENT, LIKE_DEVIATIONS, NOISE_FACTOR, PAIRS_MIN,
+    PART_NOISE_FACTOR, PARTS, RECENT, RECENT_PERCENT, SLOW_PERCENT, SMALL_PART, STRONGLY_CORRELATED_PERCENT,
+    UNCORRELATED_PERCENT,
 };
 use super::stats::{DelayDelta, PathStats, SCALES};
 
@@ -42,6 +43,8 @@ const BITS: u32 = 24;
 pub(super) enum Correlation {
     /// They rise and fall together.
     Correlated,
+    /// They do, more than chance explains, and there is a queue to do so in.
+    ClearlyCorrelated,
     /// They do not.
     Uncorrelated,
     /// They may or may not.
@@ -114,10 +117,19 @@ impl PathDeltas {
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.scales.iter().zip(&other.scales).any(|(a, b)| {
             let pairs = a.pairs(b);
-            let enough = pairs.len() >= APART_PAIRS_MIN;
-            // Three times the deviation where they have nothing to do with each other, 1/√n.
-            enough && percent(&pairs).is_some_and(|r| r > 0 && r * r * pairs.len() as i64 >= 90_000)
+            pairs.len() >= APART_PAIRS_MIN && exceeds_chance(&pairs, LIKE_DEVIATIONS)
         })
+    }
+
+    /// Whether they do so in the newest intervals, and beyond doubt. What was before these does not count: two
+    /// slow starts at the same time rise and fall together, whatever they pass.
+    pub(super) fn is_clearly_like(&self, other: &Self) -> bool {
+        let newest = SCALES.iter().map(|parts| RECENT * PARTS / parts);
+        self.scales
+            .iter()
+            .zip(&other.scales)
+            .zip(newest)
+            .any(|((a, b), newest)| exceeds_chance(&a.newest_pairs(b, newest), CLEAR_DEVIATIONS))
     }
 
     /// Whether a common queue could not hide in the noise of the two. If only one passes a bottleneck, it is
@@ -176,13 +188,26 @@ impl ScaleDeltas {
 
     /// What changed on both at the same time.
     fn pairs(&self, other: &Self) -> Vec<(i64, i64)> {
-        self.deltas.iter().zip(&other.deltas).filter_map(|(a, b)| Some(((*a)?, (*b)?))).collect()
+        self.newest_pairs(other, self.deltas.len())
+    }
+
+    /// The same of so many of the newest changes.
+    fn newest_pairs(&self, other: &Self, newest: usize) -> Vec<(i64, i64)> {
+        let both = self.deltas.iter().zip(&other.deltas).take(newest);
+        both.filter_map(|(a, b)| Some(((*a)?, (*b)?))).collect()
     }
 }
 
 fn mean_square(of: impl Iterator<Item = u64>) -> u128 {
     let (sum, count) = of.fold((0, 0), |(sum, count), x| (sum + u128::from(x).pow(2), count + 1));
     sum / u128::max(count, 1)
+}
+
+/// Whether the coefficient is above zero by so many deviations of it where changes have nothing to do with each
+/// other, 1/√n each.
+fn exceeds_chance(pairs: &[(i64, i64)], deviations: i64) -> bool {
+    let most = 10_000 * deviations * deviations;
+    percent(pairs).is_some_and(|r| r > 0 && r * r * pairs.len() as i64 >= most)
 }
 
 /// Pearson's coefficient in percent; `None` where there are too few.

@@ -14,91 +14,157 @@ pub(super) enum PathEvidence {
     NoBottleneck,
     /// Too little is known.
     Unknown,
+    /// Too little, and it has only just begun.
+    New,
     /// It carries nothing, and has carried nothing for long.
     Absent,
 }
 
-/// The partition of one interval: paths with the same number were together, one without was on its own.
-pub(super) type Partition = Vec<Option<u32>>;
+/// Two paths that an interval has together.
+type Pair = (usize, usize);
 
-/// Who is together by the evidence of one interval and the correlation of two paths; `groups` are those of
-/// the interval before.
-pub(super) fn partition(
-    evidence: &[PathEvidence],
-    groups: &[u32],
-    mut correlation: impl FnMut(usize, usize) -> Correlation,
-) -> Partition {
-    let there = |path: &PathEvidence| *path != PathEvidence::Absent;
-    if evidence.contains(&PathEvidence::Unknown) {
-        return evidence.iter().map(|path| there(path).then_some(0)).collect();
-    }
-    let mut sets = DisjointSets::new(evidence.len());
-    let present = || evidence.iter().enumerate().filter(|(_, path)| there(path));
-    for (i, one) in present() {
-        for (j, other) in present().take_while(|(j, _)| *j < i) {
-            if sets.find(i) == sets.find(j) {
-                continue;
-            }
-            let together = match (correlation(i, j), one, other) {
-                (Correlation::Correlated, ..) => true,
-                (Correlation::Uncorrelated, ..) => false,
-                // Of paths that pass no bottleneck there is no news, together or apart.
-                (Correlation::NoQueue, ..) => groups[i] == groups[j],
-                (_, PathEvidence::NoBottleneck, PathEvidence::NoBottleneck) => groups[i] == groups[j],
-                (Correlation::Unknown, ..) => true,
-                (Correlation::Inconclusive, ..) => one == other,
-            };
-            if together {
-                sets.union(i, j);
-            }
-        }
-    }
-    (0..evidence.len()).map(|i| there(&evidence[i]).then(|| sets.find(i) as u32)).collect()
-}
-
-/// The partitions of the last intervals.
+/// Who was together in the last intervals, and so is in one group.
 #[derive(Clone, Debug)]
 pub(super) struct Hysteresis {
-    /// As many as a split takes.
-    history: VecDeque<Partition>,
+    /// Of each path the uplink, if it is known.
+    uplinks: Vec<Option<u32>>,
+    /// The pairs of the last intervals, as many as a split takes; the paths of an interval's pairs are
+    /// together directly or through others. What is assumed of a path stands with the interval in which the
+    /// path was added or forgotten, so it lasts as long as a split takes.
+    history: VecDeque<Vec<Pair>>,
     hold: usize,
+    /// Numbered from 0 in the order of the first path of each.
+    groups: Vec<u32>,
 }
 
 impl Hysteresis {
     pub(super) fn new(hold: u32) -> Self {
-        Self { history: VecDeque::new(), hold: (hold as usize).max(1) }
+        let hold = (hold as usize).max(1);
+        Self { uplinks: Vec::new(), history: VecDeque::new(), hold, groups: Vec::new() }
     }
 
-    /// Nothing is known any more: everything is together.
-    pub(super) fn clear(&mut self) {
+    /// The groups now.
+    pub(super) fn groups(&self) -> &[u32] {
+        &self.groups
+    }
+
+    /// Adds a path of which nothing is known but its uplink, if that is.
+    pub(super) fn add(&mut self, uplink: Option<u32>) {
+        self.uplinks.push(uplink);
+        self.groups.push(0);
+        self.forget(self.uplinks.len() - 1);
+    }
+
+    /// Nothing is known of a path any more but its uplink.
+    pub(super) fn forget(&mut self, path: usize) {
+        for pairs in &mut self.history {
+            pairs.retain(|(a, b)| *a != path && *b != path);
+        }
+        let assumed: Vec<Pair> = (0..self.uplinks.len())
+            .filter(|other| *other != path && self.start_together(path, *other))
+            .map(|other| (path, other))
+            .collect();
+        match self.history.back_mut() {
+            Some(newest) => newest.extend(assumed),
+            None => self.history.push_back(assumed),
+        }
+        self.regroup();
+    }
+
+    /// Nothing is known of any path.
+    pub(super) fn forget_all(&mut self) {
         self.history.clear();
+        (0..self.uplinks.len()).for_each(|path| self.forget(path));
     }
 
-    /// Takes the partition of one more interval, of as many paths as before unless [cleared](Self::clear);
-    /// writes the group of each path, numbered in the order of the first path of each.
-    pub(super) fn step(&mut self, partition: Partition, groups: &mut [u32]) {
+    /// Whether two paths are together while nothing is known of them: unless they leave by different uplinks.
+    fn start_together(&self, a: usize, b: usize) -> bool {
+        self.uplinks[a].zip(self.uplinks[b]).is_none_or(|(a, b)| a == b)
+    }
+
+    /// Takes the evidence of one more interval for each path, and the correlation of two paths.
+    pub(super) fn step(
+        &mut self,
+        evidence: &[PathEvidence],
+        correlation: impl FnMut(usize, usize) -> Correlation,
+    ) {
+        let pairs = self.pairs(evidence, correlation);
         if self.history.len() >= self.hold {
             self.history.pop_front();
         }
-        self.history.push_back(partition);
-        if self.history.len() < self.hold {
-            groups.fill(0);
-            return;
-        }
-        // Two paths are apart only if no interval of the history has them together, directly or through
-        // others: a split needs all of them, a join one.
-        let mut sets = DisjointSets::new(groups.len());
-        let mut first: Vec<Option<usize>> = alloc::vec![None; groups.len()];
-        for partition in &self.history {
-            first.fill(None);
-            for (i, class) in partition.iter().enumerate() {
-                if let Some(class) = class {
-                    sets.union(*first[*class as usize].get_or_insert(i), i);
+        self.history.push_back(pairs);
+        self.regroup();
+    }
+
+    /// Who is together by the evidence of one interval.
+    fn pairs(
+        &self,
+        evidence: &[PathEvidence],
+        mut correlation: impl FnMut(usize, usize) -> Correlation,
+    ) -> Vec<Pair> {
+        let mut sets = DisjointSets::new(evidence.len());
+        let mut pairs = Vec::new();
+        let present = || evidence.iter().enumerate().filter(|(_, path)| **path != PathEvidence::Absent);
+        for (i, one) in present() {
+            for (j, other) in present().take_while(|(j, _)| *j < i) {
+                if sets.find(i) == sets.find(j) {
+                    continue;
+                }
+                let together = if self.start_together(i, j) {
+                    self.stay_together((i, *one), (j, *other), || correlation(i, j))
+                } else if [*one, *other].contains(&PathEvidence::New) {
+                    self.were_together(i, j)
+                } else {
+                    match correlation(i, j) {
+                        Correlation::ClearlyCorrelated => true,
+                        Correlation::Uncorrelated => false,
+                        // No news: neither does a like summary, nor a loss, tell of one queue.
+                        _ => self.were_together(i, j),
+                    }
+                };
+                if together {
+                    sets.union(i, j);
+                    pairs.push((i, j));
                 }
             }
         }
-        let (mut names, mut next) = (alloc::vec![None; groups.len()], 0);
-        for (i, group) in groups.iter_mut().enumerate() {
+        pairs
+    }
+
+    /// Whether a pair over different uplinks was together by itself lately, and not through others.
+    fn were_together(&self, i: usize, j: usize) -> bool {
+        self.history.iter().any(|pairs| pairs.contains(&(i, j)))
+    }
+
+    /// Whether two paths that may share an uplink are together by the evidence of one interval.
+    fn stay_together(
+        &self,
+        (i, one): (usize, PathEvidence),
+        (j, other): (usize, PathEvidence),
+        correlation: impl FnOnce() -> Correlation,
+    ) -> bool {
+        if [one, other].iter().any(|path| matches!(path, PathEvidence::Unknown | PathEvidence::New)) {
+            return true;
+        }
+        match (correlation(), one, other) {
+            (Correlation::Correlated | Correlation::ClearlyCorrelated, ..) => true,
+            (Correlation::Uncorrelated, ..) => false,
+            // Of paths that pass no bottleneck there is no news, together or apart.
+            (Correlation::NoQueue, ..) | (_, PathEvidence::NoBottleneck, PathEvidence::NoBottleneck) => {
+                self.groups[i] == self.groups[j]
+            }
+            (Correlation::Unknown, ..) => true,
+            (Correlation::Inconclusive, ..) => one == other,
+        }
+    }
+
+    /// Two paths are apart only if no interval of the history has them together, directly or through others:
+    /// a split needs all of them, a join one.
+    fn regroup(&mut self) {
+        let mut sets = DisjointSets::new(self.groups.len());
+        self.history.iter().flatten().for_each(|(a, b)| sets.union(*a, *b));
+        let (mut names, mut next) = (alloc::vec![None; self.groups.len()], 0);
+        for (i, group) in self.groups.iter_mut().enumerate() {
             *group = *names[sets.find(i)].get_or_insert_with(|| {
                 next += 1;
                 next - 1

@@ -33,6 +33,9 @@ pub const HOLD: u32 = 10;
 pub const SAMPLES_MIN: u32 = 60;
 /// Intervals with samples, of [`M`], below which a path is unknown. Ours.
 pub const FILLED_MIN: u32 = F as u32;
+/// Intervals with samples, of [`M`], below which the delays of a path join it with no other uplink: [`RECENT`],
+/// and some for a slow start before them. Ours.
+pub const SETTLED_MIN: u32 = 15;
 /// Parts of an interval T; two, four, … of them are the other scales that delays are correlated at. Ours, as
 /// is all that follows.
 pub const PARTS: usize = 32;
@@ -76,6 +79,11 @@ pub const QUIET_MAX: Span = Span::from_millis(3);
 pub const QUIET_OF: usize = 10;
 /// See [`QUIET_OF`].
 pub const QUIET_MIN: usize = 8;
+/// Deviations beyond chance by which the losses of two quiet paths are doubted to be of their own.
+pub const LIKE_DEVIATIONS: i64 = 3;
+/// Deviations beyond chance by which the changes of two paths' mean delays must go together for these to join
+/// two uplinks: it is asked many times a minute, and of the noise of idle links too.
+pub const CLEAR_DEVIATIONS: i64 = 5;
 /// Intervals with losses and without a queue, of [`M`], that each of two paths must have for its losses to be
 /// evidence.
 pub const QUIET_LOSSES_MIN: usize = 2;

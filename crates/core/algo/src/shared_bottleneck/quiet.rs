@@ -40,6 +40,11 @@ impl PathLosses {
         }
     }
 
+    /// Whether it was without a queue lately.
+    pub(super) const fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Whether its losses are evidence.
     pub(super) const fn are_unexplained(&self) -> bool {
         self.quiet && self.unexplained >= QUIET_LOSSES_MIN

@@ -1,5 +1,7 @@
 //! Queues small enough to look through: a fluid queue fed by on/off traffic, looked at by the paths' packets.
 
+mod uplinks;
+
 use std::vec;
 use std::vec::Vec;
 
@@ -67,6 +69,7 @@ struct SampledPath {
     noise_ms: f64,
     /// What it loses by itself.
     loss: f64,
+    uplink: Option<u32>,
     /// From when until when it looks, s.
     from_s: u64,
     until_s: u64,
@@ -81,6 +84,7 @@ impl SampledPath {
             drift_ppm: 0.0,
             noise_ms: 0.5,
             loss: 0.0,
+            uplink: None,
             from_s: 0,
             until_s: u64::MAX,
         }
@@ -90,8 +94,8 @@ impl SampledPath {
 /// Runs for `secs`; returns the detector, and for each second the groups at its end.
 fn watch(mut queues: Vec<Queue>, paths: &[SampledPath], secs: u64, seed: u64) -> (Detector, Vec<Vec<u32>>) {
     let (mut detector, mut rng, mut seconds) = (Detector::new(), SplitMix64(seed), Vec::new());
-    for _ in paths {
-        detector.add().expect("room");
+    for path in paths {
+        detector.add(path.uplink).expect("room");
     }
     for ms in 0..secs * 1_000 {
         let now = Time::from_nanos(ms * 1_000_000);
@@ -224,7 +228,7 @@ fn losses_in_the_same_moments_do_not() {
     // Drops once a second on average, of both, for 20 ms; no queue.
     for seed in 0..SEEDS {
         let (mut detector, mut rng, mut until) = (Detector::new(), SplitMix64(seed), 0);
-        assert_eq!([detector.add(), detector.add()], [Some(0), Some(1)]);
+        assert_eq!([detector.add(None), detector.add(None)], [Some(0), Some(1)]);
         for ms in 0..60_000u64 {
             let now = Time::from_nanos(ms * 1_000_000);
             if rng.unit() < 0.001 {
@@ -279,7 +283,7 @@ fn a_new_path_and_a_reset_one_join_all() {
     let now = detector.deadline();
     assert_eq!(detector.groups(), [0, 1]);
     let mut other = detector.clone();
-    assert_eq!(other.add(), Some(2));
+    assert_eq!(other.add(None), Some(2));
     assert_eq!(other.tick(now), Some(&[0, 0, 0][..]));
     assert_eq!(other.tick(now), None, "told once");
     detector.reset(1);
@@ -323,7 +327,7 @@ fn paths_whose_bottleneck_becomes_one_join_in_seconds() {
     for seed in 0..SEEDS {
         let (mut queues, mut rng) = (vec![Queue::busy(seed), Queue::busy(seed + 100)], SplitMix64(seed));
         let mut detector = Detector::new();
-        assert_eq!([detector.add(), detector.add()], [Some(0), Some(1)]);
+        assert_eq!([detector.add(None), detector.add(None)], [Some(0), Some(1)]);
         let mut joined = None;
         for ms in 0..75_000u64 {
             queues.iter_mut().for_each(Queue::step);
@@ -446,7 +450,7 @@ fn grouping_by_hand() {
 fn the_correlation_by_hand() {
     let (mut detector, mut now) = (Detector::new(), Time::ZERO);
     for _ in 0..4 {
-        assert!(detector.add().is_some());
+        assert!(detector.add(None).is_some());
     }
     // Means change by 10, −10, 30, −30 and again: the second path does the same, the third the opposite, the
     // fourth nothing.
@@ -499,7 +503,7 @@ proptest! {
         let (mut detector, mut now) = (Detector::with_hold(2), Time::ZERO);
         for step in steps {
             match step {
-                Step::Add => prop_assert!(detector.add().is_some()),
+                Step::Add => prop_assert!(detector.add(None).is_some()),
                 Step::Reset(path) => detector.reset(path),
                 Step::Sample(path, wait, delay) => {
                     now += Span::from_nanos(wait);
@@ -527,7 +531,7 @@ proptest! {
         let run = |order: &[usize]| {
             let mut queues = [Queue::busy(seed), Queue::busy_otherwise(seed ^ 1), Queue::idle(seed ^ 2)];
             let mut detector = Detector::new();
-            order.iter().for_each(|_| assert!(detector.add().is_some()));
+            order.iter().for_each(|_| assert!(detector.add(None).is_some()));
             for ms in 0..20_000u64 {
                 queues.iter_mut().for_each(Queue::step);
                 for (p, who) in order.iter().enumerate() {

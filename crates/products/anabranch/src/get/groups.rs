@@ -9,6 +9,7 @@
 //! The first line that fits a path decides. Paths that no line fits are one more group. Empty lines, and
 //! what follows a `#` at the beginning of a word, are skipped.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -25,9 +26,11 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Which paths may share a bottleneck, and so take together what one TCP would.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Groups {
-    /// Those that seem to: all at first, then those apart whose delays and losses show, for some seconds,
-    /// that they pass different bottlenecks. Of paths to sources that speak mmTP; connections to mirrors are
-    /// all in one group, as by [`All`](Self::All).
+    /// Those that seem to. Paths that leave this host by one uplink begin together, those over different uplinks
+    /// apart: an uplink is nearly always the bottleneck behind it. Of paths to sources that speak mmTP, those
+    /// whose delays rise and fall together are joined then, and those parted whose delays and losses show, for
+    /// some seconds, that they pass different bottlenecks. Connections to mirrors stay as they begin. Which
+    /// uplink a tunnel uses is not known: its paths begin together with all others.
     #[default]
     Auto,
     /// All. Slower than need be where it is not so.
@@ -45,6 +48,8 @@ pub enum Groups {
 /// The groups that paths are given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GroupPolicy {
+    /// One group, in which detection tells paths apart: by their uplinks, and by what they do.
+    Auto,
     /// One group.
     All,
     /// Each path is one.
@@ -69,7 +74,8 @@ impl GroupPolicy {
     /// [`Error::Usage`] if the file cannot be read, or has a line that makes no sense; with its number.
     pub(super) fn new(groups: &Groups) -> Result<Self> {
         Ok(match groups {
-            Groups::All | Groups::Auto => Self::All,
+            Groups::Auto => Self::Auto,
+            Groups::All => Self::All,
             Groups::None => Self::None,
             Groups::File(path) => Self::File(read(path)?),
         })
@@ -78,13 +84,24 @@ impl GroupPolicy {
     /// The group of path number `index`, from the source named `source` at `peer`, by way of `via`.
     pub(super) fn of(&self, index: usize, source: &str, peer: SocketAddr, via: &Egress) -> u32 {
         match self {
-            Self::All => 0,
+            Self::All | Self::Auto => 0,
             Self::None => index as u32,
             Self::File(lines) => lines
                 .iter()
                 .find(|line| line.names(source, peer) && line.leads(via))
                 .map_or(0, |line| line.group),
         }
+    }
+
+    /// The groups of connections of which no more is known than their uplinks: one for each uplink; all one if
+    /// one of them is not known, as it may be any of the others.
+    pub(super) fn by_uplink(uplinks: &[Option<u32>]) -> Vec<u32> {
+        let known: Option<Vec<u32>> = uplinks.iter().copied().collect();
+        let Some(known) = known else { return vec![0; uplinks.len()] };
+        let first = |uplink| known.iter().position(|other| other == uplink).unwrap_or(0);
+        // Numbered in the order of the first connection of each.
+        let firsts: BTreeSet<usize> = known.iter().map(first).collect();
+        known.iter().map(|uplink| firsts.range(..first(uplink)).count() as u32).collect()
     }
 
     /// Lines whose source is none of these, and no mirror of these names. A mirror's addresses are known only
@@ -211,9 +228,16 @@ mod tests {
         let given = |groups: Groups| GroupPolicy::new(&groups).expect("no file");
         let two = |given: &GroupPolicy| [4, 5].map(|i| given.of(i, "a:1", at, &Egress::any()));
         assert_eq!(two(&given(Groups::All)), [0, 0]);
-        assert_eq!(two(&given(Groups::Auto)), [0, 0], "until more is known");
+        assert_eq!(two(&given(Groups::Auto)), [0, 0], "the rest is for the detector");
         assert_eq!(two(&given(Groups::None)), [4, 5]);
         let error = GroupPolicy::new(&Groups::File("/no/such/file".into())).expect_err("no file");
         assert!(error.to_string().contains("/no/such/file"), "{error}");
+    }
+
+    #[test]
+    fn connections_over_one_uplink_are_one_group() {
+        assert_eq!(GroupPolicy::by_uplink(&[Some(7), Some(3), Some(7)]), [0, 1, 0]);
+        assert_eq!(GroupPolicy::by_uplink(&[Some(7), Some(3), None]), [0, 0, 0], "it may be both");
+        assert_eq!(GroupPolicy::by_uplink(&[None, None]), [0, 0]);
     }
 }

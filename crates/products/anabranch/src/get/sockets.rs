@@ -265,6 +265,10 @@ impl World for Sockets {
         anabranch_net::other_egresses(peer).unwrap_or_default()
     }
 
+    fn uplink(&self, via: &Egress) -> Option<u32> {
+        anabranch_net::uplink(via)
+    }
+
     fn is_up(&self, via: &Egress) -> bool {
         *via == Egress::any()
             || anabranch_net::interfaces()

@@ -231,6 +231,7 @@ impl UdpPaths {
         let header = through.map(|(way, _)| way.header(socket.port)).unwrap_or_default();
         let config = PathConfig {
             group,
+            uplink: world.uplink(&via),
             control: self.algorithm,
             payload_max: socket.payload_max.saturating_sub(if header.is_empty() { 0 } else { HEADER_BYTES }),
             receive_buffer: socket.receive_buffer,

@@ -45,7 +45,7 @@ pub fn rates(network: &Network, seed: u64, marks_s: &[u64]) -> Vec<Vec<f64>> {
             packets: None,
             start,
             stop: None,
-            detect: false,
+            detect: None,
         }));
     }
     let mut delivered = |mark: &u64| -> Vec<u64> {

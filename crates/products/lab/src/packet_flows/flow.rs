@@ -32,9 +32,13 @@ impl PacketFlows {
             started: None,
             done: None,
             stopped: false,
-            detector: config.detect.then(|| detector(config.paths.len())),
+            detector: config.detect.as_deref().map(detector),
         });
-        let groups: Vec<u32> = config.paths.iter().map(|path| path.3).collect();
+        let detector = self.flows[no].detector.as_ref();
+        let groups = detector.map_or_else(
+            || config.paths.iter().map(|path| path.3).collect(),
+            |detector| detector.groups().to_vec(),
+        );
         self.regroup(no, &groups);
         self.timers.push(config.start, TimerKind::Start(no as u32));
         if let Some(stop) = config.stop {
@@ -269,12 +273,12 @@ impl PacketFlows {
     }
 }
 
-/// A detector of so many paths.
-fn detector(paths: usize) -> Box<Detector> {
+/// A detector of paths with these uplinks.
+fn detector(uplinks: &[Option<u32>]) -> Box<Detector> {
     let mut detector = Detector::new();
-    for _ in 0..paths {
+    for uplink in uplinks {
         // Beyond its limit paths stay with all others.
-        detector.add();
+        detector.add(*uplink);
     }
     Box::new(detector)
 }

@@ -89,7 +89,7 @@ impl SimulatedScenario {
                 .map(|size| self.links.bytes_in(size, None).div_ceil(self.links.packet_bytes).max(1)),
             start: instance.start,
             stop: flow.stop.map(|stop| stop.time()),
-            detect: flow.groups == Groups::Auto,
+            detect: (flow.groups == Groups::Auto).then(|| flow.uplinks()),
         };
         FlowBackend::PacketFlow(self.simulation.packet_flows_mut().flow(&config))
     }
@@ -105,7 +105,7 @@ impl SimulatedScenario {
         if flow.groups == Groups::Auto {
             self.simulation.grouping(receiver, Grouping::Auto);
         }
-        let groups = TopologyGroups::initial(scenario, flow);
+        let (groups, uplinks) = (TopologyGroups::initial(scenario, flow), flow.uplinks());
         for (p, path) in flow.paths.iter().enumerate() {
             let (down, mut up) =
                 self.links.path(scenario, self.simulation.net_mut(), &instance.name, p, path);
@@ -114,6 +114,7 @@ impl SimulatedScenario {
             }
             let mut spec = PathSpec::new(&down, &up, control);
             spec.group = groups[p];
+            spec.uplink = uplinks[p];
             spec.payload_max =
                 usize::try_from(self.links.packet_bytes).unwrap_or(usize::MAX) - OVERHEAD_BYTES;
             spec.payload_max = spec.payload_max.min(PAYLOAD_MAX);

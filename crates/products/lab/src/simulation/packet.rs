@@ -30,6 +30,8 @@ pub struct PathSpec {
     pub up: Vec<LinkId>,
     /// Friendliness group: paths with the same number are coupled.
     pub group: u32,
+    /// Its uplink, for [`Grouping::Auto`](anabranch_mmtp::subscriber::Grouping::Auto); none: that is not known.
+    pub uplink: Option<u32>,
     /// Its congestion control.
     pub algorithm: Algorithm,
     /// UDP payload that the receiver's interface takes, bytes.
@@ -37,10 +39,12 @@ pub struct PathSpec {
 }
 
 impl PathSpec {
-    /// A path over these links, in group 0, of an Ethernet interface.
+    /// A path over these links, in group 0, of an Ethernet interface and an
+    /// uplink that is not known.
     #[must_use]
     pub fn new(down: &[LinkId], up: &[LinkId], algorithm: Algorithm) -> Self {
-        Self { down: down.into(), up: up.into(), group: 0, algorithm, payload_max: PAYLOAD_MAX }
+        let (down, up) = (down.into(), up.into());
+        Self { down, up, group: 0, uplink: None, algorithm, payload_max: PAYLOAD_MAX }
     }
 }
 

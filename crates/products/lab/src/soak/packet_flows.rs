@@ -123,7 +123,8 @@ impl PacketFlowSoak<'_> {
         let packets = rng.chance(0.7).then(|| few(rng, most));
         let start = if rng.chance(0.4) { Time::ZERO } else { between(rng, Time::ZERO, end) };
         let stop = rng.chance(0.1).then(|| between(rng, Time::ZERO, end));
-        let detect = rng.chance(0.3);
+        let detects = rng.chance(0.3);
+        let detect = detects.then(|| vec![None; paths.len()]);
         let config = FlowConfig { paths, packet_bytes: packet_bytes as u16, packets, start, stop, detect };
         let no = self.simulation.packet_flows_mut().flow(&config);
         self.run_log.detail(|| {
@@ -133,7 +134,7 @@ impl PacketFlowSoak<'_> {
             let groups: Vec<u32> = config.paths.iter().map(|path| path.3).collect();
             format!(
                 "flow {no}: {packets:?} of {packet_bytes} bytes, {start:?} to {stop:?}, groups {groups:?}, \
-                 detection {detect}, paths {paths:?}"
+                 detection {detects}, paths {paths:?}"
             )
         });
         self.flows.push(FlowCheck {

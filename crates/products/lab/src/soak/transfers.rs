@@ -160,7 +160,7 @@ impl TransferSoak<'_> {
                 let (_, control) = controller(&mut self.rng);
                 let back = self.simulation.pipe(Span::from_millis(10));
                 let paths = vec![(control, route, Some(self.simulation.route(&[back])), 0)];
-                let (packet_bytes, packets, start, detect) = (1_200, None, Time::ZERO, false);
+                let (packet_bytes, packets, start, detect) = (1_200, None, Time::ZERO, None);
                 let config = FlowConfig { paths, packet_bytes, packets, start, stop: Some(stop), detect };
                 self.simulation.packet_flows_mut().flow(&config);
             } else {

@@ -101,6 +101,18 @@ impl Bench {
     }
 
     fn path_over(&mut self, receiver: usize, through: &[LinkId], rtt_ms: u64, control: &str) {
+        self.path_by(receiver, through, rtt_ms, control, |_| {});
+    }
+
+    /// The same with a change to the path before it is made.
+    fn path_by(
+        &mut self,
+        receiver: usize,
+        through: &[LinkId],
+        rtt_ms: u64,
+        control: &str,
+        change: impl FnOnce(&mut PathSpec),
+    ) {
         self.links += 1;
         let fast = Rate::from_bits(1_000_000_000);
         let rest = Span::from_millis(rtt_ms) - BOTTLENECK_DELAY;
@@ -111,7 +123,9 @@ impl Bench {
         let source = self.simulation.source(&[self.bulk.clone(), self.short.clone()], Misbehaviour::Honest);
         let control = Algorithm::by_name(control).expect("in the table");
         let there: Vec<LinkId> = [there].into_iter().chain(through.iter().copied()).collect();
-        self.simulation.path(receiver, source, &PathSpec::new(&there, &[back], control));
+        let mut spec = PathSpec::new(&there, &[back], control);
+        change(&mut spec);
+        self.simulation.path(receiver, source, &spec);
     }
 
     fn neighbours(&mut self, through: LinkId, rng: &mut Rng, secs: u64) {
@@ -377,4 +391,110 @@ fn apart_is_faster_where_it_is_right() {
     let (auto, given) = (mean(Grouping::Auto), mean(Grouping::Given));
     println!("auto {auto}, all {given} bytes");
     assert!(auto * 100 > given * 110, "auto {auto}, all {given} bytes");
+}
+
+/// Two paths of one receiver over an uplink each: `bottlenecks` are their links, which may be one.
+fn over_uplinks(bench: &mut Bench, bottlenecks: [LinkId; 2], grouping: Grouping, at: Time) -> usize {
+    let watched = bench.simulation.receiver(Span::ZERO);
+    bench.simulation.grouping(watched, grouping);
+    for (i, link) in bottlenecks.into_iter().enumerate() {
+        bench.path_by(watched, &[link], bench.place.rtts_ms[i], bench.place.control, |spec| {
+            // Where the groups are given: as where nothing is coupled.
+            (spec.uplink, spec.group) =
+                (Some(i as u32), if grouping == Grouping::Given { i as u32 } else { 0 });
+        });
+    }
+    let content = bench.bulk.clone();
+    bench.simulation.want(watched, &content, at);
+    watched
+}
+
+fn bench(place: Place, bytes: u64, seed: u64) -> Bench {
+    let bulk = Content::repeating(1, 256, bytes.div_ceil(anabranch_mmtp::id::BLOCK_BYTES as u64));
+    let short = Content::repeating(2, 16, 32);
+    Bench { simulation: Simulation::new(seed), place, bulk, short, links: 0 }
+}
+
+/// When a file over two idle links is complete, s, whether the paths were ever together, and how often that was
+/// told.
+fn idle_uplinks(place: Place, grouping: Grouping, bytes: u64, seed: u64) -> (f64, bool, usize) {
+    let mut bench = bench(place, bytes, seed);
+    let links = [bench.bottleneck(), bench.bottleneck()];
+    let watched = over_uplinks(&mut bench, links, grouping, Time::ZERO);
+    let (mut simulation, mut together) = (bench.simulation, false);
+    for hundredth in 1..=12_000u64 {
+        simulation.run_until(Time::from_nanos(hundredth * 10_000_000));
+        together |= simulation.paths(watched)[0].group == simulation.paths(watched)[1].group;
+        if simulation.events(watched).iter().any(|(_, event)| matches!(event, Event::Complete { .. })) {
+            let told =
+                simulation.events(watched).iter().filter(|e| matches!(e.1, Event::Groups { .. })).count();
+            return (hundredth as f64 / 100.0, together, told);
+        }
+    }
+    panic!("{place:?}, {grouping:?}, seed {seed}: not complete within 120 s");
+}
+
+#[test]
+fn two_idle_uplinks_carry_a_file_as_fast_as_uncoupled_paths() {
+    for loss in [0.0, 0.001, 0.003] {
+        let place = Place { bulk: 0, loss, ..beside_cubic(50, 50) };
+        let (mut auto, mut oracle) = (0.0, 0.0);
+        for seed in 1..=SEEDS {
+            let ((a, together, told), (o, ..)) = (
+                idle_uplinks(place, Grouping::Auto, 40_000_000, seed),
+                idle_uplinks(place, Grouping::Given, 40_000_000, seed),
+            );
+            println!("{loss}, seed {seed}: {a} s, uncoupled {o} s, ever together: {together}, told {told}");
+            (auto, oracle) = (auto + a, oracle + o);
+        }
+        assert!(auto <= oracle * 1.05, "{loss}: {auto} s, uncoupled {oracle} s");
+    }
+}
+
+#[test]
+fn two_uplinks_into_one_modem_are_found_out_within_ten_seconds() {
+    for (mbit, rtt_ms) in [(20, 20), (20, 50), (50, 20), (50, 50)] {
+        for seed in 1..=SEEDS {
+            let mut bench = bench(beside_cubic(mbit, rtt_ms), 200_000_000, seed);
+            let modem = bench.bottleneck();
+            bench.neighbours(modem, &mut Rng::stream(seed, "neighbours"), 20);
+            let watched =
+                over_uplinks(&mut bench, [modem; 2], Grouping::Auto, Time::from_nanos(3_000_000_000));
+            let mut simulation = bench.simulation;
+            let apart = (0..200u64).filter(|tenth| {
+                simulation.run_until(Time::from_nanos(3_000_000_000 + tenth * 100_000_000));
+                simulation.paths(watched)[0].group != simulation.paths(watched)[1].group
+            });
+            let last = apart.last().map(|tenth| tenth as f64 / 10.0);
+            println!("{mbit} Mbit/s, {rtt_ms} ms, seed {seed}: apart for the last time after {last:?} s");
+            assert!(
+                last.is_some_and(|s| s > 0.0 && s < 10.0),
+                "{mbit} Mbit/s, {rtt_ms} ms, seed {seed}: {last:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn two_loaded_uplinks_stay_apart() {
+    for (mbit, rtt_ms) in [(20, 20), (50, 50)] {
+        let mut right = 0;
+        for seed in 1..=SEEDS {
+            let mut bench = bench(beside_cubic(mbit, rtt_ms), 400_000_000, seed);
+            let links = [bench.bottleneck(), bench.bottleneck()];
+            let mut rng = Rng::stream(seed, "neighbours");
+            links.into_iter().for_each(|link| bench.neighbours(link, &mut rng, 30));
+            let watched = over_uplinks(&mut bench, links, Grouping::Auto, Time::ZERO);
+            let mut simulation = bench.simulation;
+            let apart = (1..=60u64).filter(|half| {
+                simulation.run_until(Time::from_nanos(half * 500_000_000));
+                simulation.paths(watched)[0].group != simulation.paths(watched)[1].group
+            });
+            let apart = apart.count() as u64;
+            println!("{mbit} Mbit/s, {rtt_ms} ms, seed {seed}: apart for {apart} of 60 half seconds");
+            right += apart;
+        }
+        // Two links alike, with neighbours that began in the same seconds, look like one for a while now and then.
+        assert!(right * 100 >= SEEDS * 60 * 85, "{mbit} Mbit/s, {rtt_ms} ms: {right} of {}", SEEDS * 60);
+    }
 }

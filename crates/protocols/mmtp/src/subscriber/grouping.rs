@@ -17,8 +17,9 @@ pub enum Grouping {
     /// [`PathConfig::group`](super::PathConfig::group): paths with the same number.
     #[default]
     Given,
-    /// Of those with the same number, the paths whose delays and losses do not show for some seconds that
-    /// they pass different bottlenecks.
+    /// Of those with the same number, the paths that seem to share a bottleneck: those of different
+    /// [uplinks](super::PathConfig::uplink) once their delays rise and fall together, the others until their
+    /// delays and losses show for some seconds that they pass different ones.
     Auto,
 }
 
@@ -32,8 +33,8 @@ pub(super) struct GroupDetector {
 }
 
 impl GroupDetector {
-    pub(super) fn add_path(&mut self) {
-        let index = self.detector.add();
+    pub(super) fn add_path(&mut self, uplink: Option<u32>) {
+        let index = self.detector.add(uplink);
         debug_assert!(index.is_some(), "as many places as paths");
     }
 

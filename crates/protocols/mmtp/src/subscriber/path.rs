@@ -151,6 +151,9 @@ pub struct PathCounters {
 pub struct PathConfig {
     /// Paths of the same group may share a bottleneck and are coupled.
     pub group: u32,
+    /// The uplink by which it leaves this host, as a number of the caller's; `None` if that is not known. Under
+    /// [`Grouping::Auto`](super::Grouping::Auto) paths over different uplinks start apart.
+    pub uplink: Option<u32>,
     /// Congestion control.
     pub control: Algorithm,
     /// UDP payload bytes that the local interface takes.
@@ -486,7 +489,8 @@ mod tests {
     #[test]
     fn hashes_that_pass_do_not_hide_a_black_hole() {
         let control = Algorithm::by_name("reno").expect("it is there");
-        let config = PathConfig { group: 0, control, payload_max: 1_472, receive_buffer: 1 << 22 };
+        let config =
+            PathConfig { group: 0, uplink: None, control, payload_max: 1_472, receive_buffer: 1 << 22 };
         let mut path = Path::new(0, &config);
         let members = [path.member()];
         let group = Group { members: &members, me: 0 };

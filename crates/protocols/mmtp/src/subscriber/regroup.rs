@@ -6,6 +6,7 @@ use anabranch_algo::shared_bottleneck::Detector;
 use super::api::Event;
 use super::grouping::{GroupDetector, Grouping};
 use super::item::PathId;
+use super::path::Path;
 use super::state::Subscriber;
 
 impl Subscriber {
@@ -43,8 +44,31 @@ impl Subscriber {
         &self.group_detector.detector
     }
 
-    /// Asks the detector, if it is to be asked, and numbers the groups: from 0, in the order of the first
-    /// path of each.
+    /// Puts the newest path where it starts, which is no news. What it does to others is, at the next
+    /// opportunity.
+    pub(super) fn group_new_path(&mut self) {
+        if self.group_detector.mode == Grouping::Auto
+            && let (Some(number), Some(path)) = (self.numbers().last(), self.paths.last_mut())
+        {
+            path.group = *number;
+        }
+    }
+
+    /// The groups by the detector: numbered from 0, in the order of the first path of each.
+    fn numbers(&self) -> Vec<u32> {
+        let mut names: Vec<(u32, u32)> = Vec::new();
+        let number = |(path, detected): (&Path, &u32)| {
+            let name = (path.configured_group(), *detected);
+            let number = names.iter().position(|n| *n == name).unwrap_or_else(|| {
+                names.push(name);
+                names.len() - 1
+            });
+            number as u32
+        };
+        self.paths.iter().zip(self.group_detector.detector.groups()).map(number).collect()
+    }
+
+    /// Asks the detector, if it is to be asked.
     pub(super) fn regroup(&mut self, now: Time) {
         let GroupDetector { mode, detector, stale } = &mut self.group_detector;
         if *mode == Grouping::Given {
@@ -54,19 +78,9 @@ impl Subscriber {
             return;
         }
         *stale = false;
-        let mut names: Vec<(u32, u32)> = Vec::new();
-        let mut changed = false;
-        for (path, detected) in self.paths.iter_mut().zip(detector.groups()) {
-            let name = (path.configured_group(), *detected);
-            let number = names.iter().position(|n| *n == name).unwrap_or_else(|| {
-                names.push(name);
-                names.len() - 1
-            });
-            changed |= path.group != number as u32;
-            path.group = number as u32;
-        }
-        if changed {
-            let groups = self.paths.iter().map(|path| path.group).collect();
+        let groups = self.numbers();
+        if self.paths.iter().zip(&groups).any(|(path, group)| path.group != *group) {
+            self.paths.iter_mut().zip(&groups).for_each(|(path, group)| path.group = *group);
             self.events.push_back(Event::Groups { groups });
         }
     }

@@ -387,7 +387,8 @@ mod tests {
         let mut subscriber = Subscriber::new(&[0; 32]);
         let source = subscriber.add_source().expect("the first");
         let control = Algorithm::by_name("reno").expect("it is there");
-        let config = PathConfig { group: 0, control, payload_max: 65_507, receive_buffer: 1 << 22 };
+        let config =
+            PathConfig { group: 0, uplink: None, control, payload_max: 65_507, receive_buffer: 1 << 22 };
         let p = subscriber.add_path(source, &config).expect("the first");
         let now = Time::ZERO;
         // One packet of 16 KiB a block, a proven address, a window of 4.

@@ -93,7 +93,8 @@ impl Subscriber {
             return None;
         }
         self.paths.push(Path::new(source, config));
-        self.group_detector.add_path();
+        self.group_detector.add_path(config.uplink);
+        self.group_new_path();
         self.dirty = true;
         Some(self.paths.len() - 1)
     }

@@ -55,7 +55,7 @@ fn run(
     for _ in 0..2 {
         let source = subscriber.add_source().expect("few");
         let control = Algorithm::by_name("nmcc").expect("it is there");
-        let config = PathConfig { group: 0, control, payload_max, receive_buffer: 1 << 22 };
+        let config = PathConfig { group: 0, uplink: None, control, payload_max, receive_buffer: 1 << 22 };
         subscriber.add_path(source, &config).expect("few");
     }
     subscriber.add_download(id, meta, |_| false);
@@ -165,7 +165,7 @@ fn a_refusal_told_again_and_again_does_not_put_off_the_timeout() {
     let mut subscriber = Subscriber::new(&[0; 32]);
     let source = subscriber.add_source().expect("the first");
     let control = Algorithm::by_name("nmcc").expect("it is there");
-    let config = PathConfig { group: 0, control, payload_max: 1_472, receive_buffer: 1 << 22 };
+    let config = PathConfig { group: 0, uplink: None, control, payload_max: 1_472, receive_buffer: 1 << 22 };
     subscriber.add_path(source, &config).expect("the first");
     subscriber.add_download(ContentId::of(&[3; 9_000]), true, |_| false);
     let mut last = None;

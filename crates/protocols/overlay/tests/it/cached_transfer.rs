@@ -180,7 +180,8 @@ fn run(setup: &Setup<'_>) -> Outcome {
     for _ in 0..setup.paths {
         let source = subscriber.add_source().expect("few sources");
         let control = Algorithm::by_name("nmcc").expect("it is there");
-        let config = PathConfig { group: 0, control, payload_max: 1_434, receive_buffer: 1 << 22 };
+        let config =
+            PathConfig { group: 0, uplink: None, control, payload_max: 1_434, receive_buffer: 1 << 22 };
         subscriber.add_path(source, &config).expect("few paths");
     }
     let download = subscriber.add_download(id, true, |_| false);

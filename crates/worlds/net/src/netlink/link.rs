@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use super::message::{
-    Attributes, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, Request, text, u32_at, u64_at,
+    Attributes, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, Request, text, u16_at, u32_at, u64_at,
 };
 use super::{Error, Netlink, Result};
 
@@ -14,10 +14,13 @@ const RTM_GETLINK: u16 = 18;
 const FIXED: usize = 16;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
 const IFLA_STATS64: u16 = 23;
 const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
@@ -42,6 +45,12 @@ pub struct Link {
     pub mtu: u32,
     /// What it is where that is no hardware: `veth`, `tun`, `bridge`.
     pub kind: Option<String>,
+    /// What its frames look like (`ARPHRD_…` of `linux/if_arp.h`): 1 is Ethernet.
+    pub hardware: u16,
+    /// The interface of this namespace that it lies upon, or the other end of a virtual cable.
+    pub parent: Option<u32>,
+    /// The bridge, bond or VRF that it is a port of.
+    pub master: Option<u32>,
     /// What somebody wrote there to say what it is for.
     pub alias: Option<String>,
     /// Packets received.
@@ -64,10 +73,15 @@ impl Link {
             up: flags & IFF_UP != 0,
             carrier: flags & IFF_LOWER_UP != 0,
             loopback: flags & IFF_LOOPBACK != 0,
+            hardware: u16_at(body, 2)?,
             ..Self::default()
         };
+        let mut is_parent_elsewhere = false;
         for (kind, value) in Attributes::after(body, FIXED) {
             match kind {
+                IFLA_LINK => link.parent = u32_at(value, 0),
+                IFLA_LINK_NETNSID => is_parent_elsewhere = true,
+                IFLA_MASTER => link.master = u32_at(value, 0),
                 IFLA_IFNAME => link.name = text(value),
                 IFLA_MTU => link.mtu = u32_at(value, 0)?,
                 IFLA_LINKINFO => {
@@ -85,6 +99,7 @@ impl Link {
                 _ => {}
             }
         }
+        link.parent = link.parent.filter(|_| !is_parent_elsewhere);
         (link.index > 0 && !link.name.is_empty()).then_some(link)
     }
 }
@@ -215,17 +230,18 @@ impl Netlink {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::u16_at;
     use super::*;
 
     #[test]
     fn what_is_cut_is_no_link() {
         let mut request = Request::new(RTM_NEWLINK, 0, &fixed(7, IFF_UP, 0));
         request.text(IFLA_IFNAME, "p0").u32(IFLA_MTU, 1400).attribute(IFLA_STATS64, &[1; 32]);
+        request.u32(IFLA_LINK, 3).u32(IFLA_MASTER, 4);
         let bytes = request.finish(0);
         let body = &bytes[16..];
         let link = Link::parse(body).unwrap();
         assert_eq!((link.index, link.name.as_str(), link.up, link.mtu), (7, "p0", true, 1400));
+        assert_eq!((link.parent, link.master), (Some(3), Some(4)));
         for len in 0..body.len() {
             assert!(len >= 23 || Link::parse(&body[..len]).is_none());
         }

@@ -18,6 +18,7 @@ use crate::get::origin::host;
 use crate::get::pool::{PoolState, with_pool};
 use crate::get::routes::{NO_FAMILY, Route, all_lead, ends, host_of, new_ends};
 use crate::get::server_status::ServerStatus;
+use crate::get::world::World;
 use crate::{Error, Result};
 
 /// The default over TCP, whose senders have a slow start of their own.
@@ -98,6 +99,7 @@ impl MirrorDriver {
                 }
             }
         }
+        new.couple(cx.world);
         all_lead(named, &new.routes, error.as_deref())?;
         if new.routes.is_empty() {
             let why = error.as_deref().unwrap_or(NO_FAMILY);
@@ -124,6 +126,17 @@ impl MirrorDriver {
             if self.machine.add_connection(&config).is_some() {
                 self.routes.push(Route { mirror, via, address: peer.ip(), shut: None, is_down: false });
             }
+        }
+    }
+
+    /// Puts connections into the groups of their uplinks, where these decide.
+    fn couple(&mut self, world: &dyn World) {
+        if self.groups != GroupPolicy::Auto {
+            return;
+        }
+        let uplinks: Vec<_> = self.routes.iter().map(|route| world.uplink(&route.via)).collect();
+        for (connection, group) in GroupPolicy::by_uplink(&uplinks).into_iter().enumerate() {
+            self.machine.set_group(connection, group);
         }
     }
 
@@ -160,6 +173,7 @@ impl MirrorDriver {
                 self.connect(number, found);
             }
         }
+        self.couple(cx.world);
     }
 
     /// Whether the local end of some connection is gone, or it is not known yet where some mirror is.

@@ -223,6 +223,11 @@ impl World for SimWorld {
         Vec::new()
     }
 
+    /// Each link is an uplink of its own.
+    fn uplink(&self, via: &Egress) -> Option<u32> {
+        self.links.iter().position(|link| link == via).map(|link| link as u32)
+    }
+
     fn is_up(&self, via: &Egress) -> bool {
         self.links.iter().position(|link| link == via).is_none_or(|link| self.up[link])
     }
