@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::common::anabranch;
 use crate::common::fetch::{run, skipped, spawn};
 use crate::common::{noise, wait_until};
-use crate::peers::nginx::{Nginx, SLOW};
+use crate::peers::nginx::Nginx;
 use crate::peers::site::{Reply, Site, gone, late_wrong};
 use nix::sys::signal::Signal;
 use sha2::{Digest as _, Sha256};
@@ -198,61 +198,6 @@ fn a_metalink_from_a_server_names_no_hidden_files() {
     get(&[]).expect(0);
     assert_same(&read(&cwd.join("dist")), &tree);
     assert_eq!(fs::read_dir(&cwd).expect("a directory").count(), 1);
-}
-
-#[test]
-fn wrong_bytes_are_found_and_named() {
-    let mut tree = small(100, 200_000);
-    tree.insert("long.bin".into(), noise(5 << 20));
-    // The honest one is slow, and the other one has so many wrong ones that it is asked for some of them.
-    let Some(dist) = Dist::new("wrong bytes", tree, &[SLOW, ""]) else { return };
-    for name in dist.tree.keys().filter(|name| !name.contains(' ')) {
-        let mut bytes = dist.tree[name].clone();
-        bytes[0] ^= 1;
-        fs::write(dist.copy(1, name), bytes).expect("a file");
-    }
-    let done = run(dist.get(&["--json"])).expect(0);
-    dist.assert_arrived();
-    let banned = done.banned();
-    assert_eq!(banned, [dist.nginx.name(1)]);
-    assert!(done.notes().contains(": wrong bytes in "), "{}", done.notes());
-    // A wrong length, from the only mirror.
-    fs::remove_dir_all(dist.to()).expect("the directory");
-    for name in dist.tree.keys() {
-        fs::write(dist.copy(0, name), b"something else").expect("a file");
-    }
-    let done = run(dist.get(&["--json"])).expect(5);
-    assert!(done.err.contains("could not be had"), "{}", done.err);
-    assert_eq!(done.banned().len(), 2, "{}", done.out);
-}
-
-#[test]
-fn a_file_that_a_mirror_lacks_comes_from_the_other() {
-    let Some(dist) = Dist::new("a file that is missing", small(100, 20_000), &["", ""]) else { return };
-    fs::remove_file(dist.copy(0, "0.txt")).expect("the file");
-    fs::remove_file(dist.copy(1, "5.txt")).expect("the file");
-    let done = run(dist.get(&["--json"])).expect(0);
-    dist.assert_arrived();
-    assert!(done.banned().is_empty());
-    // All lack some: the others come.
-    fs::remove_dir_all(dist.to()).expect("the directory");
-    for name in ["0.txt", "10.txt", "15.txt", "20.txt", "25.txt", "30.txt", "35.txt"] {
-        for server in 0..2 {
-            let _ = fs::remove_file(dist.copy(server, name));
-        }
-    }
-    let done = run(dist.get(&["--json"])).expect(3);
-    assert!(done.err.contains("7 of 100 files could not be had ("), "{}", done.err);
-    assert!(done.err.contains("10.txt") && done.err.contains(", …)"), "{}", done.err);
-    assert_eq!(done.summary()["complete"], false);
-    let there = read(&dist.to());
-    assert!(there.len() == 93 && there.iter().all(|(name, bytes)| dist.tree[name] == *bytes));
-    // When it is there again, nothing else is fetched.
-    write(&dist.nginx.root(0).join("dist"), &dist.tree);
-    let summary = run(dist.get(&["--json"])).expect(0).summary();
-    dist.assert_arrived();
-    let sum = |trees: &Tree| trees.values().map(|bytes| bytes.len() as u64).sum::<u64>();
-    assert_eq!(summary["last"]["resumed_bytes"], sum(&there));
 }
 
 #[test]

@@ -95,31 +95,6 @@ fn an_interrupt_keeps_the_part() {
     ground.assert_part();
 }
 
-#[test]
-fn a_part_of_an_earlier_version_is_not_gone_on_with() {
-    // Its date is all that tells the versions apart.
-    let ground = Ground::new(4_000_000);
-    let other: Vec<u8> = ground.content.iter().map(|byte| byte ^ 1).collect();
-    let second = Arc::new(AtomicBool::new(false));
-    let (new, is_new) = (other.clone(), second.clone());
-    let site = Site::new(&ground.content, move |request: &Request, reply: Reply| {
-        let (reply, day) = match is_new.load(Ordering::Relaxed) {
-            true => (honest(request, &new, "\"v1\""), 2),
-            false => (reply.at(2_000_000), 1),
-        };
-        reply.without("etag").with("last-modified", format!("Fri, 0{day} Jan 2021 10:00:00 GMT"))
-    });
-    let running = spawn(ground.get_named(&[site.url()], &["--json"]));
-    wait_until(20, || part_bytes(&ground) > 1_000_000);
-    running.signal(Signal::SIGINT);
-    running.end().expect(130);
-    second.store(true, Ordering::Relaxed);
-    run(ground.get_named(&[site.url()], &[])).expect(6);
-    ground.assert_part();
-    run(ground.get_named(&[site.url()], &["--force"])).expect(0);
-    assert!(fs::read(ground.target()).expect("a file") == other);
-}
-
 /// Begins to get these, and is interrupted.
 fn begin(ground: &Ground, urls: &[String], more: &[&str]) {
     let running = spawn(ground.get_named(urls, &[&["--json"], more].concat()));
@@ -168,31 +143,6 @@ fn a_part_that_is_not_gone_on_with_says_why_and_how_it_would_be() {
         ],
     );
     let done = run(ground.get_named(&[b.url()], &["--json", &sum])).expect(0);
-    ground.assert_arrived();
-    assert!(resumed(&done) >= 1_000_000, "{}", done.out);
-}
-
-/// A server that gives no version: nothing tells that it still has the same, and nobody is told otherwise.
-#[test]
-fn what_has_no_version_is_gone_on_with_by_its_hash_only() {
-    let ground = Ground::new(6_000_000);
-    let site = Site::new(&ground.content, |_, reply| reply.without("etag").at(3_000_000));
-    let running = spawn(ground.get_named(&[site.url()], &[]));
-    wait_until(20, || part_bytes(&ground) > 1_000_000);
-    running.signal(Signal::SIGINT);
-    let done = running.end().expect(130);
-    let says = "gives neither ETag nor date, so the same command cannot go on with what arrived";
-    assert!(done.err.contains(says) && !done.err.contains("command resumes"), "{}", done.err);
-    let sum = checksum(&ground.content);
-    for more in [&[][..], &[sum.as_str()]] {
-        let err = run(ground.get_named(&[site.url()], more)).expect(6).err;
-        assert!(err.contains("from a server that gave neither ETag nor date"), "{err}");
-        assert!(err.contains("with --checksum from the beginning"), "{err}");
-    }
-    fs::remove_dir_all(ground.to()).expect("the part");
-    fs::create_dir(ground.to()).expect("a directory");
-    begin(&ground, &[site.url()], &[&sum]);
-    let done = run(ground.get_named(&[site.url()], &["--json", &sum])).expect(0);
     ground.assert_arrived();
     assert!(resumed(&done) >= 1_000_000, "{}", done.out);
 }
@@ -399,31 +349,6 @@ fn a_source_that_answers_without_any_hash_does_not_hold_mirrors_up() {
     ground.assert_arrived();
     assert!(done.notes().contains("no source sends the hashes"), "{}", done.notes());
     assert!(site.body_bytes() < 60_000_000 + 1_000_000, "{} bytes", site.body_bytes());
-}
-
-#[test]
-fn a_mirror_that_fails_is_not_waited_for_to_compare() {
-    let _alone = anabranch_net::testing::alone();
-    // So long that there are parts which only the other one brings: they wait to be compared.
-    let ground = Ground::new(40_000_000);
-    let fails = Arc::new(AtomicBool::new(false));
-    let is_failing = Arc::clone(&fails);
-    let failing = Site::new(&ground.content, move |_, reply| match is_failing.load(Ordering::Relaxed) {
-        true => Reply::new(500, b""),
-        false => reply.at(2_000_000),
-    });
-    let good = Site::slow(&ground.content, 10_000_000);
-    let running = spawn(ground.get_named(&[good.url(), failing.url()], &["--json"]));
-    wait_until(20, || failing.body_bytes() > 500_000);
-    fails.store(true, Ordering::Relaxed);
-    let done = running.end().expect(0);
-    ground.assert_arrived();
-    let events = done.out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let whole = |event: &serde_json::Value| event["done_bytes"] == 40_000_000;
-    let first = events.filter(whole).find_map(|event| event["elapsed_s"].as_f64());
-    let last = done.summary()["last"]["elapsed_s"].as_f64().expect("a time");
-    // Events come once a second.
-    assert!(last - first.unwrap_or(last) < 1.5, "all was here at {first:?} s, and it ended at {last} s");
 }
 
 #[test]

@@ -150,15 +150,6 @@ fn what_was_known_of_a_url_is_forgotten_once_it_is_wrong() {
 }
 
 #[test]
-fn without_validators_nothing_is_resumed() {
-    let content = noise(LENGTH);
-    let site = Site::answering(move |request| file(request, &content, "").without("etag"));
-    let dir = tempfile::tempdir().expect("a directory");
-    let (code, said) = get(dir.path(), &[&site.url()]);
-    assert!(code == Some(0) && said.contains("cannot resume"), "{said}");
-}
-
-#[test]
 fn what_is_there_is_recognised_where_nothing_verifies_it() {
     let content = noise(LENGTH);
     // They know its date alone.

@@ -3,15 +3,10 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::fetch::{Done, Ground, checksum, leaf_list, names, run, spawn};
 use crate::common::{Server, anabranch, wait_until};
-use crate::peers::site::{PATH, Reply, Request, Site, Then, honest, late_wrong, wrong};
-use anabranch_mmtp::ContentId;
-use anabranch_mmtp::id::BLOCK_BYTES;
-use anabranch_mmtp::uri::Uri;
+use crate::peers::site::{PATH, Reply, Site, honest, wrong};
 use data_encoding::{BASE64, HEXLOWER};
 use nix::sys::signal::Signal;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
@@ -435,85 +430,6 @@ fn sites(content: &[u8], lies: &[bool]) -> Vec<Site> {
     lies.iter().map(|lies| plain(if *lies { &bad } else { content })).collect()
 }
 
-#[test]
-fn with_a_hash_of_the_whole_the_honest_one_brings_the_file() {
-    for lies in [
-        &[true, true, false][..],
-        &[false, true, true],
-        &[true, false],
-        &[false, true],
-        &[false, true, false],
-    ] {
-        let ground = Ground::new(LENGTH);
-        let sites = sites(&ground.content, lies);
-        let urls: Vec<String> = sites.iter().map(Site::url).collect();
-        let by_id = [&[Uri::new(ContentId::of(&ground.content)).to_string()], &urls[..]].concat();
-        let option = checksum(&ground.content);
-        for (asked, more) in [(&urls, &["--json", option.as_str()][..]), (&by_id, &["--json"][..])] {
-            let done = run(ground.get_named(asked, more)).expect(0);
-            ground.assert_arrived();
-            fs::remove_file(ground.target()).expect("removed");
-            let mut liars: Vec<String> =
-                sites.iter().zip(lies).filter(|(_, lies)| **lies).map(|(site, _)| site.name()).collect();
-            let mut banned = done.banned();
-            liars.sort();
-            banned.sort();
-            assert_eq!(banned, liars, "{lies:?}: {}", done.out);
-            assert_eq!(done.summary()["verified_by"], "user");
-        }
-    }
-}
-
-/// A server without ranges that is tried alone is asked for everything, though the liar could be asked too.
-#[test]
-fn the_honest_one_brings_the_file_though_it_gives_no_ranges() {
-    // Of a long file it had brought the beginning before; of a short one nothing.
-    for length in [LENGTH, 40_000_000] {
-        let ground = Ground::new(length);
-        let mut bad = ground.content.clone();
-        bad[length / 2] ^= 1;
-        let liar = plain(&bad);
-        let whole = Reply::new(200, &ground.content).with("etag", "\"v1\"");
-        let whole = whole.with("content-type", "application/octet-stream");
-        let honest = Site::new(&ground.content, move |_, _| whole.clone());
-        for urls in [[liar.url(), honest.url()], [honest.url(), liar.url()]] {
-            run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
-            ground.assert_arrived();
-            fs::remove_file(ground.target()).expect("removed");
-        }
-    }
-}
-
-#[test]
-fn what_comparing_does_not_find_the_hash_of_the_whole_does() {
-    let ground = Ground::new(LENGTH);
-    // One byte: no sample is likely to hit it.
-    let mut bad = ground.content.clone();
-    bad[LENGTH / 2] ^= 1;
-    for order in [[0, 1], [1, 0]] {
-        let contents = [&ground.content, &bad];
-        let sites = order.map(|which| plain(contents[which]));
-        let done =
-            run(ground.get_named(&sites.each_ref().map(Site::url), &["--json", &checksum(&ground.content)]));
-        let done = done.expect(0);
-        ground.assert_arrived();
-        fs::remove_file(ground.target()).expect("removed");
-        let liar = sites[order.iter().position(|which| *which == 1).expect("the liar")].name();
-        assert!(done.banned().iter().all(|banned| *banned == liar), "{}", done.out);
-    }
-}
-
-#[test]
-fn if_none_has_what_the_hash_is_of_nothing_is_left() {
-    let ground = Ground::new(LENGTH);
-    let sites = sites(&ground.content, &[false, true]);
-    let other = format!("sha256:{}", sha256(b"another file"));
-    let urls: Vec<String> = sites.iter().map(Site::url).collect();
-    let done = run(ground.get_named(&urls, &["--json", "--checksum", &other])).expect(5);
-    assert!(done.err.contains("each mirror was tried alone"), "{}", done.err);
-    assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
-}
-
 /// The checksum may be mistyped: nothing says that anybody lies.
 #[test]
 fn what_all_mirrors_have_is_kept_though_it_is_not_what_the_hash_is_of() {
@@ -525,66 +441,6 @@ fn what_all_mirrors_have_is_kept_though_it_is_not_what_the_hash_is_of() {
     assert!(done.err.contains("mistyped") && done.err.contains("all have the same bytes"), "{}", done.err);
     assert_eq!(names(&ground.to()), ["f.unverified"]);
     assert!(fs::read(ground.to().join("f.unverified")).expect("kept") == ground.content);
-}
-
-#[test]
-fn who_falls_silent_is_compared_all_the_same() {
-    // It begins as the file does, sends one range of wrong bytes, and then nothing any more. One that is sly
-    // leaves right what it can foresee to be compared: the ends of its range.
-    for (run_number, is_sly) in [(0, false), (1, false), (0, true), (1, true), (0, true), (1, true)] {
-        let ground = Ground::new(20 << 20);
-        let (right, bad) = (ground.content.clone(), late_wrong(&ground.content));
-        let has_sent = Arc::new(AtomicBool::new(false));
-        let sent = Arc::clone(&has_sent);
-        let silent = Site::answering(move |request: &Request| {
-            if request.path != PATH {
-                return Reply::new(404, b"");
-            }
-            if request.is_for_bytes() && sent.swap(true, Ordering::SeqCst) {
-                return Reply { then: Then::Mute, ..Reply::new(200, b"") };
-            }
-            let mut reply = honest(request, &bad, "\"s\"");
-            let end = BLOCK_BYTES.min(reply.body.len());
-            if let Some(range) = request.range().filter(|_| is_sly) {
-                let (last, start) = (reply.body.len() - end, range.start);
-                reply.body[..end].copy_from_slice(&right[start..start + end]);
-                reply.body[last..].copy_from_slice(&right[start + last..start + last + end]);
-            }
-            reply
-        });
-        let good = server(&ground.content, Vec::new(), |reply| reply.at(20_000_000));
-        let urls = if run_number == 0 { [silent.url(), good.url()] } else { [good.url(), silent.url()] };
-        let done = run(ground.get_named(&urls, &["--json", "--timeout=30"]));
-        assert!(has_sent.load(Ordering::SeqCst), "{}", done.out);
-        assert!(!done.notes().contains("no source answers"), "it is compared: {}", done.notes());
-        match done.code {
-            Some(0) => ground.assert_arrived(),
-            code => {
-                assert_eq!(code, Some(5), "{}", done.err);
-                assert!(done.err.contains("different bytes"), "{}", done.err);
-                assert!(names(&ground.to()).is_empty());
-            }
-        }
-    }
-}
-
-#[test]
-fn who_has_failed_is_not_waited_for_to_compare() {
-    let ground = Ground::new(LENGTH);
-    // It brings one range, and then every connection breaks.
-    let fails = Site::new(&ground.content, |request, reply| {
-        if request.is_for_bytes() && request.number > 0 { reply.cut(0, Then::Close) } else { reply }
-    });
-    let good = plain(&ground.content);
-    let done = run(ground.get_named(&[fails.url(), good.url()], &["--json"])).expect(0);
-    ground.assert_arrived();
-    let events = done.out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let events: Vec<serde_json::Value> = events.filter(|event| event["event"] == "progress").collect();
-    let is_full = |event: &&serde_json::Value| event["done_bytes"] == event["total_bytes"];
-    let at = |event: &serde_json::Value| event["elapsed_s"].as_f64().expect("a time");
-    let (first, last) = (events.iter().find(is_full).expect("all"), events.last().expect("the end"));
-    assert!(at(last) - at(first) < 2.0, "{}", done.out);
-    assert!(done.notes().contains("not all parts could be compared"), "{}", done.notes());
 }
 
 #[test]
@@ -744,48 +600,6 @@ fn what_a_server_says_of_another_version_is_not_held_against_this_one() {
     let done = run(ground.get_named(&[old.url(), silent.url(), says.url()], &["--json"])).expect(0);
     ground.assert_arrived();
     assert!(done.notes().contains("another file"), "{}", done.notes());
-}
-
-#[test]
-fn what_one_mirror_has_is_kept_if_it_is_not_what_the_hash_is_of() {
-    let ground = Ground::new(LENGTH);
-    let site = plain(&ground.content);
-    let other = format!("--checksum={}", sha256(b"another file"));
-    for number in 0..2 {
-        let done = run(ground.get_named(&[site.url()], &["--json", &other])).expect(5);
-        let summary = done.summary();
-        assert_eq!(
-            (&summary["verified"], &summary["verified_by"], &summary["complete"]),
-            (&"nothing".into(), &serde_json::Value::Null, &false.into())
-        );
-        // Once: whoever repeats the command fills no disk with it.
-        assert_eq!(names(&ground.to()), ["f.unverified"]);
-        assert!(fs::read(ground.to().join("f.unverified")).expect("kept") == ground.content);
-        let says = if number == 0 {
-            "it is not the file that is wanted; it is kept as "
-        } else {
-            "is removed, for it cannot be kept as "
-        };
-        assert!(done.err.contains(says), "{}", done.err);
-    }
-    let done = run(ground.get_named(&[site.url()], &[&other])).expect(5);
-    assert!(done.err.contains("not accepted: 3.0 MB came"), "{}", done.err);
-    assert!(!done.err.contains("not verified yet"), "{}", done.err);
-}
-
-/// A mirror that trickles is not tried before others that are as good as it, and what it sends is an answer.
-#[test]
-fn a_mirror_that_trickles_is_the_last_that_is_tried_alone() {
-    let ground = Ground::new(LENGTH);
-    let bad = wrong(&ground.content);
-    let (a, b, good) = (plain(&bad), plain(&bad), plain(&ground.content));
-    let trickles = server(&bad, Vec::new(), |reply| reply.at(900));
-    let urls = [a.url(), b.url(), trickles.url(), good.url()];
-    let done = run(ground.get_named(&urls, &["--json", &checksum(&ground.content)])).expect(0);
-    ground.assert_arrived();
-    let notes = done.notes();
-    assert!(notes.contains(&format!("{} is tried alone", good.name())), "{notes}");
-    assert!(!notes.contains(&format!("{} is tried alone", trickles.name())), "{notes}");
 }
 
 #[test]

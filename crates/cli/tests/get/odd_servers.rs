@@ -41,10 +41,13 @@ fn gets(ground: &Ground, urls: &[String], more: &[&str]) {
     fs::remove_file(ground.target()).expect("the file");
 }
 
+/// Writes a `Content-Range` from the first byte, the end and the length.
+type ContentRange = fn(usize, usize, usize) -> String;
+
 #[test]
 fn an_answer_that_is_not_a_clean_part_is_not_taken_for_the_file() {
     let ground = Ground::new(LENGTH);
-    let odd: [(u16, fn(usize, usize, usize) -> String); 3] = [
+    let odd: [(u16, ContentRange); 3] = [
         // The status of the whole, and only the part.
         (200, |first, end, length| format!("bytes {first}-{}/{length}", end - 1)),
         // The length of the part for that of the file.

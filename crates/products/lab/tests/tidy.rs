@@ -290,7 +290,7 @@ fn the_law_keeps_to_the_floors() {
         let own = floor(room).unwrap_or(FLOORS.len());
         for used in may.iter() {
             let place = LAW[..row].iter().find(|(known, _)| crate_name(known) == *used);
-            if !place.is_some_and(|(known, _)| floor(known).is_some_and(|other| other <= own)) {
+            if place.is_none_or(|(known, _)| floor(known).is_none_or(|other| other > own)) {
                 violations.push(format!("{room} may use {used}, which does not stand above it"));
             }
         }

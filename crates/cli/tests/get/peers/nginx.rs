@@ -13,9 +13,6 @@ use crate::common::wait_until;
 /// How many were started.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
-/// What makes a server answer 50 requests a second and no more.
-pub(crate) const SLOW: &str = "limit_req zone=slow burst=10000;";
-
 /// What makes a server note what it has answered on which connection.
 pub(crate) const LOGGED: &str = "access_log connections.log connections;";
 

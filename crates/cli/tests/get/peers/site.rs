@@ -63,10 +63,6 @@ pub(crate) enum Then {
     Keep,
     /// The end of the connection.
     Close,
-    /// The end of the connection, after 3 s of nothing.
-    CloseLate,
-    /// The end of the connection, and there was no answer either.
-    HangUp,
     /// Nothing at all.
     Stall,
     /// Nothing at all, and there was no answer either.
@@ -182,11 +178,6 @@ pub(crate) fn late_liar(content: &[u8], rate: u64) -> Site {
 pub(crate) struct Switch(Arc<AtomicBool>);
 
 impl Switch {
-    /// From the start.
-    pub(crate) fn turned() -> Self {
-        Self(Arc::new(AtomicBool::new(true)))
-    }
-
     /// Turns it, or turns it back.
     pub(crate) fn set(&self, is_turned: bool) {
         self.0.store(is_turned, Ordering::Relaxed);
@@ -217,15 +208,6 @@ impl Switch {
                 true => reply.cut(0, Then::Stall),
                 false => reply,
             }
-        })
-    }
-
-    /// A server that cannot answer while it is turned (503), and has these bytes else, at this rate.
-    pub(crate) fn away(&self, content: &[u8], rate: u64) -> Site {
-        let switch = self.clone();
-        Site::new(content, move |_, reply| match switch.is_turned() {
-            true => Reply::new(503, b"later"),
-            false => reply.at(rate),
         })
     }
 }
@@ -384,10 +366,8 @@ impl Shared {
 
     /// Whether the connection goes on.
     fn send(&self, mut stream: &TcpStream, reply: &Reply) -> bool {
-        match reply.then {
-            Then::Mute => return self.idle(),
-            Then::HangUp => return false,
-            _ => {}
+        if reply.then == Then::Mute {
+            return self.idle();
         }
         let length = reply.length.unwrap_or(reply.body.len());
         let mut head = format!("HTTP/1.1 {} Words\r\n", reply.status);
@@ -414,10 +394,8 @@ impl Shared {
             }
             self.body_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
-        match reply.then {
-            Then::Stall => return self.idle(),
-            Then::CloseLate => thread::sleep(Duration::from_secs(3)),
-            _ => {}
+        if reply.then == Then::Stall {
+            return self.idle();
         }
         let is_whole = is_chunked && reply.length.is_none();
         reply.then == Then::Keep && (!is_whole || stream.write_all(b"0\r\n\r\n").is_ok())
