@@ -7,13 +7,14 @@ use std::path::Path;
 use crate::common::anabranch;
 
 /// Each takes less than ten seconds of a release build's time.
-const CHEAP: [&str; 8] = [
+const CHEAP: [&str; 9] = [
     "bench-a",
     "convergence-short",
     "groups-change",
     "groups-idle",
     "lan-short",
     "trace-lte",
+    "uplinks-idle",
     "wide-sources",
     "wifi",
 ];

@@ -445,6 +445,7 @@ fn two_idle_uplinks_carry_a_file_as_fast_as_uncoupled_paths() {
                 idle_uplinks(place, Grouping::Given, 40_000_000, seed),
             );
             println!("{loss}, seed {seed}: {a} s, uncoupled {o} s, ever together: {together}, told {told}");
+            assert_eq!((together, told), (false, 0), "{loss}, seed {seed}");
             (auto, oracle) = (auto + a, oracle + o);
         }
         assert!(auto <= oracle * 1.05, "{loss}: {auto} s, uncoupled {oracle} s");
