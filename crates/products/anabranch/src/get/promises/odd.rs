@@ -6,9 +6,6 @@ use super::mirrors::{ARCHIVE, FILE, LENGTH, having, honest};
 use super::row::{Knows, Row, row};
 use crate::get::testing::Mirror;
 
-/// A sibling change mends these; the list is to be empty then.
-const ODD: &str = "odd servers";
-
 /// No part that it sends is longer than this (RFC 9110 section 15.3.7).
 fn capped(bytes: usize) -> Mirror {
     honest().oddly(move |asked, mut reply| {
@@ -75,36 +72,30 @@ fn part_of_nothing() -> Mirror {
 pub(super) fn rows() -> Vec<Row> {
     let nothing = || [(FILE, Bytes::new())].into();
     vec![
-        row("one mirror that sends 100 kB of a range at most", Knows::Sha256, || vec![capped(100_000)])
-            .fails_today(ODD),
+        row("one mirror that sends 100 kB of a range at most", Knows::Sha256, || vec![capped(100_000)]),
         row("the same beside an honest one", Knows::Sha256, || vec![capped(100_000), honest()]),
         row("three mirrors that send 100 kB of a range at most", Knows::Sha256, || {
             vec![capped(100_000), capped(100_000), capped(100_000)]
-        })
-        .fails_today(ODD),
+        }),
         row("one mirror that sends parts without the length of the file", Knows::Sha256, || {
             vec![without_total()]
         }),
         row("one mirror that sends a part with status 200 (harmonia)", Knows::Sha256, || {
             vec![part_as_whole()]
-        })
-        .fails_today(ODD),
+        }),
         row("one mirror that gives a part's length as the file's (xrootd)", Knows::Sha256, || {
             vec![part_for_total()]
-        })
-        .fails_today(ODD),
+        }),
         row("one mirror that labels f.tar.gz with Content-Encoding: x-gzip", Knows::Sha256, || {
             vec![labelled()]
         })
-        .called(ARCHIVE)
-        .fails_today(ODD),
+        .called(ARCHIVE),
         row("an empty file, of which a part is not satisfiable (416)", Knows::Sha256, || {
             vec![having(&Bytes::new())]
         })
         .arrives(nothing()),
         row("an empty file, of which a server sends bytes 0-0/0", Knows::Sha256, || vec![part_of_nothing()])
-            .arrives(nothing())
-            .fails_today(ODD),
+            .arrives(nothing()),
         row("a page with Content-Type text/html, wanted as such", Knows::Sha256, || {
             vec![honest().oddly(|_, reply| reply.with("content-type", "text/html"))]
         })

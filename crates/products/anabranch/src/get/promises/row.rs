@@ -76,8 +76,6 @@ pub(super) struct Row {
     pub(super) within: Span,
     /// What the file is called in its URL.
     pub(super) called: &'static str,
-    /// Why it does not hold yet.
-    pub(super) fails_today: Option<&'static str>,
 }
 
 /// A row in which the file arrives.
@@ -94,7 +92,6 @@ pub(super) fn row(name: &'static str, knows: Knows, mirrors: fn() -> Vec<Mirror>
         percent: 110,
         within: Span::from_secs(10),
         called: FILE,
-        fails_today: None,
     }
 }
 
@@ -142,11 +139,6 @@ impl Row {
     /// Its URL has another name.
     pub(super) fn called(self, called: &'static str) -> Self {
         Self { called, ..self }
-    }
-
-    /// It is not so yet.
-    pub(super) fn fails_today(self, why: &'static str) -> Self {
-        Self { fails_today: Some(why), ..self }
     }
 
     /// Its line in the manual.
