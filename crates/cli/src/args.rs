@@ -243,11 +243,11 @@ pub struct Get {
 
     /// Which paths may share a bottleneck, and so take together what one TCP would
     ///
-    /// auto: those that seem to. Paths that leave this host by one uplink begin together, those over different
-    /// uplinks apart: the uplink is nearly always the bottleneck. From sources that speak mmTP they are joined
-    /// when their delays rise and fall together, and parted when delays and losses show for some seconds that
-    /// they pass different bottlenecks. Over mirrors they stay as they begin: say all if two uplinks meet in
-    /// one modem. With a tunnel (VPN) among the interfaces all begin together.
+    /// auto: those that seem to. Paths that leave this host by one uplink begin together, those over
+    /// different uplinks apart: the uplink is nearly always the bottleneck. From sources that speak mmTP they
+    /// are joined when their delays rise and fall together, and parted when delays and losses show for some
+    /// seconds that they pass different bottlenecks. Over mirrors they stay as they begin: say all if two
+    /// uplinks meet in one modem. With a tunnel (VPN) among the interfaces all begin together.
     ///
     /// all: every one. Slower than need be where it is not so.
     ///

@@ -9,9 +9,9 @@
 //! **What is ours: when to believe it.** The RFC compares statistics, not the delays themselves, so two
 //! queues can look alike for a while, and one queue may look like two. The errors do not cost the same:
 //! paths coupled for nothing are slower than they could be, paths wrongly apart take more than their share
-//! from everybody else. So the groups to act upon, [`Detector::groups`], start from what is likely: paths that
-//! leave this host by one *uplink* are together, and those over different uplinks are apart, as the bottleneck of
-//! a host with two uplinks is nearly always the uplink. From then on
+//! from everybody else. So the groups to act upon, [`Detector::groups`], start from what is likely: paths
+//! that leave this host by one *uplink* are together, and those over different uplinks are apart, as the
+//! bottleneck of a host with two uplinks is nearly always the uplink. From then on
 //! * an interval has two paths together if their delays rise and fall together, and apart if they clearly go
 //!   their own ways, at any of the scales of `shared_bottleneck/correlation.rs`, from [`T`] / 32 on. In
 //!   between the RFC decides: together if both are in one group, apart if one passes a bottleneck and the
@@ -20,10 +20,11 @@
 //!   are apart that lose packets all the same, and not together (`shared_bottleneck/quiet.rs`);
 //! * two paths come apart only when each of the last [`HOLD`] intervals had them apart, directly and through
 //!   others; one interval that has them together joins them again;
-//! * of two paths over different uplinks only their delays tell: they are joined by the first interval in which
-//!   these rise and fall together more than chance explains, once they have been there for some ([`SETTLED_MIN`]). Neither losses nor like statistics join them;
-//! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is where paths start: together with
-//!   those of its uplink, or with everybody if its uplink is not known. So is a new one or one that was
+//! * of two paths over different uplinks only their delays tell: they are joined by the first interval in
+//!   which these rise and fall together more than chance explains, once they have been there for some
+//!   ([`SETTLED_MIN`]). Neither losses nor like statistics join them;
+//! * a path of which too little is known ([`SAMPLES_MIN`], [`FILLED_MIN`]) is where paths start: together
+//!   with those of its uplink, or with everybody if its uplink is not known. So is a new one or one that was
 //!   [reset](Detector::reset);
 //! * only a path that has carried nothing for [`M`] intervals is on its own: it takes nothing from anybody
 //!   and shall not hold others together. Its first packet has it where paths start.

@@ -19,7 +19,8 @@ pub enum Event {
         /// Why: "wrong bytes in block 812".
         reason: String,
     },
-    /// Paths have come apart or together since they began, as [`Groups::Auto`](crate::get::Groups::Auto) found.
+    /// Paths have come apart or together since they began, as [`Groups::Auto`](crate::get::Groups::Auto)
+    /// found.
     Groups(PathGroups),
     /// Something else that the person who waits should know: one sentence. It names settings, and has texts
     /// of servers, as an [`Error`](crate::Error) does.

@@ -25,7 +25,7 @@
 //! * [`quantity`]: numbers with units, as command lines and scenarios have them.
 //! * [`resolver`]: [`Resolver`], names to addresses.
 //! * [`mptcp_socket`]: how an MPTCP connection of this process fares, subflow by subflow (Linux).
-//! * `uplink`: [`uplink`](uplink()), by which line of this host a local end sends.
+//! * `uplink`: [`uplink_of`], by which line of this host a local end sends.
 //! * [`netlink`]: interfaces, addresses, routes and rules; the kernel's MPTCP endpoints; its sockets (Linux).
 //! * [`nearest`](nearest()): which name was meant, for messages about one that does not exist.
 //! * [`network_monitor`]: [`NetworkMonitor`], tells that interfaces, addresses or routes changed.
@@ -85,4 +85,4 @@ pub use syscalls::end_with_parent;
 #[cfg(target_os = "linux")]
 pub use tun::Tun;
 pub use udp::{Datagrams, Ecn, IcmpError, Received, RecvBuffers, RecvOutcome, SendOutcome, Udp};
-pub use uplink::uplink;
+pub use uplink::uplink_of;

@@ -1,12 +1,12 @@
 //! The uplink of a local end: by which line of this host its packets leave.
 //!
 //! An interface of hardware is a line, and so is one end of a virtual cable: what is behind it is of another
-//! host, or of one that could be. An interface on top of another (a VLAN, a macvlan) leaves by the line of that
-//! one, and one that is a port (of a bridge, of a bond) shares the line of its master. A tunnel leaves by some
-//! line that the routing tables choose, perhaps another one for each packet: its uplink is not known. But where
-//! a network namespace has no line at all, the wire of a TUN device is a process elsewhere, and each is a line
-//! (those of `anabranch lab up`, that of a container without root). Not known either is the uplink
-//! of loopback, which leaves by none, and of any kind of interface that is not listed here.
+//! host, or of one that could be. An interface on top of another (a VLAN, a macvlan) leaves by the line of
+//! that one, and one that is a port (of a bridge, of a bond) shares the line of its master. A tunnel leaves
+//! by some line that the routing tables choose, perhaps another one for each packet: its uplink is not known.
+//! But where a network namespace has no line at all, the wire of a TUN device is a process elsewhere, and
+//! each is a line (those of `anabranch lab up`, that of a container without root). Not known either is the
+//! uplink of loopback, which leaves by none, and of any kind of interface that is not listed here.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::collections::BTreeSet;
@@ -23,8 +23,8 @@ const LINES: [&str; 5] = ["bond", "bridge", "team", "veth", "wwan"];
 /// Kinds of interfaces that leave by another one of this host.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const LAYERS: [&str; 6] = ["ipvlan", "ipvtap", "macvlan", "macvtap", "rmnet", "vlan"];
-/// `ARPHRD_ETHER`, `ARPHRD_INFINIBAND`, `ARPHRD_RAWIP` and `ARPHRD_NONE` (`linux/if_arp.h`): what hardware looks
-/// like, modems among it. Those of tunnels are others.
+/// `ARPHRD_ETHER`, `ARPHRD_INFINIBAND`, `ARPHRD_RAWIP` and `ARPHRD_NONE` (`linux/if_arp.h`): what hardware
+/// looks like, modems among it. Those of tunnels are others.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const HARDWARE: [u16; 4] = [1, 32, 519, 0xFFFE];
 
@@ -32,7 +32,7 @@ const HARDWARE: [u16; 4] = [1, 32, 519, 0xFFFE];
 /// known: of a tunnel and of loopback, where the kernel picks, and on systems that do not tell.
 #[must_use]
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub fn uplink(via: &Egress) -> Option<u32> {
+pub fn uplink_of(via: &Egress) -> Option<u32> {
     let links = Netlink::open().ok()?.links().ok()?;
     let index = match (via.device(), via.address()) {
         (Some(device), _) => links.iter().find(|link| link.name == device)?.index,
@@ -45,7 +45,7 @@ pub fn uplink(via: &Egress) -> Option<u32> {
 /// Elsewhere: not known.
 #[must_use]
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub fn uplink(_via: &Egress) -> Option<u32> {
+pub fn uplink_of(_via: &Egress) -> Option<u32> {
     None
 }
 
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn this_host_has_no_uplink_by_loopback() {
-        assert_eq!(uplink(&Egress::of_device("lo")), None);
-        assert_eq!(uplink(&Egress::of_address([127, 0, 0, 1].into())), None);
-        assert_eq!(uplink(&Egress::any()), None);
+        assert_eq!(uplink_of(&Egress::of_device("lo")), None);
+        assert_eq!(uplink_of(&Egress::of_address([127, 0, 0, 1].into())), None);
+        assert_eq!(uplink_of(&Egress::any()), None);
     }
 }

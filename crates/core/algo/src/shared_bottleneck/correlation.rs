@@ -121,8 +121,8 @@ impl PathDeltas {
         })
     }
 
-    /// Whether they do so in the newest intervals, and beyond doubt. What was before these does not count: two
-    /// slow starts at the same time rise and fall together, whatever they pass.
+    /// Whether they do so in the newest intervals, and beyond doubt. What was before these does not count:
+    /// two slow starts at the same time rise and fall together, whatever they pass.
     pub(super) fn is_clearly_like(&self, other: &Self) -> bool {
         let newest = SCALES.iter().map(|parts| RECENT * PARTS / parts);
         self.scales
@@ -203,8 +203,8 @@ fn mean_square(of: impl Iterator<Item = u64>) -> u128 {
     sum / u128::max(count, 1)
 }
 
-/// Whether the coefficient is above zero by so many deviations of it where changes have nothing to do with each
-/// other, 1/√n each.
+/// Whether the coefficient is above zero by so many deviations of it where changes have nothing to do with
+/// each other, 1/√n each.
 fn exceeds_chance(pairs: &[(i64, i64)], deviations: i64) -> bool {
     let most = 10_000 * deviations * deviations;
     percent(pairs).is_some_and(|r| r > 0 && r * r * pairs.len() as i64 >= most)

@@ -33,8 +33,8 @@ pub const HOLD: u32 = 10;
 pub const SAMPLES_MIN: u32 = 60;
 /// Intervals with samples, of [`M`], below which a path is unknown. Ours.
 pub const FILLED_MIN: u32 = F as u32;
-/// Intervals with samples, of [`M`], below which the delays of a path join it with no other uplink: [`RECENT`],
-/// and some for a slow start before them. Ours.
+/// Intervals with samples, of [`M`], below which the delays of a path join it with no other uplink:
+/// [`RECENT`], and some for a slow start before them. Ours.
 pub const SETTLED_MIN: u32 = 15;
 /// Parts of an interval T; two, four, … of them are the other scales that delays are correlated at. Ours, as
 /// is all that follows.

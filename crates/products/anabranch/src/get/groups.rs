@@ -26,11 +26,11 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Which paths may share a bottleneck, and so take together what one TCP would.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Groups {
-    /// Those that seem to. Paths that leave this host by one uplink begin together, those over different uplinks
-    /// apart: an uplink is nearly always the bottleneck behind it. Of paths to sources that speak mmTP, those
-    /// whose delays rise and fall together are joined then, and those parted whose delays and losses show, for
-    /// some seconds, that they pass different bottlenecks. Connections to mirrors stay as they begin. Which
-    /// uplink a tunnel uses is not known: its paths begin together with all others.
+    /// Those that seem to. Paths that leave this host by one uplink begin together, those over different
+    /// uplinks apart: an uplink is nearly always the bottleneck behind it. Of paths to sources that speak
+    /// mmTP, those whose delays rise and fall together are joined then, and those parted whose delays and
+    /// losses show, for some seconds, that they pass different bottlenecks. Connections to mirrors stay as
+    /// they begin. Which uplink a tunnel uses is not known: its paths begin together with all others.
     #[default]
     Auto,
     /// All. Slower than need be where it is not so.
@@ -93,8 +93,8 @@ impl GroupPolicy {
         }
     }
 
-    /// The groups of connections of which no more is known than their uplinks: one for each uplink; all one if
-    /// one of them is not known, as it may be any of the others.
+    /// The groups of connections of which no more is known than their uplinks: one for each uplink; all one
+    /// if one of them is not known, as it may be any of the others.
     pub(super) fn by_uplink(uplinks: &[Option<u32>]) -> Vec<u32> {
         let known: Option<Vec<u32>> = uplinks.iter().copied().collect();
         let Some(known) = known else { return vec![0; uplinks.len()] };

@@ -28,8 +28,7 @@ const FORGETS: &str = "the server gives neither ETag nor date, so the same reque
 const BEGINS_ANEW: &str =
     "the server gives neither ETag nor date, and no ranges, so the same request begins anew";
 
-/// Tells a machine that a content is wanted, and what of it is here already; returns the number under which
-/// the rest will arrive.
+/// Tells a machine that a content is wanted, and what of it is here; returns the number of what will arrive.
 pub(super) type Want<'a> = dyn FnMut(ContentId, &Here<'_>) -> Result<DownloadId> + 'a;
 
 /// What is here already of a content.

@@ -266,7 +266,7 @@ impl World for Sockets {
     }
 
     fn uplink(&self, via: &Egress) -> Option<u32> {
-        anabranch_net::uplink(via)
+        anabranch_net::uplink_of(via)
     }
 
     fn is_up(&self, via: &Egress) -> bool {

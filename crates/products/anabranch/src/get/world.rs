@@ -110,8 +110,8 @@ pub(super) trait World {
     /// The local ends that lead to `peer`, but for the one by which the kernel sends by itself.
     fn other_ends(&self, peer: IpAddr) -> Vec<Egress>;
 
-    /// The uplink of a local end: two of the same number leave this host by one line. `None` where that is not
-    /// known.
+    /// The uplink of a local end: two of the same number leave this host by one line. `None` where that is
+    /// not known.
     fn uplink(&self, via: &Egress) -> Option<u32>;
 
     /// Whether a local end exists, on an interface that is up.

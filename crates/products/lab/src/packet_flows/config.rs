@@ -17,7 +17,7 @@ pub struct FlowConfig {
     pub start: Time,
     /// When it stops, if it does.
     pub stop: Option<Time>,
-    /// The uplink of each path, where it is known, if its groups follow shared-bottleneck detection; none: they
-    /// are as given.
+    /// The uplink of each path, where it is known, if its groups follow shared-bottleneck detection; none:
+    /// they are as given.
     pub detect: Option<Vec<Option<u32>>>,
 }

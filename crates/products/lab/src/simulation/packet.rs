@@ -30,7 +30,8 @@ pub struct PathSpec {
     pub up: Vec<LinkId>,
     /// Friendliness group: paths with the same number are coupled.
     pub group: u32,
-    /// Its uplink, for [`Grouping::Auto`](anabranch_mmtp::subscriber::Grouping::Auto); none: that is not known.
+    /// Its uplink, for [`Grouping::Auto`](anabranch_mmtp::subscriber::Grouping::Auto); none: that is not
+    /// known.
     pub uplink: Option<u32>,
     /// Its congestion control.
     pub algorithm: Algorithm,

@@ -415,8 +415,8 @@ fn bench(place: Place, bytes: u64, seed: u64) -> Bench {
     Bench { simulation: Simulation::new(seed), place, bulk, short, links: 0 }
 }
 
-/// When a file over two idle links is complete, s, whether the paths were ever together, and how often that was
-/// told.
+/// When a file over two idle links is complete, s, whether the paths were ever together, and how often that
+/// was told.
 fn idle_uplinks(place: Place, grouping: Grouping, bytes: u64, seed: u64) -> (f64, bool, usize) {
     let mut bench = bench(place, bytes, seed);
     let links = [bench.bottleneck(), bench.bottleneck()];
@@ -495,7 +495,8 @@ fn two_loaded_uplinks_stay_apart() {
             println!("{mbit} Mbit/s, {rtt_ms} ms, seed {seed}: apart for {apart} of 60 half seconds");
             right += apart;
         }
-        // Two links alike, with neighbours that began in the same seconds, look like one for a while now and then.
+        // Two links alike, with neighbours that began in the same seconds, look like one for a while now and
+        // then.
         assert!(right * 100 >= SEEDS * 60 * 85, "{mbit} Mbit/s, {rtt_ms} ms: {right} of {}", SEEDS * 60);
     }
 }

@@ -151,7 +151,8 @@ pub struct PathCounters {
 pub struct PathConfig {
     /// Paths of the same group may share a bottleneck and are coupled.
     pub group: u32,
-    /// The uplink by which it leaves this host, as a number of the caller's; `None` if that is not known. Under
+    /// The uplink by which it leaves this host, as a number of the caller's; `None` if that is not known.
+    /// Under
     /// [`Grouping::Auto`](super::Grouping::Auto) paths over different uplinks start apart.
     pub uplink: Option<u32>,
     /// Congestion control.
