@@ -272,7 +272,9 @@ fn begin(head: &[u8; 8]) -> World {
         let payload_max = [600, 1_252, 1_472, 17_000][usize::from(local) / 2 % 4];
         let receive_buffer = if local & 8 == 0 { 1 << 22 } else { 4_096 };
         let group = if local & 16 == 0 { 0 } else { p as u32 };
-        let config = PathConfig { group, control, payload_max, receive_buffer };
+        // The uplink is not known, the same for all paths, or another one for each.
+        let uplink = [None, Some(0), None, Some(p as u32)][usize::from(local) / 32 % 4];
+        let config = PathConfig { group, uplink, control, payload_max, receive_buffer };
         subscriber.add_path(source as u8, &config).expect("few paths");
         world_paths.push((source, usize::MAX));
     }

@@ -1,7 +1,7 @@
 //! What can be measured: a row for each kind, with its unit and how it is computed from notes.
 //!
 //! A new kind is a variant of [`MeasureKind`], whose comment is its documentation, a row of [`metric`], and
-//! what a measure of it must say: [`MeasureKind::needs`].
+//! what a measure of it must say in `scenario/check/needs.rs`.
 
 use serde::Deserialize as _;
 use serde::de::value::{Error as Unknown, StrDeserializer};
