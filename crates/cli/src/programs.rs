@@ -99,7 +99,7 @@ pub fn exec(program: &str, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -
     let feature = PROGRAMS.iter().find(|known| known.name == program).map(|known| known.feature);
     let option = feature.map(|feature| format!(" --features {feature}")).unwrap_or_default();
     Failure::other(format!(
-        "{program} is a program of its own, and is neither beside this one nor on PATH: `cargo install --path \
-         crates/cli{option}` in anabranch's sources builds it; --features all builds every one"
+        "{program} is a program of its own, and is neither beside this one nor on PATH: `cargo install \
+         --path crates/cli{option}` in anabranch's sources builds it; --features all builds every one"
     ))
 }

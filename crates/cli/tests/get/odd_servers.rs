@@ -157,8 +157,8 @@ fn no_proxy_may_be_an_asterisk() {
 fn relative_urls_of_a_metalink_are_seen_from_it() {
     let ground = Ground::new(1_000);
     let content = ground.content.clone();
-    let list = "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><url>../f.bin</url></file>\
-                </metalink>";
+    let list = "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><url>../f.bin</url>\
+                </file></metalink>";
     let site = Site::answering(move |request| match request.path.as_str() {
         PATH => Reply::new(200, &content),
         "/lists/f.meta4" => Reply::new(200, list.as_bytes()),

@@ -91,7 +91,8 @@ fn line(links: &[Link], index: u32) -> Option<u32> {
     }
 }
 
-#[cfg(all(test, any(target_os = "linux", target_os = "android")))]
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -67,8 +67,8 @@ impl Locators {
         let is_relative = new.metalink.as_ref().is_some_and(|(metalink, _)| metalink.is_only_relative());
         if is_relative && new.urls.is_empty() && new.lists.is_empty() && new.uri.is_none() {
             return Err(Error::usage(
-                "the Metalink has only relative URLs, and a file does not tell what they are relative to: name \
-                 the Metalink by its own URL, or a URL of the file beside it",
+                "the Metalink has only relative URLs, and a file does not tell what they are relative to: \
+                 name the Metalink by its own URL, or a URL of the file beside it",
             ));
         }
         Ok(new)
