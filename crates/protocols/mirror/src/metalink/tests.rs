@@ -183,7 +183,8 @@ fn markup_of_others_is_passed_over() {
     assert_eq!((file.size, file.hashes.blake3), (Some(3), Some([7; 32])));
     let urls: Vec<_> = file.mirrors.iter().map(|m| (m.url.as_str(), m.priority, &m.location)).collect();
     assert_eq!(urls, [("http://h/a&b", PRIORITY_LAST, &None), ("http://h/?a&b", PRIORITY_LAST, &None)]);
-    assert_eq!((file.ignored_mirrors, file.leaves), (2, None));
+    assert_eq!(file.relative_mirrors, [("x".to_owned(), PRIORITY_LAST)]);
+    assert_eq!((file.ignored_mirrors, file.leaves), (1, None));
     // With a prefix, and a byte order mark.
     let text = format!("\u{feff}<m:metalink xmlns:m='{NAMESPACE_4}'><m:file name='x'/></m:metalink>");
     assert_eq!(Metalink::parse(text.as_bytes()).unwrap().files[0].name, "x");

@@ -78,15 +78,18 @@ fn write_file(out: &mut String, file: &File) -> std::fmt::Result {
     if let Some(signature) = &file.signature {
         writeln!(out, "    <signature mediatype=\"{SIGNATURE}\">{}</signature>", escape(signature.as_str()))?;
     }
-    for mirror in &file.mirrors {
+    let absolute = file.mirrors.iter().map(|m| (m.url.as_str(), m.priority, m.location.as_deref()));
+    let relative =
+        file.relative_mirrors.iter().map(|(reference, priority)| (reference.as_str(), *priority, None));
+    for (place, priority, location) in absolute.chain(relative) {
         out.push_str("    <url");
-        if let Some(location) = &mirror.location {
-            write!(out, " location=\"{}\"", escape(location.as_str()))?;
+        if let Some(location) = location {
+            write!(out, " location=\"{}\"", escape(location))?;
         }
-        if mirror.priority < PRIORITY_LAST {
-            write!(out, " priority=\"{}\"", mirror.priority.max(1))?;
+        if priority < PRIORITY_LAST {
+            write!(out, " priority=\"{}\"", priority.max(1))?;
         }
-        writeln!(out, ">{}</url>", escape(mirror.url.as_str()))?;
+        writeln!(out, ">{}</url>", escape(place))?;
     }
     if let Some(leaves) = &file.leaves {
         writeln!(out, "    <metaurl mediatype=\"{MEDIA_TYPE}\">{}</metaurl>", escape(leaves.as_str()))?;
