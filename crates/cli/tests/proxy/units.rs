@@ -30,7 +30,9 @@ mount -t tmpfs -o mode=755 tmpfs $R/run
 mount -t tmpfs tmpfs $R/tmp
 mkdir $R/tmp/out && mount --bind "$1" $R/tmp/out
 for place in lib usr/lib etc; do rm -rf $R/$place/systemd/system/*.target.wants; done
-touch $R/usr/local/bin/anabranch && mount --bind "$3" $R/usr/local/bin/anabranch
+for name in anabranch anabranch-proxy; do
+    touch $R/usr/local/bin/$name && mount --bind "${3%anabranch}$name" $R/usr/local/bin/$name
+done
 units=$R/etc/systemd/system
 cp "$2"/anabranch-proxy-*.service $units
 for role in client server; do
