@@ -200,8 +200,8 @@ pub struct Get {
 
     /// Every URL is a file of its own, as for curl and wget, not all of one: they come one after the other,
     /// each by the name in its URL, into the current directory or the DIR/ of --output. Each has its own line
-    /// of a --checksum list. One that does not come keeps no other from coming; the exit status is that of
-    /// the first that did not
+    /// of a --checksum list. If one file fails, the others are still fetched; the exit status is that of the
+    /// first failure
     #[arg(long)]
     pub each: bool,
 

@@ -16,7 +16,7 @@ use crate::exit::Failure;
 /// A program with commands of its own.
 #[derive(Debug)]
 pub struct Program {
-    /// Its name. Behind `anabranch-` it is that of its first command.
+    /// The executable: `anabranch-` and the name of its first command.
     pub name: &'static str,
     /// The feature of this package that builds it.
     pub feature: &'static str,

@@ -191,7 +191,7 @@ impl View {
             (Mode::Json, _) => json::put("file", &FileSummary { url: &file.url, summary }),
             (Mode::Quiet, _) => {}
             (_, Some(failure)) => self.lines.print(&format!("{}: {failure}", file.url)),
-            // The table is that of all of them, at the end.
+            // The table of paths follows once, after the last file.
             (_, None) => end(&summary, usize::MAX).last().into_iter().for_each(|line| self.lines.print(line)),
         }
     }

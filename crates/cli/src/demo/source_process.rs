@@ -141,7 +141,7 @@ fn host_port(url: &str) -> &str {
     url.split('/').nth(2).unwrap_or(url)
 }
 
-/// What is said to `anabranch` to make a source of it that listens there.
+/// The arguments that make `anabranch` a source which listens at `udp`, and at `http` if there is one.
 fn arguments(spec: &Spec, udp: &str, http: Option<&str>) -> Vec<String> {
     let mut arguments = ["serve", FILE, "--limit", &format!("{}Mbit", spec.mbit)].map(str::to_owned).to_vec();
     arguments.extend(["--listen".to_owned(), udp.to_owned()]);

@@ -1,4 +1,4 @@
-//! `get`, `serve` and `mirror-list` as processes: what arrives from sources and mirrors, and what is said.
+//! `get`, `serve` and `mirror-list` as processes: the files that arrive, the messages and the exit statuses.
 
 #[path = "../common/mod.rs"]
 mod common;

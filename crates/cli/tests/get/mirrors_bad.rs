@@ -1,5 +1,5 @@
-//! Mirrors with other bytes, and servers that answer what they should not: the file arrives as it should be
-//! or not at all, and who is to blame is named.
+//! Servers with wrong bytes or impossible answers: the right file arrives, or none does, and the message
+//! names the server. Virtual time holds most of this: `get/promises.rs` of the library.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Servers whose file changes, or seems to, where a hash of the whole says what is wanted.
+//! A server that sends another `ETag` with each answer: a hash of the whole file decides.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! A transfer without any hash is interrupted before a mirror that lies was found out, or after it was; it
-//! goes on with others, and what the liar brought is not in the file.
+//! A transfer is killed, and the same command goes on: what it says of a hash that the whole file does not
+//! have.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! A hash of the whole tells who is right: mirrors are tried alone, over interruptions too. One that does not
-//! answer delays that, and undoes nothing.
+//! A hash of the whole tells who is right: mirrors are tried alone, over interruptions too. A mirror
+//! that does not answer only costs time.
 
 use crate::common::fetch::{Ground, checksum, names, run};
 use crate::peers::site::{Reply, Site, Switch, wrong};

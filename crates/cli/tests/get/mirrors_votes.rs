@@ -1,5 +1,4 @@
-//! Who decides where no hash tells what is right: more than half of the mirrors that are named, whoever is
-//! fast, whoever agrees with whom, and whether or not it can be asked for a part.
+//! Without a hash, `get` compares samples of the mirrors, and warns if too few could be compared.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

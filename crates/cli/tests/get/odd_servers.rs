@@ -50,7 +50,7 @@ fn an_answer_that_is_not_a_clean_part_is_not_taken_for_the_file() {
     let odd: [(u16, ContentRange); 3] = [
         // The status of the whole, and only the part.
         (200, |first, end, length| format!("bytes {first}-{}/{length}", end - 1)),
-        // The length of the part for that of the file.
+        // The total is the length of the part.
         (206, |first, end, _| format!("bytes {first}-{}/{}", end - 1, end - first)),
         // Without the unit.
         (206, |first, end, length| format!("{first}-{}/{length}", end - 1)),

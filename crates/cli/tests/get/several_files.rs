@@ -70,8 +70,8 @@ fn events(out: &str, event: &str) -> Vec<Value> {
     all.filter(|value| value["event"] == event).collect()
 }
 
-/// As users of curl and wget type it. Nothing comes under the name of another file, whoever is first and
-/// whoever has them.
+/// URLs of different files, typed as for curl and wget, are refused in every order: no file gets the bytes of
+/// another.
 #[test]
 fn different_files_are_not_taken_for_one() {
     let (mid, album) = (noise(300_000), noise(400_000));

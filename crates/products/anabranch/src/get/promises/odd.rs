@@ -38,7 +38,7 @@ fn part_as_whole() -> Mirror {
     })
 }
 
-/// It takes the length of the part for that of the file.
+/// It sends the length of the part as that of the file.
 fn part_for_total() -> Mirror {
     honest().oddly(|asked, reply| {
         let part = asked.part(LENGTH as u64);
