@@ -52,6 +52,11 @@ pub(crate) enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Whether nothing else is tried after such an error.
+    pub(crate) const fn ends_all(self) -> bool {
+        matches!(self, Self::Usage | Self::Interrupted | Self::System)
+    }
+
     /// An error of this kind.
     pub(crate) fn error(self, message: impl Into<String>) -> Error {
         let message = message.into();

@@ -64,14 +64,12 @@ pub(crate) struct Observer<'a> {
     about: Option<String>,
     /// What is not in the progress of a single file: that of the others of the same request.
     base: Progress,
-    /// The last warning of those that are said once.
-    warned: String,
 }
 
 impl<'a> Observer<'a> {
     pub(crate) fn new(listener: &'a mut dyn FnMut(Event) -> Control, stop: Stop, every: Span) -> Self {
         let (reported_at, about, base) = (None, None, Progress::default());
-        Self { listener, stop, every, reported_at, about, base, warned: String::new() }
+        Self { listener, stop, every, reported_at, about, base }
     }
 
     /// What ends it all.
@@ -100,14 +98,6 @@ impl<'a> Observer<'a> {
     pub(crate) fn warning(&mut self, text: &str) {
         let text = self.named(text);
         self.send(Event::Warning(text));
-    }
-
-    /// The same, if it is not what was said so last: of another round, or another file.
-    pub(crate) fn warning_once(&mut self, text: &str) {
-        if self.warned != text {
-            self.warned = text.to_owned();
-            self.warning(text);
-        }
     }
 
     /// A source is banned.

@@ -7,6 +7,7 @@
 //! (`small_files`). A [`Reader`] takes its blocks from a `reassembly_buffer` in the place of the disk. What
 //! all of them need of the outside is a `world`: real `sockets`.
 
+mod attempt;
 mod content_fetch;
 mod controllers;
 mod directory;
@@ -40,7 +41,6 @@ mod request;
 mod routes;
 mod server_status;
 mod settings;
-mod single_file;
 mod sink;
 mod small_files;
 #[cfg(any(test, feature = "soak"))]

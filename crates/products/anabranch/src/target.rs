@@ -16,7 +16,6 @@ mod existing;
 mod final_check;
 pub mod journal;
 mod journal_file;
-mod left;
 mod output;
 mod part;
 mod pieces;
@@ -29,13 +28,15 @@ pub(crate) use begun::{Begun, Blocks};
 pub(crate) use claims::{Claim, Dissent, hold};
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
-pub(crate) use existing::{is_there, is_there_of_another_length, make_way, opening_of, remove_leftovers};
+pub(crate) use existing::{
+    block_of_file, is_there, is_there_of_another_length, make_way, opening_of, remove_leftovers,
+};
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
 pub(crate) use journal_file::what_is_there;
-pub(crate) use left::{LeftIn, Numbers, Refuted};
 pub(crate) use output::Output;
 pub(crate) use part::cv_of;
 pub(crate) use pieces::{is_there_in_pieces, wrong_piece};
+pub(crate) use provenance::Records;
 #[cfg(any(test, feature = "soak"))]
 pub(crate) use room::Room;
 
@@ -312,22 +313,11 @@ impl Target {
     pub(crate) fn discard_if_empty(self) {
         if let State::Part(part) = &self.state
             && self.done_bytes == 0
-            && !part.has_shelved
+            && !part.has_others
         {
             // Should one of them stay, it is as good as new for the next transfer.
             let _ = self.place.unlink(&part.name);
             let _ = self.place.unlink(&part.journal_name);
-        }
-    }
-
-    /// Removes part and journal, for what they hold may be wrong. A file that has its name already stays.
-    ///
-    /// # Errors
-    /// [`Error::Target`] if they could be taken up all the same.
-    pub(crate) fn discard(self) -> Result<()> {
-        match &self.state {
-            State::Part(part) => part.discard(&self.place),
-            State::Whole(_) => Ok(()),
         }
     }
 

@@ -10,6 +10,7 @@
 //! * [`url`]: where a mirror is. [`fetch_id`]: the names of connections and requests.
 //! * [`range_scheduler`]: which range is asked of which mirror, when; the coupled windows.
 //! * [`file_scheduler`]: which of many small files is asked of which server.
+//! * [`variants`]: which of the files that mirrors have is the one that is wanted.
 //! * [`verified_pool`]: what is missing of a content that only mirrors have, and whether what comes is right.
 #![forbid(unsafe_code)]
 
@@ -22,4 +23,5 @@ pub mod leaf_list;
 pub mod metalink;
 pub mod range_scheduler;
 pub mod url;
+pub mod variants;
 pub mod verified_pool;

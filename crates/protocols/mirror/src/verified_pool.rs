@@ -6,25 +6,17 @@
 //!   of a piece are held until all are here. If the piece is wrong and all of it came from one mirror, that
 //!   mirror is banned. If it came from several, it is fetched again from one alone, and the comparison shows
 //!   who sent wrong blocks.
-//! * **Nothing**: no hash is known, and mirrors are compared; see `verified_pool/cross_check.rs`. Where one
-//!   differs from more than half of them, all its blocks are [revoked](Event::Revoked). Where no side has so
-//!   many, nobody can be trusted, and the transfer fails. If a hash of the whole is known, it decides; see
-//!   `verified_pool/candidates.rs`.
+//! * **Nothing**: no hash of the parts is known, and mirrors are compared in samples; see
+//!   `verified_pool/sampling.rs`. Where one differs from more than half of them, all its blocks are
+//!   [revoked](Event::Revoked). Where no side has so many, the transfer [ends](Event::Split): without a hash
+//!   of the whole in vain, with one in other [variants](crate::variants).
 //!
 //! The pool leaves out blocks that the caller already has. Of a reported block of 16 KiB it keeps two bits
-//! and, without hashes, one byte: the mirror that it came from; with a hash of the whole alone, 24 more.
+//! and, without hashes, one byte: the mirror that it came from.
 
 mod api;
-mod both_ends;
-mod candidates;
-mod cross_check;
-mod earlier;
-mod earlier_blocks;
-mod judgement;
-mod piece_delivery;
 mod pieces;
-mod voters;
-mod votes;
+mod sampling;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -36,26 +28,20 @@ use anabranch_mmtp::range_set::RangeSet;
 use anabranch_mmtp::tree::{self, ChainingValue};
 
 use crate::range_scheduler::{MirrorId, Pool};
-use candidates::Candidates;
-use cross_check::{Comparison, CrossCheck};
-use earlier_blocks::is_earlier;
-use pieces::Pieces;
-use voters::Voters;
+use crate::variants::Differences;
+use pieces::{PieceOutcome, Pieces, Unverified};
+use sampling::{Comparison, Sampling};
 
-pub use api::{Check, CheckError, Event, Wrong};
-pub use cross_check::{CHECK_EVERY_BLOCKS, CHECKS_MAX};
-pub use earlier_blocks::{EARLIER_CHECKS_MAX, Earlier, MirrorsOfNow};
+pub use api::{Check, CheckError, Event};
 pub use pieces::{OPEN_BYTES, OPEN_BYTES_MAX, PIECE_BYTES_MAX, can_check_pieces};
-pub use voters::Openings;
+pub use sampling::{SAMPLE_OF, SAMPLES_MAX};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 enum Mode {
     Leaves(Vec<ChainingValue>),
     Pieces(Pieces),
-    Nothing(Box<CrossCheck>),
-    /// As `Nothing`, and this mirror alone brings what is missing.
-    Alone(MirrorId),
+    Nothing(Box<Sampling>),
 }
 
 /// The pool; see the [module](self).
@@ -70,12 +56,9 @@ pub struct VerifiedPool {
     done: Bitmap,
     left: u64,
     banned: BTreeSet<MirrorId>,
-    /// Mirrors that may still bring something, and who decides where they are compared.
-    voters: Voters,
-    /// Where a hash of the whole decides who is right.
-    candidates: Option<Candidates>,
     complete: bool,
-    disagreed: bool,
+    /// Mirrors differ, and the vote decides nothing.
+    is_split: bool,
     events: VecDeque<Event>,
 }
 
@@ -107,7 +90,7 @@ impl VerifiedPool {
                 expect(hashes.len(), length.div_ceil(bytes))?;
                 Mode::Pieces(Pieces::new(bytes / BLOCK, blocks, hashes))
             }
-            Check::Nothing => Mode::Nothing(Box::new(CrossCheck::new(blocks))),
+            Check::Nothing => Mode::Nothing(Box::new(Sampling::new(blocks))),
         };
         let mut new = Self {
             id,
@@ -118,10 +101,8 @@ impl VerifiedPool {
             done: Bitmap::new(blocks),
             left: blocks,
             banned: BTreeSet::new(),
-            voters: Voters::default(),
-            candidates: None,
             complete: false,
-            disagreed: false,
+            is_split: false,
             events: VecDeque::new(),
         };
         let (mut first, mut whole) = (0, 0..0);
@@ -141,9 +122,6 @@ impl VerifiedPool {
                 new.idle.insert(first..block);
                 first = block + 1;
                 new.mark(block);
-                if let Mode::Nothing(cross) = &mut new.mode {
-                    cross.had(block);
-                }
             }
         }
         new.idle.insert(first..blocks);
@@ -154,8 +132,40 @@ impl VerifiedPool {
     /// Sets the seed that chooses which blocks are compared where no hash is known. No mirror may be able to
     /// guess it. It must be set before the first block comes.
     pub const fn seed(&mut self, seed: [u8; 32]) {
-        if let Mode::Nothing(cross) = &mut self.mode {
-            cross.seed(seed);
+        if let Mode::Nothing(sampling) = &mut self.mode {
+            sampling.seed(seed);
+        }
+    }
+
+    /// A mirror takes part, sooner or later. What others bring is compared with it, however fast it comes.
+    /// Where mirrors differ, nothing is concluded before those with a vote have said what they have, or are
+    /// [gone](Self::mirror_gone). It must be said before the first block comes.
+    pub fn mirror_joins(&mut self, mirror: MirrorId, has_vote: bool) {
+        if let Mode::Nothing(sampling) = &mut self.mode {
+            sampling.joins(mirror, has_vote);
+        }
+    }
+
+    /// A hash of the whole is known and tells what is right: two mirrors of three decide, and no sample is
+    /// waited for. It must be said before the first block comes.
+    pub const fn judged_as_a_whole(&mut self) {
+        if let Mode::Nothing(sampling) = &mut self.mode {
+            sampling.judge();
+        }
+    }
+
+    /// A block that is here came from this mirror, in an earlier transfer: it is compared as if it came now.
+    /// It must be said before the first block comes, and after [`seed`](Self::seed) and
+    /// [`mirror_joins`](Self::mirror_joins).
+    pub fn brought_before(&mut self, mirror: MirrorId, block: u64, cv: &ChainingValue) {
+        if let Mode::Nothing(sampling) = &mut self.mode
+            && self.done.contains(block)
+        {
+            let found = sampling.brought(mirror, block, *cv);
+            debug_assert_eq!(found, Comparison::Inconclusive, "each block has one that brought it");
+            if !sampling.is_settled() && std::mem::take(&mut self.complete) {
+                self.events.clear();
+            }
         }
     }
 
@@ -182,33 +192,45 @@ impl VerifiedPool {
         self.left
     }
 
-    /// Whether every block is here and only comparisons with another mirror are missing.
+    /// Whether every block is here and only samples of other mirrors are missing.
     #[must_use]
-    pub const fn only_checks_left(&self) -> bool {
-        self.left == 0 && !self.complete && !self.disagreed
+    pub const fn only_samples_left(&self) -> bool {
+        self.left == 0 && !self.complete && !self.is_split
     }
 
-    /// Whether mirrors are only compared, because no hash is known.
+    /// Whether mirrors are only compared, because no hash of the parts is known.
     #[must_use]
     pub const fn only_compares(&self) -> bool {
         matches!(self.mode, Mode::Nothing(_))
     }
 
-    /// A mirror is not used any more, but is not banned: it cannot decide a comparison.
+    /// Whether mirrors are known to differ in a block, and it is not decided who is right.
+    #[must_use]
+    pub fn is_disputed(&self) -> bool {
+        matches!(&self.mode, Mode::Nothing(sampling) if sampling.is_disputed()) && !self.is_split
+    }
+
+    /// The blocks in which mirrors were found to differ, with what each has.
+    #[must_use]
+    pub fn differences(&self) -> Differences {
+        match &self.mode {
+            Mode::Nothing(sampling) => sampling.differences().clone(),
+            _ => Differences::new(),
+        }
+    }
+
+    /// A mirror is not used any more, but is not banned: it says nothing more about samples.
     pub fn mirror_gone(&mut self, mirror: MirrorId) {
-        self.voters.remove(mirror);
+        if let Mode::Nothing(sampling) = &mut self.mode {
+            sampling.leaves(mirror);
+        }
         self.recheck();
         self.check_complete();
     }
 
-    /// Whether mirrors differ and nothing will tell who is right.
-    const fn is_over(&self) -> bool {
-        self.disagreed && self.candidates.is_none()
-    }
-
     /// Whether a mirror may be asked for something now.
     fn is_asked(&self, mirror: MirrorId) -> bool {
-        !(self.banned.contains(&mirror) || self.complete || self.is_over()) && self.may_bring(mirror)
+        !(self.banned.contains(&mirror) || self.complete || self.is_split)
     }
 
     fn is_done(&self, block: u64) -> bool {
@@ -252,25 +274,34 @@ impl VerifiedPool {
         if !self.banned.insert(mirror) {
             return;
         }
-        self.voters.remove(mirror);
         self.events.push_back(Event::Banned { mirror, block });
         match &mut self.mode {
-            Mode::Leaves(_) | Mode::Alone(_) => {}
+            Mode::Leaves(_) => {}
             Mode::Pieces(pieces) => {
                 for block in pieces.discard_from(mirror) {
                     self.idle.insert(block..block + 1);
                 }
             }
-            Mode::Nothing(_) => {
-                self.take_back(mirror);
-                self.drop_all_earlier(mirror, block);
+            Mode::Nothing(sampling) => {
+                let again = sampling.take_back(mirror);
+                runs(again.into_iter()).into_iter().for_each(|blocks| self.revoke(blocks));
+                self.recheck();
             }
         }
     }
 
+    /// Blocks are missing again.
+    fn revoke(&mut self, blocks: Range<u64>) {
+        for block in blocks.clone() {
+            self.left += u64::from(self.done.remove(block));
+        }
+        self.idle.insert(blocks.clone());
+        self.events.push_back(Event::Revoked { blocks });
+    }
+
     fn recheck(&mut self) {
-        if let Mode::Nothing(cross) = &mut self.mode {
-            for (block, found) in cross.recheck(&self.voters) {
+        if let Mode::Nothing(sampling) = &mut self.mode {
+            for (block, found) in sampling.recheck() {
                 self.found(block, found);
             }
         }
@@ -279,12 +310,10 @@ impl VerifiedPool {
     fn found(&mut self, block: u64, found: Comparison) {
         match found {
             Comparison::Inconclusive => {}
-            Comparison::Outlier(mirror) if is_earlier(mirror) => self.drop_earlier(mirror, block),
-            Comparison::Outlier(mirror) if self.candidates.is_some() => self.set_aside(mirror, block),
-            Comparison::Outlier(mirror) => self.ban(mirror, block),
-            Comparison::Conflict(mirrors) => {
-                if !std::mem::replace(&mut self.disagreed, true) {
-                    self.events.push_back(Event::Conflict { mirrors, block });
+            Comparison::Outliers(mirrors) => mirrors.into_iter().for_each(|mirror| self.ban(mirror, block)),
+            Comparison::Split(mirrors) => {
+                if !std::mem::replace(&mut self.is_split, true) {
+                    self.events.push_back(Event::Split { mirrors, block });
                 }
             }
         }
@@ -293,7 +322,7 @@ impl VerifiedPool {
     fn check_complete(&mut self) {
         let settled = self.left == 0
             && match &self.mode {
-                Mode::Nothing(cross) => cross.is_settled() && !self.disagreed,
+                Mode::Nothing(sampling) => sampling.is_settled() && !self.is_split,
                 _ => true,
             };
         if settled && !self.complete {
@@ -301,15 +330,89 @@ impl VerifiedPool {
             self.events.push_back(Event::Complete);
         }
     }
+
+    fn deliver_to_piece(&mut self, mirror: MirrorId, block: u64, bytes: &[u8], cv: ChainingValue) {
+        let Mode::Pieces(pieces) = &mut self.mode else { return };
+        if !pieces.hold(block, Unverified { mirror, cv, bytes: bytes.to_vec() }) {
+            // No room: it is fetched again later.
+            self.release(block..block + 1);
+            return;
+        }
+        self.idle.remove(block);
+        match pieces.check(block) {
+            None => {}
+            Some(PieceOutcome::Valid(held, liars)) => {
+                for (block, held) in held {
+                    self.accept(held.mirror, block, held.bytes, held.cv);
+                }
+                for (mirror, block) in liars {
+                    self.ban(mirror, block);
+                }
+            }
+            // A piece that has to come from one mirror is not idle: `take` looks there first.
+            Some(PieceOutcome::Bad(liar)) => {
+                let first = pieces.blocks_of(pieces.piece_of(block)).start;
+                self.ban(liar, first);
+            }
+            Some(PieceOutcome::Mixed) => {}
+        }
+    }
+
+    /// Takes the last of the missing blocks, which are the end of `last`.
+    fn take_last(&mut self, mirror: MirrorId, last: Range<u64>, blocks: u64) -> Option<Range<u64>> {
+        let mut first = last.start.max(last.end.saturating_sub(blocks.max(1)));
+        match &mut self.mode {
+            Mode::Leaves(_) => {}
+            Mode::Pieces(pieces) => {
+                if let Some(piece) = pieces.bind(mirror) {
+                    return Some(piece);
+                }
+                if !pieces.has_room() {
+                    return None;
+                }
+                // Whole pieces, where it can be.
+                first = pieces.blocks_of(pieces.piece_of(first)).start.max(last.start);
+                pieces.begin(first);
+            }
+            Mode::Nothing(sampling) => {
+                if let Some(block) = sampling.take(mirror) {
+                    return Some(block..block + 1);
+                }
+            }
+        }
+        self.idle.take_last(last.end - first)
+    }
+}
+
+/// Numbers in ascending order, as ranges.
+fn runs(blocks: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for block in blocks {
+        match runs.last_mut().filter(|run| run.end == block) {
+            Some(run) => run.end += 1,
+            None => runs.push(block..block + 1),
+        }
+    }
+    runs
 }
 
 impl Pool for VerifiedPool {
     fn take_at(&mut self, mirror: MirrorId, first: u64, blocks: u64) -> Option<Range<u64>> {
-        self.take_next(mirror, first, blocks)
+        if self.next_idle(mirror, first) != Some(first) {
+            return None;
+        }
+        if let Mode::Pieces(pieces) = &mut self.mode {
+            pieces.begin(first);
+        }
+        self.idle.take(first..u64::MAX, blocks)
     }
 
     fn next_idle(&self, mirror: MirrorId, first: u64) -> Option<u64> {
-        self.idle_from(mirror, first)
+        // A reader in order wants the beginning first, of all mirrors.
+        let is_in_order = self.horizon < self.id.blocks();
+        let has_room = if let Mode::Pieces(pieces) = &self.mode { pieces.has_room() } else { true };
+        let next = self.idle.first_in(first..u64::MAX)?.start;
+        (!is_in_order && has_room && self.is_asked(mirror)).then_some(next)
     }
 
     fn take_from_end(&mut self, from_end: bool) {
@@ -320,7 +423,6 @@ impl Pool for VerifiedPool {
         if !self.is_asked(mirror) {
             return None;
         }
-        self.voters.all.insert(mirror);
         if self.from_end
             && let Some(last) = self.idle.last()
         {
@@ -328,7 +430,7 @@ impl Pool for VerifiedPool {
         }
         let horizon = 0..self.horizon;
         match &mut self.mode {
-            Mode::Leaves(_) | Mode::Alone(_) => self.idle.take(horizon, blocks),
+            Mode::Leaves(_) => self.idle.take(horizon, blocks),
             Mode::Pieces(pieces) => {
                 if let Some(piece) = pieces.bind(mirror) {
                     return Some(piece);
@@ -347,16 +449,10 @@ impl Pool for VerifiedPool {
                 pieces.begin(taken.start);
                 Some(taken)
             }
-            Mode::Nothing(cross) => {
-                cross.joins(mirror);
-                if let Some(block) = cross.take(mirror, &self.voters) {
-                    return Some(block..block + 1);
-                }
-                let next = self.idle.first_in(horizon.clone())?.start;
-                let taken = self.idle.take(horizon, blocks.min(cross.most_from(next)))?;
-                let first = taken.start;
-                Some(if cross.took(mirror, first, taken.end) { first - 1 } else { first }..taken.end)
-            }
+            Mode::Nothing(sampling) => match sampling.take(mirror) {
+                Some(block) => Some(block..block + 1),
+                None => self.idle.take(horizon, blocks),
+            },
         }
     }
 
@@ -378,13 +474,13 @@ impl Pool for VerifiedPool {
             return;
         }
         match &mut self.mode {
-            Mode::Leaves(_) | Mode::Alone(_) => self.reopen(blocks),
+            Mode::Leaves(_) => self.reopen(blocks),
             Mode::Pieces(pieces) => {
                 let idle = pieces.unbind(blocks);
                 idle.into_iter().for_each(|blocks| self.reopen(blocks));
             }
-            Mode::Nothing(cross) => {
-                cross.release(blocks.start, blocks.end);
+            Mode::Nothing(sampling) => {
+                sampling.release(blocks.start, blocks.end);
                 self.reopen(blocks);
             }
         }
@@ -393,25 +489,20 @@ impl Pool for VerifiedPool {
     fn idle(&self) -> u64 {
         self.idle.len_below(self.horizon)
             + match &self.mode {
-                Mode::Leaves(_) | Mode::Alone(_) => 0,
+                Mode::Leaves(_) => 0,
                 Mode::Pieces(pieces) => pieces.unbound(),
-                Mode::Nothing(cross) => cross.waiting(&self.voters),
+                Mode::Nothing(sampling) => sampling.waiting(),
             }
     }
 
     fn may_bring(&self, mirror: MirrorId) -> bool {
-        match self.alone() {
-            Some(alone) => alone == mirror,
-            None => !self.candidates.as_ref().is_some_and(|candidates| candidates.is_aside(mirror)),
-        }
+        !self.banned.contains(&mirror)
     }
 
     fn idle_for(&self, mirror: MirrorId) -> u64 {
         match &self.mode {
             _ if !self.may_bring(mirror) => 0,
-            Mode::Nothing(cross) => {
-                self.idle.len_below(self.horizon) + cross.waiting_for(mirror, &self.voters)
-            }
+            Mode::Nothing(sampling) => self.idle.len_below(self.horizon) + sampling.waiting_for(mirror),
             _ => self.idle(),
         }
     }
@@ -421,24 +512,24 @@ impl Pool for VerifiedPool {
     }
 
     fn is_wanted(&self, block: u64) -> bool {
-        if block >= self.id.blocks() || self.is_over() {
+        if block >= self.id.blocks() || self.is_split {
             return false;
         }
         match &self.mode {
-            Mode::Leaves(_) | Mode::Alone(_) => !self.is_done(block),
+            Mode::Leaves(_) => !self.is_done(block),
             Mode::Pieces(pieces) => !self.is_done(block) && !pieces.holds(block),
-            Mode::Nothing(cross) => !self.is_done(block) || cross.is_wanted(block),
+            Mode::Nothing(sampling) => !self.is_done(block) || sampling.is_wanted(block),
         }
     }
 
     fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
-        if self.banned.contains(&mirror) || !self.may_bring(mirror) || !self.is_wanted(block) {
+        if self.banned.contains(&mirror) || !self.is_wanted(block) {
             return false;
         }
         match &self.mode {
-            Mode::Leaves(_) | Mode::Alone(_) => true,
+            Mode::Leaves(_) => true,
             Mode::Pieces(pieces) => pieces.takes(mirror, block),
-            Mode::Nothing(cross) => !self.is_done(block) || cross.is_wanted_from(mirror, block),
+            Mode::Nothing(sampling) => !self.is_done(block) || sampling.is_wanted_from(mirror, block),
         }
     }
 
@@ -446,11 +537,7 @@ impl Pool for VerifiedPool {
         if !self.is_wanted_from(mirror, block) || bytes.len() != self.id.block_len(block) {
             return;
         }
-        self.voters.all.insert(mirror);
         let cv = self.cv_of(block, bytes);
-        if let Some(candidates) = &mut self.candidates {
-            candidates.brought(mirror, block, &cv, self.done.contains(block));
-        }
         match &mut self.mode {
             Mode::Leaves(leaves) => {
                 let right = usize::try_from(block).ok().and_then(|i| leaves.get(i));
@@ -462,15 +549,12 @@ impl Pool for VerifiedPool {
                 }
             }
             Mode::Pieces(_) => self.deliver_to_piece(mirror, block, bytes, cv),
-            Mode::Alone(_) => self.accept(mirror, block, bytes.to_vec(), cv),
-            Mode::Nothing(cross) => {
-                let done = self.done.contains(block);
-                cross.joins(mirror);
-                if !done {
-                    cross.brought(mirror, block, cv);
-                }
-                let found = cross.compare(mirror, block, cv, &self.voters);
-                if !done {
+            Mode::Nothing(sampling) => {
+                let found = match self.done.contains(block) {
+                    true => sampling.compare(mirror, block, cv),
+                    false => sampling.brought(mirror, block, cv),
+                };
+                if !self.done.contains(block) {
                     self.accept(mirror, block, bytes.to_vec(), cv);
                 }
                 self.found(block, found);

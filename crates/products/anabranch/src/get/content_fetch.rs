@@ -16,15 +16,14 @@ use anabranch_mmtp::subscriber::{Event, Grouping, Input, PathId, Subscriber, Tra
 
 use super::event_loop::{Context, EventLoop};
 use super::groups::{GroupPolicy, Groups};
-use super::mirror_driver::{MirrorConfig, MirrorDriver, PoolEvent};
+use super::mirror_driver::{Findings, MirrorConfig, MirrorDriver, PoolEvent};
 use super::network_source::Network;
-use super::origin::{host, origin_text};
+use super::origin::host;
 use super::rate_meter::RateMeter;
 use super::request::Request;
 use super::sink::{Here, Sink};
 use super::source_status::{Source, given_up};
 use super::udp_paths::UdpPaths;
-use crate::error::ErrorKind;
 use crate::event::CHECKING_PART;
 use crate::filenames::show;
 use crate::{Error, Progress, Result, Stop};
@@ -218,24 +217,21 @@ impl ContentFetch {
     fn want(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<bool> {
         let Self { subscriber, mirrors, .. } = self;
         let mut checking = checking(cx, CHECKING_PART);
-        let mut want = |id: ContentId, here: &Here<'_>| match mirrors.as_mut() {
-            Some(mirrors) if mirrors.is_alone() => mirrors.want(here).map(|()| 0),
+        let mut want = |id: ContentId, here: Here<'_>| match mirrors.as_mut() {
+            Some(mirrors) if mirrors.is_alone() => Ok((0, mirrors.want(here)?)),
             mirrors => {
-                let download = subscriber.add_download(id, false, here.has);
+                let download = subscriber.add_download(id, false, |block| here.there.contains(block));
                 if let Some(mirrors) = mirrors {
                     mirrors.join_download(download, subscriber);
                 }
-                Ok(download)
+                Ok((download, here.there))
             }
         };
         let any = arrivals.advance(&mut want, &mut checking)?;
         drop(checking);
         arrivals.take_notices().iter().for_each(|notice| cx.observer.notice(notice));
         if let Some(mirrors) = mirrors {
-            // What these say of the file counts no more than it did then.
-            for url in mirrors.strike_off(cx.now(), subscriber, cx.observer) {
-                arrivals.distrust(0, &origin_text(&url), url.as_str())?;
-            }
+            mirrors.leave_out_unwanted(cx.now(), subscriber, cx.observer);
         }
         Ok(any)
     }
@@ -298,47 +294,50 @@ impl ContentFetch {
         let Some(mirrors) = &mut self.mirrors else { return Ok(Time::NEVER) };
         let mut written = Ok(());
         let judged = mirrors.is_judged();
-        let unjudged = mirrors.advice(false);
+        let mut is_wrong = false;
         let until = mirrors.drain(&mut self.subscriber, cx, |brought, cx| {
             match brought {
-                PoolEvent::Block { .. } | PoolEvent::Compared(_) | PoolEvent::Complete
-                    if written.is_err() => {}
+                PoolEvent::Block { .. } | PoolEvent::Complete if written.is_err() => {}
                 PoolEvent::Block { block, bytes, cv, mark } => {
                     written = arrivals.block(0, block, bytes, cv, mark);
                 }
                 PoolEvent::Revoked(blocks) => arrivals.revoked(0, blocks)?,
-                PoolEvent::Shelved(blocks) => arrivals.shelve(0, blocks),
-                PoolEvent::Restored(blocks) => arrivals.restore(0, blocks),
-                PoolEvent::Refuted { url, version } => arrivals.refute(0, &url, version)?,
                 PoolEvent::TriedAlone { url } => arrivals.tried_alone(0, &url)?,
-                PoolEvent::Compared(blocks) => written = arrivals.compared(0, blocks),
-                PoolEvent::Liar { origin, url } => arrivals.distrust(0, &origin, &url)?,
-                PoolEvent::Disagree { earlier_stays: false } => arrivals.discard(0)?,
-                PoolEvent::Disagree { earlier_stays: true } => arrivals.disown(0)?,
+                PoolEvent::Liar { origin } => arrivals.distrust(0, &origin),
                 // It was said that what is there is kept as it is.
                 PoolEvent::Complete if self.stop.is_stopped() => {}
-                PoolEvent::Complete | PoolEvent::Wrong { .. } => {
+                PoolEvent::Complete => {
                     let mut checking = checking(cx, CHECKING_WHOLE);
-                    let needs_others = arrivals.needs_others(0, &mut checking)?;
-                    if needs_others && judged && matches!(brought, PoolEvent::Complete) {
-                        return Ok(false);
+                    is_wrong = judged && arrivals.needs_others(0, &mut checking)?;
+                    if !is_wrong {
+                        arrivals.complete(0, &mut checking)?;
                     }
-                    let (differ, advice) = match brought {
-                        PoolEvent::Wrong { differ, advice } => (differ, advice),
-                        _ => (false, unjudged),
-                    };
-                    if differ {
-                        arrivals.mirrors_differ(0);
-                    }
-                    arrivals.complete(0, &mut checking).map_err(|error| match error.kind() {
-                        ErrorKind::Corrupt if needs_others => Error::corrupt(format!("{error}{advice}")),
-                        _ => error,
-                    })?;
                 }
             }
-            Ok(true)
+            Ok(())
         })?;
+        if is_wrong {
+            self.is_wrong(arrivals, cx)?;
+        }
         written.map(|()| until)
+    }
+
+    /// All that came is wrong. Unless that is the last word, it stays for another variant.
+    fn is_wrong(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<()> {
+        let Some(mirrors) = &mut self.mirrors else { return Ok(()) };
+        let (url, is_last) = mirrors.on_wrong();
+        if let Some(url) = url {
+            arrivals.refute(0, &url)?;
+        }
+        match is_last {
+            true => arrivals.complete(0, &mut checking(cx, CHECKING_WHOLE)),
+            false => Err(Error::corrupt("the whole of what came is not the file that is wanted")),
+        }
+    }
+
+    /// What the mirrors of this attempt were found to be.
+    pub(super) fn findings(&self) -> Findings {
+        self.mirrors.as_ref().map(MirrorDriver::findings).unwrap_or_default()
     }
 
     fn send(&mut self, now: Time, transmit: &Transmit, cx: &mut Context<'_, '_>) {

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use anabranch_mirror::metalink::{File, Metalink};
 use anabranch_mmtp::ContentId;
 
+use super::attempt;
 use super::discovered_file::DiscoveredFile;
-use super::discovery::alternatives::{Discovered, discover};
+use super::discovery::candidates::{Discovered, discover};
 use super::discovery::rounds::in_rounds;
 use super::discovery::{Expected, Round};
 use super::event_loop::EventLoop;
@@ -21,7 +22,6 @@ use super::offered_names::OfferedNames;
 use super::origin::{Origin, host, origin};
 use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
-use super::single_file;
 use super::small_files::{ByteTotals, FileJob, Hash, SMALL_BYTES, SmallFiles};
 use crate::error::ErrorKind;
 use crate::event::CHECKING_PART;
@@ -346,19 +346,15 @@ impl DirectoryDownload<'_> {
             origins: self.beside.origins.clone(),
             ..Locators::default()
         };
-        let mut alternatives =
-            match discover(asked, Expected::default(), round, absent, self.request, events)? {
-                Discovered::File(alternatives) => alternatives,
-                Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
-            };
+        let mut candidates = match discover(asked, Expected::default(), round, absent, self.request, events)?
+        {
+            Discovered::File(candidates) => candidates,
+            Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
+        };
         // The Metalink of one file is taken for the user's: it is of whom the whole one is.
-        alternatives.are_vouched_for_by(&self.by);
-        // Mostly it is the same of all files.
-        if let Some(warning) = alternatives.first(self.request, events)?.too_few_to_compare() {
-            events.observer.warning_once(&warning);
-        }
+        candidates.are_vouched_for_by(&self.by);
         let mut destination = || self.place(&file.name);
-        single_file::fetch(self.request, *alternatives, &[], &mut destination, events)
+        attempt::fetch(self.request, *candidates, &[], &mut destination, events)
     }
 }
 

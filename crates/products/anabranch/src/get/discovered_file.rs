@@ -2,13 +2,13 @@
 
 use anabranch_algo::Span;
 use anabranch_mirror::metalink::Pieces;
+use anabranch_mirror::range_scheduler::MirrorId;
 use anabranch_mirror::url::Url;
 use anabranch_mirror::verified_pool::Check;
 use anabranch_mmtp::ContentId;
 
 use super::history::{HistoryEntry, Provenance};
 use super::offered_names::OfferedNames;
-use super::one_answer::OneAnswer;
 use crate::openpgp::Signed;
 use crate::target::{Aliases, Claim, FinalCheck, RootCheck};
 use crate::{Verified, VouchedBy};
@@ -16,6 +16,8 @@ use crate::{Verified, VouchedBy};
 /// A URL that has the file.
 #[derive(Clone, Debug)]
 pub(super) struct Mirror {
+    /// Its place among all URLs.
+    pub(super) place: MirrorId,
     /// As it was named.
     pub(super) url: Url,
     /// Its strong validator.
@@ -48,7 +50,7 @@ impl Mirror {
 }
 
 /// What is to be fetched from where, and how it is checked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct DiscoveredFile {
     /// The content; its root is one of our own making, for the journal, where `named` is false.
     pub(super) id: ContentId,
@@ -66,8 +68,6 @@ pub(super) struct DiscoveredFile {
     pub(super) mirrors: Vec<Mirror>,
     /// The servers that the user named, and that do not answer now.
     pub(super) unheard: Vec<String>,
-    /// How many origins the user named, or a Metalink of the user's, whatever they answer.
-    pub(super) origins: usize,
     /// Who says what is right, if there is any hash.
     pub(super) vouched_by: Option<VouchedBy>,
     /// What servers say of the whole themselves, whether it counts or not.
@@ -78,10 +78,6 @@ pub(super) struct DiscoveredFile {
     pub(super) recalled: Option<HistoryEntry>,
     /// What a file that is there already may be recognised by, where neither `proof` nor a signature tells.
     pub(super) there: Vec<ExistingFile>,
-    /// All of it, where it could only be had in one answer.
-    pub(super) came: Option<OneAnswer>,
-    /// How often it was slow, and gave way to others.
-    pub(super) turn: u32,
 }
 
 /// What came in an earlier transfer, if nothing proves that the servers still have it.
@@ -115,22 +111,6 @@ impl DiscoveredFile {
     /// Whether nobody vouches for the file.
     pub(super) const fn is_vouched_for_by_nobody(&self) -> bool {
         self.vouched_by.is_none() && self.signed.is_none()
-    }
-
-    /// Where mirrors are only compared, and those that can be compared throughout are not more than half of
-    /// those that are named: what is to be said of that.
-    pub(super) fn too_few_to_compare(&self) -> Option<String> {
-        let is_compared = self.is_vouched_for_by_nobody() && self.check == Check::Nothing;
-        let can_be = self.mirrors.iter().filter(|mirror| mirror.ranges && !mirror.introduced).count();
-        let are_few = self.origins > 1 && 2 * can_be <= self.origins;
-        (is_compared && are_few).then(|| {
-            format!(
-                "UNVERIFIED: of {} mirrors that are named {can_be} can be compared throughout, which is not \
-                 more than half: the others do not answer, give no ranges, or do not say how long the file \
-                 is; give `checksum`, or a Metalink that you trust",
-                self.origins
-            )
-        })
     }
 
     /// Whether nobody but servers says what is right.

@@ -11,7 +11,7 @@
 //! Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
 //! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
 
-pub(super) mod alternatives;
+pub(super) mod candidates;
 mod claims;
 mod links;
 mod listing;
@@ -174,8 +174,8 @@ struct Discovery<'a> {
     round: Round,
     /// When the first mirror answered.
     answered_at: Option<Time>,
-    /// Files of several lengths are tried in turn: a hash of the user's or a signature tells which it is.
-    tries_lengths: bool,
+    /// Variants are tried in turn: a hash of the user's or a signature tells which is right.
+    tries_variants: bool,
     asked: BTreeMap<FetchId, Probe>,
     /// Probes to repeat, and when: their servers could not answer.
     again: Vec<(Time, Probe, FetchError)>,
@@ -260,7 +260,7 @@ fn ask_all<'a>(
         is_read_in_order: request.reader.is_some(),
         round,
         answered_at: None,
-        tries_lengths: false,
+        tries_variants: false,
         asked: BTreeMap::new(),
         again: Vec::new(),
         retry_reported: false,

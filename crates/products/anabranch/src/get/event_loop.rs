@@ -13,6 +13,7 @@
 
 use anabranch_algo::{Span, Time};
 use anabranch_http::client::Event;
+use anabranch_mirror::variants::Patience;
 
 use super::idle_timeout::{IdleTimer, SlowTimer};
 use super::world::{Arrival, SocketId, World};
@@ -149,19 +150,15 @@ pub(super) trait Stage {
     }
 }
 
-/// Silence after which a stage gives way to others.
-const SILENCE_MAX: Span = Span::from_secs(20);
-
 /// See the [module](self).
 pub(super) struct EventLoop<'a, 'o> {
     pub(super) world: &'a mut dyn World,
     pub(super) observer: &'a mut Observer<'o>,
     /// Without an answer for so long, a stage is given up.
     timeout: Span,
-    /// Something else can be tried, to which a stage that is silent or slow gives way; how often this one
-    /// has.
-    turn: Option<u32>,
-    /// One did for it was slow.
+    /// How long a stage is waited for; none: there is nothing else to try.
+    patience: Option<Patience>,
+    /// A stage was silent or slow for longer.
     gave_way: bool,
     refresh_at: Time,
     /// When the sockets were last read.
@@ -177,7 +174,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
             world,
             observer,
             timeout,
-            turn: None,
+            patience: None,
             gave_way: false,
             refresh_at: now + REFRESH_EVERY,
             read_at: now,
@@ -185,23 +182,27 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         }
     }
 
-    /// Runs stages to which there are others, or there are not (`None`): of these, one that is silent or slow
-    /// gives way. `turn` says how often the same was slow before. Returns what comes of it, and whether a
-    /// stage gave way for it was slow: it may be right yet.
-    pub(super) fn beside_others<T>(
+    /// Runs stages that are waited for no longer than that: one that is silent or slow gives way. Returns what
+    /// comes of it, and whether one did: it may be right yet.
+    pub(super) fn with_patience<T>(
         &mut self,
-        turn: Option<u32>,
+        patience: Option<Patience>,
         run: impl FnOnce(&mut Self) -> T,
     ) -> (T, bool) {
-        (self.turn, self.gave_way) = (turn, false);
+        (self.patience, self.gave_way) = (patience, false);
         let result = run(self);
-        self.turn = None;
+        self.patience = None;
         (result, self.gave_way)
+    }
+
+    /// For how long nothing may be heard if there is nothing else to try.
+    pub(super) const fn whole_timeout(&self) -> Span {
+        self.timeout
     }
 
     /// For how long nothing may be heard.
     fn timeout(&self) -> Span {
-        if self.turn.is_some() { self.timeout.min(SILENCE_MAX) } else { self.timeout }
+        self.patience.map_or(self.timeout, |patience| self.timeout.min(patience.silence))
     }
 
     /// What a stage may use between two runs.
@@ -224,7 +225,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
 
     fn turns(&mut self, stage: &mut dyn Stage) -> Result<()> {
         let now = self.world.now();
-        let mut timers = (IdleTimer::new(now), SlowTimer::new(now, self.turn.unwrap_or(0)));
+        let mut timers = (IdleTimer::new(now), SlowTimer::new(now));
         let mut stale_at = self.read_at + STALE_AFTER;
         loop {
             match stage.poll(&mut Context { stale_at, ..self.context() })? {
@@ -287,8 +288,8 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         }
         let timeout = self.timeout();
         let mut why = silence.look(now, heard, timeout, who, || stage.faults(), self.observer);
-        if why.is_none() && self.turn.is_some() {
-            why = slow.look(now, || stage.progress(now));
+        if let Some(patience) = self.patience {
+            why = why.or_else(|| slow.look(now, patience, || stage.progress(now)));
             self.gave_way = why.is_some();
         }
         match why {

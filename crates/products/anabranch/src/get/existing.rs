@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use anabranch_mirror::verified_pool::{Check, Openings};
+use anabranch_mirror::variants::Ballot;
+use anabranch_mirror::verified_pool::Check;
 use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_net::Clock;
 
@@ -154,8 +155,11 @@ pub(super) fn already(
 
 /// Whether what is there begins otherwise than what most mirrors have, or these differ.
 fn is_contradicted(found: &DiscoveredFile, place: &DestPath) -> Result<bool> {
-    let voters = (0..).zip(&found.mirrors).filter(|(_, mirror)| !mirror.introduced);
-    let openings = voters.map(|(number, mirror)| (number, mirror.opening));
-    let Openings { right, split, .. } = Openings::compare(openings, &BTreeSet::new());
-    Ok(!split.is_empty() || right.is_some() && right != Some(opening_of(place)?))
+    let voters = found.mirrors.iter().filter(|mirror| !mirror.introduced);
+    let openings: Vec<_> = voters.filter_map(|mirror| mirror.opening).collect();
+    Ok(match Ballot::of(openings, 0) {
+        Ballot::Majority(right) => right != opening_of(place)?,
+        Ballot::Split => true,
+        Ballot::Open => false,
+    })
 }

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use anabranch_mmtp::collection::Collection;
 use anabranch_mmtp::uri::Uri;
 
+use super::attempt::{self, Wanted};
 use super::content_fetch::ContentFetch;
 use super::directory;
 use super::event_loop::EventLoop;
@@ -24,7 +25,6 @@ use super::offered_names::OfferedNames;
 use super::outcome::Outcome;
 use super::request::Request;
 use super::routes::one_a_family;
-use super::single_file::{self, Wanted};
 use super::sink::{Destination, Job, Sink};
 use super::sockets::Sockets;
 use super::world::World;
@@ -182,7 +182,7 @@ fn fetch_verified(
         // Its blocks are verified as they come, whatever the whole is to be.
         let mut destination = || request.place(&path);
         let wanted = Wanted { id: uri.id, aliases: Aliases::default(), demands };
-        single_file::transfer(request, &wanted, &mut destination, &mut content, events).map(drop)
+        attempt::transfer(request, &wanted, &mut destination, &mut content, events).map(drop)
     };
     Ok(Outcome { report: content.report(&uri.id, lossy(&path), whole.is_ok()), result: whole })
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use super::attempt;
 use super::directory;
-use super::discovery::alternatives::{Discovered, discover};
+use super::discovery::candidates::{Discovered, discover};
 use super::discovery::rounds::in_rounds;
 use super::discovery::{Expected, Round};
 use super::event_loop::EventLoop;
 use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
-use super::single_file;
 use crate::error::ErrorKind;
 use crate::filenames::lossy;
 use crate::{Error, Report, Result, VouchedBy};
@@ -56,8 +56,8 @@ impl Transfer<'_> {
         let Self { request, named, sources } = self;
         let expected = Expected { id: named.uri.as_ref().map(|uri| uri.id), digests: request.digests };
         let discovered = discover((*named).clone(), expected, round, absent, request, events);
-        let mut alternatives = match discovered {
-            Ok(Discovered::File(alternatives)) => alternatives,
+        let mut candidates = match discovered {
+            Ok(Discovered::File(candidates)) => candidates,
             Ok(Discovered::Directory(metalink, url, by)) => {
                 // Beside a URL there is one only if that is of the same directory.
                 let beside = Beside::of(named);
@@ -79,7 +79,7 @@ impl Transfer<'_> {
             }
             Err(error) => return Err(error),
         };
-        let first = alternatives.first(request, events)?;
+        let first = candidates.first(request, events)?;
         if !sources.is_empty() && !first.named {
             return Err(Error::usage(
                 "`from_source` needs the content's id, which neither URL nor Metalink tell: give the \
@@ -91,9 +91,6 @@ impl Transfer<'_> {
             true => events.observer.warning(&first.verification_text()),
             false => events.observer.notice(&first.verification_text()),
         }
-        if let Some(warning) = first.too_few_to_compare().filter(|_| sources.is_empty()) {
-            events.observer.warning_once(&warning);
-        }
         if request.reader.is_some() && sources.is_empty() && first.is_verified_at_the_end() {
             events
                 .observer
@@ -102,8 +99,8 @@ impl Transfer<'_> {
         let path = first.names.path(request, false, &first.id, events.observer)?;
         let mut destination = || request.place(&path);
         let (found, FileOutcome { id, report, result, has_dissent }) =
-            single_file::fetch(request, *alternatives, sources, &mut destination, events)?;
-        // Of what somebody calls wrong nobody is to be told that it is right.
+            attempt::fetch(request, *candidates, sources, &mut destination, events)?;
+        // Do not print an id for a file that a server disputes.
         if result.is_ok() && !found.named && !has_dissent {
             events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));
         }

@@ -1,6 +1,7 @@
 //! How long nobody has answered, and when that is reported; whether what comes is slow.
 
 use anabranch_algo::{Rate, Span, Time};
+use anabranch_mirror::variants::Patience;
 
 use crate::Progress;
 use crate::event::Observer;
@@ -8,35 +9,28 @@ use crate::event::Observer;
 /// Without an answer for so long, the user is told that nobody answers.
 const REPORT_AFTER: Span = Span::from_secs(3);
 
-/// What brings less than so many bytes in so long is slow.
-const SLOW_BYTES: u64 = 512 << 10;
-const SLOW_FOR: Span = Span::from_secs(30);
-/// So is that of which the rest would take longer than this.
-const REST_MAX: Span = Span::from_secs(3_600);
-/// And that which has not ended by then, where nobody knows how long it is.
-const ENDLESS_AFTER: Span = Span::from_secs(60);
-
 /// A watch on how much comes of something beside which others wait.
 pub(super) struct SlowTimer {
     bytes: u64,
     since: Time,
     /// For how long it was looked at.
     lasted: Span,
-    /// All times are so many times as long.
-    patience: u64,
 }
 
 impl SlowTimer {
-    /// `turn` counts how often the same was slow before: each time it has twice as long, so that whoever
-    /// is honest and slow comes to its end once, whatever the others do.
-    pub(super) fn new(now: Time, turn: u32) -> Self {
-        Self { bytes: 0, since: now, lasted: Span::ZERO, patience: 2u64.saturating_pow(turn) }
+    pub(super) const fn new(now: Time) -> Self {
+        Self { bytes: 0, since: now, lasted: Span::ZERO }
     }
 
     /// Looks, now and then, at how far it is; returns why that is slow.
-    pub(super) fn look(&mut self, now: Time, progress: impl FnOnce() -> Option<Progress>) -> Option<String> {
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        patience: Patience,
+        progress: impl FnOnce() -> Option<Progress>,
+    ) -> Option<String> {
         let span = now.since(self.since);
-        if span < SLOW_FOR.times(self.patience) {
+        if span < patience.slow_for {
             return None;
         }
         let progress = progress().unwrap_or_default();
@@ -45,14 +39,14 @@ impl SlowTimer {
         (self.bytes, self.since, self.lasted) = (all, now, self.lasted + span);
         let rate = Rate::of(came, span);
         let seconds = |span: Span| span.as_millis() / 1_000;
-        if rate < Rate::of(SLOW_BYTES, SLOW_FOR) {
+        if rate < patience.slow {
             return Some(format!("{came} bytes have come in {} s, which is slow", seconds(span)));
         }
         let rest = rate.time_for(progress.total_bytes.saturating_sub(progress.done_bytes));
-        if rest > REST_MAX {
+        if rest > patience.rest {
             return Some(format!("the rest would take {} h, which is slow", seconds(rest) / 3_600));
         }
-        let is_endless = progress.total_bytes == 0 && self.lasted >= ENDLESS_AFTER.times(self.patience);
+        let is_endless = progress.total_bytes == 0 && self.lasted >= patience.endless;
         is_endless.then(|| format!("it has not ended after {} s", seconds(self.lasted)))
     }
 
@@ -123,13 +117,14 @@ mod tests {
     /// Looks every second at something of `total` bytes (0: nobody knows) that comes at this rate; when it is
     /// slow, and why.
     fn slow_after(rate: u64, total: u64, turn: u32) -> Option<(u64, String)> {
-        let mut timer = SlowTimer::new(Time::from_nanos(0), turn);
+        let mut timer = SlowTimer::new(Time::from_nanos(0));
         (1..=1_000).find_map(|second| {
             let bytes = rate * second;
             let path = PathProgress { bytes, ..PathProgress::default() };
             let so_far =
                 Progress { total_bytes: total, done_bytes: bytes, paths: vec![path], ..Progress::default() };
-            let why = timer.look(Time::from_nanos(second * 1_000_000_000), || Some(so_far))?;
+            let now = Time::from_nanos(second * 1_000_000_000);
+            let why = timer.look(now, Patience::of_turn(turn), || Some(so_far))?;
             Some((second, why))
         })
     }
@@ -138,12 +133,11 @@ mod tests {
     fn what_has_no_end_in_sight_is_slow_and_later_each_time() {
         for turn in 0..4 {
             let is_slow = |rate, total| slow_after(rate, total, turn).map(|(second, _)| second >> turn);
-            assert_eq!(is_slow(10_000, 5_000_000), Some(30));
-            assert_eq!(is_slow(10_000, 0), Some(30));
+            assert_eq!(is_slow(10_000, 5_000_000), Some(10));
+            assert_eq!(is_slow(10_000, 0), Some(10));
             assert_eq!(is_slow(100_000_000, 0), Some(60));
             assert_eq!(is_slow(20_000, 70_000_000), None);
-            assert_eq!(is_slow(20_000, 100_000_000), Some(30));
-            assert_eq!(is_slow(1_000_000, 1 << 50), Some(30));
+            assert_eq!(is_slow(1_000_000, 1 << 50), Some(10));
         }
         assert_eq!(
             slow_after(20_000, 1 << 40, 0).expect("slow").1,
@@ -152,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_listen_is_not_called_slow() {
-        let mut timer = SlowTimer::new(Time::from_nanos(0), 0);
+    fn a_stage_that_did_not_listen_is_not_called_slow() {
+        let mut timer = SlowTimer::new(Time::from_nanos(0));
         for second in 1..500 {
             let now = Time::from_nanos(second * 1_000_000_000);
             timer.restart(now);
-            assert_eq!(timer.look(now, || None), None);
+            assert_eq!(timer.look(now, Patience::of_turn(0), || None), None);
         }
     }
 }

@@ -8,8 +8,7 @@
 mod answers;
 mod comparison;
 mod connections;
-mod earlier;
-mod judgement;
+mod part;
 mod progress;
 mod without_sources;
 
@@ -19,8 +18,9 @@ use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Output, Time};
 use anabranch_http::client::{FetchError, FetchRequest, RequestKind};
 use anabranch_mirror::range_scheduler::Event::StateChanged;
-use anabranch_mirror::range_scheduler::{Command, Input, MirrorId, RangeScheduler, State};
-use anabranch_mirror::verified_pool::{self, Check, VerifiedPool};
+use anabranch_mirror::range_scheduler::{Command, Input, MirrorId, RangeScheduler};
+use anabranch_mirror::variants::Differences;
+use anabranch_mirror::verified_pool::{self, Check};
 use anabranch_mmtp::subscriber::{DownloadId, SourceId, Subscriber};
 use anabranch_net::Egress;
 
@@ -30,12 +30,10 @@ use super::groups::GroupPolicy;
 use super::origin::origin_text;
 use super::pool::{PoolState, with_pool};
 use super::routes::Route;
-use super::server_status::ServerStatus;
-use super::sink::Here;
+use super::server_status::{ServerStatus, none_left};
 use crate::event::Observer;
-use crate::target::Numbers;
 use crate::{Error, Result};
-use comparison::{ComparisonState, dropped, place_of};
+use comparison::place_of;
 
 /// What is done about a mirror whose `ETag`, or date, is another than a moment ago. Its file has changed, or
 /// that says nothing: some servers give each answer another, or stand for several machines that each have
@@ -50,15 +48,29 @@ enum ChangedVersion {
     Out,
 }
 
-/// Why a mirror is not asked that could be.
-#[derive(Clone, Copy)]
-enum Unwanted {
-    /// It lied in an earlier transfer.
-    Liar,
-    /// It has another version than in an earlier transfer.
-    Changed,
-    /// All of it was there in an earlier transfer, and was wrong.
-    Refuted,
+/// What an attempt finds out of the variant that its mirrors are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// All of it was here, and the hash of the whole is of something else.
+    Wrong,
+    /// Mirrors have different bytes.
+    Differ,
+}
+
+/// What an attempt finds out of its mirrors, for the next one.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub(super) found: Option<Found>,
+    /// Nothing but the file that its only mirror has now was in it.
+    pub(super) is_pure: bool,
+    /// The blocks in which mirrors differ, by their numbers in the attempt.
+    pub(super) differences: Differences,
+    /// Mirrors that have another version than before.
+    pub(super) changed: Vec<MirrorId>,
+    /// Bytes that each mirror has brought.
+    pub(super) brought: Vec<u64>,
+    /// The mirror that an earlier transfer tried alone.
+    pub(super) tried_before: Option<MirrorId>,
 }
 
 /// What is known of a mirror.
@@ -80,92 +92,75 @@ pub(super) enum PoolEvent {
     /// A block that is verified as far as it can be. `mark` tells who brought it: see
     /// [`Slot::mark`](crate::target::journal::Slot::mark).
     Block { block: u64, bytes: Vec<u8>, cv: anabranch_mmtp::tree::ChainingValue, mark: u8 },
-    /// What mirrors brought of these blocks has been compared.
-    Compared(Range<u64>),
     /// Blocks that turned out to be wrong.
     Revoked(Range<u64>),
-    /// Blocks that do not count while another mirror is tried alone, and are kept.
-    Shelved(Range<u64>),
-    /// Of these, what counts again.
-    Restored(Range<u64>),
-    /// All of what the mirror of this URL has was here, and is wrong. `version`: all of that is known to be
-    /// of the version that it has now.
-    Refuted { url: String, version: bool },
     /// The mirror of this URL is tried alone, and has brought something.
     TriedAlone { url: String },
-    /// The mirror of this origin and URL lied, as comparisons with others show: nothing else tells what is
-    /// right.
-    Liar { origin: String, url: String },
-    /// Mirrors differ, and nothing tells what is right. What they brought is revoked if what earlier
-    /// transfers left stays; else nothing does.
-    Disagree { earlier_stays: bool },
-    /// All of it is here. The answer is whether it is right; where it is not, another mirror is tried.
+    /// The mirror of this origin lied, as comparisons with others show: nothing else tells what is right.
+    Liar { origin: String },
+    /// All of it is here.
     Complete,
-    /// All of it is here, it is wrong, and there is no other mirror to try: they all have it, or `differ`.
-    Wrong { differ: bool, advice: &'static str },
 }
 
 /// Everything about HTTP in a transfer.
 pub(super) struct MirrorDriver {
+    config: MirrorConfig,
     machine: RangeScheduler,
-    length: u64,
     mirrors: Vec<MirrorState>,
+    network: Routing,
+    pool: PoolState,
+    /// What decides which parts are compared.
+    seed: [u8; 32],
+    /// What the journal calls the version of each mirror in marks.
+    numbers: Vec<Option<u8>>,
+    /// Since when samples of other mirrors are waited for.
+    waiting: Option<Time>,
+    /// Whether it has been said that some are not waited for.
+    has_warned: bool,
+    /// Mirrors that are not asked because of an earlier transfer, until they are given up, each with why.
+    unwanted: Vec<(MirrorId, &'static str)>,
+    /// The subscriber lends, and knows all hashes.
+    proven: bool,
+    /// Nobody is asked for blocks from this one on.
+    horizon: u64,
+    found: Option<Found>,
+    /// See [`Findings`].
+    is_pure: bool,
+    tried_before: Option<MirrorId>,
+}
+
+/// The ways to mirrors.
+struct Routing {
     routes: Vec<Route>,
-    /// How routes are made.
+    /// The local ends that the user named.
     named: Vec<Egress>,
     algorithm: Algorithm,
     groups: GroupPolicy,
     first_group: usize,
     /// The links have changed, and some name is still being looked up for that.
     awaits_names: bool,
-    pool: PoolState,
-    /// What decides which parts are compared.
-    seed: [u8; 32],
-    /// What the journal calls each mirror in marks.
-    numbers: Vec<Numbers>,
-    comparison: ComparisonState,
-    /// Mirrors that are not asked because of an earlier transfer, until they are given up.
-    unwanted: Vec<(MirrorId, Unwanted)>,
-    /// The subscriber lends, and knows all hashes.
-    proven: bool,
-    /// What is known without sources, where the subscriber lends.
-    check_alone: Check,
-    /// Nobody is asked for blocks from this one on.
-    horizon: u64,
-    /// A later transfer finds what this one has brought.
-    kept: bool,
-    /// See [`MirrorConfig::is_whole_known`].
-    is_whole_known: bool,
-    /// The hash of the whole tells which mirror is right.
-    judged: bool,
-    /// See [`MirrorConfig::unheard`].
-    unheard: Vec<String>,
-    /// See [`MirrorConfig::candidates`].
-    candidates: Vec<String>,
-    /// How it is verified without sources: a clause.
-    verified_alone: String,
-    /// Who says what the parts are: what stands behind the reason of a ban.
-    according: String,
 }
 
 /// What a [`MirrorDriver`] is made of.
+#[derive(Debug)]
 pub(super) struct MirrorConfig {
     pub(super) mirrors: Vec<Mirror>,
-    /// The servers that the user named besides, and that do not answer now.
-    pub(super) unheard: Vec<String>,
     pub(super) length: u64,
+    /// How parts are checked. Where the subscriber lends: without sources.
     pub(super) check: Check,
     /// Whether blocks are reserved with the subscriber: other sources have the content too.
     pub(super) subscriber_pool: bool,
     /// Whether a later transfer finds what this one has brought.
     pub(super) kept: bool,
-    /// Whether a hash of the whole tells what is right, and it can be fetched again: none of the parts is
-    /// known.
-    pub(super) is_whole_known: bool,
-    /// Whether it also tells which mirror is right: there are several.
+    /// Whether a hash of the whole tells what is right, none of the parts is known, and another variant can
+    /// be tried.
     pub(super) judged: bool,
-    /// The servers that say that hash themselves, who alone are tried alone; none: nobody but the user does.
-    pub(super) candidates: Vec<String>,
+    /// Whether only what the only mirror brings counts.
+    pub(super) is_alone: bool,
+    /// Whether there are other variants to try, or servers that could not be asked.
+    pub(super) has_others: bool,
+    /// URLs of other variants: what they brought does not count.
+    pub(super) others: Vec<String>,
     /// How it is verified without sources: a clause.
     pub(super) verified_alone: String,
     /// Who says what the parts are, as [`VouchedBy::according`](crate::VouchedBy::according) has it.
@@ -198,48 +193,14 @@ impl MirrorDriver {
         }
     }
 
-    /// Whether the hash of the whole tells which mirror is right.
-    pub(super) const fn is_judged(&self) -> bool {
-        self.judged
-    }
-
     /// How it is verified without sources: a clause.
     pub(super) fn verified_alone(&self) -> &str {
-        &self.verified_alone
+        &self.config.verified_alone
     }
 
     /// Whether some mirror may still bring something.
     pub(super) fn can_supply(&self) -> bool {
         self.machine.has_usable_connection()
-    }
-
-    /// The content is wanted of mirrors alone, but for what is here.
-    pub(super) fn want(&mut self, here: &Here<'_>) -> Result<()> {
-        let numbers = |state: &MirrorState| (here.numbers_of)(state.mirror.url.as_str());
-        self.numbers = self.mirrors.iter().map(numbers).collect();
-        if let PoolState::Check(check) = &mut self.pool {
-            let check = std::mem::replace(check, Check::Nothing);
-            let mut plain = self.pool_of(check, here.has)?;
-            self.take_up(&mut plain, here);
-            self.compare_openings(&mut plain);
-            self.pool = PoolState::Plain(plain);
-        }
-        Ok(())
-    }
-
-    /// A pool of what mirrors alone have, but for what is here.
-    fn pool_of(&self, check: Check, have: impl Fn(u64) -> bool) -> Result<Box<VerifiedPool>> {
-        let mut plain =
-            VerifiedPool::new(self.length, check, have).map_err(|e| Error::usage(e.to_string()))?;
-        plain.seed(self.seed);
-        plain.set_horizon(self.horizon);
-        let introduced = (0..).zip(&self.mirrors).filter(|(_, state)| state.mirror.introduced);
-        plain.set_introduced(introduced.map(|(mirror, _)| mirror));
-        match self.judged {
-            true => plain.judged_as_a_whole(),
-            false => self.expect(&mut plain),
-        }
-        Ok(Box::new(plain))
     }
 
     /// The subscriber wants the content: mirrors reserve blocks with it. A known leaf list spares asking
@@ -248,13 +209,13 @@ impl MirrorDriver {
         if let PoolState::Subscribing(check) = &mut self.pool {
             match std::mem::replace(check, Check::Nothing) {
                 Check::Leaves(leaves) => self.proven = subscriber.set_leaves(download, leaves),
-                check => self.check_alone = check,
+                check => self.config.check = check,
             }
             self.pool = PoolState::Subscriber(download);
         }
         for (number, state) in self.mirrors.iter().enumerate() {
             if let Some(source) = state.source
-                && !self.routes.iter().any(|route| usize::from(route.mirror) == number)
+                && !self.network.routes.iter().any(|route| usize::from(route.mirror) == number)
             {
                 subscriber.mark_unavailable(source, download);
             }
@@ -298,15 +259,12 @@ impl MirrorDriver {
         let reason = self.wrong_bytes(block);
         let Some(state) = self.mirrors.get_mut(usize::from(mirror)) else { return };
         state.status.ban(reason);
-        let Self { machine, mirrors, pool, .. } = self;
-        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
-            machine.handle(now, Input::Banned { mirror }, pool);
-        });
+        self.no_more(now, mirror, subscriber);
     }
 
     /// Why a mirror is banned.
     fn wrong_bytes(&self, block: u64) -> String {
-        format!("wrong bytes in block {block}{}", self.according)
+        format!("wrong bytes in block {block}{}", self.config.according)
     }
 
     /// The mirror that a source of the subscriber is.
@@ -324,27 +282,24 @@ impl MirrorDriver {
         &mut self,
         subscriber: &mut Subscriber,
         cx: &mut Context<'_, '_>,
-        mut each: impl FnMut(PoolEvent, &mut Context<'_, '_>) -> Result<bool>,
+        mut each: impl FnMut(PoolEvent, &mut Context<'_, '_>) -> Result<()>,
     ) -> Result<Time> {
         let now = cx.now();
         loop {
-            let Self { machine, mirrors, routes, pool, length, .. } = self;
-            let mut silent: Vec<MirrorId> = Vec::new();
+            let Self { config, machine, mirrors, network, pool, .. } = self;
+            let (routes, length) = (&network.routes, config.length);
             let until = with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
                 loop {
                     match machine.poll(now, pool) {
                         Output::Wait(until) => return until,
-                        Output::Event(StateChanged { connection, state }) => {
-                            let is_silent = matches!(state, State::Stalled | State::Failing);
-                            silent.extend(routes.get(connection).filter(|_| is_silent).map(|one| one.mirror));
-                        }
+                        Output::Event(StateChanged { .. }) => {}
                         Output::Send(Command::Fetch { connection, fetch, first_byte, end_byte }) => {
                             let Some(end) = routes.get(connection) else { continue };
                             let mirror = &mirrors[usize::from(end.mirror)].mirror;
                             let kind = RequestKind::Range {
                                 first: first_byte,
                                 end: end_byte,
-                                length: *length,
+                                length,
                                 // Where the bytes are verified as they come, it need not be the same file.
                                 validator: mirror.seen_at.as_ref().and(mirror.validator.clone()),
                                 // For want of a strong validator.
@@ -363,16 +318,12 @@ impl MirrorDriver {
                     }
                 }
             });
-            if let PoolState::Plain(plain) = pool {
-                silent.into_iter().for_each(|mirror| plain.doubt(mirror));
-            }
-            let again = self.drain_events(now, subscriber, cx, &mut each)?;
-            if !again && !self.replace_candidate(cx)? {
-                self.compare(now, cx.observer);
+            if !self.drain_events(now, subscriber, cx, &mut each)? {
+                self.wait_for_samples(now, cx.observer);
                 if !self.machine.has_usable_connection() && self.is_alone() && self.is_wanting() {
                     return Err(self.given_up());
                 }
-                return Ok(until.min(self.comparison.deadline(now)));
+                return Ok(until.min(self.look_again_at(now)));
             }
         }
     }
@@ -383,102 +334,170 @@ impl MirrorDriver {
         now: Time,
         subscriber: &mut Subscriber,
         cx: &mut Context<'_, '_>,
-        each: &mut impl FnMut(PoolEvent, &mut Context<'_, '_>) -> Result<bool>,
+        each: &mut impl FnMut(PoolEvent, &mut Context<'_, '_>) -> Result<()>,
     ) -> Result<bool> {
         let PoolState::Plain(plain) = &mut self.pool else { return Ok(false) };
         let events: Vec<verified_pool::Event> = plain.events().collect();
         let only_compares = plain.only_compares();
-        let is_unproven = only_compares || plain.alone().is_some();
         let mut again = false;
         for event in events {
+            again |= !matches!(event, verified_pool::Event::Verified { .. });
             match event {
                 verified_pool::Event::Verified { mirror, block, bytes, cv } => {
-                    let mark = if is_unproven { self.mark_of(mirror) } else { 0 };
+                    let mark = if only_compares { self.mark_of(mirror) } else { 0 };
+                    self.is_pure &= !self.has_changed(mirror);
                     each(PoolEvent::Block { block, bytes, cv, mark }, cx)?;
-                    if let Some(url) = self.newly_alone(mirror) {
+                    if let Some(url) = self.newly_alone() {
                         each(PoolEvent::TriedAlone { url }, cx)?;
                     }
                 }
-                verified_pool::Event::EarlierDropped { block } => {
-                    cx.observer.warning(&dropped(block));
-                }
-                verified_pool::Event::Revoked { blocks } => {
-                    again = true;
-                    each(PoolEvent::Revoked(blocks), cx)?;
-                }
-                verified_pool::Event::Shelved { blocks } => {
-                    again = true;
-                    each(PoolEvent::Shelved(blocks), cx)?;
-                }
-                verified_pool::Event::Restored { blocks } => {
-                    again = true;
-                    each(PoolEvent::Restored(blocks), cx)?;
-                }
-                verified_pool::Event::Complete if each(PoolEvent::Complete, cx)? => {
-                    // Of what is stopped nobody has looked whether it is.
-                    if let PoolState::Plain(plain) = &mut self.pool
-                        && !cx.observer.is_stopped()
-                    {
-                        plain.whole_is_right();
-                    }
-                    again |= self.judged;
-                }
-                verified_pool::Event::Complete => again |= self.on_wrong(cx, each)?,
-                verified_pool::Event::SetAside { mirror, block } => {
-                    again = true;
+                verified_pool::Event::Revoked { blocks } => each(PoolEvent::Revoked(blocks), cx)?,
+                verified_pool::Event::Complete => each(PoolEvent::Complete, cx)?,
+                verified_pool::Event::Banned { mirror, block } if self.config.judged && only_compares => {
+                    let (name, place) = (self.name(mirror), place_of(block));
                     cx.observer.notice(&format!(
-                        "{}: other bytes than others have ({}): set aside until the hash of the whole tells \
-                         who is right",
-                        self.name(mirror),
-                        place_of(block)
+                        "{name}: other bytes than others have ({place}): not asked until the hash of the whole \
+                         has told whether these are right"
                     ));
+                    self.no_more(now, mirror, subscriber);
                 }
                 verified_pool::Event::Banned { mirror, block } => {
-                    again = true;
                     cx.observer.banned(self.name(mirror), &self.wrong_bytes(block));
                     self.ban(now, mirror, block, subscriber);
                     if only_compares && let Some(state) = self.mirrors.get(usize::from(mirror)) {
-                        let url = &state.mirror.url;
-                        let (origin, url) = (origin_text(url), url.as_str().to_owned());
-                        each(PoolEvent::Liar { origin, url }, cx)?;
+                        each(PoolEvent::Liar { origin: origin_text(&state.mirror.url) }, cx)?;
                     }
                 }
-                verified_pool::Event::Conflict { mirrors, block } if self.judged => {
-                    cx.observer.notice(&format!(
-                        "{} have different bytes ({}): each is tried alone, and the hash of the whole tells \
-                         who is right",
-                        self.names(&mirrors),
-                        place_of(block)
-                    ));
-                    again = true;
-                    if !self.try_next(now, cx.observer) {
-                        let stays = self.keep_earlier(&mirrors, |event| each(event, cx))?;
-                        return Err(self.conflict(
-                            &mirrors,
-                            block,
-                            "none of them could be tried alone",
-                            &stays,
-                        ));
-                    }
-                }
-                verified_pool::Event::Conflict { mirrors, block } => {
-                    let stays = self.keep_earlier(&mirrors, |event| each(event, cx))?;
-                    return Err(self.conflict(&mirrors, block, "there is no hash to tell", &stays));
+                verified_pool::Event::Split { mirrors, block } => {
+                    self.found = self.config.judged.then_some(Found::Differ);
+                    return Err(self.conflict(&mirrors, block));
                 }
             }
-        }
-        if let PoolState::Plain(plain) = &mut self.pool {
-            plain
-                .compared()
-                .into_iter()
-                .try_for_each(|blocks| each(PoolEvent::Compared(blocks), cx).map(drop))?;
         }
         Ok(again)
     }
 
-    /// Whether all of it is here and only comparisons with other mirrors are waited for.
+    /// A mirror is not asked any more.
+    fn no_more(&mut self, now: Time, mirror: MirrorId, subscriber: &mut Subscriber) {
+        let Self { machine, mirrors, pool, .. } = self;
+        with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
+            machine.handle(now, Input::Banned { mirror }, pool);
+        });
+    }
+
+    /// The URL of the mirror that is tried alone, once, when it has brought something. One without ranges
+    /// begins anew after each interruption.
+    fn newly_alone(&mut self) -> Option<String> {
+        let state = self.mirrors.first().filter(|_| self.config.is_alone)?;
+        let is_new = self.tried_before.is_none() && state.mirror.ranges;
+        let url = state.mirror.url.as_str().to_owned();
+        self.tried_before = Some(0).filter(|_| is_new).or(self.tried_before);
+        is_new.then_some(url)
+    }
+
+    /// What this attempt has found out.
+    pub(super) fn findings(&self) -> Findings {
+        let differences = match &self.pool {
+            PoolState::Plain(plain) => plain.differences(),
+            _ => Differences::new(),
+        };
+        let all = 0..self.mirrors.len() as MirrorId;
+        let brought = |mirror| {
+            let its = self.machine.connections().filter(|one| one.mirror == mirror);
+            its.map(|one| one.counters.bytes).sum()
+        };
+        Findings {
+            found: self.found,
+            is_pure: self.is_pure && self.mirrors.len() == 1,
+            differences,
+            changed: all.clone().filter(|mirror| self.has_changed(*mirror)).collect(),
+            brought: all.map(brought).collect(),
+            tried_before: self.tried_before,
+        }
+    }
+
+    /// All of it is here, and is wrong. Returns the URL of the mirror that this proves to have another file;
+    /// and whether that is the last word.
+    pub(super) fn on_wrong(&mut self) -> (Option<String>, bool) {
+        self.found = Some(Found::Wrong);
+        let is_one = self.mirrors.len() == 1 && (self.is_pure || self.config.is_alone);
+        let its = self.mirrors.first().filter(|_| is_one && !self.has_changed(0));
+        (its.map(|state| state.mirror.url.as_str().to_owned()), is_one && !self.config.has_others)
+    }
+
+    /// Whether the version of a mirror is another now than when it was asked first.
+    fn has_changed(&self, mirror: MirrorId) -> bool {
+        self.mirrors.get(usize::from(mirror)).is_none_or(|state| state.changed.is_some())
+    }
+
+    /// Whether a hash of the whole tells whether its mirrors are the right variant.
+    pub(super) const fn is_judged(&self) -> bool {
+        self.config.judged
+    }
+
+    /// The error if mirrors differ and no vote decides.
+    fn conflict(&self, mirrors: &[MirrorId], block: u64) -> Error {
+        let who = format!("{} have different bytes ({})", self.names(mirrors), place_of(block));
+        if self.config.judged {
+            return Error::corrupt(who);
+        }
+        if !self.config.kept {
+            return Error::corrupt(format!(
+                "{who}, and they are handed over as they come, before a hash of the whole could tell which \
+                 are right: name one of them, or a Metalink, or fetch into a file with `checksum`"
+            ));
+        }
+        Error::corrupt(format!(
+            "{who}, and there is no hash to tell which are right: name one of them, which goes on with what \
+             came from it, or give `checksum` or a Metalink"
+        ))
+    }
+
+    fn names(&self, mirrors: &[MirrorId]) -> String {
+        let names: Vec<&str> = mirrors.iter().map(|mirror| self.name(*mirror)).collect();
+        names.join(" and ")
+    }
+
+    /// Whether mirrors are only compared with each other: no hash of the content is known.
+    pub(super) fn is_hashless(&self) -> bool {
+        let only_compares = matches!(&self.pool, PoolState::Plain(plain) if plain.only_compares());
+        only_compares && !self.config.judged
+    }
+
+    /// The error when no mirror is left.
+    fn given_up(&self) -> Error {
+        let (code, why) = none_left(self.mirrors.iter().map(|state| &state.status));
+        let has_brought = self.config.kept && self.brought().next().is_some();
+        let have_changed = self.mirrors.iter().all(|state| state.status.has_changed);
+        let advice = match has_brought && self.is_hashless() {
+            false if has_brought && have_changed => {
+                "what arrived is kept, and is of the file that was there before: the same request fetches \
+                 what is there now"
+            }
+            false if has_brought => "what arrived is kept: name another",
+            false => "name another",
+            // What another URL has would not be taken for the same.
+            true if have_changed => {
+                "what arrived is of the version that it had, and no other URL goes on with that without a \
+                 hash: remove the part to begin anew"
+            }
+            true => "what arrived is kept: name another beside",
+        };
+        code.error(format!("{why}; {advice}"))
+    }
+
+    /// The mirrors that brought something, given up or not.
+    fn brought(&self) -> impl Iterator<Item = &MirrorState> {
+        let reports = || self.machine.connections().zip(&self.network.routes);
+        let brought = move |number: usize| {
+            reports().any(|(report, route)| usize::from(route.mirror) == number && report.counters.bytes > 0)
+        };
+        self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, state)| state)
+    }
+
+    /// Whether only samples of other mirrors are waited for.
     pub(super) const fn is_comparing(&self) -> bool {
-        self.comparison.waiting.is_some()
+        self.waiting.is_some()
     }
 
     fn is_wanting(&self) -> bool {

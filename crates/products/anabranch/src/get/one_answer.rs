@@ -247,9 +247,9 @@ impl OneAnswer {
         let open = Box::new(move || Ok(Destination::File(place)));
         let mut sink = Sink::new(vec![Job { id, aliases, demands, executable: false, open }], force);
         let mut missing = BTreeSet::new();
-        let mut want = |id: ContentId, here: &Here<'_>| {
-            missing.extend((0..id.blocks()).filter(|block| !(here.has)(*block)));
-            Ok(0)
+        let mut want = |id: ContentId, here: Here<'_>| {
+            missing.extend((0..id.blocks()).filter(|block| !here.there.contains(*block)));
+            Ok((0, here.there))
         };
         sink.advance(&mut want, checking)?;
         for block in missing {

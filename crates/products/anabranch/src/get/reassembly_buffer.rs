@@ -141,12 +141,9 @@ impl ReassemblyBuffer {
         Ok(before - state.bytes())
     }
 
-    /// Nobody can tell what is right: nothing more is handed over. Returns how many bytes are gone.
-    pub(super) fn clear(&self) -> u64 {
-        let mut state = self.shared.lock();
-        let bytes = state.bytes();
-        state.blocks.clear();
-        bytes
+    /// What has come may be wrong: nothing more is handed over.
+    pub(super) fn clear(&self) {
+        self.shared.lock().blocks.clear();
     }
 
     /// What this server says of the content counts no more: it has sent other bytes than others.

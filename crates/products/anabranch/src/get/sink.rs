@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use anabranch_mmtp::ContentId;
+use anabranch_mmtp::bitmap::Bitmap;
 use anabranch_mmtp::subscriber::{DownloadId, Subscriber};
 use anabranch_mmtp::tree::ChainingValue;
 
@@ -13,7 +14,7 @@ use super::reassembly_buffer::{self, ReassemblyBuffer};
 use super::writer::Writer;
 use crate::filenames::{first_few, show};
 use crate::target::journal::NOTHING_CLUE;
-use crate::target::{Aliases, Demands, DestPath, LeftIn, Numbers, Target};
+use crate::target::{Aliases, Demands, DestPath, Records, Target};
 use crate::{Error, Result};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
@@ -28,17 +29,16 @@ const FORGETS: &str = "the server gives neither ETag nor date, so the same reque
 const BEGINS_ANEW: &str =
     "the server gives neither ETag nor date, and no ranges, so the same request begins anew";
 
-/// Tells a machine that a content is wanted, and what of it is here; returns the number of what will arrive.
-pub(super) type Want<'a> = dyn FnMut(ContentId, &Here<'_>) -> Result<DownloadId> + 'a;
+/// Tells a machine that a content is wanted, and what of it is here; returns the number of what will arrive,
+/// and which of the blocks that are here count.
+pub(super) type Want<'a> = dyn FnMut(ContentId, Here<'_>) -> Result<(DownloadId, Bitmap)> + 'a;
 
 /// What is here already of a content.
 pub(super) struct Here<'a> {
-    /// Whether a block is.
-    pub(super) has: &'a dyn Fn(u64) -> bool,
-    /// What is known of these.
-    pub(super) left: Option<LeftIn<'a>>,
-    /// See [`Target::numbers_of`].
-    pub(super) numbers_of: &'a dyn Fn(&str) -> Numbers,
+    /// The blocks.
+    pub(super) there: Bitmap,
+    /// What is recorded of those who brought them.
+    pub(super) records: Option<Records<'a>>,
 }
 
 /// One content and the place where it is to go; the place is looked up when its turn comes.
@@ -145,8 +145,11 @@ impl Sink {
                     let there = buffer.open(id, wanted.demands);
                     self.done_bytes += there;
                     self.resumed_bytes += there;
-                    let (has, numbers_of) = (|block| buffer.holds(block), |_: &str| Numbers::default());
-                    let download = want(id, &Here { has: &has, left: None, numbers_of: &numbers_of })?;
+                    let mut there = Bitmap::new(id.blocks());
+                    for block in (0..id.blocks()).filter(|block| buffer.holds(*block)) {
+                        there.insert(block);
+                    }
+                    let (download, _) = want(id, Here { there, records: None })?;
                     self.open.insert(download, SinkEntry::Reader(buffer));
                     continue;
                 }
@@ -157,14 +160,12 @@ impl Sink {
                 Target::open(path, id, &wanted.aliases, wanted.demands, self.force, &mut |bytes| {
                     checking(id.length, bytes)
                 })?;
-            self.done_bytes += target.bytes_done();
-            self.resumed_bytes += target.bytes_done();
             self.notices.extend(target.note_of_what_stays());
             self.notices.extend(target.note_of_no_lock());
-            let left = target.take_left();
-            let left = left.as_ref().map(|left| target.with_left(left));
-            let (has, numbers_of) = (|block| there.contains(block), |url: &str| target.numbers_of(url));
-            let download = want(wanted.id, &Here { has: &has, left, numbers_of: &numbers_of })?;
+            let (download, counts) = want(wanted.id, Here { there, records: target.records() })?;
+            target.count_only(&counts);
+            self.done_bytes += target.bytes_done();
+            self.resumed_bytes += target.bytes_done();
             self.open.insert(
                 download,
                 SinkEntry::File { target: Box::new(target), executable: wanted.executable },
@@ -222,30 +223,9 @@ impl Sink {
         Ok(())
     }
 
-    /// Blocks that had arrived do not count while another mirror is tried alone. They are kept, until others
-    /// arrive in their place.
-    pub(super) fn shelve(&mut self, download: DownloadId, blocks: Range<u64>) {
-        if let Some(target) = self.file(download) {
-            let before = target.bytes_done();
-            target.shelve(blocks);
-            let less = before - target.bytes_done();
-            self.done_bytes -= less;
-        }
-    }
-
-    /// Of what was [shelved](Self::shelve) these count again.
-    pub(super) fn restore(&mut self, download: DownloadId, blocks: Range<u64>) {
-        if let Some(target) = self.file(download) {
-            let before = target.bytes_done();
-            target.restore(blocks);
-            let more = target.bytes_done() - before;
-            self.done_bytes += more;
-        }
-    }
-
     /// See [`Target::refute`].
-    pub(super) fn refute(&mut self, download: DownloadId, url: &str, version: bool) -> Result<()> {
-        self.file(download).map_or(Ok(()), |target| target.refute(url, version))
+    pub(super) fn refute(&mut self, download: DownloadId, url: &str) -> Result<()> {
+        self.file(download).map_or(Ok(()), |target| target.refute(url))
     }
 
     /// See [`Target::tried_alone`].
@@ -253,52 +233,12 @@ impl Sink {
         self.file(download).map_or(Ok(()), |target| target.tried_alone(url))
     }
 
-    /// What mirrors brought of these blocks has been compared.
-    pub(super) fn compared(&mut self, download: DownloadId, blocks: Range<u64>) -> Result<()> {
-        self.file(download).map_or(Ok(()), |target| target.compared(blocks))
-    }
-
-    /// A mirror has lied, and only comparisons tell what is right: what it brought is revoked, what its
-    /// origin says of the content counts no more, and the next transfer does not ask it.
-    pub(super) fn distrust(&mut self, download: DownloadId, origin: &str, url: &str) -> Result<()> {
+    /// A mirror has lied, as others show: what its origin says of the content counts no more.
+    pub(super) fn distrust(&mut self, download: DownloadId, origin: &str) {
         match self.open.get_mut(&download) {
-            Some(SinkEntry::File { target, .. }) => {
-                target.distrust(origin);
-                target.ban(url)
-            }
-            Some(SinkEntry::Reader(buffer)) => {
-                buffer.distrust(origin);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// What this transfer brought of a content is [revoked](Self::revoked), and what earlier ones left stays
-    /// theirs.
-    pub(super) fn disown(&mut self, download: DownloadId) -> Result<()> {
-        self.file(download).map_or(Ok(()), Target::disown)
-    }
-
-    /// What has arrived of a content is worth nothing: no trace of it is to be left behind.
-    pub(super) fn discard(&mut self, download: DownloadId) -> Result<()> {
-        match self.open.remove(&download) {
-            Some(SinkEntry::File { target, .. }) => {
-                self.done_bytes -= target.bytes_done();
-                target.discard()
-            }
-            Some(SinkEntry::Reader(buffer)) => {
-                self.done_bytes -= buffer.clear();
-                Ok(())
-            }
-            Some(SinkEntry::Memory(_)) | None => Ok(()),
-        }
-    }
-
-    /// Mirrors have different bytes, and none the right ones: what is here is not worth keeping.
-    pub(super) fn mirrors_differ(&mut self, download: DownloadId) {
-        if let Some(target) = self.file(download) {
-            target.mirrors_differ();
+            Some(SinkEntry::File { target, .. }) => target.distrust(origin),
+            Some(SinkEntry::Reader(buffer)) => buffer.distrust(origin),
+            _ => {}
         }
     }
 

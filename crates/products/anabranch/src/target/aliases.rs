@@ -30,6 +30,12 @@ pub(crate) struct Version {
 }
 
 impl Aliases {
+    /// The version of a URL is not the one of now any more.
+    pub(crate) fn forget_version(&mut self, url: &str) {
+        let clue = journal::url_clue(url);
+        self.versions.retain(|version| version.url != clue);
+    }
+
     /// The URLs that had another version when a part was begun, of this root and with these recorded.
     pub(super) fn changed(&self, root: &[u8; 32], recorded: &[[u8; 32]]) -> impl Iterator<Item = &Version> {
         let is_known = move |name: &[u8; 32]| name == root || recorded.contains(name);

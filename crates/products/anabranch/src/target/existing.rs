@@ -3,10 +3,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use anabranch_http::client::METADATA_BYTES;
 use anabranch_mmtp::ContentId;
+use anabranch_mmtp::id::BLOCK_BYTES;
+use anabranch_mmtp::tree::ChainingValue;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::aliases::Aliases;
@@ -14,6 +17,7 @@ use super::dest_path::DestPath;
 use super::final_check::{Demands, FinalCheck, Mismatch, hashes};
 use super::journal::{self, HEADER_BYTES};
 use super::journal_file::{Behind, read_up_to};
+use super::part::cv_of;
 use crate::filenames::show;
 use crate::openpgp::Verdict;
 use crate::{Error, Result};
@@ -46,6 +50,14 @@ pub(crate) fn opening_of(place: &DestPath) -> Result<[u8; 32]> {
     file.and_then(|file| file.take(METADATA_BYTES).read_to_end(&mut bytes))
         .map_err(|e| place.failure("read", place.name(), &e))?;
     Ok(*blake3::hash(&bytes).as_bytes())
+}
+
+/// The chaining value of a block of the file at this path, which is `id`; none if that cannot be read.
+pub(crate) fn block_of_file(path: &Path, id: &ContentId, block: u64) -> Option<ChainingValue> {
+    let mut bytes = vec![0; id.block_len(block)];
+    let file = File::open(path).ok()?;
+    file.read_exact_at(&mut bytes, block * BLOCK_BYTES as u64).ok()?;
+    Some(cv_of(id, block, &bytes))
 }
 
 /// What the place holds, if that is a file which is not of `length` bytes, and has all the digests that are

@@ -9,11 +9,11 @@
 //! came. What the next transfer knows of them may be less or more than what this one knew. So up to
 //! [`ALIASES_MAX`] of them stand in the slots behind those of the last block. Some of these are no names, but
 //! [clues](url_clue): they tell a later transfer that has none of the names why it cannot go on. Behind them
-//! stand up to [`BANNED_MAX`] mirrors that have [lied](banned_clue), or of which all was
-//! [wrong](refuted_clue), and then the one that was [tried alone](alone_clue) last.
+//! stand up to [`BANNED_MAX`] mirrors of which all was [wrong](refuted_clue), and then the one that was
+//! [tried alone](alone_clue) last.
 //!
-//! Where no hash is known, a slot has a [mark](Slot::mark) besides: which mirror brought the block, and
-//! whether that has been compared with another. Older programs take such a slot for an empty one.
+//! Where no hash of the parts is known, a slot has a [mark](Slot::mark) besides: which mirror brought the
+//! block.
 //!
 //! ```text
 //! header  0  magic "anabrjnl"     slot  0  chaining value (32)    or  0  chaining value (32)
@@ -42,17 +42,11 @@ pub const VERSION: u32 = 1;
 /// Other names of a content that a journal remembers.
 pub const ALIASES_MAX: usize = 16;
 
-/// Records of mirrors that have lied, or of which all was wrong, that a journal has room for.
+/// Records of mirrors of which all was wrong that a journal has room for.
 pub const BANNED_MAX: usize = 16;
 
 /// Slots behind those of blocks.
 pub const BEHIND_MAX: usize = ALIASES_MAX + BANNED_MAX + 1;
-
-/// In a [mark](Slot::mark): what the mirrors brought of this region has been compared.
-pub const COMPARED: u8 = 1 << 7;
-
-/// The first number in a [mark](Slot::mark) of a mirror that the journal has no name of.
-const PASSING: u8 = ALIASES_MAX as u8 + 2;
 
 /// Clues of URLs that one transfer adds at most.
 pub const URL_CLUES_MAX: usize = 4;
@@ -68,8 +62,8 @@ pub const NOTHING_CLUE: [u8; 32] = *b"why:nothing\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
 pub struct Slot {
     /// Its chaining value.
     pub cv: ChainingValue,
-    /// 0 if a hash vouches for the block itself, or if nothing is known. Else the [number](number_of) of the
-    /// mirror that brought it, and whether that is [`COMPARED`].
+    /// The [number](number_of) of the mirror that brought it; 0 if a hash vouches for the block itself, or if
+    /// the journal has no number of that mirror.
     pub mark: u8,
 }
 
@@ -77,8 +71,6 @@ const MAGIC: [u8; 8] = *b"anabrjnl";
 /// How a clue begins; that of a URL without a version has these besides.
 const CLUE: &[u8] = b"why:";
 const UNVERSIONED: &[u8] = b"why:any:";
-/// How the clue of a version begins.
-const VERSION_CLUE: &[u8] = b"why:ver:";
 
 /// Why bytes are not the header of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +160,7 @@ pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<Slot> {
 }
 
 /// The slot that records the alias number `n`, from 0 on, of `id`; from [`ALIASES_MAX`] on they are those of
-/// mirrors that have lied, or of which all was wrong, and the last one is that of who was tried alone.
+/// mirrors of which all was wrong, and the last one is that of the mirror that was tried alone.
 #[must_use]
 pub fn alias_slot(id: &ContentId, n: usize, alias: &[u8; 32]) -> [u8; SLOT_BYTES] {
     slot(id, id.blocks() + n as u64, &Slot { cv: *alias, mark: 0 })
@@ -202,14 +194,8 @@ pub fn url_clues(url: &str) -> [[u8; 32]; 2] {
     [url_clue(url), unversioned_clue(url)]
 }
 
-/// What a journal records of a mirror that has lied, by its URL.
-#[must_use]
-pub fn banned_clue(url: &str) -> [u8; 32] {
-    blake3::derive_key("anabranch 2026-11 URL of a mirror that has lied", url.as_bytes())
-}
-
 /// What a journal records of a mirror of which all was there and was not what is `wanted`, so that it is not
-/// asked for that again: `of` is the name of its version, or the clue of its URL.
+/// asked for that again: `of` is the name of its version.
 #[must_use]
 pub fn refuted_clue(of: &[u8; 32], wanted: &[u8; 32]) -> [u8; 32] {
     let context = "anabranch 2026-11 version that is not what a hash is of";
@@ -222,30 +208,10 @@ pub fn alone_clue(url: &str) -> [u8; 32] {
     blake3::derive_key("anabranch 2026-11 URL of a mirror that is tried alone", url.as_bytes())
 }
 
-/// The clue of a version, by its name, that a URL, of this [clue](url_clue), had when the part was gone on
-/// with, and not when it was begun: what has this name may be something else than what is in the part.
-#[must_use]
-pub fn version_clue(url: &[u8; 32], name: &[u8; 32]) -> [u8; 32] {
-    let mut clue =
-        blake3::derive_key("anabranch 2026-11 version of a part that was begun with another", name);
-    let of_url = version_clue_start(url);
-    clue[..of_url.len()].copy_from_slice(&of_url);
-    clue
-}
-
-/// How such clues of this URL begin, whatever the version.
-#[must_use]
-pub fn version_clue_start(url: &[u8; 32]) -> [u8; 20] {
-    let mut start = [0; 20];
-    start[..VERSION_CLUE.len()].copy_from_slice(VERSION_CLUE);
-    start[VERSION_CLUE.len()..].copy_from_slice(&url[url.len() - 12..]);
-    start
-}
-
 /// Whether an alias is the clue of a URL, of whatever version.
 #[must_use]
 pub fn is_url_clue(alias: &[u8; 32]) -> bool {
-    is_clue(alias) && ![HASH_CLUE, NOTHING_CLUE].contains(alias) && !alias.starts_with(VERSION_CLUE)
+    is_clue(alias) && ![HASH_CLUE, NOTHING_CLUE].contains(alias)
 }
 
 /// Whether an alias is the clue of a URL whose version was not known.
@@ -265,9 +231,8 @@ pub fn parse_aliases<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<It
     behind(id, slots).take(ALIASES_MAX)
 }
 
-/// The number of a mirror in [marks](Slot::mark), by what the journal calls the version that it has, the
-/// `root` of the header or an alias at its place; or, where no version of it has a name, by the clue of its
-/// URL. `None` if it is none of these.
+/// The number of a mirror in [marks](Slot::mark), by what the journal calls the version that it has: the
+/// `root` of the header or an alias at its place. `None` if it is none of these.
 #[must_use]
 pub fn number_of(name: &[u8; 32], root: &[u8; 32], aliases: &[Option<[u8; 32]>]) -> Option<u8> {
     let place = aliases.iter().position(|alias| alias.as_ref() == Some(name));
@@ -275,14 +240,7 @@ pub fn number_of(name: &[u8; 32], root: &[u8; 32], aliases: &[Option<[u8; 32]>])
     place.and_then(|place| u8::try_from(1 + place).ok())
 }
 
-/// The number of one that the journal does not know by a name: another in each transfer, from a number that
-/// nobody can foresee, so that two transfers hardly ever mean one number by two mirrors.
-#[must_use]
-pub fn passing_number(random: u8) -> u8 {
-    PASSING + random % (COMPARED - PASSING)
-}
-
-/// What the same slots record of mirrors that have lied, or of which all was wrong.
+/// What the same slots record of mirrors of which all was wrong.
 pub fn parse_banned<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
     behind(id, slots).skip(ALIASES_MAX).take(BANNED_MAX).flatten()
 }
@@ -339,12 +297,14 @@ fn check(parts: &[&[u8]]) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const ID: ContentId = ContentId { root: [9; 32], length: 3 * BLOCK_BYTES as u64 + 1 };
 
     const RECORDS: [(u64, Slot); 2] =
-        [(1, Slot { cv: [1; 32], mark: 0 }), (2, Slot { cv: [2; 32], mark: 5 | COMPARED })];
+        [(1, Slot { cv: [1; 32], mark: 0 }), (2, Slot { cv: [2; 32], mark: 5 })];
 
     fn journal() -> Vec<u8> {
         let mut bytes = header(&ID).to_vec();
@@ -393,17 +353,15 @@ mod tests {
     }
 
     #[test]
-    fn numbers_with_a_name_and_passing_ones_are_others() {
-        let root = [9; 32];
+    fn each_name_has_a_number_of_its_own() {
+        let root = [77; 32];
         let aliases: Vec<_> = (0..ALIASES_MAX as u8).map(|n| Some([n + 1; 32])).chain([None]).collect();
         let names = (0..ALIASES_MAX as u8).map(|n| [n + 1; 32]).chain([root]);
-        let named: Vec<u8> =
-            names.map(|name| number_of(&name, &[77; 32], &aliases).expect("a number")).collect();
-        assert_eq!(number_of(&[77; 32], &[77; 32], &aliases), Some(1), "that of the header");
-        assert_eq!(number_of(&[78; 32], &[77; 32], &aliases), None);
-        for number in (0..=u8::MAX).map(passing_number) {
-            assert!(number != 0 && number < COMPARED && number != 1 && !named.contains(&number), "{number}");
-        }
+        let numbers: BTreeSet<_> = names.map(|name| number_of(&name, &root, &aliases)).collect();
+        assert_eq!(numbers.len(), ALIASES_MAX + 1);
+        assert!(!numbers.contains(&None) && !numbers.contains(&Some(0)));
+        assert_eq!(number_of(&root, &root, &aliases), Some(1), "that of the header");
+        assert_eq!(number_of(&[78; 32], &root, &aliases), None);
     }
 
     #[test]

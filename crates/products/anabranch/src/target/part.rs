@@ -15,11 +15,11 @@ use anabranch_mmtp::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use anabranch_mmtp::tree::{self, ChainingValue};
 use nix::fcntl::OFlag;
 
-use super::aliases::{Aliases, has_hash, why_another};
+use super::aliases::{Aliases, Version, has_hash, why_another};
 use super::dest_path::DestPath;
 use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
 use super::journal_file::{Behind, Locked, Places, length_of, lock_journal, read_up_to};
-use super::left::Left;
+use super::provenance::Left;
 use crate::filenames::show;
 use crate::{Error, Result};
 
@@ -38,18 +38,16 @@ pub(super) struct Part {
     journal: Locked,
     /// What is known of what earlier transfers left, if they did.
     pub(super) left: Option<Left>,
-    /// The places of the aliases that this transfer has recorded.
-    own_aliases: Vec<usize>,
     /// The names of the versions that URLs have now, by the clues of these.
     pub(super) versions: BTreeMap<[u8; 32], [u8; 32]>,
     /// The aliases of the journal, each at its place.
     places: Places,
-    /// What is recorded of mirrors that have lied, or of which all was wrong.
-    banned: Vec<[u8; 32]>,
+    /// What is recorded of mirrors of which all was wrong.
+    pub(super) banned: Vec<[u8; 32]>,
     /// Each block is written once at most, and nothing was before: zeros need not be.
     pub(super) virgin: bool,
     /// It has blocks that do not count now.
-    pub(super) has_shelved: bool,
+    pub(super) has_others: bool,
     /// Records were blanked, and may come back if the power fails.
     unsynced: bool,
     pub(super) held: Vec<PendingWrite>,
@@ -166,23 +164,13 @@ impl Part {
             )));
         }
         known = ours.is_some() && there.is_some();
-        let is_hashless = !has_hash(&names);
-        let changed = ours.filter(|_| known);
-        let changed: Vec<_> =
-            changed.iter().flat_map(|part| aliases.changed(&part.root, &recorded)).collect();
-        // Their versions of now are no names of what is in the part. With a hash they are asked all the same,
-        // and what they bring has to be told from what they had.
+        // Without a hash nothing of a URL that has another version now goes into this part.
+        let changed: Vec<Version> = match ours.filter(|_| known && !has_hash(&names)) {
+            Some(part) => aliases.changed(&part.root, &recorded).copied().collect(),
+            None => Vec::new(),
+        };
         names.retain(|name| !changed.iter().any(|version| version.name == *name));
-        let asked_again = changed.iter().filter(|_| !is_hashless);
-        names.extend(asked_again.map(|version| journal::version_clue(&version.url, &version.name)));
-        let changed: Vec<[u8; 32]> = changed.iter().map(|version| version.url).collect();
-        let is_absent =
-            |clue: &[u8; 32]| journal::is_url_clue(clue) && (!names.contains(clue) || changed.contains(clue));
-        // Where there is no room for clues some may be missing.
-        let is_full = recorded.len() == journal::ALIASES_MAX;
-        let lacks_mirrors = recorded.iter().any(is_absent) || is_full;
-        let asked: Vec<[u8; 32]> = recorded.iter().copied().filter(journal::is_url_clue).collect();
-        let asked = Some(asked).filter(|asked| !is_full && asked.len() < journal::URL_CLUES_MAX);
+        let changed = changed.iter().map(|version| version.url).collect();
         let id = ours.filter(|_| known).unwrap_or(*id);
         let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
         if !known {
@@ -196,8 +184,7 @@ impl Part {
         let Behind { mut places, banned, alone } = behind;
         names.retain(|name| *name != id.root && !places.contains(&Some(*name)));
         let free = (0..places.len()).filter(|n| places[*n].is_none());
-        let own_aliases: Vec<usize> = free.take(names.len()).collect();
-        for (n, name) in own_aliases.iter().copied().zip(&names) {
+        for (n, name) in free.collect::<Vec<_>>().into_iter().zip(&names) {
             places[n] = Some(*name);
             let slot = journal::alias_slot(&id, n, name);
             let offset = journal::slot_offset(id.blocks() + n as u64);
@@ -211,12 +198,7 @@ impl Part {
         let (virgin, held, unsynced) = (!known, Vec::new(), false);
         let left = known.then(|| {
             let marks = vec![0; usize::try_from(id.blocks()).unwrap_or(usize::MAX)];
-            let banned = banned.clone();
-            match is_hashless {
-                true => Left { marks, lacks_mirrors, asked, banned, changed, alone },
-                // A hash decides all but who brought what, and of whom all was wrong.
-                false => Left { marks, banned, alone, ..Left::default() },
-            }
+            Left { marks, changed, alone }
         });
         let versions = aliases.versions.iter().map(|version| (version.url, version.name)).collect();
         Ok(Self {
@@ -226,12 +208,11 @@ impl Part {
             journal_name,
             journal,
             left,
-            own_aliases,
             versions,
             places,
             banned,
             virgin,
-            has_shelved: false,
+            has_others: false,
             unsynced,
             held,
             stays: None,
@@ -306,20 +287,6 @@ impl Part {
                 .write_all(&self.journal, blank, journal::slot_offset(first))
                 .map_err(|e| place.failure("write", &self.journal_name, &e))?;
         }
-        Ok(())
-    }
-
-    /// Empties the journal, then removes both names. One that cannot be removed is as good as new for the
-    /// next transfer.
-    pub(super) fn discard(&self, place: &DestPath) -> Result<()> {
-        self.journal
-            .set_len(0)
-            .and_then(|()| self.journal.sync_all())
-            .map_err(|e| place.failure("empty", &self.journal_name, &e))?;
-        if self.check_inode(place).is_ok() {
-            let _ = place.unlink(&self.name);
-        }
-        let _ = place.unlink(&self.journal_name);
         Ok(())
     }
 

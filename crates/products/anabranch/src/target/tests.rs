@@ -351,82 +351,46 @@ fn put_bytes(target: &mut Target, block: u64, bytes: &[u8]) {
     target.write(block, bytes, cv, 0).expect("written");
 }
 
-/// Who brought what, what was compared and who lied, where no hash is known.
+/// Where no hash of the parts is known: which mirror brought what.
 #[test]
-fn what_mirrors_left_without_a_hash_is_marked() {
-    use anabranch_mirror::verified_pool::Earlier as _;
-
+fn what_mirrors_left_is_marked_and_what_does_not_count_stays() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
     let id = ContentId { root: [7; 32], length: 4 * BLOCK_BYTES as u64 };
-    let clue = journal::url_clue("http://a/f");
-    let open = |proof: FinalCheck, aliases: &[[u8; 32]]| {
+    let url = "http://a/f";
+    let version = |name: u8| Version { url: journal::url_clue(url), name: [name; 32] };
+    let aliases = |name: u8| Aliases {
+        versions: vec![version(name)],
+        ..recorded(&[[name; 32], journal::url_clue(url)])
+    };
+    let open = |name: u8| {
         let place = DestPath::of(&path).expect("a place");
-        Target::open(place, id, &recorded(aliases), proof, false, &mut |_| true).expect("a target").0
+        Target::open(place, id, &aliases(name), FinalCheck::NOTHING, false, &mut |_| true)
+            .expect("a target")
+            .0
     };
     let bytes = [5; BLOCK_BYTES];
-    let cv = cv_of(&id, 1, &bytes);
-    let mut target = open(FinalCheck::NOTHING, &[clue]);
-    for (block, mark) in [(0, 0), (1, 3), (2, 4)] {
+    let mut target = open(7);
+    let number = target.records().expect("a part").number_of(url).expect("its version has a name");
+    for (block, mark) in [(0, 0), (1, number), (2, 9)] {
         target.write(block, bytes, cv_of(&id, block, &bytes), mark).expect("written");
     }
-    target.compared(2..1_024).expect("recorded");
-    let liars: Vec<String> = (0..2 * journal::BANNED_MAX).map(|n| format!("http://liar/{n}")).collect();
-    // Twice, and more than there is room for.
-    liars.iter().chain(&liars).for_each(|liar| target.ban(liar).expect("recorded"));
-    drop(target);
-    for (aliases, lacks_mirrors) in [(&[clue][..], false), (&[journal::url_clue("http://b/f")], true)] {
-        let mut target = open(FinalCheck::NOTHING, aliases);
-        let left = target.take_left().expect("no hash is known");
-        let banned = liars[..journal::BANNED_MAX].iter().map(|liar| journal::banned_clue(liar));
-        assert_eq!(left.banned, banned.collect::<Vec<_>>());
-        assert_eq!(left.lacks_mirrors, lacks_mirrors);
-        let left = target.with_left(&left);
-        let found = [0, 1, 2, 3].map(|block| (left.bringer(block), left.is_compared(block)));
-        assert_eq!(found, [(0, false), (3, false), (4, true), (0, false)]);
-        assert_eq!((left.cv(1), left.cv(3)), (Some(cv), None));
-    }
-    // Where a hash is known that decides; who brought what is known all the same.
-    let mut target = open(FinalCheck::ROOT, &[clue, journal::HASH_CLUE]);
-    let left = target.take_left().expect("a part");
-    assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64);
-    assert_eq!((target.with_left(&left).bringer(1), target.with_left(&left).refuted(&liars[0])), (3, None));
-    target.write(3, bytes, cv_of(&id, 3, &bytes), 9).expect("written");
     target.flush().expect("written");
-    target.compared(0..4).expect("nothing to do");
-    let journal =
-        journal::parse(&fs::read(dir.path().join("f.part.journal")).expect("it")).expect("a header");
-    let marks: Vec<u8> = journal.1.iter().map(|(_, slot)| slot.mark).collect();
-    assert_eq!(marks, [0, 3, 4 | journal::COMPARED, 9]);
-}
-
-/// Who was asked is known as long as there was room to record all of them.
-#[test]
-fn who_is_new_is_known() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("f");
-    let id = ContentId { root: [7; 32], length: 4 * BLOCK_BYTES as u64 };
-    let open = |aliases: &[[u8; 32]]| {
-        let place = DestPath::of(&path).expect("a place");
-        let aliases = recorded(aliases);
-        Target::open(place, id, &aliases, FinalCheck::NOTHING, false, &mut |_| true).expect("a target").0
-    };
-    let [a, b] = ["http://a/f", "http://b/f"].map(journal::url_clue);
-    let c = journal::unversioned_clue("http://c/f");
-    assert!(open(&[a]).take_left().is_none(), "there was nothing before");
-    let mut target = open(&[a, b]);
-    let left = target.take_left().expect("a part");
-    assert!(!left.is_new("http://a/f") && left.is_new("http://b/f"));
-    // What it brought is gone again: it is as if it had not been asked.
-    target.disown().expect("recorded");
     drop(target);
-    let left = open(&[a, c]).take_left().expect("a part");
-    assert!(left.is_new("http://b/f") && left.is_new("http://c/f"));
-    let left = open(&[b]).take_left().expect("a part");
-    assert!(!left.is_new("http://c/f") && left.is_new("http://b/f"));
-    open(&[journal::url_clue("http://d/f")]);
-    let left = open(&[]).take_left().expect("a part");
-    assert!(!left.is_new("http://e/f"), "a transfer that asks five records four of them");
+    let mut target = open(7);
+    let records = target.records().expect("a part");
+    assert_eq!([0, 1, 2, 3].map(|block| records.mark(block)), [0, number, 9, 0]);
+    assert_eq!((records.number_of(url), records.has_changed(url)), (Some(number), false));
+    assert_eq!((records.cv(1), records.cv(3)), (Some(cv_of(&id, 1, &bytes)), None));
+    let mut counts = Bitmap::new(4);
+    counts.insert(1);
+    target.count_only(&counts);
+    assert_eq!(target.bytes_done(), BLOCK_BYTES as u64);
+    target.discard_if_empty();
+    assert_eq!(open(7).bytes_done(), 3 * BLOCK_BYTES as u64, "what does not count is kept");
+    let target = open(8);
+    let records = target.records().expect("a part");
+    assert_eq!((records.number_of(url), records.has_changed(url)), (None, true), "it has another version");
 }
 
 /// What is known of a content may change from one transfer to the next.
@@ -489,8 +453,8 @@ fn a_part_is_taken_up_if_the_url_that_it_is_of_is_named_and_does_not_answer() {
         open([2; 32], &of(&[b])).expect_err("of another URL");
         let taken_up = open([2; 32], &of(&[a]));
         assert_eq!(taken_up.is_ok(), continues);
-        let Ok((mut target, _)) = taken_up else { continue };
-        assert!(target.bytes_done() > 0 && target.take_left().expect("no hash").lacks_mirrors);
+        let Ok((target, _)) = taken_up else { continue };
+        assert!(target.bytes_done() > 0);
         drop(target);
         // From now on it is the other one's too.
         open([2; 32], &of(&[])).expect("a target");
@@ -543,14 +507,13 @@ fn a_version_of_now_is_no_name_of_an_earlier_part() {
     for names in [[(a, a1), (b, b1)], [(a, a2), (b, b1)], [(b, b1), (a, a2)], [(b, b1), (a, a1)]] {
         let (mut target, found) = open(&names).expect("a target");
         let block = missing(&id, &found)[0];
-        left.push(target.take_left().map(|left| (left.changed, left.lacks_mirrors)));
+        left.push(target.records().expect("a part").has_changed("http://a/f"));
         put(&mut target, &bytes, block).expect("written");
         target.flush().expect("written");
         drop(target);
         assert!(open(&[(a, a2)]).is_err(), "it is another version");
     }
-    let changed = Some((vec![a], true));
-    assert_eq!(left, [None, changed.clone(), changed, Some((vec![], false))], "there was nothing before");
+    assert_eq!(left, [false, true, true, false]);
 }
 
 #[test]
@@ -579,42 +542,12 @@ fn zeros_replace_what_was_revoked() {
     }
 }
 
-/// What does not count while another mirror is tried is on the disk until other bytes come, zeros too.
+/// All of a version was wrong: that is known of it for the same hash, and which mirror was tried last.
 #[test]
-fn what_was_shelved_is_there_after_a_crash() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("f");
-    let (bytes, id) = (content(), ContentId::of(&content()));
-    let (mut target, _) = open_at(&path, id, false).expect("a target");
-    (0..6).for_each(|g| put_bytes(&mut target, g, &[0xaa; BLOCK_BYTES]));
-    target.flush().expect("written");
-    put_bytes(&mut target, 6, &[0xaa; BLOCK_BYTES]);
-    target.shelve(0..u64::MAX);
-    assert_eq!(target.bytes_done(), 0);
-    [2, 4].into_iter().for_each(|g| put(&mut target, &bytes, g).expect("written"));
-    target.restore(5..7);
-    assert_eq!(target.bytes_done(), 4 * BLOCK_BYTES as u64);
-    target.shelve(0..7);
-    target.flush().expect("written");
-    // It holds something, though nothing counts.
-    target.discard_if_empty();
-    let (target, there) = open_at(&path, id, false).expect("a target");
-    assert_eq!(missing(&id, &there), [7]);
-    drop(target);
-    let part = fs::read(dir.path().join("f.part")).expect("a part");
-    for block in 0..7 {
-        let of = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
-        let right = if [2, 4].contains(&block) { &bytes[of.clone()] } else { &[0xaa; BLOCK_BYTES][..] };
-        assert!(part[of] == *right, "{block}");
-    }
-}
-
-/// All of a mirror was wrong: that is known of its version for the same hash, and of its URL.
-#[test]
-fn who_was_refuted_is_known_for_that_hash() {
+fn a_refuted_version_is_known_for_that_hash() {
     let dir = tempfile::tempdir().expect("a directory");
     let id = ContentId { root: [7; 32], length: 3 * BLOCK_BYTES as u64 };
-    let url = "http://a/f";
+    let (url, other) = ("http://a/f", "http://b/f");
     let open = |version: Option<[u8; 32]>, hash: u8| {
         let place = DestPath::of(&dir.path().join("f")).expect("a place");
         let version = version.map(|name| Version { url: journal::url_clue(url), name });
@@ -626,78 +559,24 @@ fn who_was_refuted_is_known_for_that_hash() {
     };
     let mut target = open(Some([1; 32]), 0xab);
     put_bytes(&mut target, 0, &[1; BLOCK_BYTES]);
-    target.refute(url, true).expect("recorded");
-    target.refute(url, true).expect("recorded already");
+    target.refute(url).expect("recorded");
+    target.refute(url).expect("recorded already");
+    target.tried_alone(other).expect("recorded");
+    target.tried_alone(url).expect("recorded");
     target.flush().expect("written");
     drop(target);
-    let refuted = |version, hash| {
-        let mut target = open(version, hash);
-        let left = target.take_left().expect("what was left");
-        assert_eq!(target.with_left(&left).refuted("http://b/f"), None);
-        target.with_left(&left).refuted(url)
-    };
-    assert_eq!(refuted(Some([1; 32]), 0xab), Some(Refuted::Now));
-    assert_eq!(refuted(Some([2; 32]), 0xab), Some(Refuted::Then));
-    assert_eq!(refuted(None, 0xab), Some(Refuted::Then));
-    assert_eq!(refuted(Some([1; 32]), 0xcd), None, "another hash");
-}
-
-/// Where a mirror gives no version, or another each time, the journal goes by its URL; and it knows who was
-/// tried alone last.
-#[test]
-fn a_mirror_without_a_version_is_known_by_its_url() {
-    use anabranch_mirror::verified_pool::Earlier as _;
-
-    let dir = tempfile::tempdir().expect("a directory");
-    let id = ContentId { root: [7; 32], length: 3 * BLOCK_BYTES as u64 };
-    let (url, other) = ("http://a/f", "http://b/f");
-    let open = |version: Option<[u8; 32]>, hash: bool| {
-        let place = DestPath::of(&dir.path().join("f")).expect("a place");
-        let version = version.map(|name| Version { url: journal::url_clue(url), name });
-        let clue = if version.is_some() { journal::url_clue(url) } else { journal::unversioned_clue(url) };
-        let names = version.map(|version| version.name).into_iter().chain([clue]);
-        let recorded = names.chain(hash.then_some(journal::HASH_CLUE)).collect();
-        let aliases = Aliases { recorded, versions: version.into_iter().collect(), ..Aliases::default() };
-        let digests = Digests { sha256: hash.then_some([1; 32]), ..Digests::default() };
-        let proof = FinalCheck::of(RootCheck::Unknown, digests);
-        Target::open(place, id, &aliases, proof, false, &mut |_| true).expect("a target").0
-    };
-    let left_by = |mut target: Target, block: u64, alone: &str| {
-        let numbers = target.numbers_of(url);
-        let bytes = [1; BLOCK_BYTES];
-        let mark = numbers.version.expect("a number");
-        target.write(block, bytes.to_vec(), cv_of(&id, block, &bytes), mark).expect("written");
-        target.tried_alone(alone).expect("recorded");
-        target.flush().expect("written");
-        numbers
-    };
-    let first = left_by(open(Some([1; 32]), true), 0, other);
-    let second = left_by(open(Some([2; 32]), true), 1, url);
-    let mut target = open(Some([2; 32]), true);
-    assert_eq!((target.numbers_of(url), first.url, first.url.is_some()), (second.clone(), second.url, true));
-    assert!(second.version != first.version && second.version != second.url && first.version != first.url);
-    assert_eq!(target.numbers_of(other), Numbers::default());
-    let left = target.take_left().expect("what was left");
-    assert_eq!((left.was_tried(url), left.was_tried(other)), (true, false));
-    let bringers = [0, 1, 2].map(|block| target.with_left(&left).bringer(block));
-    assert_eq!(bringers.map(|number| (number > 0).then_some(number)), [first.version, second.version, None]);
-    drop(target);
-    let again = Numbers { before: second.version.into_iter().collect(), ..first.clone() };
-    assert_eq!(open(Some([1; 32]), true).numbers_of(url), again, "that version again");
-    let none = open(None, true).numbers_of(url);
-    assert!(none.version.is_none() && none.url.is_some() && none.url != first.url, "{none:?}");
-}
-
-/// Without a hash nothing tells that it is the same file.
-#[test]
-fn without_a_hash_a_mirror_without_a_version_has_no_number() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let id = ContentId { root: [7; 32], length: 3 * BLOCK_BYTES as u64 };
-    let place = DestPath::of(&dir.path().join("f")).expect("a place");
-    let recorded = vec![journal::unversioned_clue("http://a/f"), journal::NOTHING_CLUE];
-    let aliases = Aliases { recorded, ..Aliases::default() };
-    let target = Target::open(place, id, &aliases, FinalCheck::NOTHING, false, &mut |_| true);
-    assert_eq!(target.expect("a target").0.numbers_of("http://a/f"), Numbers::default());
+    for (version, hash, is_refuted) in [
+        (Some([1; 32]), 0xab, true),
+        (Some([2; 32]), 0xab, false),
+        (None, 0xab, false),
+        (Some([1; 32]), 0xcd, false),
+    ] {
+        let target = open(version, hash);
+        let records = target.records().expect("a part");
+        assert_eq!((records.is_refuted(url), records.is_refuted(other)), (is_refuted, false), "{version:?}");
+        assert_eq!((records.was_tried_alone(url), records.was_tried_alone(other)), (true, false));
+        assert_eq!(records.number_of(url).is_some(), version.is_some());
+    }
 }
 
 #[test]
@@ -737,43 +616,6 @@ fn the_last_copy_counts() {
     }
     target.finish(&mut |_| true).expect("a file");
     assert!(fs::read(&path).expect("a file") == vec![0; length]);
-}
-
-#[test]
-fn what_is_discarded_is_not_taken_up() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("f");
-    let (part, journal) = (dir.path().join("f.part"), dir.path().join("f.part.journal"));
-    let length = 3 * BLOCK_BYTES;
-    let begin = |resumed: bool| {
-        let (mut target, there) = open_unproven(&path, length);
-        assert_eq!((target.bytes_done() > 0, (0..3).any(|block| there.contains(block))), (resumed, resumed));
-        put_bytes(&mut target, 1, &[1; BLOCK_BYTES]);
-        target.flush().expect("written");
-        target
-    };
-    drop(begin(false));
-    begin(true).discard().expect("discarded");
-    assert_eq!(entries(dir.path()), 0);
-    // Nor where the names cannot be removed, as if the directory had become read-only.
-    let target = begin(false);
-    fs::hard_link(&part, dir.path().join("p")).expect("a link");
-    fs::hard_link(&journal, dir.path().join("j")).expect("a link");
-    target.discard().expect("discarded");
-    fs::rename(dir.path().join("p"), &part).expect("renamed");
-    fs::rename(dir.path().join("j"), &journal).expect("renamed");
-    // What is somebody else's by now stays.
-    let target = begin(false);
-    fs::remove_file(&part).expect("removed");
-    fs::write(&part, b"somebody's").expect("a file");
-    target.discard().expect("discarded");
-    assert_eq!((fs::read(&part).expect("a file"), entries(dir.path())), (b"somebody's".to_vec(), 1));
-    // So does a file that has its name.
-    fs::remove_file(&part).expect("removed");
-    complete(&path, b"whole").expect("a file");
-    let (target, _) = open_at(&path, ContentId::of(b"whole"), false).expect("a target");
-    target.discard().expect("nothing to discard");
-    assert_eq!(entries(dir.path()), 1);
 }
 
 #[test]

@@ -13,8 +13,7 @@ pub type MirrorId = u8;
 /// The blocks that are missing, and where blocks that come are delivered.
 pub trait Pool {
     /// Takes up to `blocks` contiguous blocks that no mirror has been asked for and that `mirror` may bring.
-    /// If possible, a range of a segment or more ends at the end of a segment. The range may have one block
-    /// more, which is to be compared.
+    /// If possible, a range of a segment or more ends at the end of a segment.
     fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>>;
     /// The same of the blocks that begin at `first`, for a server that sends all from the first one on. None
     /// if that one is not missing, or has been asked of somebody; and where blocks cannot be taken like this.
@@ -52,7 +51,7 @@ pub trait Pool {
         let _ = mirror;
         self.idle()
     }
-    /// Whether `mirror` may bring anything: not if another one is tried alone, or it is set aside.
+    /// Whether `mirror` may bring anything.
     fn may_bring(&self, mirror: MirrorId) -> bool {
         let _ = mirror;
         true

@@ -22,7 +22,7 @@ pub enum Check {
         /// The hash of each.
         hashes: PieceHashes,
     },
-    /// No hash is known; mirrors are compared.
+    /// No hash of the parts is known; mirrors are compared.
     Nothing,
 }
 
@@ -48,15 +48,6 @@ pub enum CheckError {
     PieceLength(u64),
 }
 
-/// A mirror of which all is here and is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wrong {
-    /// Which.
-    pub mirror: MirrorId,
-    /// It is not asked again; if false, it has one more turn, for some of it may be of an older file.
-    pub is_refuted: bool,
-}
-
 /// What the pool reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -71,50 +62,22 @@ pub enum Event {
         /// Its chaining value; of a content of one block its hash.
         cv: ChainingValue,
     },
-    /// These blocks were reported, and came from a mirror that is banned now, or that may have had another
-    /// file. They are missing again, and each will be reported once more. Only where no hash of the parts is
-    /// known.
+    /// These blocks were reported, and came from a mirror that is banned now. They are missing again, and each
+    /// will be reported once more. Only where no hash of the parts is known.
     Revoked {
         /// Their numbers.
         blocks: Range<u64>,
     },
-    /// These blocks were reported, and are of a mirror that is set aside now, or not of the one that is tried
-    /// alone. They are missing again, but whoever has them keeps them: each will be reported once more, or
-    /// [restored](Event::Restored). Only where a hash of the whole alone is known.
-    Shelved {
-        /// Their numbers.
-        blocks: Range<u64>,
-    },
-    /// These blocks were [shelved](Event::Shelved), and nothing else was reported in their place: they are
-    /// here again.
-    Restored {
-        /// Their numbers.
-        blocks: Range<u64>,
-    },
-    /// Some of what earlier transfers left is not what the mirrors of now have, or may be of a mirror that is
-    /// banned now: what is [revoked](Event::Revoked) next comes again. Only where no hash is known.
-    EarlierDropped {
-        /// A block in which they differ, or in which the mirror lied.
-        block: u64,
-    },
-    /// A mirror has sent wrong bytes and is not used any more.
+    /// A mirror has sent wrong bytes, or other bytes than those that decide, and is not used any more.
     Banned {
         /// Which.
         mirror: MirrorId,
         /// A wrong block, or a block of a wrong piece.
         block: u64,
     },
-    /// A mirror has other bytes than two others, and is not asked as long as these bring the file: a hash of
-    /// the whole will tell who is right.
-    SetAside {
-        /// Which.
-        mirror: MirrorId,
-        /// A block in which it differs.
-        block: u64,
-    },
-    /// Mirrors have different bytes, and nothing tells which are right: the transfer fails, unless a hash of
-    /// the whole is known and [`try_next`](super::VerifiedPool::try_next) finds somebody.
-    Conflict {
+    /// Mirrors have different bytes, and their vote does not tell which are right: nothing more is asked for.
+    /// Only where no hash of the parts is known.
+    Split {
         /// Which.
         mirrors: Vec<MirrorId>,
         /// A block in which they differ.

@@ -1,5 +1,3 @@
-mod earlier;
-
 use anabranch_mmtp::tree::block_cv;
 
 use super::*;
@@ -255,189 +253,6 @@ fn open_pieces_are_bounded() {
 }
 
 #[test]
-fn mirrors_are_compared_where_ranges_meet() {
-    let blocks = 4_096;
-    let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
-    // One with which none of these is compared, but where ranges meet.
-    let chooses_none = |pool: &VerifiedPool, among: Range<u64>| {
-        let Mode::Nothing(cross) = &pool.mode else { return false };
-        !among.into_iter().any(|block| cross.is_chosen(block))
-    };
-    let seeds = (0..=u8::MAX).map(|seed| [seed; 32]);
-    let seed = seeds.into_iter().find(|seed| {
-        pool.seed(*seed);
-        chooses_none(&pool, 2_048..3_072)
-    });
-    pool.seed(seed.expect("a seed"));
-    assert_eq!(pool.take(0, 1_024), Some(0..1_024));
-    assert_eq!(pool.take(1, 1_024), Some(1_024..2_048));
-    bring_all(&mut pool, 0, 0..1_024);
-    bring_all(&mut pool, 1, 1_024..1_600);
-    assert_eq!(pool.take(0, 64), Some(1_024..1_025), "the first of the second mirror");
-    assert!(pool.is_wanted(1_024) && !pool.is_wanted_from(1, 1_024));
-    pool.deliver(0, 1_024, &block(1_024));
-    assert!(!pool.is_wanted(1_024));
-    bring_all(&mut pool, 1, 1_600..2_048);
-    compare_all(&mut pool, 1, 0..1_024);
-    compare_all(&mut pool, 0, 1_024..2_048);
-    assert_eq!(pool.take(1, 1_024), Some(2_048..3_072), "its own came before");
-    bring_all(&mut pool, 1, 2_048..3_071);
-    let before = verified(&pool.events().collect::<Vec<_>>()).len();
-    assert_eq!(before, 3_071);
-    assert_eq!(pool.take(0, 1_024), Some(3_071..4_096), "the last one before it costs no request");
-    bring_all(&mut pool, 0, 3_072..4_096);
-    pool.release(3_071..3_072);
-    assert_eq!(pool.take(0, 64), Some(3_071..3_072));
-    bring_all(&mut pool, 0, 3_071..3_072);
-    assert!(pool.only_checks_left(), "that one now waits for the other mirror");
-    compare_one(&mut pool, 1, 3_071..3_072);
-    assert!(pool.events().all(|event| event != Event::Complete));
-    compare_all(&mut pool, 1, 3_072..4_096);
-    assert_eq!(pool.events().last(), Some(Event::Complete));
-}
-
-/// `mirror` makes the comparisons that wait for it; there are some, all in `blocks`.
-fn compare_all(pool: &mut VerifiedPool, mirror: MirrorId, blocks: Range<u64>) {
-    let waits = |pool: &VerifiedPool| pool.idle_for(mirror) > pool.idle.len_below(u64::MAX);
-    assert!(waits(pool), "{blocks:?}");
-    while waits(pool) {
-        compare_one(pool, mirror, blocks.clone());
-    }
-}
-
-/// `mirror` is asked for one of `blocks` once more, and brings it.
-fn compare_one(pool: &mut VerifiedPool, mirror: MirrorId, blocks: Range<u64>) {
-    let taken = pool.take(mirror, 64).expect("a comparison waits");
-    assert!(blocks.contains(&taken.start) && taken.end == taken.start + 1, "{taken:?}");
-    bring_all(pool, mirror, taken);
-}
-
-#[test]
-fn a_block_that_is_wrong_is_always_noticed() {
-    let regions = 5;
-    let (good, bad) = (vec![1; BLOCK as usize], vec![2; BLOCK as usize]);
-    // How many ranges of how many blocks each of the two brings in a round.
-    for rounds in [[(1, 700), (1, 700)], [(1, 4_096), (1, 4_096)], [(40, 64), (1, 4)], [(1, 4), (9, 512)]] {
-        for wrong in 0..regions {
-            let length = regions * CHECK_EVERY_BLOCKS * BLOCK;
-            let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
-            pool.seed([wrong as u8; 32]);
-            let mut said = Vec::new();
-            for _ in 0..2_000 {
-                for (mirror, (ranges, blocks)) in (0..).zip(rounds) {
-                    let taken: Vec<_> = (0..ranges).filter_map(|_| pool.take(mirror, blocks)).collect();
-                    for block in taken.into_iter().flatten() {
-                        let lies = mirror == 1 && block / CHECK_EVERY_BLOCKS == wrong;
-                        pool.deliver(mirror, block, if lies { &bad } else { &good });
-                    }
-                }
-                said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
-            }
-            assert!(matches!(&said[..], [Event::Conflict { .. }]), "{rounds:?}, region {wrong}: {said:?}");
-        }
-    }
-}
-
-#[test]
-fn a_mirror_alone_is_compared_with_nobody_until_another_joins() {
-    let blocks = 3 * CHECK_EVERY_BLOCKS;
-    let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |block| block < 2_000).expect("it fits");
-    assert_eq!(pool.take(0, u64::MAX), Some(2_000..blocks));
-    bring_all(&mut pool, 0, 2_000..3_000);
-    assert_eq!(pool.idle(), 0);
-    pool.release(3_000..blocks);
-    compare_one(&mut pool, 1, 2_000..2 * CHECK_EVERY_BLOCKS);
-    assert_eq!(pool.take(1, u64::MAX), Some(3_000..blocks), "of the last region not all is here");
-
-    let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |block| block < 2_000).expect("it fits");
-    bring_all(&mut pool, 0, 2_000..blocks);
-    assert_eq!(pool.events().last(), Some(Event::Complete));
-}
-
-#[test]
-fn two_differ_until_a_third_decides() {
-    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
-    for mirror in 0..3 {
-        assert_eq!(pool.take(mirror, 2).map(|r| r.end - r.start), Some(2));
-    }
-    bring_all(&mut pool, 0, 0..2);
-    pool.deliver(1, 2, &wrong(2));
-    pool.deliver(1, 3, &wrong(3));
-    assert_eq!(pool.take(0, 9), Some(2..3));
-    pool.deliver(0, 2, &block(2));
-    assert_eq!(verified(&pool.events().collect::<Vec<_>>()), [0, 1, 2, 3], "not decided yet");
-    assert_eq!(pool.take(2, 9), Some(2..3), "a third one");
-    pool.deliver(2, 2, &block(2));
-    let events: Vec<_> = pool.events().collect();
-    assert_eq!(events, [Event::Banned { mirror: 1, block: 2 }, Event::Revoked { blocks: 2..4 }]);
-    assert_eq!(pool.take(0, 9), Some(2..4));
-    bring_all(&mut pool, 0, 2..4);
-    bring_all(&mut pool, 2, 4..6);
-    assert_eq!(pool.events().last(), Some(Event::Complete), "the third one was compared when it decided");
-}
-
-#[test]
-fn a_comparison_that_nobody_can_make_is_waived() {
-    let mut pool = VerifiedPool::new(4 * BLOCK, Check::Nothing, |_| false).expect("it fits");
-    for mirror in 0..2 {
-        pool.take(mirror, 2);
-    }
-    bring_all(&mut pool, 0, 0..2);
-    bring_all(&mut pool, 1, 2..4);
-    assert!(pool.only_checks_left() && pool.events().all(|event| event != Event::Complete));
-    assert_eq!((pool.idle(), pool.take(1, 9), pool.take(0, 9)), (1, None, Some(2..3)));
-    pool.release(2..3);
-    assert_eq!(pool.idle(), 1, "it can be asked for again");
-    assert!(!pool.waive(|mirror| mirror == 0), "this one can make it");
-    assert!(pool.only_checks_left());
-    assert!(pool.waive(|_| false));
-    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Complete]);
-    assert!(!pool.only_checks_left());
-}
-
-#[test]
-fn who_is_gone_decides_nothing() {
-    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
-    for mirror in 0..3 {
-        pool.take(mirror, 2);
-    }
-    bring_all(&mut pool, 0, 0..2);
-    pool.deliver(1, 2, &wrong(2));
-    pool.take(0, 9);
-    pool.deliver(0, 2, &block(2));
-    assert!(pool.events().all(|event| matches!(event, Event::Verified { .. })));
-    pool.mirror_gone(2);
-    let events: Vec<_> = pool.events().collect();
-    assert_eq!(events, [Event::Conflict { mirrors: vec![1, 0], block: 2 }]);
-    assert_eq!((pool.take(0, 1), pool.is_wanted(3)), (None, false));
-}
-
-#[test]
-fn the_first_one_is_compared_even_if_the_others_compare_each_other() {
-    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
-    for mirror in 0..3 {
-        assert_eq!(pool.take(mirror, 2).map(|r| r.end - r.start), Some(2));
-    }
-    pool.deliver(0, 0, &wrong(0));
-    pool.deliver(0, 1, &wrong(1));
-    bring_all(&mut pool, 1, 2..4);
-    bring_all(&mut pool, 2, 4..6);
-    assert_eq!((pool.take(1, 9), pool.take(2, 9)), (Some(4..5), Some(2..3)));
-    pool.deliver(1, 4, &block(4));
-    pool.deliver(2, 2, &block(2));
-    assert_eq!(pool.take(0, 9), None, "its own");
-    assert_eq!(pool.take(1, 9), Some(0..1));
-    pool.deliver(1, 0, &block(0));
-    assert_eq!(pool.take(2, 9), Some(0..1), "who is right?");
-    pool.deliver(2, 0, &block(0));
-    let liars: Vec<_> = pool.events().filter(|event| matches!(event, Event::Banned { .. })).collect();
-    assert_eq!(liars, [Event::Banned { mirror: 0, block: 0 }]);
-    assert_eq!(pool.take(1, 9), Some(0..2));
-    bring_all(&mut pool, 1, 0..2);
-    assert_eq!(pool.events().last(), Some(Event::Complete));
-}
-
-#[test]
 fn nothing_is_taken_beyond_the_horizon() {
     for check in [leaves(10), Check::Nothing] {
         let mut pool = VerifiedPool::new(10 * BLOCK, check, |g| g == 1).expect("it fits");
@@ -460,47 +275,6 @@ fn nothing_is_taken_beyond_the_horizon() {
     assert_eq!(pool.take(0, 64), Some(8..10));
 }
 
-#[test]
-fn a_comparison_that_waited_for_who_is_silent_is_made_by_another() {
-    let mut pool = VerifiedPool::new(8 * BLOCK, Check::Nothing, |_| false).expect("it fits");
-    assert_eq!((pool.take(0, 4), pool.take(1, 4)), (Some(0..4), Some(4..8)));
-    (0..4).for_each(|number| pool.deliver(0, number, &wrong(number)));
-    bring_all(&mut pool, 1, 4..8);
-    // What the second one brought, only the first could compare.
-    assert_eq!(pool.take(1, 9), None);
-    assert!(pool.only_checks_left());
-    assert!(pool.waive(|mirror| mirror == 1), "that is given up");
-    assert!(pool.events().all(|event| event != Event::Complete), "what the first one brought is not");
-    let taken = pool.take(1, 9).expect("a block of the first");
-    assert!(taken.end <= 4, "{taken:?}");
-    bring_all(&mut pool, 1, taken);
-    let said: Vec<_> = pool.events().collect();
-    assert!(matches!(&said[..], [Event::Conflict { mirrors, .. }] if *mirrors == [0, 1]), "{said:?}");
-}
-
-/// Three mirrors, each with two of six blocks; those that lie do so throughout.
-fn three(liars: &[MirrorId], prepare: impl FnOnce(&mut VerifiedPool)) -> VerifiedPool {
-    each_with_two(3, liars, prepare)
-}
-
-/// The same of so many.
-fn each_with_two(
-    mirrors: MirrorId,
-    liars: &[MirrorId],
-    prepare: impl FnOnce(&mut VerifiedPool),
-) -> VerifiedPool {
-    let blocks = 2 * u64::from(mirrors);
-    let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
-    prepare(&mut pool);
-    for mirror in 0..mirrors {
-        assert_eq!(pool.take(mirror, 2).map(|r| r.end - r.start), Some(2));
-    }
-    for mirror in 0..mirrors {
-        bring(&mut pool, liars, mirror, u64::from(mirror) * 2..u64::from(mirror) * 2 + 2);
-    }
-    pool
-}
-
 fn bring(pool: &mut VerifiedPool, liars: &[MirrorId], mirror: MirrorId, blocks: Range<u64>) {
     for number in blocks {
         let bytes = if liars.contains(&mirror) { wrong(number) } else { block(number) };
@@ -508,326 +282,122 @@ fn bring(pool: &mut VerifiedPool, liars: &[MirrorId], mirror: MirrorId, blocks: 
     }
 }
 
-/// Lets all three bring what they are asked for, until nobody is asked for anything.
-fn go_on(pool: &mut VerifiedPool, liars: &[MirrorId]) -> Vec<Event> {
-    go_on_with(pool, &[0, 1, 2], liars)
+/// Blocks 3 and on, of a content without hashes of its parts, from mirrors of which each has a vote.
+fn compared(blocks: u64, mirrors: Range<MirrorId>) -> VerifiedPool {
+    let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
+    mirrors.for_each(|mirror| pool.mirror_joins(mirror, true));
+    pool
 }
 
-/// Lets these mirrors bring what they are asked for, in this order, until nobody is asked for anything.
-fn go_on_with(pool: &mut VerifiedPool, order: &[MirrorId], liars: &[MirrorId]) -> Vec<Event> {
-    let mut said = Vec::new();
-    loop {
-        let mut asked = false;
-        for mirror in order {
-            if let Some(blocks) = pool.take(*mirror, 9) {
-                asked = true;
-                bring(pool, liars, *mirror, blocks.clone());
-                // What a mirror does not bring that is banned meanwhile.
-                pool.release(blocks);
-            }
+/// Each of these mirrors takes what it may and brings it, by turns, until none may take anything; those
+/// that lie have other bytes from the second block on.
+fn bring_in_turns(pool: &mut VerifiedPool, liars: &[MirrorId], mirrors: Range<MirrorId>) -> Vec<Event> {
+    while mirrors.clone().fold(false, |any, mirror| {
+        let taken = pool.take(mirror, 4);
+        taken.clone().into_iter().for_each(|blocks| bring(pool, liars, mirror, blocks));
+        any || taken.is_some()
+    }) {}
+    pool.events().filter(|event| !matches!(event, Event::Verified { .. })).collect()
+}
+
+#[test]
+fn the_first_block_of_each_mirror_and_those_that_the_seed_chooses_are_samples() {
+    let blocks = 16 * SAMPLE_OF;
+    let mut pool = compared(blocks, 0..2);
+    pool.seed([7; 32]);
+    let Mode::Nothing(sampling) = &pool.mode else { panic!("samples") };
+    let chosen = (0..blocks).filter(|block| sampling.is_chosen(*block)).count() as u64;
+    assert!((8..=24).contains(&chosen), "{chosen} of {blocks}");
+    assert_eq!(
+        (pool.take(0, blocks / 2), pool.take(1, blocks)),
+        (Some(0..blocks / 2), Some(blocks / 2..blocks))
+    );
+    bring_all(&mut pool, 0, 0..blocks / 2);
+    bring_all(&mut pool, 1, blocks / 2..blocks);
+    assert!(pool.only_samples_left());
+    let mut again = 0;
+    for mirror in [0, 1] {
+        while let Some(sample) = pool.take(mirror, 64) {
+            again += sample.end - sample.start;
+            bring_all(&mut pool, mirror, sample);
         }
-        said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
-        if !asked {
-            return said;
-        }
+    }
+    assert!((chosen..=chosen + 1).contains(&again), "{again} for {chosen}");
+    assert_eq!(pool.events().last(), Some(Event::Complete));
+}
+
+#[test]
+fn a_mirror_that_is_alone_is_compared_with_none() {
+    let mut pool = compared(9, 0..1);
+    assert_eq!(bring_in_turns(&mut pool, &[], 0..1), [Event::Complete]);
+}
+
+#[test]
+fn two_that_differ_end_it_and_of_three_the_odd_one_is_banned() {
+    let mut pool = compared(64, 0..2);
+    let said = bring_in_turns(&mut pool, &[1], 0..2);
+    assert!(matches!(&said[..], [Event::Split { mirrors, .. }] if mirrors.len() == 2), "{said:?}");
+    assert_eq!((pool.take(0, 1), pool.is_wanted(63), pool.differences().len()), (None, false, 1));
+    for liar in 0..3 {
+        let mut pool = compared(64, 0..3);
+        let said = bring_in_turns(&mut pool, &[liar], 0..3);
+        assert!(matches!(said[0], Event::Banned { mirror, .. } if mirror == liar), "{said:?}");
+        assert!(said[1..].iter().all(|event| matches!(event, Event::Revoked { .. } | Event::Complete)));
+        assert_eq!(said.last(), Some(&Event::Complete));
     }
 }
 
-/// Mirrors that agree decide nothing as long as they are not more than half, whoever speaks first (of very
-/// many, as long as they are fewer than four).
 #[test]
-fn liars_that_agree_are_outvoted_by_more_than_as_many() {
-    for (mirrors, liars) in [(3, 1), (5, 2), (7, 3), (10, 2), (10, 3)] {
-        for liars_first in [true, false] {
-            let liars: Vec<MirrorId> =
-                if liars_first { (0..liars).collect() } else { (mirrors - liars..mirrors).collect() };
-            let honest = (0..mirrors).filter(|mirror| !liars.contains(mirror));
-            let order: Vec<MirrorId> = match liars_first {
-                true => (0..mirrors).collect(),
-                false => liars.iter().copied().chain(honest).collect(),
-            };
-            // Each brings some of it, or the liars bring all before anybody else is asked.
-            let each = each_with_two(mirrors, &liars, |pool| pool.expect(0..mirrors));
-            let mut fast = VerifiedPool::new(9 * BLOCK, Check::Nothing, |_| false).expect("it fits");
-            fast.expect(0..mirrors);
-            for mut pool in [each, fast] {
-                let mut said = go_on_with(&mut pool, &liars, &liars);
-                assert!(!pool.complete, "{mirrors} {liars:?}");
-                said.extend(go_on_with(&mut pool, &order, &liars));
-                let banned: BTreeSet<MirrorId> = said
-                    .iter()
-                    .filter_map(
-                        |event| if let Event::Banned { mirror, .. } = event { Some(*mirror) } else { None },
-                    )
-                    .collect();
-                assert_eq!(banned, liars.iter().copied().collect(), "{mirrors}: {said:?}");
-                assert!(said.contains(&Event::Complete) && pool.blocks_left() == 0, "{said:?}");
-            }
-        }
-    }
+fn two_of_four_decide_nothing_and_one_that_is_gone_has_no_vote() {
+    let said = bring_in_turns(&mut compared(64, 0..4), &[1, 3], 0..4);
+    assert!(matches!(&said[..], [Event::Split { .. }]), "{said:?}");
+    let mut pool = compared(64, 0..3);
+    let said = bring_in_turns(&mut pool, &[1], 0..2);
+    assert_eq!(said, [], "the third one is waited for");
+    assert!(pool.is_disputed());
+    pool.mirror_gone(2);
+    let said: Vec<_> = pool.events().collect();
+    assert!(matches!(&said[..], [Event::Split { .. }]), "{said:?}");
 }
 
-/// What files begin with: who has no part that can be asked for has a vote, and who has not said it counts.
 #[test]
-fn what_files_begin_with_is_compared_before_anything_comes() {
-    let said = |openings: &[Option<u8>], introduced: Range<MirrorId>| {
-        let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
-        pool.set_introduced(introduced);
-        pool.compare_openings((0..).zip(openings.iter().map(|opening| opening.map(|byte| [byte; 32]))));
-        pool.events().collect::<Vec<_>>()
-    };
-    let banned = |mirror| Event::Banned { mirror, block: 0 };
-    assert_eq!(said(&[Some(1), Some(1)], 0..0), []);
-    assert_eq!(said(&[Some(1)], 0..0), []);
-    assert_eq!(said(&[None, None], 0..0), []);
-    assert_eq!(said(&[Some(1), Some(2), Some(1)], 0..0), [banned(1)]);
-    assert_eq!(said(&[Some(2), Some(1), Some(2), Some(1), Some(1)], 0..0), [banned(0), banned(2)]);
-    assert_eq!(said(&[Some(1), Some(2)], 0..0), [Event::Conflict { mirrors: vec![0, 1], block: 0 }]);
-    // Another one may say something yet, or has no vote.
-    assert_eq!(said(&[Some(1), Some(2), None], 0..0), []);
-    assert_eq!(said(&[Some(1), Some(2), Some(2)], 1..3), [banned(1), banned(2)]);
-    assert_eq!(said(&[Some(1), Some(2), Some(1), None], 3..4), [banned(1)]);
-}
-
-/// Half of them is not enough, for either side.
-#[test]
-fn two_and_two_decide_nothing() {
-    let mut pool = each_with_two(4, &[1, 3], |pool| pool.expect(0..4));
-    let said = go_on_with(&mut pool, &[0, 1, 2, 3], &[1, 3]);
-    assert!(matches!(&said[..], [Event::Conflict { mirrors, .. }] if mirrors.len() == 4), "{said:?}");
-    // Of those that are left one may.
-    let mut pool = each_with_two(4, &[1, 3], |pool| pool.expect(0..4));
-    pool.mirror_gone(3);
-    let said = go_on_with(&mut pool, &[0, 1, 2], &[1]);
+fn a_hash_of_the_whole_lets_two_of_three_go_on_and_waits_for_no_sample() {
+    let mut pool = compared(64, 0..5);
+    pool.judged_as_a_whole();
+    let said = bring_in_turns(&mut pool, &[1], 0..3);
     assert!(matches!(said[0], Event::Banned { mirror: 1, .. }), "{said:?}");
-    assert!(said.contains(&Event::Complete), "{said:?}");
+    assert_eq!(said.last(), Some(&Event::Complete), "two others have not said anything");
 }
 
 #[test]
-fn whom_somebody_else_than_the_user_names_has_no_vote() {
-    // 0 and 2 lie; 2 was introduced, by 0 for all we know.
-    let mut pool = three(&[0, 2], |pool| pool.set_introduced([2].into_iter()));
-    let said = go_on(&mut pool, &[0, 2]);
-    assert!(matches!(&said[..], [.., Event::Conflict { .. }]), "{said:?}");
-    assert!(!said.iter().any(|event| matches!(event, Event::Banned { mirror: 1, .. })), "{said:?}");
-    // One that is named decides about those that it may have introduced.
-    let mut pool = three(&[1, 2], |pool| pool.set_introduced([1, 2].into_iter()));
-    let said = go_on(&mut pool, &[1, 2]);
-    let banned =
-        |mirror| said.iter().any(|event| matches!(event, Event::Banned { mirror: m, .. } if *m == mirror));
-    assert!(banned(1) && banned(2) && pool.blocks_left() == 0, "{said:?}");
-    // Among themselves they are compared as all others are.
-    let mut pool = three(&[1], |pool| pool.set_introduced([0, 1, 2].into_iter()));
-    let said = go_on(&mut pool, &[1]);
-    assert!(said.iter().any(|event| matches!(event, Event::Banned { mirror: 1, .. })), "{said:?}");
+fn a_mirror_that_the_user_did_not_name_has_no_vote() {
+    let mut pool = compared(64, 0..1);
+    (1..4).for_each(|mirror| pool.mirror_joins(mirror, false));
+    let said = bring_in_turns(&mut pool, &[1, 2, 3], 0..4);
+    let banned = said.iter().filter(|event| matches!(event, Event::Banned { mirror: 1.., .. }));
+    assert_eq!(banned.count(), 3, "{said:?}");
     assert_eq!(said.last(), Some(&Event::Complete));
 }
 
 #[test]
-fn with_a_hash_of_the_whole_the_honest_one_is_found_among_two_that_agree() {
-    let mut pool = three(&[0, 2], VerifiedPool::judged_as_a_whole);
-    let said = go_on(&mut pool, &[0, 2]);
-    assert!(said.iter().any(|event| matches!(event, Event::SetAside { mirror: 1, .. })), "{said:?}");
-    assert_eq!(said.last(), Some(&Event::Complete), "as those two have it");
-    let mut tried = Vec::new();
-    while let Some(mirror) = pool.try_next((0..3).map(|mirror| (mirror, false))) {
-        tried.push(mirror);
-        assert!(!pool.is_refuted(mirror));
-        assert_eq!(pool.alone(), Some(mirror));
-        let said = go_on(&mut pool, &[0, 2]);
-        assert_eq!(said.last(), Some(&Event::Complete), "{said:?}");
-        assert!(!said.iter().any(|event| matches!(event, Event::Banned { .. })), "{said:?}");
-        assert!(pool.whole_is_wrong().contains(&Wrong { mirror, is_refuted: true }));
-    }
-    assert_eq!((tried.len(), tried[2]), (3, 1), "who was set aside comes last");
-    pool.whole_is_right();
-    let mut named: Vec<_> = pool.events().collect();
-    named.sort_by_key(|event| if let Event::Banned { mirror, .. } = event { *mirror } else { 9 });
-    assert!(
-        matches!(named[..], [Event::Banned { mirror: 0, .. }, Event::Banned { mirror: 2, .. }]),
-        "{named:?}"
-    );
+fn what_came_in_an_earlier_transfer_is_compared_as_if_it_came_now() {
+    let mut pool = VerifiedPool::new(64 * BLOCK, Check::Nothing, |block| block < 32).expect("it fits");
+    (0..2).for_each(|mirror| pool.mirror_joins(mirror, true));
+    (0..32).for_each(|number| pool.brought_before(1, number, &block_cv(number, &wrong(number))));
+    let said = bring_in_turns(&mut pool, &[], 0..1);
+    assert!(matches!(&said[..], [Event::Split { .. }]), "{said:?}");
 }
 
 #[test]
-fn what_a_candidate_has_brought_already_is_kept() {
-    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |_| false).expect("it fits");
-    pool.judged_as_a_whole();
-    assert_eq!((pool.take(0, 3), pool.take(1, 3)), (Some(0..3), Some(3..6)));
-    bring_all(&mut pool, 0, 0..3);
-    (3..6).for_each(|number| pool.deliver(1, number, &wrong(number)));
-    assert_eq!(pool.take(0, 9), Some(3..4), "to compare");
-    bring_all(&mut pool, 0, 3..4);
-    // One that is not usable any more is not tried.
-    assert_eq!(pool.try_next([(0, false)].into_iter()), Some(0));
-    // What came before still is of who brought it: it may be told of only now.
-    let said: Vec<Event> = pool.events().collect();
-    let by = |event: &Event| match event {
-        Event::Verified { mirror, block, .. } => Some((*mirror, *block)),
-        _ => None,
-    };
-    let brought = [(0, 0), (0, 1), (0, 2), (1, 3), (1, 4), (1, 5)];
-    assert_eq!(said.iter().filter_map(by).collect::<Vec<_>>(), brought);
-    assert!(
-        matches!(&said[6..], [Event::Conflict { .. }, Event::Shelved { blocks }] if *blocks == (3..6)),
-        "{said:?}"
-    );
-    assert_eq!((pool.idle_for(1), pool.take(1, 9), pool.is_wanted_from(1, 3)), (0, None, false));
-    assert_eq!(pool.take(0, 9), Some(3..6));
-    bring_all(&mut pool, 0, 3..6);
-    assert_eq!(pool.events().last(), Some(Event::Complete));
-    pool.whole_is_right();
-    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Banned { mirror: 1, block: 3 }]);
-}
-
-/// It costs nothing that one is tried that brings nothing: what it has not replaced counts again when the
-/// turn of its bringer comes.
-#[test]
-fn what_one_that_is_tried_does_not_replace_is_there_still() {
-    let mut pool = VerifiedPool::new(6 * BLOCK, Check::Nothing, |block| block < 5).expect("it fits");
-    pool.judged_as_a_whole();
-    (0..3).for_each(|number| pool.brought_before(0, number, &block_cv(number, &block(number))));
-    (3..5).for_each(|number| pool.brought_before(1, number, &block_cv(number, &wrong(number))));
-    assert_eq!(pool.try_next([(2, false)].into_iter()), Some(2));
-    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Shelved { blocks: 0..5 }]);
-    assert_eq!(pool.take(2, 9), Some(0..6));
-    bring_all(&mut pool, 2, 1..2);
-    pool.postpone(2);
-    // Of a block it has brought what 0 had; of the others nothing.
-    let all = || [(0, false), (1, true), (2, false)].into_iter();
-    assert_eq!(pool.try_next(all()), Some(0), "before one that is slow");
-    let back = |blocks| Event::Restored { blocks };
-    let said: Vec<Event> = pool.events().filter(|event| !matches!(event, Event::Verified { .. })).collect();
-    assert_eq!(said, [back(0..1), back(2..3)]);
-    assert_eq!(pool.blocks_left(), 3);
-    pool.release(0..6);
-    assert_eq!(pool.take(0, 9), Some(3..6));
-    bring_all(&mut pool, 0, 3..6);
-    assert_eq!(pool.events().last(), Some(Event::Complete));
-    // It is not what is wanted. What 1 had is replaced, so it has to bring all of it.
-    assert_eq!(pool.whole_is_wrong(), [Wrong { mirror: 0, is_refuted: true }]);
-    assert!(pool.whole_is_wrong().is_empty(), "once");
-    assert_eq!(pool.try_next(all()), Some(1), "before one that has stood back");
-    assert_eq!((pool.blocks_left(), pool.is_refuted(0)), (6, true));
-    pool.postpone(1);
-    pool.postpone(1);
-    assert_eq!(pool.try_next(all()), Some(2));
-    assert_eq!(pool.blocks_left(), 5, "the block that it had brought");
-    assert_eq!((pool.stood_back(1), pool.stood_back(0)), (2, 0));
-}
-
-/// What a mirror left whose whole was found to be wrong then is kept, and does not count; it is not asked.
-#[test]
-fn who_was_refuted_before_has_no_part_in_it() {
-    let mut pool = VerifiedPool::new(4 * BLOCK, Check::Nothing, |_| true).expect("it fits");
-    pool.judged_as_a_whole();
-    pool.events().for_each(drop);
-    (0..2).for_each(|number| pool.brought_before(0, number, &block_cv(number, &wrong(number))));
-    (2..4).for_each(|number| pool.brought_before(1, number, &block_cv(number, &block(number))));
-    pool.refuted_before(0);
-    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Shelved { blocks: 0..2 }]);
-    assert_eq!(pool.take(0, 9), None);
-    while let Some(taken) = pool.take(1, 9) {
-        bring_all(&mut pool, 1, taken);
-    }
-    pool.waive(|mirror| mirror == 1);
-    let said: Vec<Event> = pool.events().filter(|event| !matches!(event, Event::Verified { .. })).collect();
-    assert_eq!(said, [Event::Complete], "it is compared with nobody");
-    assert_eq!(pool.whole_is_wrong(), [Wrong { mirror: 1, is_refuted: true }], "all of it");
-    assert_eq!(pool.try_next([(0, false), (1, false)].into_iter()), None);
-}
-
-/// Nobody can tell that it has the file still of which it brought something: so it has one more turn, after
-/// the others.
-#[test]
-fn who_may_have_had_another_file_is_not_refuted_for_it() {
-    let mut pool = VerifiedPool::new(4 * BLOCK, Check::Nothing, |block| block < 3).expect("it fits");
-    pool.judged_as_a_whole();
-    (0..3).for_each(|number| pool.brought_before(0, number, &block_cv(number, &wrong(number))));
-    pool.may_have_changed(0);
-    pool.tried_before(0);
-    let all = || [(0, true), (1, false)].into_iter();
-    assert_eq!(pool.try_next(all()), Some(0), "though it is slow");
-    assert_eq!(pool.take(0, 9), Some(3..4));
-    bring_all(&mut pool, 0, 3..4);
-    assert_eq!(pool.events().last(), Some(Event::Complete));
-    assert_eq!(pool.whole_is_wrong(), [Wrong { mirror: 0, is_refuted: false }]);
-    assert_eq!(pool.events().collect::<Vec<_>>(), [Event::Revoked { blocks: 0..4 }]);
-    assert_eq!((pool.blocks_left(), pool.try_next(all())), (4, Some(1)));
-    assert_eq!(pool.take(1, 9), Some(0..4));
-    (0..4).for_each(|number| pool.deliver(1, number, &[9; BLOCK as usize]));
-    assert_eq!(pool.whole_is_wrong(), [Wrong { mirror: 1, is_refuted: true }]);
-    // Now all of it is of one file.
-    assert_eq!(pool.try_next(all()), Some(0));
-    assert_eq!(pool.take(0, 9), Some(0..4));
+fn a_sample_that_no_mirror_can_bring_is_not_waited_for() {
+    let mut pool = compared(8, 0..2);
+    assert_eq!((pool.take(0, 4), pool.take(1, 4)), (Some(0..4), Some(4..8)));
     bring_all(&mut pool, 0, 0..4);
-    assert_eq!(pool.whole_is_wrong(), [Wrong { mirror: 0, is_refuted: true }]);
-    assert_eq!(pool.try_next(all()), None);
-}
-
-/// It leaves right what it can foresee, and lies elsewhere.
-#[test]
-fn who_falls_silent_is_compared_where_it_could_not_foresee_it() {
-    let (good, bad) = (vec![1; BLOCK as usize], vec![2; BLOCK as usize]);
-    for seed in 0..8 {
-        let blocks = 2 * CHECK_EVERY_BLOCKS;
-        let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
-        pool.seed([seed; 32]);
-        let mut said = Vec::new();
-        for round in 0.. {
-            let mut asked = false;
-            // The liar brings one range, compares one block, and is not heard of any more.
-            for mirror in [0, 1].into_iter().filter(|mirror| *mirror == 1 || round < 2) {
-                let Some(taken) = pool.take(mirror, if round == 0 { 300 } else { 64 }) else { continue };
-                asked = true;
-                for block in taken.clone() {
-                    let lies = mirror == 0 && block > taken.start && block + 1 < taken.end;
-                    pool.deliver(mirror, block, if lies { &bad } else { &good });
-                }
-            }
-            if round == 2 {
-                pool.doubt(0);
-            }
-            said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
-            if !asked {
-                break;
-            }
-        }
-        pool.waive(|mirror| mirror == 1);
-        while let Some(taken) = pool.take(1, 64) {
-            taken.for_each(|block| pool.deliver(1, block, &good));
-        }
-        said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
-        assert!(matches!(&said[..], [Event::Conflict { .. }]), "{seed}: {said:?}");
-    }
-}
-
-/// It leaves right what it can foresee, where its ranges begin and end and what it is asked for to compare
-/// others, and lies elsewhere; and it never falls silent.
-#[test]
-fn who_leaves_right_what_it_can_foresee_is_found() {
-    let (good, bad) = (vec![1; BLOCK as usize], vec![2; BLOCK as usize]);
-    for seed in 0..8 {
-        let blocks = 3 * CHECK_EVERY_BLOCKS;
-        let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
-        pool.seed([seed; 32]);
-        let mut said = Vec::new();
-        loop {
-            let mut asked = false;
-            // Ranges that meet within each region, so that their ends are compared on the way.
-            for mirror in [0, 1] {
-                let Some(taken) = pool.take(mirror, 100) else { continue };
-                asked = true;
-                for block in taken.clone() {
-                    let lies = mirror == 0 && block > taken.start + 1 && block + 1 < taken.end;
-                    pool.deliver(mirror, block, if lies { &bad } else { &good });
-                }
-            }
-            said.extend(pool.events().filter(|event| !matches!(event, Event::Verified { .. })));
-            if !asked {
-                break;
-            }
-        }
-        assert!(matches!(&said[..], [Event::Conflict { .. }]), "{seed}: {said:?}");
-    }
+    bring_all(&mut pool, 1, 4..8);
+    assert!(pool.only_samples_left() && pool.idle() > 0);
+    assert_eq!((pool.take(1, 9), pool.take(0, 9)), (None, Some(4..5)));
+    pool.release(4..5);
+    assert_eq!(pool.idle(), 1, "it can be asked for again");
+    pool.mirror_gone(0);
+    assert_eq!(pool.events().last(), Some(Event::Complete));
 }

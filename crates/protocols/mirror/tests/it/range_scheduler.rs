@@ -38,6 +38,7 @@ fn pieces(content: &[u8]) -> Check {
 pub(crate) fn fetch(content: &[u8], check: Check, links: &[Link], seed: u64) -> Outcome {
     let length = content.len() as u64;
     let mut pool = VerifiedPool::new(length, check, |_| false).expect("it fits");
+    links.iter().for_each(|link| pool.mirror_joins(link.mirror, true));
     World::new(length, Some(content), links, seed).run(&mut pool)
 }
 

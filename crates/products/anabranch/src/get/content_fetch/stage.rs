@@ -110,9 +110,6 @@ impl Stage for Run<'_> {
     }
 
     fn give_up(&mut self, why: String) -> Result<()> {
-        if let Some(undecided) = self.fetch.mirrors.as_ref().and_then(MirrorDriver::undecided) {
-            return Err(undecided);
-        }
         let kept = match self.arrivals.kept_bytes() {
             0 if self.fetch.paths.links.is_empty() => "do the servers answer others?".to_owned(),
             0 => "is a source running there, and its UDP port open?".to_owned(),
@@ -144,6 +141,11 @@ impl Stage for Run<'_> {
             && e.kind() == ErrorKind::Corrupt
         {
             result = Err(e);
+        }
+        if let (Err(error), Some((_, buffer))) = (&result, arrivals.reading())
+            && error.kind() == ErrorKind::Corrupt
+        {
+            buffer.clear();
         }
         fetch.snapshot(cx.now(), arrivals, true);
         let flushed = arrivals.flush();

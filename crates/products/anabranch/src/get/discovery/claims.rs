@@ -9,6 +9,8 @@ use anabranch_mirror::digests::{DIGEST_KINDS, Digests};
 use anabranch_mirror::http_fields;
 use anabranch_mirror::leaf_list::LeafList;
 use anabranch_mirror::metalink::{File, Hashes, Pieces};
+use anabranch_mirror::range_scheduler::MirrorId;
+use anabranch_mirror::variants::Ballot;
 
 use super::told::Told;
 use super::{Discovery, Expected};
@@ -65,23 +67,26 @@ impl Discovery<'_> {
     }
 
     /// What more than half of the voters say. `of`: what it says of this, of what the server of a URL tells.
-    /// Who says two different things has no vote.
-    fn quorum<T: PartialEq>(&self, of: impl Fn(&Self, usize) -> Vec<T>) -> Option<Quorum<T>> {
+    /// An origin that says two different things has no vote.
+    fn quorum<T: PartialEq + Clone>(&self, of: impl Fn(&Self, usize) -> Vec<T>) -> Option<Quorum<T>> {
         let voters = self.voters();
-        let mut found: Vec<Quorum<T>> = Vec::new();
+        let mut said: Vec<(usize, T)> = Vec::new();
         for voter in &voters {
             let mut says = self.of_same_origin(*voter).flat_map(|number| of(self, number));
             let Some(value) = says.next() else { continue };
-            if says.any(|other| other != value) {
-                continue;
-            }
-            let by = host(&self.urls[*voter]);
-            match found.iter_mut().find(|known| known.value == value) {
-                Some(known) => known.hosts.push(by),
-                None => found.push(Quorum { value, hosts: vec![by] }),
+            if says.all(|other| other == value) {
+                said.push((*voter, value));
             }
         }
-        found.into_iter().find(|found| 2 * found.hosts.len() > voters.len())
+        let silent = voters.len() - said.len();
+        let value = Ballot::of(said.iter().map(|(_, value)| value.clone()), silent).majority()?;
+        let hosts = said.iter().filter(|(_, its)| *its == value).map(|(voter, _)| host(&self.urls[*voter]));
+        Some(Quorum { hosts: hosts.collect(), value })
+    }
+
+    /// Whether two URLs are of one origin.
+    pub(super) fn are_of_same_origin(&self, one: MirrorId, other: MirrorId) -> bool {
+        origin(&self.urls[usize::from(one)]) == origin(&self.urls[usize::from(other)])
     }
 
     /// What the server of this URL tells, if it is of a file of this length.

@@ -1,13 +1,13 @@
 //! What the answers come to: one content, what it is checked by, who has it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-use anabranch_http::client::{FetchError, Head};
+use anabranch_http::client::FetchError;
 use anabranch_mirror::digests::Digests;
 use anabranch_mirror::http_fields::{ETag, disposition_name};
 use anabranch_mirror::metalink::{self, Pieces};
+use anabranch_mirror::range_scheduler::MirrorId;
 use anabranch_mirror::url::Url;
-use anabranch_mirror::verified_pool::{Check, Openings, can_check_pieces};
+use anabranch_mirror::variants::Variants;
+use anabranch_mirror::verified_pool::{Check, can_check_pieces};
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
@@ -15,19 +15,17 @@ use super::claims::Quorum;
 use super::names::Evidence;
 use super::{Discovery, Expected, MIRRORS_MAX, Round};
 use crate::error::ErrorKind;
-use crate::filenames::{first_few, show};
+use crate::filenames::show;
 use crate::format::bytes;
 use crate::get::discovered_file::{DiscoveredFile, ExistingFile, Mirror};
 use crate::get::history::{HistoryEntry, Provenance};
 use crate::get::offered_names::OfferedNames;
-use crate::get::origin::{host, origin};
+use crate::get::origin::host;
 use crate::get::server_status;
 use crate::openpgp::Signed;
 use crate::target::{FinalCheck, RootCheck};
 use crate::{Error, Result, VouchedBy};
 
-/// Lengths that are tried when servers differ.
-const LENGTHS_MAX: usize = 5;
 /// Signatures by which a part is known again.
 const SIGNATURE_NAMES: usize = 2;
 
@@ -46,24 +44,11 @@ impl Known {
     }
 }
 
-/// What the answers come to.
-pub(super) struct Resolved {
-    /// What the user knows of the content.
-    pub(super) known: Known,
-    /// What it has to be signed by besides.
-    pub(super) signed: Option<Signed>,
-    /// The files of which the length is known.
-    pub(super) measured: VecDeque<DiscoveredFile>,
-    /// The URLs whose servers do not say it, by their places.
-    pub(super) unmeasured: VecDeque<usize>,
-}
-
 impl Discovery<'_> {
-    /// Puts together what is known of the file; or of several that servers say are it, of which a hash of the
-    /// user's tells which it is: first those of the length which most have.
-    pub(super) fn resolve(&mut self) -> Result<Resolved> {
+    /// Puts together what the user knows of the file, what it has to be signed by besides, and which variants
+    /// of it there are.
+    pub(super) fn resolve(&mut self) -> Result<(Known, Option<Signed>, Variants)> {
         self.refuse_different_files()?;
-        self.compare_openings()?;
         if self.unasked > 0 {
             self.warnings.push(self.unasked());
         }
@@ -95,76 +80,41 @@ impl Discovery<'_> {
             self.notices.push(without_pieces(bytes));
         }
         let is_judged = !known.is_nothing() || self.signatures.are_wanted();
-        self.tries_lengths = length.is_none() && is_judged && !self.is_read_in_order;
-        let unmeasured = if length.is_some() { VecDeque::new() } else { self.unmeasured() };
-        let is_measured = self.heads.iter().flatten().any(|head| head.length.is_some());
-        let lengths = match length {
-            Some(length) => vec![length],
-            None if !is_measured && !unmeasured.is_empty() => Vec::new(),
-            None => match self.lengths(&known) {
-                // One that says a length which nobody has does not keep the others away.
-                Err(_) if !unmeasured.is_empty() => Vec::new(),
-                lengths => lengths?,
-            },
-        };
-        if let Some(first) = lengths.first() {
-            self.tell_other_lengths(*first);
-        }
-        let all = lengths.into_iter().map(|length| self.found_of(length, known.clone()));
-        let mut all: VecDeque<DiscoveredFile> = all.collect::<Result<_>>()?;
+        self.tries_variants = is_judged && !self.is_read_in_order;
+        let is_one_block = root.is_some() && length.is_some_and(|length| length <= BLOCK_BYTES as u64);
+        let has_parts = known.pieces.is_some() || self.leaves.is_some() || is_one_block;
+        let mut variants = self.variants(length, has_parts)?;
+        self.check_lengths(&known, &mut variants)?;
         let signed = self.signatures.take()?;
-        all.iter_mut().for_each(|found| found.signed.clone_from(&signed));
-        Ok(Resolved { known, signed, measured: all, unmeasured })
+        Ok((known, signed, variants))
     }
 
-    /// Where nothing tells what is right, what more than half of the mirrors begin with decides at once about
-    /// those that cannot be asked for parts. They are not used if they begin otherwise, or do not say how. If
-    /// all say how long their file is, the transfer itself looks at those that begin otherwise.
-    fn compare_openings(&mut self) -> Result<()> {
-        if !self.is_hashless() {
-            return Ok(());
+    /// Leaves out variants that cannot be it, or cannot be fetched.
+    ///
+    /// # Errors
+    /// Why none is left.
+    fn check_lengths(&self, known: &Known, variants: &mut Variants) -> Result<()> {
+        let Some(first) = variants.iter().next().cloned() else { return Err(self.nobody()) };
+        if self.is_read_in_order {
+            variants.retain(|variant| variant.length.is_some());
         }
-        let voters = self.first_of_use(|number| self.heads[number].is_some());
-        let openings =
-            voters.iter().map(|number| Some((u8::try_from(*number).ok()?, self.openings[*number])));
-        let Openings { right, split, .. } = Openings::compare(openings.flatten(), &BTreeSet::new());
-        let are_untold = self.heads.iter().flatten().any(|head| head.length.is_none());
-        // If these are not more than half, nothing else would ever be held against one of them.
-        let can_be_compared = |head: &Head| head.ranges && head.length.is_some();
-        let compared = voters.iter().filter_map(|number| self.heads[*number].as_ref());
-        let are_few = 2 * compared.filter(|head| can_be_compared(head)).count() <= voters.len();
-        if let Some(right) = right {
-            for number in 0..self.urls.len() {
-                let its = self.openings[number];
-                let is_other = its.is_some_and(|its| its != right) && are_untold;
-                let is_out =
-                    |head: &mut Head| is_other || its.is_none() && (!can_be_compared(head) || are_few);
-                if self.heads[number].take_if(is_out).is_some() {
-                    self.leave_out(number, is_other);
-                }
-            }
-            return Ok(());
+        variants.retain(|variant| variant.length.is_none_or(|length| length <= LENGTH_MAX));
+        let may_be = |length| known.pieces.as_ref().is_none_or(|pieces| pieces.fit(length));
+        variants.retain(|variant| variant.length.is_none_or(may_be));
+        match first.length {
+            _ if !variants.is_empty() => Ok(()),
+            None => Err(Error::not_found(
+                "no server says how long the file is, which reading it in order needs: name a file for it",
+            )),
+            Some(length) if length <= LENGTH_MAX => Err(Error::corrupt(format!(
+                "servers have a file of {length} bytes, and the Metalink has hashes of pieces of another one"
+            ))),
+            Some(length) => Err(Error::system(format!(
+                "a file of {length} bytes, as {} says it is, is too long: at most {}",
+                host(&self.urls[usize::from(first.mirrors[0])]),
+                bytes(LENGTH_MAX)
+            ))),
         }
-        if split.is_empty() || !are_untold {
-            return Ok(());
-        }
-        let names: Vec<String> = split.into_iter().map(|number| self.label(usize::from(number))).collect();
-        Err(Error::corrupt(format!(
-            "{} have different bytes (the first 13 KiB), and there is no hash to tell which are right: name \
-             one of them, or give `checksum` or a Metalink",
-            names.join(" and ")
-        )))
-    }
-
-    /// Says that a server is not used.
-    fn leave_out(&mut self, number: usize, is_other: bool) {
-        let (kind, what) = match is_other {
-            true => (ErrorKind::Corrupt, "it begins with other bytes than most mirrors"),
-            false => (ErrorKind::Unreachable, "it does not send what its file begins with"),
-        };
-        let why = format!("{}: {what}: not used", self.label(number));
-        self.warnings.push(why.clone());
-        self.troubles.push((kind, why));
     }
 
     /// What is known of a file of this length, where the user knows this.
@@ -273,14 +223,11 @@ impl Discovery<'_> {
             mirrors,
             // In the first round nothing is given up of what those may have that are asked in the second.
             unheard: if self.round == Round::First { self.absent.clone() } else { self.unheard.clone() },
-            origins: self.first_of_each_origin().count(),
             vouched_by: by.filter(|_| is_known),
             claims: self.claims(length),
             signed: None,
             recalled,
             there,
-            came: None,
-            turn: 0,
         })
     }
 
@@ -335,87 +282,8 @@ impl Discovery<'_> {
         names
     }
 
-    /// How long the file is, if neither the user nor a Metalink says it: as more than half of the servers
-    /// that the user named say. Where the user knows a hash that tells, or wants a signature, whatever any of
-    /// them says.
-    fn lengths(&mut self, known: &Known) -> Result<Vec<u64>> {
-        let says = |named: bool| {
-            let all = self.urls.iter().zip(&self.heads).zip(&self.named);
-            let them = all.filter(move |(_, is)| **is == named);
-            them.filter_map(|((url, head), _)| Some((url, head.as_ref()?.length?)))
-        };
-        // One origin has one vote.
-        let mut said: Vec<(&Url, u64)> = Vec::new();
-        for (url, length) in says(true) {
-            // Where lengths are tried, each of its URLs may have the right one.
-            let is_said = |same: u64| !self.tries_lengths || same == length;
-            if !said.iter().any(|(known, same)| is_said(*same) && origin(known) == origin(url)) {
-                said.push((url, length));
-            }
-        }
-        if said.is_empty() {
-            said = says(false).collect();
-        }
-        let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
-        for (_, length) in &said {
-            *votes.entry(*length).or_default() += 1;
-        }
-        let mut votes: Vec<(u64, usize)> = votes.into_iter().collect();
-        // The shorter one first, which costs less to try.
-        votes.sort_by_key(|(length, votes)| (std::cmp::Reverse(*votes), *length));
-        let may_be = |length: &u64| known.pieces.as_ref().is_none_or(|pieces| pieces.fit(*length));
-        if self.tries_lengths && votes.len() > 1 {
-            let lengths = votes.iter().map(|(length, _)| *length).filter(|length| *length <= LENGTH_MAX);
-            let lengths: Vec<u64> = lengths.filter(may_be).take(LENGTHS_MAX).collect();
-            if !lengths.is_empty() {
-                return Ok(lengths);
-            }
-        }
-        let most = votes.first().copied();
-        if let Some((_, votes)) = most
-            && 2 * votes <= said.len()
-        {
-            let each = said.iter().map(|(url, length)| format!("{url} has {length} bytes"));
-            return Err(Error::corrupt(format!(
-                "the URLs are of files of different lengths, and nothing tells which is meant: {}: name one \
-                 of them alone, or a Metalink, or give a `checksum`",
-                first_few(each, ", ")
-            )));
-        }
-        match most.map(|(length, _)| length).or_else(|| self.told_length()) {
-            Some(length) if !may_be(&length) => Err(Error::corrupt(format!(
-                "servers have a file of {length} bytes, and the Metalink has hashes of pieces of another one"
-            ))),
-            Some(length) if length <= LENGTH_MAX => Ok(vec![length]),
-            Some(length) => {
-                let by = said.iter().find(|(_, says)| *says == length).map(|(url, _)| host(url));
-                let by = by.map_or_else(String::new, |host| format!(", as {host} says it is"));
-                let longest = bytes(LENGTH_MAX);
-                Err(Error::system(format!("a file of {length} bytes{by}, is too long: at most {longest}")))
-            }
-            None if self.has_answer() => Err(Error::not_found(
-                "no server says how long the file is, which reading it in order needs: name a file for it",
-            )),
-            None => Err(self.nobody()),
-        }
-    }
-
-    /// The places of URLs of which only an answer tells how long the file is: all that may be tried after
-    /// others, those that the user named first; also if nothing tells what is right, and nobody says any
-    /// length.
-    fn unmeasured(&self) -> VecDeque<usize> {
-        let all = self.heads.iter().zip(&self.named).enumerate();
-        let without = all.filter(|(_, (head, _))| head.as_ref().is_some_and(|head| head.length.is_none()));
-        let (named, others): (Vec<_>, Vec<_>) = without.partition(|(_, (_, named))| **named);
-        let is_length_known =
-            self.heads.iter().flatten().any(|head| head.length.is_some()) || self.told_length().is_some();
-        let may_be_tried = !self.is_read_in_order && (self.tries_lengths || !is_length_known);
-        let most = if may_be_tried { LENGTHS_MAX } else { 0 };
-        named.into_iter().chain(others).map(|(place, _)| place).take(most).collect()
-    }
-
     /// Says which servers have no file of this length.
-    fn tell_other_lengths(&mut self, length: u64) {
+    pub(super) fn tell_other_lengths(&mut self, length: u64) {
         for (number, head) in self.heads.iter().enumerate() {
             let Some(there) = head.as_ref().and_then(|head| head.length).filter(|there| *there != length)
             else {
@@ -428,10 +296,10 @@ impl Discovery<'_> {
         }
     }
 
-    /// Those that have a file of this length. Where lengths are tried, who says none may have another one.
+    /// Those that have a file of this length, or may have.
     fn mirrors(&self, length: u64) -> Result<Vec<Mirror>> {
         let mut mirrors = Vec::new();
-        let may_be = |its: Option<u64>| its.map_or(!self.tries_lengths, |its| its == length);
+        let may_be = |its: Option<u64>| its.is_none_or(|its| its == length);
         let head_of = |number: usize| self.heads[number].as_ref().filter(|head| may_be(head.length));
         let voters = self.first_of_use(|number| head_of(number).is_some());
         for (number, url) in self.urls.iter().enumerate() {
@@ -440,6 +308,7 @@ impl Discovery<'_> {
             let validator = validator.as_ref().and_then(ETag::strong).map(str::to_owned);
             let date = head.last_modified.clone().filter(|_| validator.is_none());
             mirrors.push(Mirror {
+                place: number as MirrorId,
                 url: url.clone(),
                 validator,
                 date,

@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 
 use super::Round;
-use super::alternatives::ends_all;
 use crate::Result;
 use crate::error::ErrorKind;
 use crate::filenames::first_few;
@@ -43,7 +42,7 @@ pub(in crate::get) fn in_rounds<T>(
     deaf.extend(absent);
     match second {
         // Nobody answers any more: what happened before says more.
-        Err(error) if !ends_all(error.kind()) => first,
+        Err(error) if !error.kind().ends_all() => first,
         second => second,
     }
 }

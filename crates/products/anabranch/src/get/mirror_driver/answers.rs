@@ -19,11 +19,12 @@ impl MirrorDriver {
         events: &mut Vec<Answer>,
     ) {
         let now = cx.now();
-        let is_whole_known = self.is_whole_known;
-        let Self { machine, mirrors, routes, pool, .. } = self;
+        let judged = self.config.judged;
+        let beside = self.mirrors.iter().filter(|state| state.status.out.is_none()).count() > 1;
+        let Self { machine, mirrors, network, pool, .. } = self;
+        let routes = &mut network.routes;
         let mut failed: Vec<(MirrorId, FetchError)> = Vec::new();
         let mut shut: Vec<(usize, FetchError)> = Vec::new();
-        let mut changed: Vec<MirrorId> = Vec::new();
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             events.drain(..).for_each(|event| match event {
                 Answer::Head { id, head } => {
@@ -54,12 +55,7 @@ impl MirrorDriver {
                     let state = route.and_then(|route| mirrors.get_mut(usize::from(route.mirror)));
                     let meant = state.and_then(|state| {
                         state.status.answered(&error);
-                        // Where the first answer has another version than what was said of it, each has.
-                        let may_change = state.changed.is_none() && state.answers > 0;
-                        let meant = state.meaning(&error, is_whole_known, cx.observer);
-                        let changes = may_change && state.changed == Some(ChangedVersion::Ignored);
-                        changed.extend(route.filter(|_| changes).map(|route| route.mirror));
-                        meant
+                        state.meaning(&error, (judged, beside), cx.observer)
                     });
                     // A portal, a meddling proxy or another replica may be on this route alone.
                     let is_of_route = meant.is_none() && has_others(routes, connection_of(id));
@@ -85,14 +81,13 @@ impl MirrorDriver {
             });
         });
         for (connection, error) in shut {
-            let Some(route) = self.routes.get(connection) else { continue };
+            let Some(route) = self.network.routes.get(connection) else { continue };
             let (name, via) = (self.name(route.mirror), &route.via);
             cx.observer.notice(&format!("{name} via {via}: {error}: not asked over this route any more"));
         }
         for (mirror, error) in failed {
             self.out(mirror, &error, subscriber, cx.observer);
         }
-        changed.into_iter().for_each(|mirror| self.on_change(mirror));
         self.tell_reserve(cx.observer);
     }
 }
@@ -115,11 +110,12 @@ impl MirrorState {
         }
     }
 
-    /// What a failed request says of the mirror; none: that it is useless, or the route is.
+    /// What a failed request says of the mirror; none: that it is useless, or the route is. `judged`: a hash
+    /// of the whole is known; `beside`: so are other mirrors.
     fn meaning(
         &mut self,
         error: &FetchError,
-        is_whole_known: bool,
+        (judged, beside): (bool, bool),
         observer: &mut Observer<'_>,
     ) -> Option<Failure> {
         match error {
@@ -132,7 +128,7 @@ impl MirrorState {
             FetchError::NoRanges => Some(Failure::NoRanges),
             FetchError::NotFound(_) => Some(Failure::Useless),
             FetchError::ChangedTag | FetchError::ChangedDate => {
-                self.on_changed_version(error, is_whole_known, observer)
+                self.on_changed_version(error, (judged, beside), observer)
             }
             _ => None,
         }
@@ -141,14 +137,15 @@ impl MirrorState {
     fn on_changed_version(
         &mut self,
         error: &FetchError,
-        is_whole_known: bool,
+        (judged, beside): (bool, bool),
         observer: &mut Observer<'_>,
     ) -> Option<Failure> {
         let is_new = self.changed.is_none();
-        let what = *self.changed.get_or_insert(match is_whole_known {
-            true => ChangedVersion::Ignored,
-            false if self.answers == 0 => ChangedVersion::OneAnswer,
-            false => ChangedVersion::Out,
+        let what = *self.changed.get_or_insert(match (judged, self.answers == 0) {
+            // It has another file now, which others do not have.
+            (_, false) if !judged || beside => ChangedVersion::Out,
+            (true, _) => ChangedVersion::Ignored,
+            (false, _) => ChangedVersion::OneAnswer,
         });
         let (failure, text) = match what {
             ChangedVersion::Ignored => (Failure::Broken, "the hash of the whole tells whether that matters"),

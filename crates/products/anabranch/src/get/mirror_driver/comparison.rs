@@ -1,64 +1,60 @@
-//! What comparisons with other mirrors wait for, where no hash of the parts is known.
-
-use std::collections::BTreeSet;
+//! Where no hash tells what is right: how long samples of other mirrors are waited for.
 
 use anabranch_algo::{Span, Time};
-use anabranch_mirror::range_scheduler::MirrorId;
+use anabranch_mirror::range_scheduler::{MirrorId, State};
+use anabranch_mirror::variants::Patience;
 use anabranch_mmtp::id::BLOCK_BYTES;
 
-/// How long comparisons with other mirrors are waited for when everything is here; after that only those that
-/// answer make them.
-pub(super) const COMPARE_FOR: Span = Span::from_secs(3);
+use super::{MirrorDriver, PoolState};
+use crate::event::Observer;
 
-/// What is waited for.
-#[derive(Default)]
-pub(super) struct ComparisonState {
-    /// Since when only comparisons are missing, and since when these are waited for.
-    pub(super) waiting: Option<(Time, Time)>,
-    /// Since when mirrors are known to differ while parts are missing.
-    pub(super) disputed: Option<Time>,
-    /// Those who were left when comparisons were given up last.
-    pub(super) lone: Option<BTreeSet<MirrorId>>,
-    /// Whether it has been said that some are given up.
-    pub(super) reported: bool,
-    /// Where a mirror is tried alone.
-    pub(super) alone: Option<Alone>,
-    /// The one of which it is recorded that it is.
-    pub(super) on_record: Option<MirrorId>,
-}
+/// After so many times the patience with one that is silent no sample is waited for any more.
+const TIMES: u64 = 10;
 
-/// What the mirror has brought that is tried alone.
-#[derive(Clone, Copy)]
-pub(super) struct Alone {
-    pub(super) since: Time,
-    /// Bytes that had come from it by then.
-    pub(super) before: u64,
-    /// Bytes that have come from it, and when the last of them came.
-    pub(super) bytes: u64,
-    pub(super) at: Time,
-}
-
-impl ComparisonState {
-    /// When to look again.
-    pub(super) fn deadline(&self, now: Time) -> Time {
-        if self.waiting.is_some() || self.alone.is_some() || self.disputed.is_some() {
-            now + COMPARE_FOR
-        } else {
-            Time::NEVER
+impl MirrorDriver {
+    /// Where only samples are missing, or mirrors are known to differ, those that are silent say no more;
+    /// after a while none does.
+    pub(super) fn wait_for_samples(&mut self, now: Time, observer: &mut Observer<'_>) {
+        let PoolState::Plain(plain) = &self.pool else { return };
+        if self.config.judged || !(plain.only_samples_left() || plain.is_disputed()) {
+            self.waiting = None;
+            return;
         }
+        let silence = Patience::of_turn(0).silence;
+        let waited = now.since(*self.waiting.get_or_insert(now));
+        let is_only_waiting = plain.only_samples_left();
+        if waited < silence && self.machine.has_usable_connection() {
+            return;
+        }
+        let is_over = waited >= silence.times(TIMES) || !self.machine.has_usable_connection();
+        let all = (0..).zip(&self.mirrors).map(|(mirror, _)| mirror);
+        let silent: Vec<MirrorId> =
+            all.filter(|mirror| is_over || !self.answers(*mirror, now, silence)).collect();
+        let PoolState::Plain(plain) = &mut self.pool else { return };
+        silent.into_iter().for_each(|mirror| plain.mirror_gone(mirror));
+        let is_settled = is_only_waiting && !plain.only_samples_left();
+        if is_settled && !std::mem::replace(&mut self.has_warned, true) {
+            observer.warning(
+                "UNVERIFIED: not all parts could be compared between mirrors: too few of them answer",
+            );
+        }
+    }
+
+    /// Whether something has come of a mirror lately.
+    fn answers(&self, mirror: MirrorId, now: Time, silence: Span) -> bool {
+        self.machine.connections().any(|one| {
+            let is_open = matches!(one.state, State::Open | State::Opening);
+            one.mirror == mirror && is_open && now.since(one.heard_at) < silence
+        })
+    }
+
+    /// When to look again.
+    pub(super) fn look_again_at(&self, now: Time) -> Time {
+        if self.waiting.is_some() { now + Span::from_secs(1) } else { Time::NEVER }
     }
 }
 
 /// Where a block is, for people.
 pub(super) fn place_of(block: u64) -> String {
     format!("16 KiB from byte {} on", block * BLOCK_BYTES as u64)
-}
-
-/// What is said where something that was here comes again.
-pub(super) fn dropped(block: u64) -> String {
-    format!(
-        "what an earlier run left is not what the mirrors have now, or may be wrong ({}): what came from \
-         there is fetched again",
-        place_of(block)
-    )
 }

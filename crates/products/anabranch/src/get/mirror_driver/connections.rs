@@ -9,8 +9,7 @@ use anabranch_mirror::verified_pool::Check;
 use anabranch_mmtp::subscriber::Subscriber;
 use anabranch_net::Egress;
 
-use super::comparison::ComparisonState;
-use super::{MirrorConfig, MirrorDriver, MirrorState, sources};
+use super::{MirrorConfig, MirrorDriver, MirrorState, Routing, sources};
 use crate::get::event_loop::{Context, EventLoop};
 use crate::get::groups::GroupPolicy;
 use crate::get::name_lookup::look_up;
@@ -43,49 +42,40 @@ impl MirrorDriver {
     /// # Errors
     /// [`Error::Unreachable`] if none leads to any, or none from a named `via`.
     pub(in crate::get) fn new(
-        parts: MirrorConfig,
+        mut parts: MirrorConfig,
         named: &[Egress],
         algorithm: Algorithm,
         groups: GroupPolicy,
         first_group: usize,
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
-        let MirrorConfig { mirrors, length, check, subscriber_pool, kept, .. } = parts;
-        let MirrorConfig { is_whole_known, judged, verified_alone, according, candidates, unheard, .. } =
-            parts;
         let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
             Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
             _ => algorithm,
         };
-        let mirrors = mirrors.into_iter().map(|mirror| {
+        let mirrors = std::mem::take(&mut parts.mirrors).into_iter().map(|mirror| {
             let status = ServerStatus::new(host(&mirror.url));
             MirrorState { status, mirror, source: None, reserve: false, answers: 0, changed: None }
         });
+        let check = std::mem::replace(&mut parts.check, Check::Nothing);
+        let named = named.to_vec();
+        let (routes, awaits_names) = (Vec::new(), false);
         let mut new = Self {
-            machine: RangeScheduler::new(length),
-            length,
+            machine: RangeScheduler::new(parts.length),
             mirrors: mirrors.collect(),
-            routes: Vec::new(),
-            named: named.to_vec(),
-            algorithm,
-            groups,
-            first_group,
-            awaits_names: false,
-            pool: if subscriber_pool { PoolState::Subscribing(check) } else { PoolState::Check(check) },
+            network: Routing { routes, named, algorithm, groups, first_group, awaits_names },
+            pool: if parts.subscriber_pool { PoolState::Subscribing(check) } else { PoolState::Check(check) },
+            config: parts,
             seed: cx.world.secret()?,
-            comparison: ComparisonState::default(),
+            numbers: Vec::new(),
+            waiting: None,
+            has_warned: false,
             unwanted: Vec::new(),
             proven: false,
-            check_alone: Check::Nothing,
             horizon: u64::MAX,
-            kept,
-            numbers: Vec::new(),
-            is_whole_known,
-            judged,
-            candidates,
-            unheard,
-            verified_alone,
-            according,
+            found: None,
+            is_pure: true,
+            tried_before: None,
         };
         let mut error = None;
         for number in 0..new.mirrors.len() {
@@ -100,8 +90,8 @@ impl MirrorDriver {
             }
         }
         new.couple(cx.world);
-        all_lead(named, &new.routes, error.as_deref())?;
-        if new.routes.is_empty() {
+        all_lead(&new.network.named, &new.network.routes, error.as_deref())?;
+        if new.network.routes.is_empty() {
             let why = error.as_deref().unwrap_or(NO_FAMILY);
             return Err(Error::unreachable(format!("no way to any mirror: {why}")));
         }
@@ -111,7 +101,7 @@ impl MirrorDriver {
     /// The ends of connections to a mirror.
     fn ends(&self, number: usize, cx: &mut Context<'_, '_>) -> Result<Vec<(Egress, SocketAddr)>, String> {
         let url = &self.mirrors[number].mirror.url;
-        ends(url, cx.world.is_proxied(url.as_str()), &self.named, cx.world)
+        ends(url, cx.world.is_proxied(url.as_str()), &self.network.named, cx.world)
     }
 
     /// Adds connections to a mirror.
@@ -119,22 +109,28 @@ impl MirrorDriver {
         let state = &self.mirrors[number];
         let mirror = number as MirrorId;
         for (via, peer) in found {
-            let index = self.first_group + self.routes.len();
-            let group = self.groups.of(index, &state.status.name, peer, &via);
+            let index = self.network.first_group + self.network.routes.len();
+            let group = self.network.groups.of(index, &state.status.name, peer, &via);
             let (ranges, delay) = (state.mirror.ranges, state.mirror.delay);
-            let config = ConnectionConfig { mirror, group, control: self.algorithm, ranges, delay };
+            let config = ConnectionConfig { mirror, group, control: self.network.algorithm, ranges, delay };
             if self.machine.add_connection(&config).is_some() {
-                self.routes.push(Route { mirror, via, address: peer.ip(), shut: None, is_down: false });
+                self.network.routes.push(Route {
+                    mirror,
+                    via,
+                    address: peer.ip(),
+                    shut: None,
+                    is_down: false,
+                });
             }
         }
     }
 
     /// Puts connections into the groups of their uplinks, where these decide.
     fn couple(&mut self, world: &dyn World) {
-        if self.groups != GroupPolicy::Auto {
+        if self.network.groups != GroupPolicy::Auto {
             return;
         }
-        let uplinks: Vec<_> = self.routes.iter().map(|route| world.uplink(&route.via)).collect();
+        let uplinks: Vec<_> = self.network.routes.iter().map(|route| world.uplink(&route.via)).collect();
         for (connection, group) in GroupPolicy::by_uplink(&uplinks).into_iter().enumerate() {
             self.machine.set_group(connection, group);
         }
@@ -144,7 +140,8 @@ impl MirrorDriver {
     /// is back are asked again, and ends that have come are connected.
     pub(in crate::get) fn refresh(&mut self, subscriber: &mut Subscriber, cx: &mut Context<'_, '_>) {
         let now = cx.now();
-        let Self { machine, mirrors, routes, pool, .. } = self;
+        let Self { machine, mirrors, network, pool, .. } = self;
+        let routes = &mut network.routes;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             for (connection, route) in routes.iter_mut().enumerate().filter(|(_, route)| route.shut.is_none())
             {
@@ -161,15 +158,15 @@ impl MirrorDriver {
                 machine.handle(now, input, pool);
             }
         });
-        self.awaits_names = false;
+        self.network.awaits_names = false;
         for number in 0..self.mirrors.len() {
             let url = &self.mirrors[number].mirror.url;
             let is_proxied = cx.world.is_proxied(url.as_str());
-            self.awaits_names |= !is_proxied && cx.world.resolve(host_of(url)).is_none();
+            self.network.awaits_names |= !is_proxied && cx.world.resolve(host_of(url)).is_none();
             if self.mirrors[number].status.out.is_none()
                 && let Ok(found) = self.ends(number, cx)
             {
-                let found = new_ends(&self.routes, number as MirrorId, found).collect();
+                let found = new_ends(&self.network.routes, number as MirrorId, found).collect();
                 self.connect(number, found);
             }
         }
@@ -178,6 +175,6 @@ impl MirrorDriver {
 
     /// Whether the local end of some connection is gone, or it is not known yet where some mirror is.
     pub(in crate::get) fn lacks_links(&self) -> bool {
-        self.awaits_names || self.routes.iter().any(|route| route.is_down)
+        self.network.awaits_names || self.network.routes.iter().any(|route| route.is_down)
     }
 }

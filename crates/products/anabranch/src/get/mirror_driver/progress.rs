@@ -33,7 +33,7 @@ impl MirrorDriver {
 
     /// What mirrors report that answer only with errors, or that always break off at the same byte.
     pub(in crate::get) fn faults(&self) -> Option<String> {
-        let breaks = self.machine.connections().zip(&self.routes).filter_map(|(report, route)| {
+        let breaks = self.machine.connections().zip(&self.network.routes).filter_map(|(report, route)| {
             let (at, name) = (report.breaks_at_byte?, &self.mirrors[usize::from(route.mirror)].status.name);
             Some(format!("{name}: the server breaks off after {} and gives no ranges", bytes(at)))
         });
@@ -105,7 +105,7 @@ impl MirrorDriver {
 
     /// The progress of each route, but for its share; `rates` are theirs.
     pub(in crate::get) fn rows(&self, rates: &[u64]) -> impl Iterator<Item = PathProgress> {
-        self.machine.connections().zip(&self.routes).zip(rates).map(move |((report, route), rate)| {
+        self.machine.connections().zip(&self.network.routes).zip(rates).map(move |((report, route), rate)| {
             let state = &self.mirrors[usize::from(route.mirror)];
             // What it has brought was an answer; what it is asked for now has none yet.
             let has_brought = report.state == State::Opening && report.counters.received_bytes > 0;

@@ -20,14 +20,15 @@ impl MirrorDriver {
         let PoolState::Subscriber(download) = self.pool else { return Ok(()) };
         // What is under way is taken from the other pool then: all that has come of it has been delivered.
         let usable = |(_, route): &(usize, &Route)| route.shut.is_none() && !route.is_down;
-        let connections: Vec<usize> = self.routes.iter().enumerate().filter(usable).map(|(n, _)| n).collect();
+        let connections: Vec<usize> =
+            self.network.routes.iter().enumerate().filter(usable).map(|(n, _)| n).collect();
         let Self { machine, mirrors, pool, .. } = self;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
             for connection in connections.iter().copied() {
                 machine.handle(now, Input::Down { connection }, pool);
             }
         });
-        let check = std::mem::replace(&mut self.check_alone, Check::Nothing);
+        let check = std::mem::replace(&mut self.config.check, Check::Nothing);
         let is_here = |block| !subscriber.is_wanted(download, block);
         self.pool = PoolState::Plain(self.pool_of(check, is_here)?);
         let held = subscriber.abandon(download).into_iter();

@@ -1,0 +1,525 @@
+//! One file from mirrors, and perhaps from sources that speak mmTP too: its variants are tried in turn, each
+//! in an attempt of its own, until one is what is wanted.
+//!
+//! An attempt takes up the part that the one before has left, as a transfer does after an interruption: what
+//! the journal records of each block tells which of them count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use anabranch_mirror::metalink::Pieces;
+use anabranch_mirror::range_scheduler::MirrorId;
+use anabranch_mirror::variants::{self, Differences, Variant};
+use anabranch_mirror::verified_pool::Check;
+use anabranch_mmtp::ContentId;
+
+use super::content_fetch::{CHECKING_WHOLE, ContentFetch, checking};
+use super::discovered_file::DiscoveredFile;
+use super::discovery::candidates::{Attempt, Candidates};
+use super::event_loop::EventLoop;
+use super::existing;
+use super::history::{History, HistoryEntry, Provenance};
+use super::mirror_driver::{Findings, Found, MirrorConfig};
+use super::one_answer::OneAnswer;
+use super::origin::host;
+use super::outcome::FileOutcome;
+use super::request::Request;
+use super::sink::{Destination, Job, Sink};
+use crate::error::ErrorKind;
+use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, block_of_file};
+use crate::{BannedSource, Error, Report, Result, Verified, VouchedBy};
+
+/// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Returns which variant
+/// came, or was tried last, and how that ended.
+pub(super) fn fetch(
+    request: &Request,
+    mut candidates: Candidates<'_>,
+    sources: &[(String, Vec<SocketAddr>)],
+    destination: &mut dyn FnMut() -> Result<DestPath>,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<(DiscoveredFile, FileOutcome)> {
+    if candidates.variants.len() > 1 {
+        candidates.sort_by_what_is_there(&destination()?)?;
+    }
+    let mut trials = Trials::default();
+    let mut last = None;
+    loop {
+        let mut attempt = match candidates.next(request, events) {
+            Some(Ok(attempt)) => attempt,
+            Some(Err(error)) if error.kind().ends_all() => return Err(error),
+            Some(Err(error)) => {
+                trials.failed(None, &error);
+                trials.say_next(&candidates, events);
+                last = None;
+                continue;
+            }
+            None => return trials.end(last),
+        };
+        trials.forget_versions(&mut attempt);
+        let has_others = candidates.has_others() || !attempt.found.unheard.is_empty();
+        let patience = has_others.then(|| attempt.variant.patience());
+        let sources = if attempt.variant.is_alone { &[] } else { sources };
+        let mut findings = Findings::default();
+        let run = |events: &mut EventLoop<'_, '_>| {
+            fetch_one(request, &attempt, sources, destination, has_others, &mut findings, events)
+        };
+        let (ended, gave_way) = events.with_patience(patience, run);
+        trials.note(&attempt, &findings);
+        let error = match &ended {
+            Ok(outcome) => outcome.result.as_ref().err().cloned(),
+            Err(error) => Some(error.clone()),
+        };
+        let Some(error) = error.filter(|error| !error.kind().ends_all()) else {
+            let mut outcome = ended?;
+            if outcome.result.is_ok() {
+                trials.name_liars(&candidates, &attempt, destination, &mut outcome.report, events);
+            }
+            return Ok((attempt.found, outcome));
+        };
+        match findings.found {
+            Some(Found::Wrong) => {
+                candidates.variants.wrong(attempt.variant.clone(), findings.is_pure, |mirror| {
+                    trials.rank(&attempt, &findings, mirror)
+                })
+            }
+            Some(Found::Differ) => candidates.variants.differ(attempt.variant.clone(), &trials.differences),
+            None if gave_way && !is_last_turn(&attempt.variant, events) => {
+                candidates.variants.put_back(attempt.variant.clone());
+            }
+            None => {}
+        }
+        keep_those_who_say_so(&attempt.found, &mut candidates);
+        trials.failed(Some((&attempt, &findings)), &error);
+        trials.say_next(&candidates, events);
+        last = Some((attempt.found, ended, error));
+    }
+}
+
+/// Whether a variant was waited for as long as if it were the last.
+fn is_last_turn(variant: &Variant, events: &EventLoop<'_, '_>) -> bool {
+    variant.patience().silence >= events.whole_timeout()
+}
+
+/// Where only servers say what is right, mirrors that do not say it are not tried alone.
+fn keep_those_who_say_so(found: &DiscoveredFile, candidates: &mut Candidates<'_>) {
+    let Some(VouchedBy::Hosts(hosts)) = found.vouched_by.as_ref().filter(|_| found.signed.is_none()) else {
+        return;
+    };
+    let says_so: BTreeSet<MirrorId> = found
+        .mirrors
+        .iter()
+        .filter(|mirror| hosts.contains(&host(&mirror.url)))
+        .map(|mirror| mirror.place)
+        .collect();
+    candidates
+        .variants
+        .retain(|variant| !variant.is_alone || variant.mirrors.iter().all(|mirror| says_so.contains(mirror)));
+}
+
+/// What attempts that failed have told.
+#[derive(Default)]
+struct Trials {
+    /// Blocks in which mirrors differ.
+    differences: Differences,
+    /// Mirrors that have another version than when they were asked first.
+    changed: BTreeSet<MirrorId>,
+    /// The hosts of which all was wrong.
+    wrong: BTreeSet<String>,
+    /// The mirrors of these, each with its length.
+    refuted: BTreeMap<MirrorId, u64>,
+    /// The lengths of variants that are not what is wanted.
+    lengths: BTreeSet<u64>,
+    /// What kept others from coming whole.
+    incomplete: Vec<String>,
+}
+
+impl Trials {
+    /// What an attempt has found out of its mirrors.
+    fn note(&mut self, attempt: &Attempt, findings: &Findings) {
+        let place = |mirror: MirrorId| attempt.found.mirrors[usize::from(mirror)].place;
+        for (block, said) in &findings.differences {
+            let known = self.differences.entry(*block).or_default();
+            known.extend(said.iter().map(|(mirror, cv)| (place(*mirror), *cv)));
+        }
+        self.changed.extend(findings.changed.iter().map(|mirror| place(*mirror)));
+    }
+
+    /// What came of a mirror before its file changed is not its own any more.
+    fn forget_versions(&self, attempt: &mut Attempt) {
+        let changed = attempt.found.mirrors.iter_mut().filter(|one| self.changed.contains(&one.place));
+        for mirror in changed {
+            (mirror.validator, mirror.date) = (None, None);
+            attempt.found.aliases.forget_version(mirror.url.as_str());
+        }
+    }
+
+    /// Which of the mirrors of a wrong variant is tried first: the one that an earlier run tried, then those
+    /// that send ranges, then the one that has brought most.
+    fn rank(&self, attempt: &Attempt, findings: &Findings, mirror: MirrorId) -> (bool, bool, u64) {
+        let mirrors = &attempt.found.mirrors;
+        let Some(number) = mirrors.iter().position(|one| one.place == mirror) else {
+            return Default::default();
+        };
+        let was_tried = findings.tried_before.is_some_and(|tried| usize::from(tried) == number);
+        let brought = findings.brought.get(number).copied().unwrap_or_default();
+        (was_tried, mirrors[number].ranges, brought)
+    }
+
+    /// An attempt has failed; without one, a variant did not even begin.
+    fn failed(&mut self, of: Option<(&Attempt, &Findings)>, error: &Error) {
+        let Some((attempt, findings)) = of else { return self.incomplete.push(error.to_string()) };
+        let length = attempt.found.id.length;
+        let hosts = attempt.found.mirrors.iter().map(|mirror| host(&mirror.url));
+        match (findings.found, error.kind()) {
+            (Some(Found::Wrong), _) | (None, ErrorKind::Corrupt) => {
+                self.lengths.insert(length);
+                if attempt.variant.is_alone || findings.is_pure {
+                    self.wrong.extend(hosts);
+                    self.refuted.extend(attempt.variant.mirrors.iter().map(|mirror| (*mirror, length)));
+                }
+            }
+            (Some(Found::Differ), _) => {}
+            (None, _) => {
+                let hosts = hosts.collect::<Vec<_>>().join(", ");
+                self.incomplete
+                    .push(format!("that of {length} bytes from {hosts} does not come whole ({error})"));
+            }
+        }
+    }
+
+    /// What was in vain, if anything was.
+    fn text(&self) -> Option<String> {
+        let lengths: Vec<String> = self.lengths.iter().map(u64::to_string).collect();
+        let wrong: Vec<&str> = self.wrong.iter().map(String::as_str).collect();
+        let who = match wrong.len() {
+            0 => String::new(),
+            1 => format!(", and {} alone does not have it", wrong[0]),
+            _ => format!(", and {}, each tried alone, do not have it", wrong.join(" and ")),
+        };
+        let is_wrong = !lengths.is_empty();
+        let text = is_wrong.then(|| {
+            format!("what came of {} bytes is not the file that is wanted{who}", lengths.join(" or "))
+        });
+        let all: Vec<String> = text.into_iter().chain(self.incomplete.iter().cloned()).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    fn say_next(&self, candidates: &Candidates<'_>, events: &mut EventLoop<'_, '_>) {
+        if let Some((why, next)) = self.text().zip(candidates.next_text()) {
+            events.observer.notice(&format!("{why}: trying {next}"));
+        }
+    }
+
+    /// No variant is left; the last one ended like this.
+    fn end(
+        &self,
+        last: Option<(DiscoveredFile, Result<FileOutcome>, Error)>,
+    ) -> Result<(DiscoveredFile, FileOutcome)> {
+        let Some((found, ended, error)) = last else {
+            return Err(Error::not_found(self.text().unwrap_or_else(|| "no mirror has the file".to_owned())));
+        };
+        let error = match (self.lengths.is_empty(), found.unheard.is_empty()) {
+            (true, _) if self.incomplete.len() < 2 => error,
+            (true, _) => error.kind().error(self.incomplete.join("; ")),
+            (false, true) if self.incomplete.is_empty() && self.wrong.len() < 2 && self.lengths.len() < 2 => {
+                error
+            }
+            (false, true) => Error::corrupt(format!("{error}; {}", self.text().unwrap_or_default())),
+            (false, false) => Error::corrupt(format!(
+                "{}, and {} could not be asked: what came is kept, and the same request asks again; leave out \
+                 who does not answer to have the others decide",
+                self.text().unwrap_or_default(),
+                found.unheard.join(" and ")
+            )),
+        };
+        let outcome = ended.map_err(|_| error.clone())?;
+        Ok((found, FileOutcome { result: Err(error), ..outcome }))
+    }
+
+    /// The right file is here: mirrors that had other bytes are named.
+    fn name_liars(
+        &self,
+        candidates: &Candidates<'_>,
+        right: &Attempt,
+        destination: &mut dyn FnMut() -> Result<DestPath>,
+        report: &mut Report,
+        events: &mut EventLoop<'_, '_>,
+    ) {
+        if right.found.check != Check::Nothing || !right.found.is_judged_as_a_whole() {
+            return;
+        }
+        let path = destination().map(|place| place.path());
+        let cv = |block| block_of_file(path.as_ref().ok()?, &right.found.id, block);
+        let liars = match self.differences.is_empty() {
+            true => Default::default(),
+            false => variants::liars(&self.differences, cv),
+        };
+        let mut named: Vec<(String, String)> = liars
+            .into_iter()
+            .map(|(mirror, block)| (host(candidates.url(mirror)), format!("wrong bytes in block {block}")))
+            .collect();
+        let length = right.found.id.length;
+        for mirror in self.refuted.iter().filter(|(_, its)| **its == length).map(|(mirror, _)| *mirror) {
+            let name = host(candidates.url(mirror));
+            if named.iter().all(|(known, _)| *known != name) {
+                named.push((name, "what it has is not the file that is wanted".to_owned()));
+            }
+        }
+        for (source, reason) in named {
+            if report.banned.iter().all(|one| one.source != source) {
+                events.observer.banned(&source, &reason);
+                report.banned.push(BannedSource { source, reason });
+            }
+        }
+        for mirror in candidates.variants.that_begin_otherwise(&right.variant) {
+            let name = host(candidates.url(mirror));
+            events
+                .observer
+                .notice(&format!("{name}: its file begins with other bytes: not the one that is wanted"));
+        }
+    }
+}
+
+/// Fetches one variant. What is wrong stays in the part while there are others; `findings` tells what was
+/// found out of the mirrors, however it ends.
+fn fetch_one(
+    request: &Request,
+    attempt: &Attempt,
+    sources: &[(String, Vec<SocketAddr>)],
+    destination: &mut dyn FnMut() -> Result<DestPath>,
+    has_others: bool,
+    findings: &mut Findings,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<FileOutcome> {
+    let Attempt { variant, found, others, came } = attempt;
+    existing::adopt(request, found, destination, events.observer)?;
+    if let Some(end) = existing::already(request, found, destination, events.observer)? {
+        return Ok(end);
+    }
+    // With `overwrite` what has never been verified is fetched again.
+    let anew = request.force && found.since().is_some();
+    let mut destination = || destination().map(|path| path.anew(anew));
+    let mut mirrors = found.mirrors.clone();
+    if !sources.is_empty() {
+        // They are verified as they come.
+        mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
+    }
+    // Where mirrors are only compared, it is nobody's word.
+    let according = found.vouched_by.as_ref().filter(|_| found.check != Check::Nothing);
+    let config = MirrorConfig {
+        mirrors,
+        length: found.id.length,
+        check: found.check.clone(),
+        subscriber_pool: !sources.is_empty(),
+        kept: request.reader.is_none(),
+        // What is read in order cannot be tried again.
+        judged: found.is_judged_as_a_whole() && request.reader.is_none(),
+        is_alone: variant.is_alone,
+        has_others,
+        others: others.clone(),
+        verified_alone: found.verification_text(),
+        according: according.map_or_else(String::new, VouchedBy::according),
+    };
+    let mut content = ContentFetch::new(request, sources, Some(config), events)?;
+    let wanted = Wanted { id: found.id, aliases: found.aliases.clone(), demands: demands(found, sources) };
+    let transferred = match came {
+        None => transfer(request, &wanted, &mut destination, &mut content, events),
+        Some(came) => place(came, found.pieces().as_ref(), wanted, destination()?, request.force, events),
+    };
+    *findings = content.findings();
+    if came.is_some() && transferred.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
+        (findings.found, findings.is_pure) = (Some(Found::Wrong), true);
+    }
+    let is_deserted = content.is_deserted() || sources.is_empty() || found.since().is_some();
+    let verified = if is_deserted { found.verified() } else { Verified::Blocks };
+    let transferred = transferred.map_err(|error| match &found.recalled {
+        Some(recalled) if error.kind() == ErrorKind::Corrupt => {
+            Error::corrupt(doubted(&request.history, found, recalled, &content, &error.to_string()))
+        }
+        _ => error,
+    });
+    outcome(request, attempt, &content, verified, transferred, events)
+}
+
+/// What the file is held against at its end, and what becomes of it if it is wrong.
+fn demands(found: &DiscoveredFile, sources: &[(String, Vec<SocketAddr>)]) -> Demands {
+    let (proof, signed) = (found.proof, found.signed.clone());
+    let if_wrong = match () {
+        () if found.is_self_asserted() && signed.is_none() => IfWrong::Keep,
+        // What a single mirror sent is no mixture, and each is tried alone.
+        () if sources.is_empty() && proof.root != RootCheck::Blocks => IfWrong::KeepOnce,
+        () => IfWrong::Remove,
+    };
+    let (claims, weighs_claims) = (found.claims.clone(), found.is_vouched_for_by_nobody());
+    Demands { proof, signed, if_wrong, claims, weighs_claims }
+}
+
+/// How an attempt ended, for its caller.
+fn outcome(
+    request: &Request,
+    attempt: &Attempt,
+    content: &ContentFetch,
+    mut verified: Verified,
+    transferred: Result<Arrived>,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<FileOutcome> {
+    let Attempt { found, came, .. } = attempt;
+    let (whole, signer, dissent) = match transferred {
+        Ok(Arrived { root, signer, dissent }) => (Ok(root), signer, dissent),
+        Err(error) => (Err(error), None, Vec::new()),
+    };
+    let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
+    if whole.is_ok() && !found.named {
+        remember(&request.history, found, content, id, signer.is_some() || verified != Verified::Nothing);
+    }
+    dissent.iter().for_each(|warning| events.observer.warning(warning));
+    let result = whole.map(drop);
+    let is_wrong = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt);
+    if is_wrong || result.is_err() && verified == Verified::Whole {
+        // It was to be at the end.
+        verified = Verified::Nothing;
+    }
+    let may_vouch = verified != Verified::Nothing;
+    let mut verified_by = match (&found.vouched_by, &found.recalled) {
+        _ if !may_vouch => None,
+        (Some(VouchedBy::User), Some(recalled)) => Some(VouchedBy::History(recalled.day.clone())),
+        (by, _) => by.clone(),
+    };
+    let mut unverified_since = found.since().map(str::to_owned);
+    if let Some(signer) = signer {
+        if verified_by != Some(VouchedBy::User) {
+            (verified, unverified_since) = (Verified::Whole, None);
+        }
+        verified_by = Some(VouchedBy::Signature(signer));
+    }
+    let mut report = Report {
+        verified,
+        verified_by,
+        unverified_since,
+        ..content.report(&id, String::new(), result.is_ok())
+    };
+    if let Some(came) = came {
+        report.last = came.progress.clone();
+    }
+    if result.is_err() && !found.named {
+        // The root in the journal is of our own making.
+        report.content = None;
+    }
+    Ok(FileOutcome { id, report, result, has_dissent: !dissent.is_empty() })
+}
+
+/// Remembers which URLs have what came. That it is right says nothing of a URL of which only a part came: the
+/// rest of what that has may be something else.
+fn remember(
+    history: &History,
+    found: &DiscoveredFile,
+    content: &ContentFetch,
+    id: ContentId,
+    has_proof: bool,
+) {
+    // What only servers say proves no more than that they sent it.
+    let is_proven = has_proof && !found.is_self_asserted();
+    let is_fresh = content.resumed_bytes() == 0;
+    let came = match content.brought_by().count() {
+        1 if is_fresh && is_proven => Provenance::Verified,
+        1 if is_fresh => Provenance::Alone,
+        // A hash recognised what was there, wherever that is from.
+        _ if !is_fresh && is_proven => return,
+        // Nobody knows who brought what an earlier run left.
+        _ => Provenance::Mixed,
+    };
+    let mut validated: Vec<(&str, &str)> =
+        content.mirrors().filter_map(|(url, validator)| Some((url, validator?))).collect();
+    if content.resumed_bytes() == id.length {
+        // An earlier run had all of it, from these.
+        validated.extend(found.mirrors.iter().filter_map(|m| Some((m.url.as_str(), m.validator()?))));
+    }
+    history.remember(validated.into_iter(), id, came);
+}
+
+/// What came is not what was `recalled`: what is to be said of that. What is remembered is forgotten only if
+/// the very URL that it is of has sent something else.
+fn doubted(
+    history: &History,
+    found: &DiscoveredFile,
+    recalled: &HistoryEntry,
+    content: &ContentFetch,
+    message: &str,
+) -> String {
+    let HistoryEntry { url, day, id, .. } = recalled;
+    let is_it = |mirror: &str| mirror == url.as_str();
+    let is_alone = content.resumed_bytes() == 0 && content.brought_by().eq([url.as_str()]);
+    // Where blocks are verified, it is known who sent what.
+    let has_lied = matches!(found.check, Check::Leaves(_)) && content.liars().any(is_it);
+    if is_alone || has_lied {
+        history.forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
+        return format!(
+            "{url} says that it has not changed since an earlier transfer, but its content is another: \
+             what was known of it is forgotten, and the same request fetches what is there now"
+        );
+    }
+    let advice = match found.mirrors.len() {
+        1 => "repeat the request",
+        _ => "name one mirror alone",
+    };
+    let host = host(url);
+    format!("{message}; it was held against what {host} had on {day} and says it still has: {advice}")
+}
+
+/// What is to come.
+pub(super) struct Wanted {
+    pub(super) id: ContentId,
+    /// What the content is known by besides.
+    pub(super) aliases: Aliases,
+    pub(super) demands: Demands,
+}
+
+/// What has come.
+pub(super) struct Arrived {
+    /// Its root, if it was looked at.
+    root: Option<[u8; 32]>,
+    /// The fingerprint of the key that signed it.
+    signer: Option<String>,
+    /// What servers say of it that say something else.
+    dissent: Vec<String>,
+}
+
+/// Puts what came in one answer into its place.
+fn place(
+    came: &OneAnswer,
+    pieces: Option<&Pieces>,
+    wanted: Wanted,
+    place: DestPath,
+    force: bool,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Arrived> {
+    let what = (wanted.id, wanted.aliases, wanted.demands);
+    let mut cx = events.context();
+    let mut arrivals = came.put(pieces, what, place, force, &mut checking(&mut cx, CHECKING_WHOLE))?;
+    let (root, signer) = (arrivals.root(), arrivals.signer().map(str::to_owned));
+    Ok(Arrived { root, signer, dissent: arrivals.dissent() })
+}
+
+/// Fetches one file, to `place` unless it is read in order.
+pub(super) fn transfer(
+    request: &Request,
+    wanted: &Wanted,
+    destination: &mut dyn FnMut() -> Result<DestPath>,
+    content: &mut ContentFetch,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Arrived> {
+    let destination = match &request.reader {
+        Some(buffer) => {
+            buffer.wake_by(events.world.waker());
+            Destination::Reader(buffer.clone())
+        }
+        None => Destination::File(destination()?),
+    };
+    let open = Box::new(move || Ok(destination));
+    let (id, aliases, demands) = (wanted.id, wanted.aliases.clone(), wanted.demands.clone());
+    let job = Job { id, aliases, demands, executable: false, open };
+    let mut arrivals = Sink::new(vec![job], request.force);
+    content.run(&mut arrivals, events)?;
+    let (root, signer) = (arrivals.root(), arrivals.signer().map(str::to_owned));
+    Ok(Arrived { root, signer, dissent: arrivals.dissent() })
+}

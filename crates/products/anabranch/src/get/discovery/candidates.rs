@@ -1,0 +1,381 @@
+//! The files that may be the one that is wanted: the variants that the answers of servers tell apart.
+//!
+//! Where a hash of the user's or a signature tells which it is, they are tried in turn. Else one vote of each
+//! origin that the user named decides, first on the length and then on what the files begin with; if it does
+//! not, the transfer ends with the names of the mirrors that differ.
+//!
+//! A server that does not say how long its file is may have any of them, or another one. It is a variant of
+//! its own, of which all is taken in one answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anabranch_mirror::metalink::Metalink;
+use anabranch_mirror::range_scheduler::MirrorId;
+use anabranch_mirror::url::Url;
+use anabranch_mirror::variants::{Ballot, Evidence, Variant, Variants};
+use anabranch_mirror::verified_pool::Check;
+use anabranch_mmtp::ContentId;
+
+use super::resolution::Known;
+use super::{Discovery, Expected, Round, ask_all};
+use crate::event::Observer;
+use crate::filenames::first_few;
+use crate::get::discovered_file::DiscoveredFile;
+use crate::get::event_loop::EventLoop;
+use crate::get::locators::Locators;
+use crate::get::one_answer::{self, OneAnswer};
+use crate::get::origin::host;
+use crate::get::request::Request;
+use crate::openpgp::Signed;
+use crate::target::{DestPath, RootCheck, what_is_there};
+use crate::{Error, Result, VouchedBy};
+
+/// What discovery found.
+pub(in crate::get) enum Discovered<'a> {
+    /// One file, or several of which one is it.
+    File(Box<Candidates<'a>>),
+    /// A Metalink of several files, and where it is: named, or that of a directory which alone was named.
+    /// Then with the server that offers it.
+    Directory(Metalink, Url, Option<String>),
+}
+
+/// Asks all servers what there is of what was asked for. `absent` become the servers that the user named, or
+/// a Metalink of the user's, and that cannot be reached, or cannot answer now, if others have answered.
+///
+/// # Errors
+/// [`Error::Usage`] if that contradicts itself, [`Error::NotFound`], [`Error::Unreachable`] or
+/// [`Error::Refused`] if no server has it, [`Error::Corrupt`] if they have different files and nothing tells
+/// which is meant, [`Error::Interrupted`] if the caller stops.
+pub(in crate::get) fn discover<'a>(
+    asked: Locators,
+    said: Expected,
+    round: Round,
+    absent: &mut Vec<String>,
+    request: &'a Request,
+    events: &mut EventLoop<'_, '_>,
+) -> Result<Discovered<'a>> {
+    let mut discovery = ask_all(asked, said, round, request, events)?;
+    if discovery.has_answer() {
+        // Else all were asked as long as there was any use in it.
+        discovery.absent.clone_into(absent);
+    }
+    if let Some((metalink, url, by)) = discovery.several {
+        return Ok(Discovered::Directory(metalink, url, by));
+    }
+    discovery.leave_out_listings();
+    let resolved = discovery.resolve();
+    if resolved.is_ok() {
+        discovery.notices.append(&mut discovery.unsaid);
+    }
+    discovery.tell_notices(events.observer);
+    let (known, signed, variants) = resolved?;
+    discovery.warnings.drain(..).for_each(|warning| events.observer.warning(&warning));
+    let has_round = round == Round::First && !absent.is_empty();
+    let (files, first) = (BTreeMap::new(), None);
+    let candidates = Candidates { discovery, known, signed, variants, files, first, has_round };
+    Ok(Discovered::File(Box::new(candidates)))
+}
+
+/// See the [module](self).
+pub(in crate::get) struct Candidates<'a> {
+    discovery: Discovery<'a>,
+    /// What the user knows of the content.
+    known: Known,
+    signed: Option<Signed>,
+    pub(in crate::get) variants: Variants,
+    /// What there is to know of the file of each length, with all its mirrors.
+    files: BTreeMap<u64, DiscoveredFile>,
+    /// The first attempt, once it was looked at.
+    first: Option<Attempt>,
+    /// There is another round, with servers that could not be asked in this one.
+    has_round: bool,
+}
+
+/// A variant that is tried.
+pub(in crate::get) struct Attempt {
+    pub(in crate::get) variant: Variant,
+    pub(in crate::get) found: DiscoveredFile,
+    /// The URLs of other variants of that length.
+    pub(in crate::get) others: Vec<String>,
+    /// All of it, where it could only be had in one answer.
+    pub(in crate::get) came: Option<OneAnswer>,
+}
+
+impl Candidates<'_> {
+    /// The first attempt. It is taken in one answer if there is no other way to know its length.
+    ///
+    /// # Errors
+    /// What the last one fails with.
+    pub(in crate::get) fn first(
+        &mut self,
+        request: &Request,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<&DiscoveredFile> {
+        while self.first.is_none() {
+            match self.next(request, events) {
+                Some(Ok(attempt)) => self.first = Some(attempt),
+                Some(Err(error)) => match self.next_text().filter(|_| !error.kind().ends_all()) {
+                    Some(next) => events.observer.notice(&format!("{error}: trying {next}")),
+                    None => return Err(error),
+                },
+                None => break,
+            }
+        }
+        let first = self.first.as_ref().map(|attempt| &attempt.found);
+        first.ok_or_else(|| Error::not_found("no mirror has the file"))
+    }
+
+    /// Lets come first what an earlier run has begun, or finished.
+    ///
+    /// # Errors
+    /// [`Error::Target`] if the directory cannot be looked at.
+    pub(in crate::get) fn sort_by_what_is_there(&mut self, place: &DestPath) -> Result<()> {
+        if self.first.as_ref().is_some_and(|first| first.came.is_some()) {
+            return Ok(());
+        }
+        if let Some(first) = self.first.take() {
+            self.variants.push_front(first.variant);
+        }
+        let lengths: BTreeSet<u64> = self.variants.iter().filter_map(|variant| variant.length).collect();
+        let mut there = BTreeMap::new();
+        for length in lengths {
+            there.insert(length, what_is_there(place, length)?);
+        }
+        let is_there = |variant: &Variant| variant.length.and_then(|length| there.get(&length)).copied();
+        self.variants.sort_by_key(|variant| (variant.length.is_none(), is_there(variant)));
+        Ok(())
+    }
+
+    /// What was taken for the user's word is the word of this voucher.
+    pub(in crate::get) fn are_vouched_for_by(&mut self, by: &VouchedBy) {
+        if self.known.by == Some(VouchedBy::User) {
+            self.known.by = Some(by.clone());
+        }
+    }
+
+    /// Whether there are other variants to try, now or in another round. Without a hash it would not be sure
+    /// that another round goes on with what came.
+    pub(in crate::get) fn has_others(&self) -> bool {
+        !self.variants.is_empty() || self.has_round && self.discovery.tries_variants
+    }
+
+    /// The next variant in words; `None` if that was the last.
+    pub(in crate::get) fn next_text(&self) -> Option<String> {
+        let next = self.variants.iter().next()?;
+        let hosts: Vec<String> = next.mirrors.iter().map(|place| host(self.url(*place))).collect();
+        let hosts = hosts.join(", ");
+        Some(match next.length {
+            _ if next.is_alone => format!("{hosts} alone"),
+            Some(length) => format!("that of {length} bytes, from {hosts}"),
+            None => format!("that of {hosts}"),
+        })
+    }
+
+    /// The URL of a mirror.
+    pub(in crate::get) fn url(&self, mirror: MirrorId) -> &Url {
+        &self.discovery.urls[usize::from(mirror)]
+    }
+
+    /// Takes the next variant, if there is one.
+    pub(in crate::get) fn next(
+        &mut self,
+        request: &Request,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Option<Result<Attempt>> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
+        let variant = self.variants.take()?;
+        let Some(length) = variant.length else { return Some(self.measure(variant, request, events)) };
+        let found = match self.file_of(length, events.observer) {
+            Ok(found) => found,
+            Err(error) => return Some(Err(error)),
+        };
+        let (mirrors, others) = found.mirrors.into_iter().partition(|m| variant.mirrors.contains(&m.place));
+        let others: Vec<_> = others;
+        let others = others.into_iter().map(|mirror| mirror.url.as_str().to_owned()).collect();
+        let found = DiscoveredFile { mirrors, ..found };
+        Some(Ok(Attempt { variant, found, others, came: None }))
+    }
+
+    /// What there is to know of the file of this length, with all its mirrors.
+    fn file_of(&mut self, length: u64, observer: &mut Observer<'_>) -> Result<DiscoveredFile> {
+        if let Some(known) = self.files.get(&length) {
+            return Ok(known.clone());
+        }
+        let found = self.discovery.found_of(length, self.known.clone());
+        self.discovery.tell_notices(observer);
+        let found = DiscoveredFile { signed: self.signed.clone(), ..found? };
+        self.files.insert(length, found.clone());
+        Ok(found)
+    }
+
+    /// Takes the file of a server in one answer, for nobody knows how long it is. A file that is there
+    /// already and must not be replaced tells it: then it is that one, or nothing is fetched.
+    fn measure(
+        &mut self,
+        variant: Variant,
+        request: &Request,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Attempt> {
+        let place = usize::from(variant.mirrors[0]);
+        let url = self.discovery.urls[place].clone();
+        let there = self.discovery.length_there(request)?;
+        let length = match there.filter(|_| !request.force) {
+            Some(length) => length,
+            None => {
+                let via = &self.discovery.vias[self.discovery.via];
+                let is_named = self.discovery.is_named(&url);
+                let patience = self.has_others().then(|| variant.patience());
+                let take = |events: &mut EventLoop<'_, '_>| {
+                    one_answer::take(&url, is_named, via, &request.output, events)
+                };
+                let (came, gave_way) = events.with_patience(patience, take);
+                if gave_way && variant.patience().silence < events.whole_timeout() {
+                    self.variants.put_back(variant.clone());
+                }
+                let came = came?;
+                return self.measured(variant.of_length(came.length), Some(came), events);
+            }
+        };
+        self.measured(variant.of_length(length), None, events)
+    }
+
+    fn measured(
+        &mut self,
+        variant: Variant,
+        came: Option<OneAnswer>,
+        events: &mut EventLoop<'_, '_>,
+    ) -> Result<Attempt> {
+        let length = variant.length.unwrap_or_default();
+        if let Some(head) = &mut self.discovery.heads[usize::from(variant.mirrors[0])] {
+            (head.length, head.ranges) = (Some(length), false);
+        }
+        self.discovery.is_here = true;
+        self.files.remove(&length);
+        let mut found = self.file_of(length, events.observer)?;
+        if came.is_some() {
+            // Its blocks were not looked at as they came.
+            if matches!(found.check, Check::Leaves(_)) {
+                (found.check, found.proof.root) = (Check::Nothing, RootCheck::Whole);
+            }
+        }
+        found.mirrors.retain(|mirror| variant.mirrors.contains(&mirror.place));
+        Ok(Attempt { variant, found, others: Vec::new(), came })
+    }
+}
+
+impl Discovery<'_> {
+    pub(super) fn tell_notices(&mut self, observer: &mut Observer<'_>) {
+        self.notices.drain(..).for_each(|notice| observer.notice(&notice));
+    }
+
+    /// The length of what is where the file is to go.
+    fn length_there(&self, request: &Request) -> Result<Option<u64>> {
+        let names = self.offered_names(self.metalink.as_ref(), &[]);
+        let needs_name = request.output.needs_name(false);
+        if needs_name && names.chosen().is_none() {
+            // It will be called by what it is.
+            return Ok(None);
+        }
+        let path = request.output.file_path(names.chosen(), &ContentId { root: [0; 32], length: 0 })?;
+        Ok(std::fs::symlink_metadata(path).ok().map(|there| there.len()))
+    }
+
+    /// The variants of the file. `length`: what the user knows of that; `has_parts`: hashes of its parts are
+    /// known, so that each block tells whether it is right.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if nothing tells which is meant.
+    pub(super) fn variants(&mut self, length: Option<u64>, has_parts: bool) -> Result<Variants> {
+        let voters = self.first_of_use(|number| self.heads[number].is_some());
+        let evidence = |number: usize| {
+            let head = self.heads[number].as_ref()?;
+            let opening = self.openings[number].filter(|_| !has_parts);
+            Some(Evidence {
+                length: head.length.or(length),
+                opening,
+                has_vote: voters.contains(&number),
+                ranges: head.ranges,
+            })
+        };
+        let all = |this: &Self| (0..this.heads.len()).filter_map(|n| Some((n as MirrorId, evidence(n)?)));
+        let mut variants = Variants::new(all(self).collect::<Vec<_>>());
+        if let Some(length) = length {
+            variants.retain(|variant| variant.length == Some(length));
+        } else if !self.tries_variants {
+            self.vote(&mut variants)?;
+        }
+        if let Some(length) = length.or_else(|| variants.iter().next()?.length) {
+            self.tell_other_lengths(length);
+        }
+        Ok(variants)
+    }
+
+    /// Nothing tells which variant is meant but what most origins have.
+    fn vote(&mut self, variants: &mut Variants) -> Result<()> {
+        // One of unknown length is only taken where no server says any.
+        let is_known = |variant: &Variant| variant.length.is_some();
+        let told = self.told_length();
+        if variants.iter().any(is_known) || told.is_some() {
+            variants.retain(is_known);
+        }
+        let said = |variants: &Variants| -> Vec<(MirrorId, Option<u64>)> {
+            let all = variants.iter().flat_map(|one| one.mirrors.iter().map(|place| (*place, one.length)));
+            let named = |place: &MirrorId| self.named[usize::from(*place)];
+            let (named, others): (Vec<_>, Vec<_>) = all.partition(|(place, _)| named(place));
+            if named.is_empty() { others } else { named }
+        };
+        let mut votes: Vec<(MirrorId, Option<u64>)> = Vec::new();
+        for (place, length) in said(variants) {
+            let is_same = |(other, _): &(MirrorId, _)| self.are_of_same_origin(place, *other);
+            if !votes.iter().any(is_same) {
+                votes.push((place, length));
+            }
+        }
+        match Ballot::of(votes.iter().map(|(_, length)| *length), 0) {
+            Ballot::Majority(length) => variants.retain(|variant| variant.length == length),
+            _ if votes.is_empty() => return Ok(()),
+            _ => {
+                let each = votes.iter().filter_map(|(place, length)| {
+                    Some(format!("{} has {} bytes", self.urls[usize::from(*place)], (*length)?))
+                });
+                return Err(Error::corrupt(format!(
+                    "the URLs are of files of different lengths, and nothing tells which is meant: {}: name \
+                     one of them alone, or a Metalink, or give a `checksum`",
+                    first_few(each, ", ")
+                )));
+            }
+        }
+        votes.retain(|(place, _)| variants.iter().any(|variant| variant.mirrors.contains(place)));
+        let openings: Vec<_> =
+            votes.iter().filter_map(|(place, _)| self.openings[usize::from(*place)]).collect();
+        let silent = votes.len() - openings.len();
+        if openings.windows(2).all(|two| two[0] == two[1]) {
+            return Ok(());
+        }
+        let opening = |place: &MirrorId| self.openings[usize::from(*place)];
+        let Ballot::Majority(right) = Ballot::of(openings, silent) else {
+            let names: Vec<String> = votes.iter().map(|(place, _)| self.label(usize::from(*place))).collect();
+            return Err(Error::corrupt(format!(
+                "{} have different bytes (the first 13 KiB), and there is no hash to tell which are right: \
+                 name one of them, or give `checksum` or a Metalink",
+                names.join(" and ")
+            )));
+        };
+        let is_other = |variant: &Variant| variant.mirrors.iter().filter_map(opening).any(|its| its != right);
+        let others: Vec<usize> = variants
+            .iter()
+            .filter(|one| is_other(one))
+            .flat_map(|one| &one.mirrors)
+            .map(|n| usize::from(*n))
+            .collect();
+        variants.retain(|variant| !is_other(variant));
+        for number in others {
+            let why =
+                format!("{}: it begins with other bytes than most mirrors: not used", self.label(number));
+            self.warnings.push(why);
+        }
+        Ok(())
+    }
+}
