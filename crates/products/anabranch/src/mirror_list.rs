@@ -3,7 +3,7 @@
 //! [`MirrorList::make`] reads a file and writes two small ones: `NAME.meta4`, a Metalink (RFC 5854) with its
 //! hashes, the hashes of its pieces and the URLs of its mirrors; and `NAME.b3leaves`, the hash of every 16
 //! KiB. Of a directory it writes one Metalink with all its files. [`MirrorList::read`] says what a Metalink
-//! holds. `docs/mirrors.md` has the formats; [`anabranch_mirror::metalink`] and
+//! holds. `docs/mirror-formats.md` has the formats; [`anabranch_mirror::metalink`] and
 //! [`anabranch_mirror::leaf_list`] read and write them.
 //!
 //! ```no_run

@@ -2,7 +2,7 @@
 //!
 //! A leaf list has the chaining value of every block (see [`anabranch_mmtp::tree`]), so that each 16 KiB of
 //! any mirror can be verified by themselves. It proves itself: the values merge to the root, or it is
-//! refused. Its layout is in `docs/mirrors.md`.
+//! refused. Its layout is in `docs/mirror-formats.md`.
 
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};

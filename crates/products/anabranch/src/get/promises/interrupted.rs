@@ -42,6 +42,14 @@ pub(super) fn rows() -> Vec<Row> {
             .after(&kill)
             .may_name(&["a"]),
         row("killed, one mirror is gone then", Sha256, || vec![honest().gone_in(1), honest()]).after(&kill),
+        row("killed, one of two mirrors is gone then", Nothing, || vec![honest().gone_in(1), honest()])
+            .after(&kill)
+            .fetches(160),
+        row("killed, one of two mirrors has another file then", Nothing, || {
+            vec![honest(), honest().having_in(1, other())]
+        })
+        .after(&kill)
+        .fetches(160),
         row("killed, the file of the only mirror is another then", Nothing, || {
             vec![honest().having_in(1, other())]
         })

@@ -74,6 +74,12 @@ pub(super) fn rows() -> Vec<Row> {
             vec![having(&other()).without_end(&other()), honest()]
         }),
         row("a liar that sends 1 kB/s", Sha256, || vec![having(&other()).rate(1_000), honest()]).within(60),
+        row("the honest mirror sends 13 kB/s, a liar is fast", Sha256, || {
+            vec![having(&late_other()), honest().rate(13_000)]
+        })
+        .names(&["a"])
+        .fetches(220)
+        .within(150),
         row("a mirror whose file changes on the way", Sha256, || {
             vec![honest().changing_to(other(), 300_000), honest()]
         }),

@@ -18,6 +18,17 @@ pub(super) fn rows() -> Vec<Row> {
         })
         .names(&["a", "b"])
         .fails(5),
+        row("three mirrors, one with other bytes throughout", Nothing, || {
+            vec![honest(), honest(), having(&other())]
+        })
+        .names(&["c"]),
+        row("three mirrors, one that differs behind the first 13 KiB", Nothing, || {
+            vec![honest(), honest(), having(&late_other())]
+        })
+        .names(&["c"])
+        .fetches(200),
+        row("three mirrors, one with a longer file", Nothing, || vec![honest(), honest(), having(&longer())])
+            .names(&["c"]),
         row("two mirrors with files of other lengths", Nothing, || vec![honest(), having(&longer())])
             .names(&["a", "b"])
             .fails(5),
