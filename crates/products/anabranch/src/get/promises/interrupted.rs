@@ -49,7 +49,8 @@ pub(super) fn rows() -> Vec<Row> {
             vec![honest(), honest().having_in(1, other())]
         })
         .after(&kill)
-        .fetches(160),
+        .names(&["a", "b"])
+        .fails(5),
         row("killed, the file of the only mirror is another then", Nothing, || {
             vec![honest().having_in(1, other())]
         })

@@ -78,7 +78,7 @@ pub(super) fn rows() -> Vec<Row> {
             vec![having(&late_other()), honest().rate(13_000)]
         })
         .names(&["a"])
-        .fetches(220)
+        .fetches(250)
         .within(150),
         row("a mirror whose file changes on the way", Sha256, || {
             vec![honest().changing_to(other(), 300_000), honest()]
