@@ -59,7 +59,7 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// The same variant, of which the length is known now.
+    /// The same variant, with the length that is known now.
     #[must_use]
     pub fn of_length(self, length: u64) -> Self {
         Self { length: Some(length), ..self }
@@ -102,14 +102,14 @@ impl Patience {
     }
 }
 
-/// What mirrors have of blocks of which two have something else: the block, and the chaining value of each.
+/// The blocks in which two mirrors differ, with the chaining value that each mirror has.
 pub type Differences = BTreeMap<u64, Vec<(MirrorId, ChainingValue)>>;
 
 /// See the [module](self).
 #[derive(Clone, Debug, Default)]
 pub struct Variants {
     queue: VecDeque<Variant>,
-    /// Mirrors of which all was there and was wrong.
+    /// Mirrors whose whole file was there and was wrong.
     refuted: BTreeSet<MirrorId>,
 }
 
@@ -170,7 +170,7 @@ impl Variants {
         self.queue.pop_front()
     }
 
-    /// Drops the variants that `is` does not hold for, and mirrors of which none is left.
+    /// Drops the variants that `is` does not hold for.
     pub fn retain(&mut self, is: impl FnMut(&Variant) -> bool) {
         self.queue.retain(is);
     }
@@ -232,7 +232,7 @@ impl Variants {
         self.queue.iter().filter(is_other).flat_map(|one| one.mirrors.iter().copied())
     }
 
-    /// The mirrors of which all was there and was wrong.
+    /// The mirrors whose whole file was there and was wrong.
     pub fn refuted(&self) -> impl Iterator<Item = MirrorId> {
         self.refuted.iter().copied()
     }

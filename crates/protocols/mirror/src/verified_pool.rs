@@ -5,7 +5,7 @@
 //! * **Pieces**: a hash of some megabytes, as Metalink has them (RFC 5854 section 4.2.15). The blocks
 //!   of a piece are held until all are here. If the piece is wrong and all of it came from one mirror, that
 //!   mirror is banned. If it came from several, it is fetched again from one alone, and the comparison shows
-//!   who sent wrong blocks.
+//!   which one sent wrong blocks.
 //! * **Nothing**: no hash of the parts is known, and mirrors are compared in samples; see
 //!   `verified_pool/sampling.rs`. Where one differs from more than half of them, all its blocks are
 //!   [revoked](Event::Revoked). Where no side has so many, the transfer [ends](Event::Split): without a hash
@@ -204,7 +204,7 @@ impl VerifiedPool {
         matches!(self.mode, Mode::Nothing(_))
     }
 
-    /// Whether mirrors are known to differ in a block, and it is not decided who is right.
+    /// Whether mirrors are known to differ in a block, and it is not decided which of them is right.
     #[must_use]
     pub fn is_disputed(&self) -> bool {
         matches!(&self.mode, Mode::Nothing(sampling) if sampling.is_disputed()) && !self.is_split

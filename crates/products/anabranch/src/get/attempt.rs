@@ -123,7 +123,7 @@ struct Trials {
     differences: Differences,
     /// Mirrors that have another version than when they were asked first.
     changed: BTreeSet<MirrorId>,
-    /// The hosts of which all was wrong.
+    /// The hosts whose whole file was wrong.
     wrong: BTreeSet<String>,
     /// The mirrors of these, each with its length.
     refuted: BTreeMap<MirrorId, u64>,
@@ -304,7 +304,7 @@ fn fetch_one(
         // They are verified as they come.
         mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
     }
-    // Where mirrors are only compared, it is nobody's word.
+    // Where mirrors are only compared, no voucher has said which bytes are right.
     let according = found.vouched_by.as_ref().filter(|_| found.check != Check::Nothing);
     let config = MirrorConfig {
         mirrors,
@@ -408,8 +408,7 @@ fn outcome(
     Ok(FileOutcome { id, report, result, has_dissent: !dissent.is_empty() })
 }
 
-/// Remembers which URLs have what came. That it is right says nothing of a URL of which only a part came: the
-/// rest of what that has may be something else.
+/// Remembers which URLs have the file. A URL that brought only a part of it may have other bytes elsewhere.
 fn remember(
     history: &History,
     found: &DiscoveredFile,
@@ -425,7 +424,7 @@ fn remember(
         1 if is_fresh => Provenance::Alone,
         // A hash recognised what was there, wherever that is from.
         _ if !is_fresh && is_proven => return,
-        // Nobody knows who brought what an earlier run left.
+        // The mirrors of an earlier run are not known.
         _ => Provenance::Mixed,
     };
     let mut validated: Vec<(&str, &str)> =
@@ -449,7 +448,7 @@ fn doubted(
     let HistoryEntry { url, day, id, .. } = recalled;
     let is_it = |mirror: &str| mirror == url.as_str();
     let is_alone = content.resumed_bytes() == 0 && content.brought_by().eq([url.as_str()]);
-    // Where blocks are verified, it is known who sent what.
+    // Where blocks are verified, the mirror of each wrong block is known.
     let has_lied = matches!(found.check, Check::Leaves(_)) && content.liars().any(is_it);
     if is_alone || has_lied {
         history.forget(found.mirrors.iter().map(|mirror| &mirror.url), id);

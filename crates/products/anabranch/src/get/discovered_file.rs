@@ -1,4 +1,4 @@
-//! What is known of a file before it is fetched: who has it, and what it is checked by.
+//! A file before it is fetched: its mirrors, and the hashes that it is checked by.
 
 use anabranch_algo::Span;
 use anabranch_mirror::metalink::Pieces;
@@ -33,12 +33,12 @@ pub(super) struct Mirror {
     pub(super) delay: Span,
     /// Whether the user named it, or a Metalink of the user's.
     pub(super) named: bool,
-    /// Whether it has no vote where mirrors are compared: somebody else named it, or it is of the same origin
-    /// as one before it.
+    /// Whether it has no vote where mirrors are compared: the user did not name it, or it is of the same
+    /// origin as one before it.
     pub(super) introduced: bool,
     /// Whether the user named its origin.
     pub(super) trusted: bool,
-    /// A hash of the beginning of what it has, if that has come.
+    /// A hash of the first bytes of its file, if these have come.
     pub(super) opening: Option<[u8; 32]>,
 }
 
@@ -64,11 +64,11 @@ pub(super) struct DiscoveredFile {
     pub(super) proof: FinalCheck,
     /// What it may be called.
     pub(super) names: OfferedNames,
-    /// Who has it.
+    /// Its mirrors.
     pub(super) mirrors: Vec<Mirror>,
     /// The servers that the user named, and that do not answer now.
     pub(super) unheard: Vec<String>,
-    /// Who says what is right, if there is any hash.
+    /// The voucher for its hashes, if there are any.
     pub(super) vouched_by: Option<VouchedBy>,
     /// What servers say of the whole themselves, whether it counts or not.
     pub(super) claims: Vec<Claim>,
@@ -108,12 +108,12 @@ impl DiscoveredFile {
         is_nothing_of_parts && (is_known || self.signed.is_some())
     }
 
-    /// Whether nobody vouches for the file.
+    /// Whether the file has no voucher.
     pub(super) const fn is_vouched_for_by_nobody(&self) -> bool {
         self.vouched_by.is_none() && self.signed.is_none()
     }
 
-    /// Whether nobody but servers says what is right.
+    /// Whether only servers vouch for it.
     pub(super) const fn is_self_asserted(&self) -> bool {
         matches!(self.vouched_by, Some(VouchedBy::Hosts(_)))
     }

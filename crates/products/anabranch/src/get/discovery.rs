@@ -8,7 +8,7 @@
 //!
 //! What the user says (a content id, a checksum, a Metalink) is believed. What servers say of the file
 //! themselves is used only where the user says nothing, and only if more than half of them agree: `claims`.
-//! Nobody is waited for longer than for the whole transfer, nor for what may lie beside the file
+//! No answer is waited for longer than the whole transfer waits, and no document beside the file
 //! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
 
 pub(super) mod candidates;
@@ -17,6 +17,7 @@ mod links;
 mod listing;
 mod names;
 mod one_file;
+mod patience;
 mod resolution;
 mod retry;
 pub(super) mod rounds;
@@ -47,6 +48,7 @@ use super::request::Request;
 use crate::error::ErrorKind;
 use crate::openpgp::Signatures;
 use crate::{Error, Result};
+use patience::BESIDE_FOR;
 use told::{Told, its_file};
 
 /// Mirrors of one transfer.
@@ -56,12 +58,6 @@ pub(super) const MIRRORS_MAX: usize = 64;
 const EARLY_LEAVES_MAX: usize = 2 << 20;
 /// A `b3sum` line is no longer.
 const LINE_MAX: usize = 16 * 1024;
-/// How long an answer about what may lie beside the file is waited for; a leaf list that has begun to come
-/// may take longer, for it is as long as the file is ([`sidecar::LEAVES_FOR`]).
-const BESIDE_FOR: Span = Span::from_secs(10);
-/// Once some servers have answered, and nothing has come for so long, what is missing is not waited for.
-const QUIET: Span = Span::from_secs(3);
-
 /// What a probe asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeKind {
@@ -91,8 +87,7 @@ struct Probe {
     asked_at: Time,
     /// Its connection.
     route: RouteId,
-    /// The URL whose server says what comes, if the user does not: it is for a file that the caller did not
-    /// name and that may not exist.
+    /// The URL whose server offers the document, if the user did not name it: it may not exist.
     by: Option<usize>,
     /// The deadline of the answer.
     until: Time,
@@ -128,32 +123,21 @@ enum Command {
     Cancel(FetchId),
 }
 
-struct Discovery<'a> {
-    /// Not yet carried out.
-    commands: Vec<Command>,
-    /// Not yet said.
-    notices: Vec<String>,
-    /// Which mirrors have another file.
-    warnings: Vec<String>,
-    /// What is said of mirrors once another one has answered: if none does, the error says it.
-    unsaid: Vec<String>,
+/// A URL of the file, and what its server says.
+struct Probed {
+    url: Url,
+    /// Whether the user named it, or a Metalink of the user's.
+    named: bool,
+    head: Option<Head>,
+    /// How long the server took to answer.
+    delay: Span,
+    /// A hash of the first bytes of its file, if these have come.
+    opening: Option<[u8; 32]>,
+}
+
+/// What the user wants.
+struct Wanted<'a> {
     history: &'a History,
-    vias: Vec<Egress>,
-    /// The first of `vias` that has not failed.
-    via: usize,
-    /// What could not be reached as the kernel sends it, where no local end was named; without an error: what
-    /// has not been answered yet.
-    elsewhere: Vec<(Probe, Option<FetchError>)>,
-    /// When it was last told or polled.
-    now: Time,
-    start: Time,
-    /// When a server last answered.
-    heard_at: Time,
-    /// Who has answered anything, and how long the slowest first answer took.
-    answered: BTreeSet<Origin>,
-    slowest: Span,
-    /// The deadline of all answers.
-    end: Time,
     said: Expected,
     /// The name in the URI.
     uri_name: Option<Vec<u8>>,
@@ -167,58 +151,106 @@ struct Discovery<'a> {
     first: Option<Url>,
     /// Whether the user named nothing else.
     alone: bool,
-    /// All of it has come, or is there.
-    is_here: bool,
     /// What comes is read in order, so that nothing can be tried twice.
     is_read_in_order: bool,
     round: Round,
-    /// When the first mirror answered.
-    answered_at: Option<Time>,
-    /// Variants are tried in turn: a hash of the user's or a signature tells which is right.
-    tries_variants: bool,
+}
+
+/// The probes.
+struct Asking {
+    /// Not yet carried out.
+    commands: Vec<Command>,
     asked: BTreeMap<FetchId, Probe>,
     /// Probes to repeat, and when: their servers could not answer.
     again: Vec<(Time, Probe, FetchError)>,
     retry_reported: bool,
-    urls: Vec<Url>,
-    /// Whether the user named each of these, or a Metalink of the user's.
-    named: Vec<bool>,
-    heads: Vec<Option<Head>>,
-    /// How long each took to answer.
-    delays: Vec<Span>,
-    /// How many more were named than are asked.
-    unasked: usize,
-    /// Hashes of the beginnings of what they have, if these have come.
-    openings: Vec<Option<[u8; 32]>>,
-    /// Metalinks to ask for, and the URL whose server offers them, if the user does not name them.
+    next: FetchId,
+    vias: Vec<Egress>,
+    /// The first of `vias` that has not failed.
+    via: usize,
+    /// What could not be reached as the kernel sends it, where no local end was named; without an error: what
+    /// has not been answered yet.
+    elsewhere: Vec<(Probe, Option<FetchError>)>,
+}
+
+/// When servers answered.
+struct Times {
+    /// When discovery was last told or polled.
+    now: Time,
+    start: Time,
+    /// The deadline of all answers.
+    end: Time,
+    /// When a server last answered.
+    heard_at: Time,
+    /// The origins that have answered, and how long the slowest first answer took.
+    answered: BTreeSet<Origin>,
+    slowest: Span,
+    /// When the first mirror answered.
+    answered_at: Option<Time>,
+}
+
+/// What is to be asked for beside the file.
+#[derive(Default)]
+struct Beside {
+    /// Metalinks, and the URL whose server offers them, if the user does not name them.
     lists: VecDeque<(Url, Option<usize>)>,
-    /// What a Metalink of the user's says.
-    metalink: Option<metalink::File>,
-    /// Leaf lists to ask for, and the URL whose server offers them.
+    /// Leaf lists, and the URL whose server offers them.
     lists_of_leaves: Vec<(Url, Option<usize>)>,
     /// Those that are perhaps longer than [`EARLY_LEAVES_MAX`]: they are asked for when the file's length is
     /// known.
     long_leaves: Vec<(Url, Option<usize>)>,
-    /// That of the content which the user means.
-    leaves: Option<LeafList>,
-    signatures: Signatures,
-    /// URLs beside which these have been looked for.
-    asked_for_signatures: usize,
-    /// What servers say themselves, each with the URL for which it does.
-    told: Vec<(usize, Told)>,
     /// The kinds of files that were asked for beside the URLs of all.
     asked_of_all: Vec<ProbeKind>,
-    next: FetchId,
+    /// URLs beside which signatures have been looked for.
+    asked_for_signatures: usize,
+    wants_beside: bool,
+}
+
+/// What has come of documents that describe the file.
+struct Documents {
+    /// What a Metalink of the user's says.
+    metalink: Option<metalink::File>,
+    /// The leaf list of the content which the user means.
+    leaves: Option<LeafList>,
+    signatures: Signatures,
+    /// What servers say themselves, each with the URL for which it does.
+    told: Vec<(usize, Told)>,
+    /// A Metalink of several files, which is all there is to find, and its server if the user did not name
+    /// it.
+    several: Option<(Metalink, Url, Option<String>)>,
+}
+
+/// What is to be said of servers.
+#[derive(Default)]
+struct Says {
+    /// Not yet said.
+    notices: Vec<String>,
+    /// Which mirrors have another file.
+    warnings: Vec<String>,
+    /// What is said of mirrors once another one has answered: if none does, the error says it.
+    unsaid: Vec<String>,
     /// The servers that do not have it or do not give it, each with the kind of error and the reason.
     troubles: Vec<(ErrorKind, String)>,
     /// The servers that the user named, and that cannot be reached or answer only that they cannot now.
     unheard: Vec<String>,
     /// The same, and those that a Metalink of the user's names.
     absent: Vec<String>,
-    wants_beside: bool,
-    /// A Metalink of several files, which is all there is to find, and its server if the user did not name
-    /// it.
-    several: Option<(Metalink, Url, Option<String>)>,
+    /// How many more URLs were named than are asked.
+    unasked: usize,
+}
+
+struct Discovery<'a> {
+    wanted: Wanted<'a>,
+    mirrors: Vec<Probed>,
+    asking: Asking,
+    time: Times,
+    beside: Beside,
+    documents: Documents,
+    says: Says,
+    /// All of it has come, or is there.
+    is_here: bool,
+    /// Variants are tried in turn: a hash of the user's or a signature tells which is right.
+    tries_variants: bool,
 }
 
 /// Asks all servers, over the first local end of the request that works; returns with what they say.
@@ -234,21 +266,8 @@ fn ask_all<'a>(
 ) -> Result<Discovery<'a>> {
     events.world.open_http()?;
     let now = events.world.now();
-    let mut discovery = Discovery {
-        commands: Vec::new(),
-        notices: Vec::new(),
-        warnings: Vec::new(),
-        unsaid: Vec::new(),
+    let wanted = Wanted {
         history: &request.history,
-        vias: if request.via.is_empty() { vec![Egress::any()] } else { request.via.clone() },
-        via: 0,
-        elsewhere: Vec::new(),
-        now,
-        start: now,
-        heard_at: now,
-        answered: BTreeSet::new(),
-        slowest: Span::ZERO,
-        end: now + request.timeout,
         said,
         uri_name: asked.uri.and_then(|uri| uri.name),
         listed_name: request.listed_name.clone(),
@@ -256,36 +275,11 @@ fn ask_all<'a>(
         origins: asked.origins,
         first: asked.urls.first().cloned(),
         alone: asked.urls.len() == 1 && asked.lists.is_empty() && asked.metalink.is_none(),
-        is_here: false,
         is_read_in_order: request.reader.is_some(),
         round,
-        answered_at: None,
-        tries_variants: false,
-        asked: BTreeMap::new(),
-        again: Vec::new(),
-        retry_reported: false,
-        urls: Vec::new(),
-        named: Vec::new(),
-        heads: Vec::new(),
-        delays: Vec::new(),
-        unasked: 0,
-        openings: Vec::new(),
-        lists: asked.lists.into_iter().map(|url| (url, None)).collect(),
-        metalink: None,
-        lists_of_leaves: Vec::new(),
-        long_leaves: Vec::new(),
-        leaves: None,
-        told: Vec::new(),
-        signatures: Signatures::of(request.keyring.clone()),
-        asked_for_signatures: 0,
-        asked_of_all: Vec::new(),
-        next: 0,
-        troubles: Vec::new(),
-        unheard: Vec::new(),
-        absent: Vec::new(),
-        wants_beside: true,
-        several: None,
     };
+    let mut discovery = Discovery::new(wanted, request, now);
+    discovery.beside.lists = asked.lists.into_iter().map(|url| (url, None)).collect();
     for url in asked.urls {
         discovery.mirror(url, true);
     }
@@ -311,11 +305,55 @@ fn ask_all<'a>(
     Ok(discovery)
 }
 
+impl<'a> Discovery<'a> {
+    fn new(wanted: Wanted<'a>, request: &Request, now: Time) -> Self {
+        Self {
+            wanted,
+            mirrors: Vec::new(),
+            asking: Asking {
+                commands: Vec::new(),
+                asked: BTreeMap::new(),
+                again: Vec::new(),
+                retry_reported: false,
+                next: 0,
+                vias: if request.via.is_empty() { vec![Egress::any()] } else { request.via.clone() },
+                via: 0,
+                elsewhere: Vec::new(),
+            },
+            time: Times {
+                now,
+                start: now,
+                end: now + request.timeout,
+                heard_at: now,
+                answered: BTreeSet::new(),
+                slowest: Span::ZERO,
+                answered_at: None,
+            },
+            beside: Beside { wants_beside: true, ..Beside::default() },
+            documents: Documents {
+                metalink: None,
+                leaves: None,
+                signatures: Signatures::of(request.keyring.clone()),
+                told: Vec::new(),
+                several: None,
+            },
+            says: Says::default(),
+            is_here: false,
+            tries_variants: false,
+        }
+    }
+}
+
 impl Discovery<'_> {
+    /// What servers said of the file.
+    fn heads(&self) -> impl Iterator<Item = &Head> {
+        self.mirrors.iter().filter_map(|mirror| mirror.head.as_ref())
+    }
+
     fn ask(&mut self, kind: ProbeKind, url: &Url, what: RequestKind, by: Option<usize>) {
         let until = self.deadline(kind, by);
-        let via = self.via;
-        let (url, body, asked_at) = (url.clone(), Vec::new(), self.now);
+        let via = self.asking.via;
+        let (url, body, asked_at) = (url.clone(), Vec::new(), self.time.now);
         let (route, times, begun, next_via) = (0, 0, None, via + 1);
         self.put(Probe { kind, url, what, via, next_via, asked_at, route, by, until, times, begun, body });
     }
@@ -323,101 +361,97 @@ impl Discovery<'_> {
     /// Until when an answer is waited for that is asked for now: not long, if it may not exist.
     fn deadline(&self, kind: ProbeKind, by: Option<usize>) -> Time {
         match kind.may_not_exist(by) {
-            true => (self.now + BESIDE_FOR).min(self.end),
-            false => self.end,
+            true => (self.time.now + BESIDE_FOR).min(self.time.end),
+            false => self.time.end,
         }
     }
 
     /// A connection of its own for a probe, so that none waits for another. The first that is free: what is
     /// asked later, and the mirrors' first ranges, find the connections of earlier probes open.
     fn free_route(&self) -> RouteId {
-        let is_taken = |route| self.asked.values().any(|probe| probe.route == route);
+        let is_taken = |route| self.asking.asked.values().any(|probe| probe.route == route);
         (0..).find(|route| !is_taken(*route)).unwrap_or(0)
     }
 
     fn put(&mut self, mut probe: Probe) {
-        (probe.route, probe.asked_at) = (self.free_route(), self.now);
-        let id = self.next;
-        self.next += 1;
+        (probe.route, probe.asked_at) = (self.free_route(), self.time.now);
+        let id = self.asking.next;
+        self.asking.next += 1;
         let request = FetchRequest {
             route: probe.route,
-            via: self.vias[probe.via].clone(),
+            via: self.asking.vias[probe.via].clone(),
             url: probe.url.as_str().to_owned(),
             trusted: self.is_named(&probe.url),
             kind: probe.what.clone(),
         };
-        self.commands.push(Command::Fetch(id, request));
-        self.asked.insert(id, probe);
+        self.asking.commands.push(Command::Fetch(id, request));
+        self.asking.asked.insert(id, probe);
     }
 
     /// Whether the user named its origin.
     fn is_named(&self, url: &Url) -> bool {
-        self.origins.contains(&origin(url))
+        self.wanted.origins.contains(&origin(url))
     }
 
     /// One more URL of the file. `named`: by the user, or by a Metalink of the user's.
     fn mirror(&mut self, url: Url, named: bool) {
-        if let Some(known) = self.urls.iter().position(|known| known.as_str() == url.as_str()) {
-            self.named[known] |= named;
-        } else if self.urls.len() < MIRRORS_MAX {
-            let number = self.urls.len();
+        if let Some(known) = self.mirrors.iter().position(|known| known.url.as_str() == url.as_str()) {
+            self.mirrors[known].named |= named;
+        } else if self.mirrors.len() < MIRRORS_MAX {
+            let number = self.mirrors.len();
             self.ask(ProbeKind::Mirror(number), &url, RequestKind::Metadata, None);
-            self.urls.push(url);
-            self.named.push(named);
-            self.heads.push(None);
-            self.delays.push(Span::ZERO);
-            self.openings.push(None);
+            self.mirrors.push(Probed { url, named, head: None, delay: Span::ZERO, opening: None });
         } else {
-            self.unasked += usize::from(named);
+            self.says.unasked += usize::from(named);
         }
     }
 
     /// The length of the file, if it is known by now.
     fn length_so_far(&self) -> Option<u64> {
-        let known = self.said.id.map(|id| id.length);
-        let known = known.or_else(|| self.metalink.as_ref()?.size);
-        known.or_else(|| self.heads.iter().flatten().find_map(|head| head.length))
+        let known = self.wanted.said.id.map(|id| id.length);
+        let known = known.or_else(|| self.documents.metalink.as_ref()?.size);
+        known.or_else(|| self.heads().find_map(|head| head.length))
     }
 
     fn event(&mut self, event: Event) -> Result<()> {
         if let Event::Head { id, .. } | Event::Body { id, .. } | Event::Failed { id, .. } = &event
-            && let Some(probe) = self.asked.get(id)
-            && self.answered.insert(origin(&probe.url))
+            && let Some(probe) = self.asking.asked.get(id)
+            && self.time.answered.insert(origin(&probe.url))
         {
-            self.slowest = self.slowest.max(self.now.since(probe.asked_at));
+            self.time.slowest = self.time.slowest.max(self.time.now.since(probe.asked_at));
         }
         match event {
             Event::Head { id, head } => {
-                if let Some(probe) = self.asked.get_mut(&id)
+                if let Some(probe) = self.asking.asked.get_mut(&id)
                     && let ProbeKind::Mirror(number) = probe.kind
                 {
-                    probe.begun = Some(self.now);
-                    self.delays[number] = self.now.since(probe.asked_at);
-                    self.answered_at.get_or_insert(self.now);
-                    (self.heads[number], self.via) = (Some(*head), probe.via);
+                    probe.begun = Some(self.time.now);
+                    self.mirrors[number].delay = self.time.now.since(probe.asked_at);
+                    self.time.answered_at.get_or_insert(self.time.now);
+                    (self.mirrors[number].head, self.asking.via) = (Some(*head), probe.via);
                     self.drop_twins(id);
                 }
             }
             Event::Body { id, bytes } => {
-                if let Some(probe) = self.asked.get_mut(&id) {
-                    probe.begun.get_or_insert(self.now);
+                if let Some(probe) = self.asking.asked.get_mut(&id) {
+                    probe.begun.get_or_insert(self.time.now);
                     probe.body.extend_from_slice(&bytes);
                     self.look_at_head(id, bytes.len());
                 }
             }
             Event::Done { id } => {
-                if let Some(probe) = self.asked.remove(&id) {
+                if let Some(probe) = self.asking.asked.remove(&id) {
                     self.done(probe)?;
                 }
             }
             Event::Failed { id, error } => {
-                if let Some(probe) = self.asked.remove(&id) {
+                if let Some(probe) = self.asking.asked.remove(&id) {
                     self.answered_with_error(probe, error)?;
                 }
             }
             Event::Opening { id, bytes } => {
-                if let Some(Probe { kind: ProbeKind::Mirror(number), .. }) = self.asked.get(&id) {
-                    self.openings[*number] = Some(*blake3::hash(&bytes).as_bytes());
+                if let Some(Probe { kind: ProbeKind::Mirror(number), .. }) = self.asking.asked.get(&id) {
+                    self.mirrors[*number].opening = Some(*blake3::hash(&bytes).as_bytes());
                 }
             }
             Event::Sample { .. } => {}
@@ -427,41 +461,44 @@ impl Discovery<'_> {
 
     fn done(&mut self, probe: Probe) -> Result<()> {
         let Probe { kind, url, body, by, .. } = probe;
-        let known = self.told.len();
+        let known = self.documents.told.len();
         match kind {
             ProbeKind::Mirror(number) => self.links(number),
             ProbeKind::List => match (Metalink::parse(&body).map(|metalink| metalink.seen_from(&url)), by) {
                 (Ok(metalink), Some(_)) if metalink.files.len() > 1 && self.is_of_directory(&url) => {
                     let by = host(&url);
-                    self.several = Some((metalink, url, Some(by)));
+                    self.documents.several = Some((metalink, url, Some(by)));
                 }
                 (Ok(metalink), Some(number)) => {
-                    if let Some(file) = its_file(metalink, &self.urls[number]) {
+                    if let Some(file) = its_file(metalink, &self.mirrors[number].url) {
                         self.metalink_came(file, Some(&url), by);
                     }
                 }
                 (Ok(metalink), None) if metalink.files.len() > 1 => {
-                    self.several = Some((metalink, url, None));
+                    self.documents.several = Some((metalink, url, None));
                 }
                 (Ok(mut metalink), None) => {
                     if let Some(file) = metalink.files.pop() {
                         self.metalink_came(file, Some(&url), None);
                     }
                 }
-                (Err(e), _) if self.urls.is_empty() => {
+                (Err(e), _) if self.mirrors.is_empty() => {
                     return Err(Error::usage(format!("{url}: no Metalink: {e}")));
                 }
                 (Err(_), _) => {}
             },
             ProbeKind::Leaves => self.leaves_came(&body, by, false),
-            ProbeKind::Signature => self.signatures.add(body),
+            ProbeKind::Signature => self.documents.signatures.add(body),
             ProbeKind::Line => {
                 let number = by.unwrap_or_default();
-                let name = self.urls.get(number).and_then(Url::file_name).unwrap_or_default();
-                self.told.extend(leaf_list::b3sum(&body, &name).map(|root| (number, Told::Root(root))));
+                let name =
+                    self.mirrors.get(number).and_then(|mirror| mirror.url.file_name()).unwrap_or_default();
+                self.documents
+                    .told
+                    .extend(leaf_list::b3sum(&body, &name).map(|root| (number, Told::Root(root))));
             }
         }
-        if self.told.len() > known {
+        if self.documents.told.len() > known {
             self.look_beside_others(kind);
         }
         Ok(())
@@ -469,31 +506,35 @@ impl Discovery<'_> {
 
     /// Whether the user named a directory and nothing else, and its own server has the Metalink `list`.
     fn is_of_directory(&self, list: &Url) -> bool {
-        let Expected { id, digests } = self.said;
-        self.alone
+        let Expected { id, digests } = self.wanted.said;
+        self.wanted.alone
             && id.is_none()
             && digests.is_empty()
-            && self.first.as_ref().is_some_and(|url| url.path().ends_with('/') && origin(url) == origin(list))
+            && self
+                .wanted
+                .first
+                .as_ref()
+                .is_some_and(|url| url.path().ends_with('/') && origin(url) == origin(list))
     }
 
     /// `by`: the URL whose server offers it, if the user did not name it.
     fn metalink_came(&mut self, file: metalink::File, base: Option<&Url>, by: Option<usize>) {
-        if by.is_none() && self.metalink.is_some() {
+        if by.is_none() && self.documents.metalink.is_some() {
             return;
         }
         for mirror in &file.mirrors {
             self.mirror(mirror.url.clone(), by.is_none());
         }
         if let (Some(reference), Some(base)) = (&file.leaves, base)
-            && self.leaves.is_none()
+            && self.documents.leaves.is_none()
             && let Ok(url) = base.join(reference)
         {
-            self.lists_of_leaves.push((url, by));
+            self.beside.lists_of_leaves.push((url, by));
         }
-        self.signatures.add(file.signature.clone().unwrap_or_default().into_bytes());
+        self.documents.signatures.add(file.signature.clone().unwrap_or_default().into_bytes());
         match by {
-            None => self.metalink = Some(file),
-            Some(number) => self.told.push((number, Told::Listed(Box::new(file)))),
+            None => self.documents.metalink = Some(file),
+            Some(number) => self.documents.told.push((number, Told::Listed(Box::new(file)))),
         }
     }
 }

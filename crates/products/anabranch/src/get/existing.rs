@@ -100,7 +100,7 @@ pub(super) fn already(
     };
     let report = match &found.there[..] {
         _ if request.reader.is_some() => return Ok(None),
-        // Nothing shows that it is right: whoever says so wants it fetched.
+        // Nothing shows that it is right: with `overwrite` it is fetched again.
         [_, ..] if request.force => return Ok(None),
         known @ [_, ..] => {
             let place = destination()?;

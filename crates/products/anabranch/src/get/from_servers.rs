@@ -87,7 +87,7 @@ impl Transfer<'_> {
             ));
         }
         match request.reader.is_some() && sources.is_empty() && first.is_vouched_for_by_nobody() {
-            // Whoever reads it has nothing else that says so, and may have asked for errors only.
+            // A reader sees no report, and may have asked for errors only.
             true => events.observer.warning(&first.verification_text()),
             false => events.observer.notice(&first.verification_text()),
         }

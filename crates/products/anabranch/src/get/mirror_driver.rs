@@ -1,9 +1,9 @@
 //! The HTTP part of a transfer: mirrors, the routes to them, and the pool that they share.
 //!
-//! Joins three parts that know nothing of each other: the machine that decides what is asked of whom
-//! ([`anabranch_mirror::range_scheduler`]), the client that asks ([`anabranch_http::client`]), and who knows
-//! what is missing. That is a [`VerifiedPool`] where mirrors alone have the content, and the subscriber where
-//! sources that speak mmTP have it too: it lends blocks to the mirrors.
+//! Joins three parts that know nothing of each other: the machine that decides which range is asked of which
+//! mirror ([`anabranch_mirror::range_scheduler`]), the client that asks ([`anabranch_http::client`]), and the
+//! pool of missing blocks. That is a [`VerifiedPool`](verified_pool::VerifiedPool) where mirrors alone have the
+//! content, and the subscriber where sources that speak mmTP have it too: it lends blocks to the mirrors.
 
 mod answers;
 mod comparison;
@@ -89,7 +89,7 @@ struct MirrorState {
 
 /// What the pool of the mirrors reports.
 pub(super) enum PoolEvent {
-    /// A block that is verified as far as it can be. `mark` tells who brought it: see
+    /// A block that is verified as far as it can be. `mark` is the number of its mirror: see
     /// [`Slot::mark`](crate::target::journal::Slot::mark).
     Block { block: u64, bytes: Vec<u8>, cv: anabranch_mmtp::tree::ChainingValue, mark: u8 },
     /// Blocks that turned out to be wrong.
@@ -121,7 +121,7 @@ pub(super) struct MirrorDriver {
     unwanted: Vec<(MirrorId, &'static str)>,
     /// The subscriber lends, and knows all hashes.
     proven: bool,
-    /// Nobody is asked for blocks from this one on.
+    /// No mirror is asked for this block or later ones.
     horizon: u64,
     found: Option<Found>,
     /// See [`Findings`].
@@ -163,7 +163,7 @@ pub(super) struct MirrorConfig {
     pub(super) others: Vec<String>,
     /// How it is verified without sources: a clause.
     pub(super) verified_alone: String,
-    /// Who says what the parts are, as [`VouchedBy::according`](crate::VouchedBy::according) has it.
+    /// The voucher for the hashes of the parts, as [`VouchedBy::according`](crate::VouchedBy::according) has it.
     pub(super) according: String,
 }
 
@@ -185,7 +185,7 @@ impl MirrorDriver {
         matches!(self.pool, PoolState::Check(_) | PoolState::Plain(_))
     }
 
-    /// The content of which mirrors bring parts, if only sources have the hashes of these.
+    /// The download whose blocks mirrors bring, if only sources have their hashes.
     pub(super) const fn depends_on_sources(&self) -> Option<DownloadId> {
         match self.pool {
             PoolState::Subscriber(download) if !self.proven => Some(download),
@@ -222,7 +222,7 @@ impl MirrorDriver {
         }
     }
 
-    /// Nobody is asked for blocks from this one on. Where the subscriber lends, it is to be told too.
+    /// No mirror is asked for this block or later ones. The subscriber has to be told too, if it lends.
     pub(super) fn set_horizon(&mut self, end_block: u64) {
         self.horizon = end_block;
         if let PoolState::Plain(plain) = &mut self.pool {

@@ -1,6 +1,6 @@
-//! A file of which no server says how long it is: its body comes in chunks, for it is made as it is sent.
+//! A file whose length no server says: its body comes in chunks, because it is made as it is sent.
 //!
-//! Nobody can be asked for parts of it. One answer of one server is taken, into a file without a name:
+//! No server can be asked for parts of it. One answer of one server is taken, into a file without a name:
 //! nothing of it is left behind if it breaks off, for another answer may have other bytes. When it has ended,
 //! the length is known, and the content goes to its place as every other does.
 

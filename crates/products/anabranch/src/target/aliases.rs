@@ -55,15 +55,15 @@ impl Aliases {
         is_named(root) || recorded.iter().any(is_named) || is_of_unanswered
     }
 
-    /// Whether a part, of which this is recorded, is of one of the URLs of now, and nothing can ever tell of
-    /// what version: where this transfer begins anew all the same, it is of use to none.
+    /// Whether a part with these records is of one of the URLs of now, and its version can never be known: if
+    /// this transfer begins anew all the same, the part is of no use.
     pub(super) fn replaces(&self, recorded: &[[u8; 32]]) -> bool {
         let is_same_url = |clue: &[u8; 32]| journal::is_url_clue(clue) && self.recorded.contains(clue);
         self.begins_anew && recorded.contains(&NOTHING_CLUE) && recorded.iter().any(is_same_url)
     }
 }
 
-/// Whether some hash of the content is known. What comes from sources that speak mmTP alone has one, and no
+/// Whether some hash of the content is known. A content from sources that speak mmTP alone has one, and no
 /// clues.
 pub(super) fn has_hash(of: &[[u8; 32]]) -> bool {
     of.contains(&HASH_CLUE) || !of.iter().any(journal::is_clue)

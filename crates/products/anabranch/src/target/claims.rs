@@ -1,8 +1,9 @@
-//! What servers say themselves of a file, where nobody vouches for it: whether that leaves it in doubt.
+//! Hashes that servers say of a file that has no voucher: whether they leave it in doubt.
 
 use std::collections::BTreeMap;
 
 use anabranch_mirror::digests::Digests;
+use anabranch_mirror::variants::Ballot;
 use data_encoding::HEXLOWER;
 
 /// Hashes of the whole that one server tells.
@@ -21,7 +22,7 @@ pub(crate) struct Claim {
 pub(crate) struct Dissent {
     /// What those say that say something else: a sentence each.
     pub(crate) notices: Vec<String>,
-    /// Nobody can tell who is right: what all of them say.
+    /// All that they say, if it is not decided which of it is right.
     pub(crate) contest: Option<String>,
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn kinds(claims: &[Claim]) -> Digests {
 
 /// Holds `claims`, of servers that the user named, against what came.
 ///
-/// Who says something else than it is told. It is in doubt if as many servers say something else as say just
+/// Servers that say something else are told. The file is in doubt if as many servers say something else as say just
 /// this, and there are two of them at least: one alone, wrong about itself, must not keep others' file from
 /// its place.
 pub(crate) fn hold(claims: &[Claim], root: &[u8; 32], digests: &Digests) -> Dissent {
@@ -66,8 +67,7 @@ pub(crate) fn hold(claims: &[Claim], root: &[u8; 32], digests: &Digests) -> Diss
             notices.push(format!("{by} itself says that the file has the {hashes}, and what came has not"));
         }
     }
-    let others = says.values().filter(|is_this| !**is_this).count();
-    let is_contested = says.len() > 1 && 2 * others >= says.len();
+    let is_contested = says.len() > 1 && Ballot::of(says.values(), 0) != Ballot::Majority(&true);
     let contest = is_contested.then(|| {
         let each = claims.iter().map(|claim| format!("{} itself says {}", claim.by, claim.hashes()));
         each.collect::<Vec<_>>().join("; ")

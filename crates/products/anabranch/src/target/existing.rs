@@ -40,7 +40,7 @@ pub(crate) fn is_there(
     Ok(Some(root))
 }
 
-/// A hash of what the file begins with that the place holds, as far as every server is asked for that.
+/// A hash of the first bytes of the file at the place, as many as every server is asked for.
 ///
 /// # Errors
 /// [`Error::Target`] if it cannot be read.
@@ -100,7 +100,7 @@ pub(super) fn is_there_already(
         return Err(Error::target(format!("{} is not a regular file: choose another `to_file`", show(path))));
     }
     if entry.link && std::fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-        // As /dev/stdout. To replace the link would help nobody.
+        // Such as /dev/stdout: replacing the link is never wanted.
         return Err(Error::target(format!(
             "{} leads to a pipe or a device: name a file with `to_file`, or `read` it in order",
             show(path)
@@ -138,7 +138,7 @@ pub(super) fn is_there_already(
     }
 }
 
-/// Removes what nobody needs any more: a journal of this content, and the part that goes with it. A crash
+/// Removes a journal of this content that is not needed any more, and the part that goes with it. A crash
 /// after the last step of an earlier transfer leaves them beside the whole file; and what another file may
 /// be instead of is in its way. Without such a journal a part is somebody's file.
 pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {

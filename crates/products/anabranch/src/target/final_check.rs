@@ -14,8 +14,8 @@ use super::part::interrupted;
 use crate::Result;
 use crate::openpgp::Signed;
 
-/// What a file must be before it gets its name: all that is said here. Where nothing is, whoever brought its
-/// blocks has checked what there was to check.
+/// The hashes that a file must have before it gets its name. Without any, its blocks were checked as they
+/// came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FinalCheck {
     pub(crate) root: RootCheck,
@@ -31,7 +31,7 @@ pub(crate) enum RootCheck {
     Unknown,
     /// What its blocks together must give; they were held against it as they came.
     Blocks,
-    /// The same, where nobody could check the blocks as they came.
+    /// The same, where the blocks could not be checked as they came.
     Whole,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Demands {
     pub(crate) signed: Option<Signed>,
     /// What becomes of it if it is wrong.
     pub(crate) if_wrong: IfWrong,
-    /// What servers say of it themselves, and whether that counts: where nobody vouches for it.
+    /// The hashes that servers say of it, and whether they count: if the file has no voucher.
     pub(crate) claims: Vec<Claim>,
     pub(crate) weighs_claims: bool,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Demands {
 /// What becomes of a whole that is not what it should be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum IfWrong {
-    /// It is removed: it may be a mixture that nobody has.
+    /// It is removed: it may be a mixture that no mirror has.
     #[default]
     Remove,
     /// It gets another name, for only servers say what is right, and may be wrong about that.
@@ -104,7 +104,7 @@ impl FinalCheck {
         *self != Self::NOTHING
     }
 
-    /// A name of what a file that is to be `id` is held against; `None` if that is nothing.
+    /// A name of the hashes that a file of this `id` must have; `None` if there are none.
     pub(crate) fn name(&self, id: &ContentId) -> Option<[u8; 32]> {
         let root = (self.root != RootCheck::Unknown).then(|| HEXLOWER.encode(&id.root));
         let text = format!("{}, {}", root.unwrap_or_default(), self.digests);

@@ -9,7 +9,7 @@
 //! came. What the next transfer knows of them may be less or more than what this one knew. So up to
 //! [`ALIASES_MAX`] of them stand in the slots behind those of the last block. Some of these are no names, but
 //! [clues](url_clue): they tell a later transfer that has none of the names why it cannot go on. Behind them
-//! stand up to [`BANNED_MAX`] mirrors of which all was [wrong](refuted_clue), and then the one that was
+//! stand up to [`BANNED_MAX`] mirrors whose whole file was [wrong](refuted_clue), and then the one that was
 //! [tried alone](alone_clue) last.
 //!
 //! Where no hash of the parts is known, a slot has a [mark](Slot::mark) besides: which mirror brought the
@@ -42,7 +42,7 @@ pub const VERSION: u32 = 1;
 /// Other names of a content that a journal remembers.
 pub const ALIASES_MAX: usize = 16;
 
-/// Records of mirrors of which all was wrong that a journal has room for.
+/// The most mirrors whose whole file was wrong that a journal records.
 pub const BANNED_MAX: usize = 16;
 
 /// Slots behind those of blocks.
@@ -160,7 +160,7 @@ pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<Slot> {
 }
 
 /// The slot that records the alias number `n`, from 0 on, of `id`; from [`ALIASES_MAX`] on they are those of
-/// mirrors of which all was wrong, and the last one is that of the mirror that was tried alone.
+/// mirrors whose whole file was wrong, and the last one is that of the mirror that was tried alone.
 #[must_use]
 pub fn alias_slot(id: &ContentId, n: usize, alias: &[u8; 32]) -> [u8; SLOT_BYTES] {
     slot(id, id.blocks() + n as u64, &Slot { cv: *alias, mark: 0 })
@@ -194,7 +194,7 @@ pub fn url_clues(url: &str) -> [[u8; 32]; 2] {
     [url_clue(url), unversioned_clue(url)]
 }
 
-/// What a journal records of a mirror of which all was there and was not what is `wanted`, so that it is not
+/// The record of a mirror whose whole file was there and was not what is `wanted`, so that it is not
 /// asked for that again: `of` is the name of its version.
 #[must_use]
 pub fn refuted_clue(of: &[u8; 32], wanted: &[u8; 32]) -> [u8; 32] {
@@ -240,7 +240,7 @@ pub fn number_of(name: &[u8; 32], root: &[u8; 32], aliases: &[Option<[u8; 32]>])
     place.and_then(|place| u8::try_from(1 + place).ok())
 }
 
-/// What the same slots record of mirrors of which all was wrong.
+/// The mirrors whose whole file was wrong, as the same slots record them.
 pub fn parse_banned<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
     behind(id, slots).skip(ALIASES_MAX).take(BANNED_MAX).flatten()
 }

@@ -17,7 +17,7 @@ use crate::filenames::show;
 use crate::{Error, Result};
 pub(super) use lock::Locked;
 
-/// What is at a place of a content of a length. What comes first is to be tried first.
+/// What is at a place of a content of a length, in the order in which variants are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum There {
     /// A file of that length.
@@ -91,7 +91,7 @@ impl Behind {
 
 /// Opens and locks the journal; also says whether it was there before.
 pub(super) fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Locked, bool)> {
-    // The one who held the lock may have finished and removed the file that was opened here: then try again.
+    // The transfer that held the lock may have removed the file that was opened here: then try again.
     for _ in 0..100 {
         let known = place.stat(name)?.is_some();
         let file =

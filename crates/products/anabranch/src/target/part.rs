@@ -36,13 +36,13 @@ pub(super) struct Part {
     pub(super) file: File,
     pub(super) journal_name: OsString,
     journal: Locked,
-    /// What is known of what earlier transfers left, if they did.
+    /// The records of an earlier transfer, if one left the part.
     pub(super) left: Option<Left>,
     /// The names of the versions that URLs have now, by the clues of these.
     pub(super) versions: BTreeMap<[u8; 32], [u8; 32]>,
     /// The aliases of the journal, each at its place.
     places: Places,
-    /// What is recorded of mirrors of which all was wrong.
+    /// The records of mirrors whose whole file was wrong.
     pub(super) banned: Vec<[u8; 32]>,
     /// Each block is written once at most, and nothing was before: zeros need not be.
     pub(super) virgin: bool,
@@ -55,7 +55,7 @@ pub(super) struct Part {
     pub(super) stays: Option<(OsString, u64)>,
     /// The lock of the usual journal, where this has names of its own.
     pub(super) usual_lock: Option<Locked>,
-    /// The clues of URLs: nobody needs parts of other files of these once this is whole and right.
+    /// The clues of URLs: parts of other files of these are not needed once this one is right.
     pub(super) outdated_by: Vec<[u8; 32]>,
 }
 
@@ -80,7 +80,7 @@ impl Part {
     ) -> Result<Self> {
         let usual = place.part_names(None);
         let other = length_of(place, &usual.1)?.filter(|length| *length != id.length);
-        // In a directory nobody else has such names, and what is there now is known.
+        // In a directory no other program has such names, and the file of now is known.
         let force = force || is_judged && place.is_among_others() && other.is_some();
         if !is_judged || place.is_among_others() {
             return Self::open_as(place, usual, id, aliases, force);
@@ -140,7 +140,7 @@ impl Part {
         let ours = header.ok().filter(is_ours);
         let foreign = match header {
             Ok(_) if ours.is_some() => None,
-            // Somebody has removed the part: what its journal says is of no use to anybody.
+            // The part was removed: its journal is of no use.
             Ok(_) if there.is_none() => None,
             Ok(found) if found.length == id.length && aliases.replaces(&recorded) => None,
             Ok(found) if found.length != id.length => Some(format!(

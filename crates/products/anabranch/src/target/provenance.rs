@@ -1,4 +1,4 @@
-//! What the journal knows of mirrors: which one brought each block, and of which all was wrong.
+//! What the journal knows of mirrors: which one brought each block, and whose whole file was wrong.
 
 use anabranch_mmtp::bitmap::Bitmap;
 use anabranch_mmtp::tree::ChainingValue;
@@ -76,8 +76,8 @@ impl Target {
         Some(Records { target: self, part, left: part.left.as_ref() })
     }
 
-    /// Of what is there only these blocks count now. The others are kept until they are
-    /// [taken](Self::write) once more.
+    /// Only these blocks of the part count now. The others are kept until they are [written](Self::write)
+    /// once more.
     pub(crate) fn count_only(&mut self, blocks: &Bitmap) {
         let State::Part(part) = &mut self.state else { return };
         for block in (0..self.id.blocks()).filter(|block| !blocks.contains(*block)) {

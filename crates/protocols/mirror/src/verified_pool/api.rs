@@ -53,7 +53,7 @@ pub enum CheckError {
 pub enum Event {
     /// A block is here and, as far as can be checked, right.
     Verified {
-        /// Who brought it.
+        /// The mirror that brought it.
         mirror: MirrorId,
         /// Its number.
         block: u64,

@@ -155,8 +155,8 @@ impl Pieces {
         self.open.get(&self.piece_of(block)).is_some_and(|open| open.held.contains_key(&block))
     }
 
-    /// Whether `mirror` may bring the block. A piece that has to come from one mirror alone, and that nobody
-    /// is bringing, may come with a whole answer.
+    /// Whether `mirror` may bring the block. A piece that has to come from one mirror alone, and that no
+    /// mirror is bringing, may come with a whole answer.
     pub(super) fn takes(&self, mirror: MirrorId, block: u64) -> bool {
         let piece = self.piece_of(block);
         let comes_with_all = || block == self.blocks_of(piece).start && self.whole.contains(&mirror);
@@ -182,9 +182,9 @@ impl Pieces {
         }
     }
 
-    /// A piece that nobody is bringing alone yet, for `mirror` to do so: what it has not brought of it.
+    /// Gives `mirror` a piece that no mirror is bringing alone yet; returns the blocks that are missing of it.
     pub(super) fn bind(&mut self, mirror: MirrorId) -> Option<Range<u64>> {
-        // While one sends everything, it is not kept from a piece by who has just not brought that.
+        // While a mirror streams the whole file, do not give a piece to the mirror that just failed it.
         let leaves = |alone: &SoleFetch| !self.whole.is_empty() && alone.left_by == Some(mirror);
         let free = self.alone.iter_mut().filter(|(_, alone)| alone.by.is_none() && !leaves(alone));
         let (&piece, alone) = free.min_by_key(|(_, alone)| !alone.begun.contains_key(&mirror))?;
@@ -197,13 +197,13 @@ impl Pieces {
         Some(first..blocks.end)
     }
 
-    /// Blocks of pieces that are to come from one mirror alone and that nobody is bringing.
+    /// Blocks of pieces that have to come from one mirror alone and that no mirror is bringing.
     pub(super) fn unbound(&self) -> u64 {
         let free = self.alone.iter().filter(|(_, alone)| alone.by.is_none());
         free.map(|(piece, _)| self.blocks_of(*piece)).map(|blocks| blocks.end - blocks.start).sum()
     }
 
-    /// These blocks were not brought by whoever took them. Pieces among them that one mirror was to bring
+    /// The mirror that took these blocks has not brought them. Pieces among them that one mirror was to bring
     /// alone may be brought by another, from their beginning, or by that one, from where it was; returns the
     /// other blocks, which are to be idle.
     pub(super) fn unbind(&mut self, blocks: Range<u64>) -> Vec<Range<u64>> {

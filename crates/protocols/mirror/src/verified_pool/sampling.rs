@@ -5,7 +5,7 @@
 //! wrong blocks goes unnoticed with a probability of about e^(-n/256). Where two mirrors differ, every mirror
 //! with a vote is asked for that block, and a [`Ballot`] decides.
 //!
-//! Mirrors that somebody else than the user named have no vote: whoever introduces them may be all of them.
+//! Mirrors that the user did not name have no vote: the server that introduces them may control all of them.
 //! They are compared with those that have one, and decide nothing as long as one of these is there.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,8 +114,8 @@ impl Sampling {
         self.electorate.len() + self.guests.len() > 1
     }
 
-    /// Whether this mirror should be asked for a sample: those with a vote first; one where nobody differs,
-    /// all where somebody does.
+    /// Whether this mirror should be asked for a sample: one more with a vote where all have the same, each one
+    /// where two differ; those without a vote last.
     fn waits_for(&self, sample: &Sample, mirror: MirrorId) -> bool {
         if sample.has(mirror) || sample.asked.contains(&mirror) {
             return false;

@@ -29,7 +29,7 @@ impl Stage for Run<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
         let Self { fetch, arrivals, busy } = self;
         fetch.follow_network(cx);
-        // Checking what is there may take long; nobody is asked meanwhile.
+        // Checking the part may take long, and no source is asked meanwhile.
         if fetch.want(arrivals, cx)? {
             (*busy, fetch.source_at) = (true, cx.now());
         }
@@ -158,7 +158,7 @@ impl Stage for Run<'_> {
 
 impl ContentFetch {
     /// Lets the schedulers go as far ahead of the reader as there is room, and no further. Whether it is the
-    /// reader that is slow: then nobody is asked, and nobody is to be blamed for not answering.
+    /// reader that is slow: then no source is asked, and none counts as silent.
     fn follow_reader(&mut self, arrivals: &Sink) -> bool {
         let Some((download, buffer)) = arrivals.reading() else { return false };
         if let Some(end_block) = buffer.new_horizon() {

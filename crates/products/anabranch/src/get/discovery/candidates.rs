@@ -5,7 +5,7 @@
 //! not, the transfer ends with the names of the mirrors that differ.
 //!
 //! A server that does not say how long its file is may have any of them, or another one. It is a variant of
-//! its own, of which all is taken in one answer.
+//! its own, and its file comes in one answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,14 +32,14 @@ use crate::{Error, Result, VouchedBy};
 
 /// What discovery found.
 pub(in crate::get) enum Discovered<'a> {
-    /// One file, or several of which one is it.
+    /// One file, or several variants of it.
     File(Box<Candidates<'a>>),
     /// A Metalink of several files, and where it is: named, or that of a directory which alone was named.
     /// Then with the server that offers it.
     Directory(Metalink, Url, Option<String>),
 }
 
-/// Asks all servers what there is of what was asked for. `absent` become the servers that the user named, or
+/// Asks all servers for the file. `absent` become the servers that the user named, or
 /// a Metalink of the user's, and that cannot be reached, or cannot answer now, if others have answered.
 ///
 /// # Errors
@@ -57,19 +57,19 @@ pub(in crate::get) fn discover<'a>(
     let mut discovery = ask_all(asked, said, round, request, events)?;
     if discovery.has_answer() {
         // Else all were asked as long as there was any use in it.
-        discovery.absent.clone_into(absent);
+        discovery.says.absent.clone_into(absent);
     }
-    if let Some((metalink, url, by)) = discovery.several {
+    if let Some((metalink, url, by)) = discovery.documents.several {
         return Ok(Discovered::Directory(metalink, url, by));
     }
     discovery.leave_out_listings();
     let resolved = discovery.resolve();
     if resolved.is_ok() {
-        discovery.notices.append(&mut discovery.unsaid);
+        discovery.says.notices.append(&mut discovery.says.unsaid);
     }
     discovery.tell_notices(events.observer);
     let (known, signed, variants) = resolved?;
-    discovery.warnings.drain(..).for_each(|warning| events.observer.warning(&warning));
+    discovery.says.warnings.drain(..).for_each(|warning| events.observer.warning(&warning));
     let has_round = round == Round::First && !absent.is_empty();
     let (files, first) = (BTreeMap::new(), None);
     let candidates = Candidates { discovery, known, signed, variants, files, first, has_round };
@@ -111,9 +111,9 @@ impl Candidates<'_> {
         request: &Request,
         events: &mut EventLoop<'_, '_>,
     ) -> Result<&DiscoveredFile> {
-        while self.first.is_none() {
+        while self.wanted.first.is_none() {
             match self.next(request, events) {
-                Some(Ok(attempt)) => self.first = Some(attempt),
+                Some(Ok(attempt)) => self.wanted.first = Some(attempt),
                 Some(Err(error)) => match self.next_text().filter(|_| !error.kind().ends_all()) {
                     Some(next) => events.observer.notice(&format!("{error}: trying {next}")),
                     None => return Err(error),
@@ -121,7 +121,7 @@ impl Candidates<'_> {
                 None => break,
             }
         }
-        let first = self.first.as_ref().map(|attempt| &attempt.found);
+        let first = self.wanted.first.as_ref().map(|attempt| &attempt.found);
         first.ok_or_else(|| Error::not_found("no mirror has the file"))
     }
 
@@ -130,10 +130,10 @@ impl Candidates<'_> {
     /// # Errors
     /// [`Error::Target`] if the directory cannot be looked at.
     pub(in crate::get) fn sort_by_what_is_there(&mut self, place: &DestPath) -> Result<()> {
-        if self.first.as_ref().is_some_and(|first| first.came.is_some()) {
+        if self.wanted.first.as_ref().is_some_and(|first| first.came.is_some()) {
             return Ok(());
         }
-        if let Some(first) = self.first.take() {
+        if let Some(first) = self.wanted.first.take() {
             self.variants.push_front(first.variant);
         }
         let lengths: BTreeSet<u64> = self.variants.iter().filter_map(|variant| variant.length).collect();
@@ -173,7 +173,7 @@ impl Candidates<'_> {
 
     /// The URL of a mirror.
     pub(in crate::get) fn url(&self, mirror: MirrorId) -> &Url {
-        &self.discovery.urls[usize::from(mirror)]
+        &self.discovery.mirrors[usize::from(mirror)].url
     }
 
     /// Takes the next variant, if there is one.
@@ -182,7 +182,7 @@ impl Candidates<'_> {
         request: &Request,
         events: &mut EventLoop<'_, '_>,
     ) -> Option<Result<Attempt>> {
-        if let Some(first) = self.first.take() {
+        if let Some(first) = self.wanted.first.take() {
             return Some(Ok(first));
         }
         let variant = self.variants.take()?;
@@ -210,7 +210,7 @@ impl Candidates<'_> {
         Ok(found)
     }
 
-    /// Takes the file of a server in one answer, for nobody knows how long it is. A file that is there
+    /// Takes the file of a server in one answer, because its length is not known. A file that is there
     /// already and must not be replaced tells it: then it is that one, or nothing is fetched.
     fn measure(
         &mut self,
@@ -219,12 +219,12 @@ impl Candidates<'_> {
         events: &mut EventLoop<'_, '_>,
     ) -> Result<Attempt> {
         let place = usize::from(variant.mirrors[0]);
-        let url = self.discovery.urls[place].clone();
+        let url = self.discovery.mirrors[place].url.clone();
         let there = self.discovery.length_there(request)?;
         let length = match there.filter(|_| !request.force) {
             Some(length) => length,
             None => {
-                let via = &self.discovery.vias[self.discovery.via];
+                let via = &self.discovery.asking.vias[self.discovery.asking.via];
                 let is_named = self.discovery.is_named(&url);
                 let patience = self.has_others().then(|| variant.patience());
                 let take = |events: &mut EventLoop<'_, '_>| {
@@ -248,7 +248,7 @@ impl Candidates<'_> {
         events: &mut EventLoop<'_, '_>,
     ) -> Result<Attempt> {
         let length = variant.length.unwrap_or_default();
-        if let Some(head) = &mut self.discovery.heads[usize::from(variant.mirrors[0])] {
+        if let Some(head) = &mut self.discovery.mirrors[usize::from(variant.mirrors[0])].head {
             (head.length, head.ranges) = (Some(length), false);
         }
         self.discovery.is_here = true;
@@ -267,12 +267,12 @@ impl Candidates<'_> {
 
 impl Discovery<'_> {
     pub(super) fn tell_notices(&mut self, observer: &mut Observer<'_>) {
-        self.notices.drain(..).for_each(|notice| observer.notice(&notice));
+        self.says.notices.drain(..).for_each(|notice| observer.notice(&notice));
     }
 
-    /// The length of what is where the file is to go.
+    /// The length of the file that is at the destination already.
     fn length_there(&self, request: &Request) -> Result<Option<u64>> {
-        let names = self.offered_names(self.metalink.as_ref(), &[]);
+        let names = self.offered_names(self.documents.metalink.as_ref(), &[]);
         let needs_name = request.output.needs_name(false);
         if needs_name && names.chosen().is_none() {
             // It will be called by what it is.
@@ -288,10 +288,10 @@ impl Discovery<'_> {
     /// # Errors
     /// [`Error::Corrupt`] if nothing tells which is meant.
     pub(super) fn variants(&mut self, length: Option<u64>, has_parts: bool) -> Result<Variants> {
-        let voters = self.first_of_use(|number| self.heads[number].is_some());
+        let voters = self.first_of_use(|number| self.mirrors[number].head.is_some());
         let evidence = |number: usize| {
-            let head = self.heads[number].as_ref()?;
-            let opening = self.openings[number].filter(|_| !has_parts);
+            let head = self.mirrors[number].head.as_ref()?;
+            let opening = self.mirrors[number].opening.filter(|_| !has_parts);
             Some(Evidence {
                 length: head.length.or(length),
                 opening,
@@ -299,7 +299,7 @@ impl Discovery<'_> {
                 ranges: head.ranges,
             })
         };
-        let all = |this: &Self| (0..this.heads.len()).filter_map(|n| Some((n as MirrorId, evidence(n)?)));
+        let all = |this: &Self| (0..this.mirrors.len()).filter_map(|n| Some((n as MirrorId, evidence(n)?)));
         let mut variants = Variants::new(all(self).collect::<Vec<_>>());
         if let Some(length) = length {
             variants.retain(|variant| variant.length == Some(length));
@@ -322,7 +322,7 @@ impl Discovery<'_> {
         }
         let said = |variants: &Variants| -> Vec<(MirrorId, Option<u64>)> {
             let all = variants.iter().flat_map(|one| one.mirrors.iter().map(|place| (*place, one.length)));
-            let named = |place: &MirrorId| self.named[usize::from(*place)];
+            let named = |place: &MirrorId| self.mirrors[usize::from(*place)].named;
             let (named, others): (Vec<_>, Vec<_>) = all.partition(|(place, _)| named(place));
             if named.is_empty() { others } else { named }
         };
@@ -338,7 +338,7 @@ impl Discovery<'_> {
             _ if votes.is_empty() => return Ok(()),
             _ => {
                 let each = votes.iter().filter_map(|(place, length)| {
-                    Some(format!("{} has {} bytes", self.urls[usize::from(*place)], (*length)?))
+                    Some(format!("{} has {} bytes", self.mirrors[usize::from(*place)].url, (*length)?))
                 });
                 return Err(Error::corrupt(format!(
                     "the URLs are of files of different lengths, and nothing tells which is meant: {}: name \
@@ -349,12 +349,12 @@ impl Discovery<'_> {
         }
         votes.retain(|(place, _)| variants.iter().any(|variant| variant.mirrors.contains(place)));
         let openings: Vec<_> =
-            votes.iter().filter_map(|(place, _)| self.openings[usize::from(*place)]).collect();
+            votes.iter().filter_map(|(place, _)| self.mirrors[usize::from(*place)].opening).collect();
         let silent = votes.len() - openings.len();
         if openings.windows(2).all(|two| two[0] == two[1]) {
             return Ok(());
         }
-        let opening = |place: &MirrorId| self.openings[usize::from(*place)];
+        let opening = |place: &MirrorId| self.mirrors[usize::from(*place)].opening;
         let Ballot::Majority(right) = Ballot::of(openings, silent) else {
             let names: Vec<String> = votes.iter().map(|(place, _)| self.label(usize::from(*place))).collect();
             return Err(Error::corrupt(format!(
@@ -374,7 +374,7 @@ impl Discovery<'_> {
         for number in others {
             let why =
                 format!("{}: it begins with other bytes than most mirrors: not used", self.label(number));
-            self.warnings.push(why);
+            self.says.warnings.push(why);
         }
         Ok(())
     }

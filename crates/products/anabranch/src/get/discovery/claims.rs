@@ -1,6 +1,6 @@
 //! What servers say of the file themselves, and what of it counts.
 //!
-//! Whoever sends wrong bytes can send wrong hashes too. So such a hash decides something only if more than
+//! A server that sends wrong bytes can send wrong hashes too. So such a hash decides something only if more than
 //! half of the origins that the user named, and that answered, say the same. One that the user names alone is
 //! its own authority, also for the mirrors that it introduces. What servers say that the user did not name
 //! never counts.
@@ -17,7 +17,7 @@ use super::{Discovery, Expected};
 use crate::get::origin::{host, origin, origin_text};
 use crate::target::Claim;
 
-/// What more than half of the servers say, and who they are.
+/// A value that more than half of the servers say, and their hosts.
 pub(super) struct Quorum<T> {
     pub(super) value: T,
     pub(super) hosts: Vec<String>,
@@ -26,26 +26,27 @@ pub(super) struct Quorum<T> {
 impl Discovery<'_> {
     /// Whether nothing that the user says tells what is right: what mirrors have is only compared.
     pub(super) fn is_hashless(&self) -> bool {
-        let Expected { id, digests } = self.said;
+        let Expected { id, digests } = self.wanted.said;
         let is_listed = |file: &File| {
             let Hashes { blake3, digests } = &file.hashes;
             blake3.is_some() || !digests.is_empty() || file.pieces.is_some()
         };
-        let is_listed = self.metalink.as_ref().is_some_and(is_listed);
-        id.is_none() && digests.is_empty() && !is_listed && !self.signatures.are_wanted()
+        let is_listed = self.documents.metalink.as_ref().is_some_and(is_listed);
+        id.is_none() && digests.is_empty() && !is_listed && !self.documents.signatures.are_wanted()
     }
 
     /// Whether what servers say themselves would be used: the user says nothing that tells what is right.
     pub(super) fn wants_claims(&self) -> bool {
-        let Expected { id, digests } = self.said;
-        id.is_none() && digests.is_empty() && self.metalink.is_none()
+        let Expected { id, digests } = self.wanted.said;
+        id.is_none() && digests.is_empty() && self.documents.metalink.is_none()
     }
 
     /// The first of the URLs of each origin that the user named.
     pub(super) fn first_of_each_origin(&self) -> impl Iterator<Item = usize> {
-        let is_first =
-            |number: &usize| self.named[*number] && self.of_same_origin(*number).next() == Some(*number);
-        (0..self.urls.len()).filter(is_first)
+        let is_first = |number: &usize| {
+            self.mirrors[*number].named && self.of_same_origin(*number).next() == Some(*number)
+        };
+        (0..self.mirrors.len()).filter(is_first)
     }
 
     /// Of the URLs of each origin that the user named the first that is of use.
@@ -56,17 +57,18 @@ impl Discovery<'_> {
 
     /// The URLs of the origin of this one that the user named.
     fn of_same_origin(&self, number: usize) -> impl Iterator<Item = usize> {
-        let own = origin(&self.urls[number]);
-        (0..self.urls.len()).filter(move |other| self.named[*other] && origin(&self.urls[*other]) == own)
+        let own = origin(&self.mirrors[number].url);
+        (0..self.mirrors.len())
+            .filter(move |other| self.mirrors[*other].named && origin(&self.mirrors[*other].url) == own)
     }
 
     /// Those of them that answered for at least one of their URLs.
     fn voters(&self) -> Vec<usize> {
-        let answered = |number| self.of_same_origin(number).any(|other| self.heads[other].is_some());
+        let answered = |number| self.of_same_origin(number).any(|other| self.mirrors[other].head.is_some());
         self.first_of_each_origin().filter(|number| answered(*number)).collect()
     }
 
-    /// What more than half of the voters say. `of`: what it says of this, of what the server of a URL tells.
+    /// The value that more than half of the voters say. `of` reads it from what the server of a URL says.
     /// An origin that says two different things has no vote.
     fn quorum<T: PartialEq + Clone>(&self, of: impl Fn(&Self, usize) -> Vec<T>) -> Option<Quorum<T>> {
         let voters = self.voters();
@@ -80,13 +82,14 @@ impl Discovery<'_> {
         }
         let silent = voters.len() - said.len();
         let value = Ballot::of(said.iter().map(|(_, value)| value.clone()), silent).majority()?;
-        let hosts = said.iter().filter(|(_, its)| *its == value).map(|(voter, _)| host(&self.urls[*voter]));
+        let hosts =
+            said.iter().filter(|(_, its)| *its == value).map(|(voter, _)| host(&self.mirrors[*voter].url));
         Some(Quorum { hosts: hosts.collect(), value })
     }
 
     /// Whether two URLs are of one origin.
     pub(super) fn are_of_same_origin(&self, one: MirrorId, other: MirrorId) -> bool {
-        origin(&self.urls[usize::from(one)]) == origin(&self.urls[usize::from(other)])
+        origin(&self.mirrors[usize::from(one)].url) == origin(&self.mirrors[usize::from(other)].url)
     }
 
     /// What the server of this URL tells, if it is of a file of this length.
@@ -96,7 +99,7 @@ impl Discovery<'_> {
             Told::Leaves(list) => list.id().length == length,
             Told::Root(_) => true,
         };
-        self.told.iter().filter(move |(by, _)| *by == number).map(|(_, told)| told).filter(fits)
+        self.documents.told.iter().filter(move |(by, _)| *by == number).map(|(_, told)| told).filter(fits)
     }
 
     /// The length that Metalinks tell.
@@ -138,7 +141,8 @@ impl Discovery<'_> {
     /// What a server says of this kind of digest, in its header field (RFC 9530) or a Metalink.
     fn digests(&self, number: usize, length: u64, kind: usize) -> impl Iterator<Item = Digests> {
         // Not that of another version.
-        let head = self.heads[number].as_ref().filter(|head| head.length.is_none_or(|its| its == length));
+        let head =
+            self.mirrors[number].head.as_ref().filter(|head| head.length.is_none_or(|its| its == length));
         let field = head.and_then(|head| head.repr_digest.as_deref());
         let listed = self.told(number, length).filter_map(|told| match told {
             Told::Listed(file) => Some(file.hashes.digests),
@@ -150,20 +154,20 @@ impl Discovery<'_> {
 
     /// A leaf list that gives this root.
     pub(super) fn told_leaves(&mut self, root: &[u8; 32]) -> Option<LeafList> {
-        let found = self.told.iter().position(|(_, told)| {
+        let found = self.documents.told.iter().position(|(_, told)| {
             if let Told::Leaves(list) = told { list.id().root == *root } else { false }
         })?;
-        match self.told.swap_remove(found).1 {
+        match self.documents.told.swap_remove(found).1 {
             Told::Leaves(list) => Some(list),
             _ => None,
         }
     }
 
-    /// All that the voters say of the whole, to be held against what comes.
+    /// All hashes of the whole that the voters say; the file is compared with them at its end.
     pub(super) fn claims(&self, length: u64) -> Vec<Claim> {
         let mut all = Vec::new();
-        for number in (0..self.urls.len()).filter(|number| self.named[*number]) {
-            let (by, origin) = (host(&self.urls[number]), origin_text(&self.urls[number]));
+        for number in (0..self.mirrors.len()).filter(|number| self.mirrors[*number].named) {
+            let (by, origin) = (host(&self.mirrors[number].url), origin_text(&self.mirrors[number].url));
             let claim = |root, digests| Claim { by: by.clone(), origin: origin.clone(), root, digests };
             let roots = self.told(number, length).filter_map(root);
             all.extend(roots.map(|root| claim(Some(root), Digests::default())));

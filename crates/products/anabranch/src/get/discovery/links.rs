@@ -8,16 +8,16 @@ use super::Discovery;
 impl Discovery<'_> {
     /// Follows the links of a server to other places of the file (RFC 6249).
     pub(super) fn links(&mut self, number: usize) {
-        let Some(head) = &self.heads[number] else { return };
+        let Some(head) = &self.mirrors[number].head else { return };
         let Ok(base) = Url::parse(&head.url) else { return };
         let mut links: Vec<_> =
             head.links.iter().flat_map(|value| http_fields::links(value, &base)).collect();
         links.sort_by_key(|link| link.priority);
         // What a server says that the user did not name does not count: it is not even asked for.
-        let mut may_list = self.named[number] && self.wants_claims();
+        let mut may_list = self.mirrors[number].named && self.wants_claims();
         for link in links {
             if link.is_metalink() && std::mem::take(&mut may_list) {
-                self.lists.push_back((link.url, Some(number)));
+                self.beside.lists.push_back((link.url, Some(number)));
             } else if link.is_duplicate() {
                 self.mirror(link.url, false);
             } else if link.is_signature() {

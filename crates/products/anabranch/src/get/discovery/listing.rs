@@ -2,7 +2,7 @@
 
 use anabranch_mirror::url::Url;
 
-use super::Discovery;
+use super::{Discovery, Probed};
 use crate::error::ErrorKind;
 use crate::get::origin::host;
 use crate::get::small_files::is_page;
@@ -18,9 +18,7 @@ const LISTING: &str = "it is a directory, and the server leads to a web page tha
 impl Discovery<'_> {
     /// Whether the server leads from a URL to the list of files of a directory of that name.
     fn is_listing(&self, number: usize) -> bool {
-        let (Some(url), Some(Some(head))) = (self.urls.get(number), self.heads.get(number)) else {
-            return false;
-        };
+        let Some(Probed { url, head: Some(head), .. }) = self.mirrors.get(number) else { return false };
         let path = Url::parse(&head.url).map(|end| end.path().to_owned()).unwrap_or_default();
         path.strip_suffix('/') == Some(url.path()) && head.content_type.as_deref().is_some_and(is_page)
     }
@@ -28,17 +26,17 @@ impl Discovery<'_> {
     /// Takes servers that only list a directory for such as do not have a file, and tells what a page is that
     /// is named as a directory.
     pub(super) fn leave_out_listings(&mut self) {
-        for number in 0..self.urls.len() {
-            let head = self.heads[number].as_ref();
+        for number in 0..self.mirrors.len() {
+            let head = self.mirrors[number].head.as_ref();
             let is_page = head.and_then(|head| head.content_type.as_deref()).is_some_and(is_page);
-            if is_page && self.named[number] && self.urls[number].path().ends_with('/') {
-                self.notices.push(format!("{}: {PAGE}", host(&self.urls[number])));
+            if is_page && self.mirrors[number].named && self.mirrors[number].url.path().ends_with('/') {
+                self.says.notices.push(format!("{}: {PAGE}", host(&self.mirrors[number].url)));
             }
             if self.is_listing(number) {
-                self.heads[number] = None;
-                let why = format!("{}: {LISTING}", host(&self.urls[number]));
-                self.unsaid.push(why.clone());
-                self.troubles.push((ErrorKind::NotFound, why));
+                self.mirrors[number].head = None;
+                let why = format!("{}: {LISTING}", host(&self.mirrors[number].url));
+                self.says.unsaid.push(why.clone());
+                self.says.troubles.push((ErrorKind::NotFound, why));
             }
         }
     }

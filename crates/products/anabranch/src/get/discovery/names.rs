@@ -1,4 +1,4 @@
-//! What a content is called in the journal of its part, where nobody knows its root.
+//! The names of a content in the journal of its part, where its root is not known.
 
 use anabranch_mirror::digests::PieceHashes;
 use anabranch_mirror::url::Url;
@@ -27,7 +27,7 @@ pub(super) enum Evidence<'a> {
 impl Discovery<'_> {
     /// The name of a content of `length` bytes in its journal, and its aliases: the root if it is known, then
     /// what its hashes give, then the places that have it; and behind these the clues. Without any of these
-    /// nobody can guess its name, so no other transfer goes on with what this one leaves.
+    /// its name is random, so no other transfer goes on with this part.
     pub(super) fn names(
         &mut self,
         length: u64,
@@ -47,7 +47,7 @@ impl Discovery<'_> {
         let hashes = hashes.iter().map(|hash| name(length, hash));
         let unanswered = self.unanswered();
         let begins_anew = mirrors.iter().all(|mirror| !mirror.ranges);
-        let urls = self.urls.iter().flat_map(|url| url_clues(url.as_str())).collect();
+        let urls = self.mirrors.iter().flat_map(|mirror| url_clues(mirror.url.as_str())).collect();
         let mut names = root.into_iter().chain(hashes).chain(places.map(|place| name(length, &place)));
         match (names.next(), length) {
             (Some(first), _) => {
@@ -58,7 +58,7 @@ impl Discovery<'_> {
             (None, _) => {
                 drop(names);
                 if !self.is_here {
-                    self.notices.push(match begins_anew {
+                    self.says.notices.push(match begins_anew {
                         true => "the server gives neither ETag nor date, and no ranges: if this is \
                                  interrupted, the same request begins anew"
                             .to_owned(),
@@ -74,11 +74,10 @@ impl Discovery<'_> {
         }
     }
 
-    /// The clues of the URLs that the user named, and of which nothing was heard.
+    /// The clues of the URLs that the user named and whose servers did not answer.
     fn unanswered(&self) -> Vec<[u8; 32]> {
-        let all = self.urls.iter().zip(&self.named).zip(&self.heads);
-        let them = all.filter(|((_, named), head)| **named && head.is_none());
-        them.flat_map(|((url, _), _)| url_clues(url.as_str())).collect()
+        let them = self.mirrors.iter().filter(|mirror| mirror.named && mirror.head.is_none());
+        them.flat_map(|mirror| url_clues(mirror.url.as_str())).collect()
     }
 }
 

@@ -1,23 +1,23 @@
 //! Whether all URLs that the user named are of one file.
 //!
 //! All URLs of a request are of one file, and its name is what they agree on. Mirrors rename files, so other
-//! names alone prove nothing; but where names differ and so does what the servers have, nobody would expect
-//! one of them under the name of another. Where they are the same, a mirror that has something else has
+//! names alone prove nothing. But where names and contents differ, a user does not expect one of the files
+//! under the name of another. Where they are the same, a mirror that has something else has
 //! another version. A hash of the user's, or a name that the user gives the file, says that there is one.
 
 use anabranch_mirror::url::Url;
 
-use super::Discovery;
+use super::{Discovery, Probed};
 use crate::get::origin::{host, origin};
 use crate::{Error, Result};
 
 impl Discovery<'_> {
     /// The server of a URL as people know it; the URL itself if others of that server are named too.
     pub(super) fn label(&self, number: usize) -> String {
-        let name = host(&self.urls[number]);
-        let is_another = |(other, url): (usize, &Url)| other != number && host(url) == name;
-        match self.urls.iter().enumerate().any(is_another) {
-            true => self.urls[number].to_string(),
+        let name = host(&self.mirrors[number].url);
+        let is_another = |(other, mirror): (usize, &Probed)| other != number && host(&mirror.url) == name;
+        match self.mirrors.iter().enumerate().any(is_another) {
+            true => self.mirrors[number].url.to_string(),
             false => name,
         }
     }
@@ -27,14 +27,14 @@ impl Discovery<'_> {
     /// # Errors
     /// [`Error::Usage`] if there are two.
     pub(super) fn refuse_different_files(&self) -> Result<()> {
-        if self.is_name_given || !self.wants_claims() {
+        if self.wanted.is_name_given || !self.wants_claims() {
             return Ok(());
         }
-        let here = |number: &usize| self.named[*number] && self.heads[*number].is_some();
-        let all: Vec<usize> = (0..self.urls.len()).filter(here).collect();
+        let here = |number: &usize| self.mirrors[*number].named && self.mirrors[*number].head.is_some();
+        let all: Vec<usize> = (0..self.mirrors.len()).filter(here).collect();
         for (place, one) in all.iter().enumerate() {
             for other in &all[place + 1..] {
-                let (a, b) = (&self.urls[*one], &self.urls[*other]);
+                let (a, b) = (&self.mirrors[*one].url, &self.mirrors[*other].url);
                 if let Some(how) = self.difference(*one, *other).filter(|_| are_names_different(a, b)) {
                     return Err(Error::usage(format!(
                         "{a} and {b} are different files ({how}): `each` fetches every URL as a file of its \
@@ -48,19 +48,19 @@ impl Discovery<'_> {
 
     /// How what two URLs have differs, as far as that is known.
     fn difference(&self, one: usize, other: usize) -> Option<String> {
-        let length = |number: usize| self.heads[number].as_ref()?.length;
+        let length = |number: usize| self.mirrors[number].head.as_ref()?.length;
         if let (Some(a), Some(b)) = (length(one), length(other))
             && a != b
         {
             return Some(format!("of {a} and {b} bytes"));
         }
-        let begins = self.openings[one].zip(self.openings[other]);
+        let begins = self.mirrors[one].opening.zip(self.mirrors[other].opening);
         begins.filter(|(a, b)| a != b).map(|_| "the first 13 KiB differ".to_owned())
     }
 }
 
 /// Whether two URLs do not call their file the same. One that ends in a slash calls it nothing. At one server
-/// a query tells it too; elsewhere it may be what a server wants to know of who asks.
+/// a query tells it too; elsewhere it may be a token of the client.
 fn are_names_different(a: &Url, b: &Url) -> bool {
     let names = (a.last_component(), b.last_component());
     let is_other_query = origin(a) == origin(b) && a.path() == b.path() && a.as_str() != b.as_str();

@@ -1,4 +1,4 @@
-//! What the answers come to: one content, what it is checked by, who has it.
+//! Joins the answers of servers: one content, its hashes, and the mirrors that have it.
 
 use anabranch_http::client::FetchError;
 use anabranch_mirror::digests::Digests;
@@ -13,7 +13,7 @@ use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
 use super::claims::Quorum;
 use super::names::Evidence;
-use super::{Discovery, Expected, MIRRORS_MAX, Round};
+use super::{Discovery, Expected, MIRRORS_MAX, Probed, Round};
 use crate::error::ErrorKind;
 use crate::filenames::show;
 use crate::format::bytes;
@@ -29,7 +29,7 @@ use crate::{Error, Result, VouchedBy};
 /// Signatures by which a part is known again.
 const SIGNATURE_NAMES: usize = 2;
 
-/// What the content is known by, and who says so.
+/// The hashes of the content, and who vouches for them.
 #[derive(Clone, Default)]
 pub(super) struct Known {
     root: Option<[u8; 32]>,
@@ -49,11 +49,11 @@ impl Discovery<'_> {
     /// of it there are.
     pub(super) fn resolve(&mut self) -> Result<(Known, Option<Signed>, Variants)> {
         self.refuse_different_files()?;
-        if self.unasked > 0 {
-            self.warnings.push(self.unasked());
+        if self.says.unasked > 0 {
+            self.says.warnings.push(self.unasked());
         }
-        let Expected { id, digests: checksum } = self.said;
-        let file = self.metalink.as_ref();
+        let Expected { id, digests: checksum } = self.wanted.said;
+        let file = self.documents.metalink.as_ref();
         let hashes = file.map(|file| file.hashes).unwrap_or_default();
         let differs = id.zip(hashes.blake3).is_some_and(|(id, root)| id.root != root);
         if differs || checksum.contradict(&hashes.digests) {
@@ -74,18 +74,21 @@ impl Discovery<'_> {
         }
         let known = Known { root, digests, pieces, by: Some(VouchedBy::User) };
         if let Some(Pieces { bytes, .. }) = unusable.filter(|_| digests.is_empty()) {
-            if known.is_nothing() && self.leaves.is_none() && !self.signatures.are_wanted() {
+            if known.is_nothing()
+                && self.documents.leaves.is_none()
+                && !self.documents.signatures.are_wanted()
+            {
                 return Err(no_use_of_pieces(bytes));
             }
-            self.notices.push(without_pieces(bytes));
+            self.says.notices.push(without_pieces(bytes));
         }
-        let is_judged = !known.is_nothing() || self.signatures.are_wanted();
-        self.tries_variants = is_judged && !self.is_read_in_order;
+        let is_judged = !known.is_nothing() || self.documents.signatures.are_wanted();
+        self.tries_variants = is_judged && !self.wanted.is_read_in_order;
         let is_one_block = root.is_some() && length.is_some_and(|length| length <= BLOCK_BYTES as u64);
-        let has_parts = known.pieces.is_some() || self.leaves.is_some() || is_one_block;
+        let has_parts = known.pieces.is_some() || self.documents.leaves.is_some() || is_one_block;
         let mut variants = self.variants(length, has_parts)?;
         self.check_lengths(&known, &mut variants)?;
-        let signed = self.signatures.take()?;
+        let signed = self.documents.signatures.take()?;
         Ok((known, signed, variants))
     }
 
@@ -95,7 +98,7 @@ impl Discovery<'_> {
     /// Why none is left.
     fn check_lengths(&self, known: &Known, variants: &mut Variants) -> Result<()> {
         let Some(first) = variants.iter().next().cloned() else { return Err(self.nobody()) };
-        if self.is_read_in_order {
+        if self.wanted.is_read_in_order {
             variants.retain(|variant| variant.length.is_some());
         }
         variants.retain(|variant| variant.length.is_none_or(|length| length <= LENGTH_MAX));
@@ -111,7 +114,7 @@ impl Discovery<'_> {
             ))),
             Some(length) => Err(Error::system(format!(
                 "a file of {length} bytes, as {} says it is, is too long: at most {}",
-                host(&self.urls[usize::from(first.mirrors[0])]),
+                host(&self.mirrors[usize::from(first.mirrors[0])].url),
                 bytes(LENGTH_MAX)
             ))),
         }
@@ -120,19 +123,19 @@ impl Discovery<'_> {
     /// What is known of a file of this length, where the user knows this.
     pub(super) fn found_of(&mut self, length: u64, mut known: Known) -> Result<DiscoveredFile> {
         let mirrors = self.mirrors(length)?;
-        let names = self.offered_names(self.metalink.as_ref(), &mirrors);
+        let names = self.offered_names(self.documents.metalink.as_ref(), &mirrors);
         let (mut recalled, mut there) = (None, Vec::new());
         if known.is_nothing() {
-            if let Some(file) = &self.metalink
+            if let Some(file) = &self.documents.metalink
                 && !(file.ignored_hashes.is_empty() && file.ignored_pieces.is_empty())
             {
                 let kinds = show([&file.ignored_hashes[..], &file.ignored_pieces].concat().join(", "));
-                self.notices.push(format!(
+                self.says.notices.push(format!(
                     "the Metalink has no other hashes than {kinds}: these prove nothing and are not used"
                 ));
             }
             // Where a signature tells, what servers say of parts would only have those banned that differ.
-            if !self.signatures.are_wanted() {
+            if !self.documents.signatures.are_wanted() {
                 known = self.told_by_servers(length);
             }
         }
@@ -140,15 +143,15 @@ impl Discovery<'_> {
             // What others introduce is not held against what is remembered.
             let named = mirrors.iter().filter(|mirror| mirror.named);
             let validated = named.filter_map(|mirror| Some((&mirror.url, mirror.validator()?)));
-            let entries = self.history.recall(validated, length);
+            let entries = self.wanted.history.recall(validated, length);
             let verified = entries.iter().find(|entry| entry.strong && entry.came == Provenance::Verified);
-            // What nobody verified is the word of one server: where two others are named they decide.
+            // An unverified entry is the word of one server: two other mirrors outvote it.
             let is_alone = |entry: &&HistoryEntry| entry.strong && entry.came == Provenance::Alone;
             let alone = entries.iter().find(is_alone).filter(|entry| {
                 mirrors.len() <= 2 && entries.iter().all(|other| other.id.root == entry.id.root)
             });
             if let Some(entry) = verified.or(alone) {
-                self.notices.push(format!(
+                self.says.notices.push(format!(
                     "{} had the content {} before (on {}), and says that it is unchanged",
                     host(&entry.url),
                     entry.id,
@@ -166,7 +169,7 @@ impl Discovery<'_> {
         self.complete(length, mirrors, names, known, recalled, there)
     }
 
-    /// What is known of the content, and what comes of that.
+    /// Puts the hashes and the mirrors of a content together.
     fn complete(
         &mut self,
         length: u64,
@@ -177,7 +180,7 @@ impl Discovery<'_> {
         there: Vec<ExistingFile>,
     ) -> Result<DiscoveredFile> {
         let Known { root, digests, pieces, by } = known;
-        let leaves = self.leaves.take_if(|leaves| leaves.id().length == length);
+        let leaves = self.documents.leaves.take_if(|leaves| leaves.id().length == length);
         // That of a Metalink of the user's tells the root, too, where nothing else does.
         let (root, by) = match (&leaves, root) {
             (Some(leaves), None) if digests.is_empty() && pieces.is_none() => {
@@ -205,7 +208,7 @@ impl Discovery<'_> {
             hashes.push(Evidence::Pieces(*bytes, pieces));
         }
         hashes.extend(digests.iter().map(|(kind, digest)| Evidence::Digest(kind, digest)));
-        let signatures = self.signatures.useful().to_vec();
+        let signatures = self.documents.signatures.useful().to_vec();
         hashes
             .extend(signatures.iter().take(SIGNATURE_NAMES).map(|signature| Evidence::Signature(signature)));
         let (journal, aliases) = self.names(length, root, &hashes, &mirrors)?;
@@ -221,8 +224,12 @@ impl Discovery<'_> {
             proof,
             names,
             mirrors,
-            // In the first round nothing is given up of what those may have that are asked in the second.
-            unheard: if self.round == Round::First { self.absent.clone() } else { self.unheard.clone() },
+            // The first round keeps the part for servers that are asked in the second.
+            unheard: if self.wanted.round == Round::First {
+                self.says.absent.clone()
+            } else {
+                self.says.unheard.clone()
+            },
             vouched_by: by.filter(|_| is_known),
             claims: self.claims(length),
             signed: None,
@@ -242,7 +249,7 @@ impl Discovery<'_> {
             && (known.root.is_none() || are_same(hosts.clone()))
         {
             if !can_check_pieces(value.bytes) {
-                self.notices.push(without_pieces(value.bytes));
+                self.says.notices.push(without_pieces(value.bytes));
             } else if are_same(hosts) {
                 known.pieces = Some(value);
             }
@@ -256,22 +263,20 @@ impl Discovery<'_> {
         known
     }
 
-    /// What the file may be called: as who names it says, else as in the URLs of the user's choice that have
-    /// it, or that there are at all.
+    /// The names that are offered for the file: the user's, else those in the URLs that the user named.
     pub(super) fn offered_names(&self, file: Option<&metalink::File>, mirrors: &[Mirror]) -> OfferedNames {
         let mut names = OfferedNames::default();
-        names.offer("the URI", self.uri_name.clone());
+        names.offer("the URI", self.wanted.uri_name.clone());
         names.offer("the Metalink", file.map(|file| file.file_name().as_bytes().to_vec()));
-        names.offer("the list of hashes", self.listed_name.clone());
-        // Who names the file chooses; of what else a server calls it nobody wants to know.
+        names.offer("the list of hashes", self.wanted.listed_name.clone());
+        // If the user gave a name, ignore names from servers.
         let is_open = names.chosen().is_none();
         let named = mirrors.iter().filter(|mirror| mirror.named).map(|mirror| &mirror.url);
-        let first = self.urls.iter().zip(&self.named).filter(|(_, named)| **named).map(|(url, _)| url);
+        let first = self.mirrors.iter().filter(|mirror| mirror.named).map(|mirror| &mirror.url);
         for url in named.chain(first) {
             names.offer(&format!("the URL of {}", host(url)), Some(url.last_component()));
         }
-        let head =
-            self.heads.iter().zip(&self.named).find_map(|(head, named)| head.as_ref().filter(|_| *named));
+        let head = self.mirrors.iter().find_map(|mirror| mirror.head.as_ref().filter(|_| mirror.named));
         if let Some(head) = head.filter(|_| is_open)
             && let Ok(url) = Url::parse(&head.url)
         {
@@ -284,15 +289,16 @@ impl Discovery<'_> {
 
     /// Says which servers have no file of this length.
     pub(super) fn tell_other_lengths(&mut self, length: u64) {
-        for (number, head) in self.heads.iter().enumerate() {
-            let Some(there) = head.as_ref().and_then(|head| head.length).filter(|there| *there != length)
+        for (number, mirror) in self.mirrors.iter().enumerate() {
+            let Some(there) =
+                mirror.head.as_ref().and_then(|head| head.length).filter(|there| *there != length)
             else {
                 continue;
             };
             let error = FetchError::NotTheFile(format!("it has {there} bytes, not {length}: another file"));
             let why = format!("{}: {error}", self.label(number));
-            self.warnings.push(why.clone());
-            self.troubles.push((server_status::code(&error), why));
+            self.says.warnings.push(why.clone());
+            self.says.troubles.push((server_status::code(&error), why));
         }
     }
 
@@ -300,9 +306,9 @@ impl Discovery<'_> {
     fn mirrors(&self, length: u64) -> Result<Vec<Mirror>> {
         let mut mirrors = Vec::new();
         let may_be = |its: Option<u64>| its.is_none_or(|its| its == length);
-        let head_of = |number: usize| self.heads[number].as_ref().filter(|head| may_be(head.length));
+        let head_of = |number: usize| self.mirrors[number].head.as_ref().filter(|head| may_be(head.length));
         let voters = self.first_of_use(|number| head_of(number).is_some());
-        for (number, url) in self.urls.iter().enumerate() {
+        for (number, Probed { url, named, delay, opening, .. }) in self.mirrors.iter().enumerate() {
             let Some(head) = head_of(number) else { continue };
             let validator = head.etag.as_deref().and_then(ETag::parse);
             let validator = validator.as_ref().and_then(ETag::strong).map(str::to_owned);
@@ -314,10 +320,10 @@ impl Discovery<'_> {
                 date,
                 seen_at: Some(head.url.clone()),
                 ranges: head.ranges,
-                delay: self.delays[number],
-                named: self.named[number],
+                delay: *delay,
+                named: *named,
                 introduced: !voters.contains(&number),
-                opening: self.openings[number],
+                opening: *opening,
                 trusted: self.is_named(url),
             });
         }
@@ -326,15 +332,15 @@ impl Discovery<'_> {
 
     /// What is said where more URLs are named than are asked.
     fn unasked(&self) -> String {
-        format!("{MIRRORS_MAX} URLs are asked at most, the first ones: {} more are not", self.unasked)
+        format!("{MIRRORS_MAX} URLs are asked at most, the first ones: {} more are not", self.says.unasked)
     }
 
     fn nobody(&self) -> Error {
-        let code = server_status::most_specific(self.troubles.iter().map(|(code, _)| *code));
-        let why: Vec<&str> = self.troubles.iter().take(5).map(|(_, why)| why.as_str()).collect();
+        let code = server_status::most_specific(self.says.troubles.iter().map(|(code, _)| *code));
+        let why: Vec<&str> = self.says.troubles.iter().take(5).map(|(_, why)| why.as_str()).collect();
         let why = if why.is_empty() { "none was named".to_owned() } else { why.join("; ") };
         let does = if code == ErrorKind::NotFound { "has" } else { "gives" };
-        let more = if self.unasked > 0 { format!("; {}", self.unasked()) } else { String::new() };
+        let more = if self.says.unasked > 0 { format!("; {}", self.unasked()) } else { String::new() };
         code.error(format!("no mirror {does} the file: {why}{more}"))
     }
 }
@@ -344,7 +350,7 @@ fn without_pieces(bytes: u64) -> String {
     format!("pieces of {bytes} bytes cannot be checked, and are not used")
 }
 
-/// The user's Metalink has nothing else: who names it wants it to decide.
+/// The user's Metalink has no other hashes, and the user wants it to decide.
 fn no_use_of_pieces(bytes: u64) -> Error {
     Error::usage(format!(
         "the Metalink has no other hashes than those of pieces of {bytes} bytes, and these cannot be \

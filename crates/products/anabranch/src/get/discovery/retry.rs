@@ -1,25 +1,19 @@
 //! Servers that do not answer: they are asked from the next local end too, those whose connection breaks off
-//! once more, and those that cannot answer now again while nobody else has answered, or until they have.
+//! once more, and those that cannot answer now again until another one has answered, or they have.
 
 use anabranch_algo::{Span, Time};
 use anabranch_http::client::{FetchError, FetchId, RequestKind};
 use anabranch_mirror::range_scheduler::{RETRY_MAX, RETRY_MIN, backoff};
 use anabranch_net::Egress;
 
-use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, QUIET, Round};
+use super::patience::{BESIDE_AFTER, QUIET, SOON};
+use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, Round};
 use crate::Result;
 use crate::error::ErrorKind;
 use crate::get::origin::host;
 use crate::get::routes::host_of;
 use crate::get::server_status::{code, describe, pause};
 use crate::get::world::World;
-
-/// A server that has not answered for so long is asked from the next local end, too: a link may lead to
-/// others and not to it, and say nothing.
-const BESIDE_AFTER: Span = Span::from_secs(1);
-
-/// A connection that has broken off within so long is tried once more at once.
-const SOON: Span = Span::from_secs(5);
 
 impl Probe {
     /// Whether the user names what it asks for.
@@ -48,7 +42,7 @@ impl Discovery<'_> {
     /// An error came. A connection that has broken off says little of the server: many a one has just begun
     /// anew, or had too many. Without another attempt a good mirror would be out of the whole transfer.
     pub(super) fn answered_with_error(&mut self, mut probe: Probe, error: FetchError) -> Result<()> {
-        let is_soon = self.now < self.end.min(probe.asked_at + SOON);
+        let is_soon = self.time.now < self.time.end.min(probe.asked_at + SOON);
         if probe.is_demanded() && probe.times == 0 && is_soon && matches!(error, FetchError::Broken(_)) {
             (probe.times, probe.begun) = (1, None);
             probe.body.clear();
@@ -61,21 +55,22 @@ impl Discovery<'_> {
     /// A probe has failed: it is sent from the next local end, or later, or has failed for good.
     pub(super) fn failed(&mut self, probe: Probe, error: FetchError) -> Result<()> {
         let asked = probe.is_of_user();
-        if self.asked.values().any(|other| other.is_twin_of(&probe)) {
+        if self.asking.asked.values().any(|other| other.is_twin_of(&probe)) {
             return Ok(());
         }
         if asked
             && !matches!(error, FetchError::NotFound(_))
-            && probe.next_via < self.vias.len()
-            && self.now < self.end
+            && probe.next_via < self.asking.vias.len()
+            && self.time.now < self.time.end
         {
             // Perhaps only this local end does not lead there.
             self.put(probe.next_over());
             return Ok(());
         }
-        let is_unbound = self.vias.first() == Some(&Egress::any());
-        if asked && is_unbound && matches!(error, FetchError::Unreachable(_)) && self.now < self.end {
-            self.elsewhere.push((probe, Some(error)));
+        let is_unbound = self.asking.vias.first() == Some(&Egress::any());
+        if asked && is_unbound && matches!(error, FetchError::Unreachable(_)) && self.time.now < self.time.end
+        {
+            self.asking.elsewhere.push((probe, Some(error)));
             return Ok(());
         }
         self.fails_here(probe, error)
@@ -83,15 +78,16 @@ impl Discovery<'_> {
 
     /// Asks servers that are silent from the next local end as well; returns when the next one is due.
     pub(super) fn ask_beside(&mut self) -> Option<Time> {
-        let (now, ends) = (self.now, self.vias.len());
+        let (now, ends) = (self.time.now, self.asking.vias.len());
         // The kernel's choice may not be the only one: which others there are the world knows.
-        let is_unbound = ends == 1 && self.vias.first() == Some(&Egress::any());
+        let is_unbound = ends == 1 && self.asking.vias.first() == Some(&Egress::any());
         let may = |probe: &&mut Probe| {
             let is_silent = matches!(probe.kind, ProbeKind::Mirror(_)) && probe.begun.is_none();
             is_silent && (probe.next_via < ends || is_unbound && probe.next_via == ends)
         };
         let mut late = Vec::new();
-        for probe in self.asked.values_mut().filter(may).filter(|probe| now >= probe.asked_at + BESIDE_AFTER)
+        for probe in
+            self.asking.asked.values_mut().filter(may).filter(|probe| now >= probe.asked_at + BESIDE_AFTER)
         {
             late.push(Probe { url: probe.url.clone(), what: probe.what.clone(), body: Vec::new(), ..*probe });
             // The rest is for that one to try.
@@ -101,76 +97,78 @@ impl Discovery<'_> {
             if probe.next_via < ends {
                 self.put(probe.next_over());
             } else {
-                self.elsewhere.push((probe, None));
+                self.asking.elsewhere.push((probe, None));
             }
         }
-        self.asked.values_mut().filter(may).map(|probe| probe.asked_at + BESIDE_AFTER).min()
+        self.asking.asked.values_mut().filter(may).map(|probe| probe.asked_at + BESIDE_AFTER).min()
     }
 
     /// One of those that ask the same has its answer.
     pub(super) fn drop_twins(&mut self, answered: FetchId) {
-        let Some(probe) = self.asked.get(&answered) else { return };
+        let Some(probe) = self.asking.asked.get(&answered) else { return };
         let is_other = |(id, other): &(&FetchId, &Probe)| **id != answered && other.is_twin_of(probe);
-        let twins: Vec<FetchId> = self.asked.iter().filter(is_other).map(|(id, _)| *id).collect();
+        let twins: Vec<FetchId> = self.asking.asked.iter().filter(is_other).map(|(id, _)| *id).collect();
         for id in twins {
-            self.asked.remove(&id);
-            self.commands.push(Command::Cancel(id));
+            self.asking.asked.remove(&id);
+            self.asking.commands.push(Command::Cancel(id));
         }
     }
 
     /// What could not be reached as the kernel sends it is tried from the other local ends: the link of the
     /// default route may be dead. True while a name is being looked up.
     pub(super) fn look_elsewhere(&mut self, world: &mut dyn World) -> Result<bool> {
-        for (probe, error) in std::mem::take(&mut self.elsewhere) {
+        for (probe, error) in std::mem::take(&mut self.asking.elsewhere) {
             let is_proxied = world.is_proxied(probe.url.as_str());
             let addresses = match world.resolve(host_of(&probe.url)) {
                 _ if is_proxied => Vec::new(),
                 Some(addresses) => addresses.unwrap_or_default(),
-                None if self.now < self.end => {
-                    self.elsewhere.push((probe, error));
+                None if self.time.now < self.time.end => {
+                    self.asking.elsewhere.push((probe, error));
                     continue;
                 }
                 None => Vec::new(),
             };
             for end in addresses.iter().flat_map(|address| world.other_ends(address.ip())) {
-                if !self.vias.contains(&end) {
-                    self.vias.push(end);
+                if !self.asking.vias.contains(&end) {
+                    self.asking.vias.push(end);
                 }
             }
-            let is_other = probe.next_via < self.vias.len();
+            let is_other = probe.next_via < self.asking.vias.len();
             match error {
                 Some(error) if is_other => {
-                    self.notices.push(format!("{}: {error}: tried over other links", host(&probe.url)));
+                    self.says.notices.push(format!("{}: {error}: tried over other links", host(&probe.url)));
                     self.failed(probe, error)?;
                 }
                 Some(error) => self.fails_here(probe, error)?,
-                None if is_other && self.asked.values().any(|asked| asked.is_twin_of(&probe)) => {
-                    self.notices.push(format!("{}: silent: tried over other links too", host(&probe.url)));
+                None if is_other && self.asking.asked.values().any(|asked| asked.is_twin_of(&probe)) => {
+                    self.says
+                        .notices
+                        .push(format!("{}: silent: tried over other links too", host(&probe.url)));
                     self.put(probe.next_over());
                 }
                 None => {}
             }
         }
-        Ok(!self.elsewhere.is_empty())
+        Ok(!self.asking.elsewhere.is_empty())
     }
 
     fn fails_here(&mut self, probe: Probe, error: FetchError) -> Result<()> {
         let Some((probe, error)) = self.later(probe, error) else { return Ok(()) };
         match probe.kind {
             ProbeKind::Mirror(number) => {
-                let url = &self.urls[number];
+                let url = &self.mirrors[number].url;
                 let is_named = self.is_named(url);
                 let why = describe(&error, is_named);
                 let code = code(&error);
                 if code == ErrorKind::Unreachable {
-                    self.unheard.extend(is_named.then(|| host(url)));
-                    self.absent.extend(self.named[number].then(|| host(url)));
+                    self.says.unheard.extend(is_named.then(|| host(url)));
+                    self.says.absent.extend(self.mirrors[number].named.then(|| host(url)));
                 }
                 let label = self.label(number);
-                self.unsaid.push(format!("{label}: {error}"));
-                self.troubles.push((code, format!("{label}: {why}")));
+                self.says.unsaid.push(format!("{label}: {error}"));
+                self.says.troubles.push((code, format!("{label}: {why}")));
             }
-            ProbeKind::List if self.urls.is_empty() => {
+            ProbeKind::List if self.mirrors.is_empty() => {
                 let why = describe(&error, self.is_named(&probe.url));
                 return Err(code(&error).error(format!("{}: {why}", probe.url)));
             }
@@ -178,10 +176,10 @@ impl Discovery<'_> {
                 if matches!(error, FetchError::Refused(_))
                     && probe.what == (RequestKind::Document { max: EARLY_LEAVES_MAX }) =>
             {
-                self.long_leaves.push((probe.url, probe.by));
+                self.beside.long_leaves.push((probe.url, probe.by));
             }
             ProbeKind::Signature if code(&error) == ErrorKind::Unreachable => {
-                self.signatures.could_not_come(format!("{}: {error}", host(&probe.url)));
+                self.documents.signatures.could_not_come(format!("{}: {error}", host(&probe.url)));
             }
             // What may lie beside a file mostly does not.
             ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line | ProbeKind::Signature => {}
@@ -189,10 +187,10 @@ impl Discovery<'_> {
         Ok(())
     }
 
-    /// Keeps a probe to be asked again if its server has only said that it cannot answer now, and nobody
-    /// else has said what the file is; gives it back if that is of no use.
+    /// Keeps a probe to be asked again if its server has only said that it cannot answer now, and no
+    /// other has said what the file is; gives it back if that is of no use.
     pub(super) fn later(&mut self, mut probe: Probe, error: FetchError) -> Option<(Probe, FetchError)> {
-        let (now, end) = (self.now, self.end);
+        let (now, end) = (self.time.now, self.time.end);
         let is_now = match error {
             FetchError::ServerError { .. } | FetchError::Busy { .. } => true,
             // Where its word matters, and it is not just silent.
@@ -209,35 +207,35 @@ impl Discovery<'_> {
         if at >= end {
             return Some((probe, error));
         }
-        if probe.is_demanded() && !std::mem::replace(&mut self.retry_reported, true) {
+        if probe.is_demanded() && !std::mem::replace(&mut self.asking.retry_reported, true) {
             let (name, left) = (host(&probe.url), end.since(now).as_millis() / 1_000);
-            let is_to_come = self.round == Round::Second || probe.kind == ProbeKind::Signature;
+            let is_to_come = self.wanted.round == Round::Second || probe.kind == ProbeKind::Signature;
             let or = if is_to_come { "" } else { " or when another answers" };
-            self.notices.push(format!("{name}: {error}: asked again, gives up in {left} s{or}"));
+            self.says.notices.push(format!("{name}: {error}: asked again, gives up in {left} s{or}"));
         }
         probe.times += 1;
         probe.begun = None;
         probe.body.clear();
-        self.again.push((at, probe, error));
+        self.asking.again.push((at, probe, error));
         None
     }
 
     /// Whether servers that the user named are waited for though others have answered: these have not what is
     /// wanted; or nothing but what mirrors have tells what is right, and it is for a moment.
     fn may_wait(&self) -> bool {
-        self.round == Round::Second || self.is_hashless() && self.is_soon()
+        self.wanted.round == Round::Second || self.is_hashless() && self.is_soon()
     }
 
     /// Whether the first answer, if there is one, has only just come.
     fn is_soon(&self) -> bool {
-        self.answered_at.is_none_or(|at| self.now < at + QUIET)
+        self.time.answered_at.is_none_or(|at| self.time.now < at + QUIET)
     }
 
     /// Whether it is waited for though others have answered. A signature is, as long as none has come that
     /// may be good, and for a moment then.
     fn is_awaited(&mut self, probe: &Probe) -> bool {
         match probe.kind {
-            ProbeKind::Signature => self.is_soon() || !self.signatures.may_be_good(),
+            ProbeKind::Signature => self.is_soon() || !self.documents.signatures.may_be_good(),
             _ => self.may_wait() && probe.is_of_user(),
         }
     }
@@ -245,27 +243,27 @@ impl Discovery<'_> {
     /// Asks again what is due; returns when the next is. Once a mirror has answered, the others are not
     /// waited for, unless [their word matters](Self::is_awaited).
     pub(super) fn ask_again(&mut self) -> Result<Option<Time>> {
-        let now = self.now;
+        let now = self.time.now;
         let has_answer = self.has_answer();
         let mut waiting = Vec::new();
-        for (at, mut probe, error) in std::mem::take(&mut self.again) {
+        for (at, mut probe, error) in std::mem::take(&mut self.asking.again) {
             let may_not_exist = probe.kind.may_not_exist(probe.by);
             if has_answer && !may_not_exist && !self.is_awaited(&probe) {
                 self.failed(probe, error)?;
             } else if has_answer && may_not_exist || now >= at {
                 probe.until = self.deadline(probe.kind, probe.by);
-                (probe.via, probe.next_via) = (self.via, self.via + 1);
+                (probe.via, probe.next_via) = (self.asking.via, self.asking.via + 1);
                 self.put(probe);
             } else {
                 waiting.push((at, probe, error));
             }
         }
-        self.again.extend(waiting);
-        Ok(self.again.iter().map(|(at, ..)| *at).min())
+        self.asking.again.extend(waiting);
+        Ok(self.asking.again.iter().map(|(at, ..)| *at).min())
     }
 
-    /// Whether somebody has said what there is.
+    /// Whether a server has answered for the file, or a document describes it.
     pub(super) fn has_answer(&self) -> bool {
-        self.heads.iter().any(Option::is_some)
+        self.heads().next().is_some()
     }
 }

@@ -1,7 +1,6 @@
-//! Who answers at the start brings the file. If that was in vain, and servers that the user named could not
-//! be asked at the start, these may have what is wanted: they are asked once more, until the time-out, and
-//! the transfer goes on with them. What came of the first round is there in the second, as after an
-//! interruption.
+//! The servers that answer at the start bring the file. If they do not have it, those that the user named and
+//! that did not answer may: they are asked once more, until the time-out. The second round takes up the part
+//! of the first, as after an interruption.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +40,7 @@ pub(in crate::get) fn in_rounds<T>(
     let second = run(Round::Second, &mut absent, events);
     deaf.extend(absent);
     match second {
-        // Nobody answers any more: what happened before says more.
+        // No server answers any more: the error of the first round says more.
         Err(error) if !error.kind().ends_all() => first,
         second => second,
     }

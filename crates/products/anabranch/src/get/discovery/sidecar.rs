@@ -5,6 +5,7 @@ use anabranch_http::client::{FetchId, RequestKind};
 use anabranch_mirror::leaf_list::{self, HEAD_BYTES, LeafList};
 use anabranch_mirror::metalink::METALINK_MAX;
 
+use super::patience::{LEAVES_FOR, PACE_FROM};
 use super::told::Told;
 use super::{Command, Discovery, EARLY_LEAVES_MAX, LINE_MAX, Probe, ProbeKind};
 
@@ -15,12 +16,6 @@ const METALINK_SUFFIX: &str = ".meta4";
 /// The most bytes of a leaf list that are taken from a server: that of a file of 32 GiB. Lists that may be
 /// longer than [`EARLY_LEAVES_MAX`] come one after the other, so this bounds what all of them take.
 pub(super) const OFFERED_LEAVES_MAX: usize = (64 << 20) + HEAD_BYTES;
-/// A leaf list has to come at a pace at which all of it takes no longer than this: nothing else is fetched
-/// meanwhile.
-pub(super) const LEAVES_FOR: Span = Span::from_secs(30);
-/// From so long after its first bytes on.
-const PACE_FROM: Span = Span::from_secs(3);
-
 impl Probe {
     /// Whether it asks for a leaf list that may be long.
     pub(super) fn is_long_list(&self) -> bool {
@@ -42,33 +37,36 @@ impl Probe {
 impl Discovery<'_> {
     /// `more` bytes have come of a document. A leaf list whose head says that it is of no use is given up.
     pub(super) fn look_at_head(&mut self, id: FetchId, more: usize) {
-        let Some(probe) = self.asked.get(&id).filter(|probe| probe.kind == ProbeKind::Leaves) else { return };
+        let Some(probe) = self.asking.asked.get(&id).filter(|probe| probe.kind == ProbeKind::Leaves) else {
+            return;
+        };
         let had = probe.body.len() - more;
         if had >= HEAD_BYTES || probe.body.len() < HEAD_BYTES {
             return;
         }
-        let wanted = self.said.id;
+        let wanted = self.wanted.said.id;
         let is_useless = match leaf_list::announced(&probe.body) {
             Ok(of) => wanted.is_some_and(|id| id != of),
             Err(e) => {
-                self.notices.push(format!("a leaf list is left out: {e}"));
+                self.says.notices.push(format!("a leaf list is left out: {e}"));
                 true
             }
         };
         if is_useless {
-            self.commands.push(Command::Cancel(id));
-            self.asked.remove(&id);
+            self.asking.commands.push(Command::Cancel(id));
+            self.asking.asked.remove(&id);
         }
     }
 
     /// Without a Metalink: hashes may lie beside the file.
     pub(super) fn look_beside(&mut self) {
-        let Some(first) = self.urls.first().cloned() else { return };
+        let Some(first) = self.mirrors.first().map(|mirror| mirror.url.clone()) else { return };
         // Whose list gives the root that the user wants does not matter; whose root is believed does.
         let is_wanted = self.wants_claims();
-        let askable = if self.said.id.is_some() { BESIDE_MAX } else { usize::from(is_wanted) };
-        let lists = self.urls.iter().take(askable).filter_map(|url| url.sibling(leaf_list::SUFFIX).ok());
-        self.lists_of_leaves.extend(lists.enumerate().map(|(number, url)| (url, Some(number))));
+        let askable = if self.wanted.said.id.is_some() { BESIDE_MAX } else { usize::from(is_wanted) };
+        let lists =
+            self.mirrors.iter().take(askable).filter_map(|mirror| mirror.url.sibling(leaf_list::SUFFIX).ok());
+        self.beside.lists_of_leaves.extend(lists.enumerate().map(|(number, url)| (url, Some(number))));
         if let Ok(url) = first.sibling(leaf_list::B3SUM_SUFFIX)
             && is_wanted
         {
@@ -82,10 +80,10 @@ impl Discovery<'_> {
     /// Something was found beside one URL: what lies beside those of other origins tells whether they say the
     /// same. Where nothing lies beside the first, the others are not asked: mostly there is nothing.
     pub(super) fn look_beside_others(&mut self, kind: ProbeKind) {
-        if !self.wants_claims() || self.asked_of_all.contains(&kind) {
+        if !self.wants_claims() || self.beside.asked_of_all.contains(&kind) {
             return;
         }
-        self.asked_of_all.push(kind);
+        self.beside.asked_of_all.push(kind);
         let suffix = match kind {
             ProbeKind::Leaves => leaf_list::SUFFIX,
             ProbeKind::Line => leaf_list::B3SUM_SUFFIX,
@@ -94,11 +92,11 @@ impl Discovery<'_> {
         };
         let others: Vec<usize> = self.first_of_each_origin().filter(|number| *number > 0).collect();
         for number in others.into_iter().take(BESIDE_MAX - 1) {
-            let Ok(url) = self.urls[number].sibling(suffix) else { continue };
+            let Ok(url) = self.mirrors[number].url.sibling(suffix) else { continue };
             let max = if kind == ProbeKind::Line { LINE_MAX } else { METALINK_MAX };
             match kind {
                 // How long it may be is known by and by.
-                ProbeKind::Leaves => self.lists_of_leaves.push((url, Some(number))),
+                ProbeKind::Leaves => self.beside.lists_of_leaves.push((url, Some(number))),
                 _ => self.ask(kind, &url, RequestKind::Document { max }, Some(number)),
             }
         }
@@ -107,26 +105,31 @@ impl Discovery<'_> {
     /// A leaf list has come, from the server of the URL `by` or from the user. Where the content id is known,
     /// it is used if it gives that root, and no other is waited for then.
     pub(super) fn leaves_came(&mut self, bytes: &[u8], by: Option<usize>, is_users: bool) {
-        let root = self.said.id.map(|id| id.root);
-        let root = root.or_else(|| self.metalink.as_ref()?.hashes.blake3);
+        let root = self.wanted.said.id.map(|id| id.root);
+        let root = root.or_else(|| self.documents.metalink.as_ref()?.hashes.blake3);
         match (LeafList::parse(bytes), by) {
             // Another one may be right.
             (Ok(leaves), _) if root.is_some_and(|root| root != leaves.id().root) => {}
-            (Ok(leaves), _) if root.is_some() || is_users => self.leaves = Some(leaves),
-            (Ok(leaves), Some(number)) => self.told.push((number, Told::Leaves(leaves))),
+            (Ok(leaves), _) if root.is_some() || is_users => self.documents.leaves = Some(leaves),
+            (Ok(leaves), Some(number)) => self.documents.told.push((number, Told::Leaves(leaves))),
             // A Metalink of the user's names it, and tells no root that it should have.
             (Ok(_), None) => {}
-            (Err(e), _) => self.notices.push(format!("a leaf list is left out: {e}")),
+            (Err(e), _) => self.says.notices.push(format!("a leaf list is left out: {e}")),
         }
-        if self.said.id.is_some() && self.leaves.is_some() {
-            let more: Vec<FetchId> =
-                self.asked.iter().filter(|(_, q)| q.kind == ProbeKind::Leaves).map(|(id, _)| *id).collect();
+        if self.wanted.said.id.is_some() && self.documents.leaves.is_some() {
+            let more: Vec<FetchId> = self
+                .asking
+                .asked
+                .iter()
+                .filter(|(_, q)| q.kind == ProbeKind::Leaves)
+                .map(|(id, _)| *id)
+                .collect();
             for id in more {
-                self.commands.push(Command::Cancel(id));
-                self.asked.remove(&id);
+                self.asking.commands.push(Command::Cancel(id));
+                self.asking.asked.remove(&id);
             }
-            self.lists_of_leaves.clear();
-            self.long_leaves.clear();
+            self.beside.lists_of_leaves.clear();
+            self.beside.long_leaves.clear();
         }
     }
 }

@@ -5,19 +5,14 @@ use anabranch_http::client::{Event, FetchError, FetchId, RequestKind};
 use anabranch_mirror::leaf_list::LeafList;
 use anabranch_mirror::metalink::METALINK_MAX;
 
+use super::patience::{MUTE_ANSWERS, MUTE_MIN, OPENING_FOR, QUIET};
 use super::sidecar::OFFERED_LEAVES_MAX;
-use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, QUIET, Round};
+use super::{Command, Discovery, EARLY_LEAVES_MAX, Probe, ProbeKind, Round};
 use crate::format::seconds;
 use crate::get::event_loop::{Context, Poll, Stage};
 use crate::get::origin::{host, origin};
 use crate::{Progress, Result};
 
-/// The same where only servers are waited for that have said nothing at all, and a hash tells what is right:
-/// at least so long, and so many times as long as the slowest of the others took.
-const MUTE_MIN: Span = Span::from_secs(1);
-const MUTE_ANSWERS: u64 = 4;
-/// How long what a file begins with is waited for where a hash tells what is right.
-const OPENING_FOR: Span = Span::from_secs(1);
 /// After so long progress is reported: the time, and what is waited for.
 const REPORT_AFTER: Span = Span::from_millis(500);
 /// What is said of it.
@@ -25,30 +20,30 @@ const ASKING: &str = "asking the mirrors what they have";
 
 impl Stage for Discovery<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
-        self.now = cx.now();
+        self.time.now = cx.now();
         let is_looking = self.look_elsewhere(cx.world)?;
-        let until = self.turn().map(|until| if is_looking { until.or(Some(self.end)) } else { until });
+        let until = self.turn().map(|until| if is_looking { until.or(Some(self.time.end)) } else { until });
         if self.has_answer() {
-            self.notices.append(&mut self.unsaid);
+            self.says.notices.append(&mut self.says.unsaid);
         }
-        for command in self.commands.drain(..) {
+        for command in self.asking.commands.drain(..) {
             match command {
                 Command::Fetch(id, request) => cx.world.fetch(id, request),
                 Command::Cancel(id) => cx.world.cancel(id),
             }
         }
-        self.notices.drain(..).for_each(|notice| cx.observer.notice(&notice));
+        self.says.notices.drain(..).for_each(|notice| cx.observer.notice(&notice));
         Ok(until?.map_or(Poll::Done, Poll::Wait))
     }
 
     fn on_http(&mut self, cx: &mut Context<'_, '_>, events: &mut Vec<Event>) -> Result<()> {
-        self.now = cx.now();
-        self.heard_at = self.now;
+        self.time.now = cx.now();
+        self.time.heard_at = self.time.now;
         events.drain(..).try_for_each(|event| self.event(event))
     }
 
     fn progress(&mut self, now: Time) -> Option<Progress> {
-        let span = now.since(self.start);
+        let span = now.since(self.time.start);
         (span > REPORT_AFTER).then(|| Progress {
             elapsed_s: seconds(span),
             note: Some(ASKING.to_owned()),
@@ -61,7 +56,7 @@ impl Stage for Discovery<'_> {
     }
 
     fn finish(&mut self, cx: &mut Context<'_, '_>, result: Result<()>) -> Result<()> {
-        self.notices.drain(..).for_each(|notice| cx.observer.notice(&notice));
+        self.says.notices.drain(..).for_each(|notice| cx.observer.notice(&notice));
         result
     }
 }
@@ -69,11 +64,11 @@ impl Stage for Discovery<'_> {
 impl Discovery<'_> {
     /// Looks at what is late and asks more; returns until when answers are waited for, if any are.
     fn turn(&mut self) -> Result<Option<Time>> {
-        if self.several.is_some() {
+        if self.documents.several.is_some() {
             return Ok(None);
         }
         let is_quiet =
-            self.heads.iter().any(Option::is_some) && self.now.since(self.heard_at) >= self.patience();
+            self.heads().next().is_some() && self.time.now.since(self.time.heard_at) >= self.patience();
         self.expire(is_quiet)?;
         self.ask_more()
     }
@@ -82,28 +77,28 @@ impl Discovery<'_> {
     fn expire(&mut self, quiet: bool) -> Result<()> {
         // What files begin with matters where mirrors are only compared.
         let opening_for = if self.is_hashless() { QUIET } else { OPENING_FOR };
-        for probe in self.asked.values_mut() {
+        for probe in self.asking.asked.values_mut() {
             let opening_until = probe.begun.filter(|_| matches!(probe.kind, ProbeKind::Mirror(_)));
             let until = probe.leaves_until().or(opening_until.map(|begun| begun + opening_for));
-            probe.until = until.unwrap_or(probe.until).min(self.end);
+            probe.until = until.unwrap_or(probe.until).min(self.time.end);
         }
         // In the second round the others have been in vain.
         let may_be_missing = |probe: &Probe| match probe.kind {
             ProbeKind::Signature => false,
-            ProbeKind::Mirror(number) => self.round != Round::Second || !self.named[number],
+            ProbeKind::Mirror(number) => self.wanted.round != Round::Second || !self.mirrors[number].named,
             _ => true,
         };
         let late: Vec<FetchId> = self
             .asked
             .iter()
-            .filter(|(_, probe)| quiet && may_be_missing(probe) || self.now >= probe.until)
+            .filter(|(_, probe)| quiet && may_be_missing(probe) || self.time.now >= probe.until)
             .map(|(id, _)| *id)
             .collect();
         for id in late {
-            self.commands.push(Command::Cancel(id));
-            if let Some(probe) = self.asked.remove(&id) {
+            self.asking.commands.push(Command::Cancel(id));
+            if let Some(probe) = self.asking.asked.remove(&id) {
                 if let ProbeKind::Mirror(number) = probe.kind
-                    && self.heads[number].is_some()
+                    && self.mirrors[number].head.is_some()
                 {
                     // It has answered, and only what its file begins with is missing.
                     self.done(probe)?;
@@ -111,7 +106,9 @@ impl Discovery<'_> {
                 }
                 if probe.kind == ProbeKind::Leaves && probe.begun.is_some() {
                     let name = host(&probe.url);
-                    self.notices.push(format!("the leaf list of {name} comes too slowly: it is left out"));
+                    self.says
+                        .notices
+                        .push(format!("the leaf list of {name} comes too slowly: it is left out"));
                 }
                 let error = FetchError::Broken("no answer yet".to_owned());
                 self.failed(probe, error)?;
@@ -122,39 +119,39 @@ impl Discovery<'_> {
 
     /// How long nothing may come.
     fn patience(&self) -> Span {
-        let is_mute = |probe: &Probe| !self.answered.contains(&origin(&probe.url));
-        match self.again.is_empty() && !self.is_hashless() && self.asked.values().all(is_mute) {
-            true => self.slowest.times(MUTE_ANSWERS).max(MUTE_MIN).min(QUIET),
+        let is_mute = |probe: &Probe| !self.time.answered.contains(&origin(&probe.url));
+        match self.asking.again.is_empty() && !self.is_hashless() && self.asking.asked.values().all(is_mute) {
+            true => self.time.slowest.times(MUTE_ANSWERS).max(MUTE_MIN).min(QUIET),
             false => QUIET,
         }
     }
 
     /// Asks what can be asked by now; returns until when answers are waited for, if any are.
     fn ask_more(&mut self) -> Result<Option<Time>> {
-        while let Some((url, by)) = self.lists.pop_front() {
+        while let Some((url, by)) = self.beside.lists.pop_front() {
             self.ask(ProbeKind::List, &url, RequestKind::Document { max: METALINK_MAX }, by);
         }
-        if self.wants_beside
-            && self.metalink.is_none()
-            && self.asked.values().all(|probe| probe.kind != ProbeKind::List)
+        if self.beside.wants_beside
+            && self.documents.metalink.is_none()
+            && self.asking.asked.values().all(|probe| probe.kind != ProbeKind::List)
         {
-            self.wants_beside = false;
+            self.beside.wants_beside = false;
             self.look_beside();
         }
         self.look_for_signatures();
         // The length is not waited for: mostly there is no list, and to learn that takes a round trip.
         let max = self.length_so_far().map_or(EARLY_LEAVES_MAX, LeafList::max_len).min(OFFERED_LEAVES_MAX);
-        let mut lists = std::mem::take(&mut self.lists_of_leaves);
+        let mut lists = std::mem::take(&mut self.beside.lists_of_leaves);
         if max > EARLY_LEAVES_MAX {
-            lists.append(&mut self.long_leaves);
-            let is_next = !self.asked.values().any(Probe::is_long_list);
-            self.long_leaves = lists.split_off(lists.len().min(usize::from(is_next)));
+            lists.append(&mut self.beside.long_leaves);
+            let is_next = !self.asking.asked.values().any(Probe::is_long_list);
+            self.beside.long_leaves = lists.split_off(lists.len().min(usize::from(is_next)));
         }
         for (url, by) in lists {
             self.ask(ProbeKind::Leaves, &url, RequestKind::Document { max }, by);
         }
         let again_at = self.ask_again()?;
         let beside_at = self.ask_beside();
-        Ok(self.asked.values().map(|probe| probe.until).chain(again_at).chain(beside_at).min())
+        Ok(self.asking.asked.values().map(|probe| probe.until).chain(again_at).chain(beside_at).min())
     }
 }

@@ -45,10 +45,10 @@ impl MirrorDriver {
                 Answer::Body { id, bytes } => {
                     machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);
                 }
-                // Nobody asks for it here.
+                // Ranges are not asked for an opening.
                 Answer::Opening { .. } => {}
                 Answer::Done { id } => machine.handle(now, Input::Done { fetch: id }, pool),
-                // Whoever has given it up does not care why it failed.
+                // The machine has given this request up: ignore its failure.
                 Answer::Failed { id, .. } if !machine.is_live(id) => {}
                 Answer::Failed { id, error } => {
                     let route = routes.get(connection_of(id));

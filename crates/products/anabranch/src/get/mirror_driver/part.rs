@@ -27,7 +27,7 @@ const REFUTED_EARLIER: &str =
 const CHANGED_EARLIER: &str = "it had another ETag or date when the part was begun";
 
 impl MirrorDriver {
-    /// The content is wanted of mirrors alone. Returns what counts of what is here.
+    /// Begins to fetch the content from mirrors alone. Returns which blocks of the part count.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if an earlier transfer found that these mirrors together have another file.
@@ -47,7 +47,7 @@ impl MirrorDriver {
         Ok(counts)
     }
 
-    /// A pool of what mirrors alone have, but for what is here.
+    /// A pool of the blocks that are missing.
     pub(super) fn pool_of(&self, check: Check, have: impl Fn(u64) -> bool) -> Result<Box<VerifiedPool>> {
         let mut plain =
             VerifiedPool::new(self.config.length, check, have).map_err(|e| Error::usage(e.to_string()))?;
@@ -111,7 +111,7 @@ impl MirrorDriver {
         Ok(counts)
     }
 
-    /// What is here is compared as if it came now.
+    /// Compares the blocks of the part as if they came now.
     fn compare_what_is_here(&self, plain: &mut VerifiedPool, records: &Records<'_>, counts: &Bitmap) {
         let blocks = self.config.length.div_ceil(BLOCK_BYTES as u64);
         for block in (0..blocks).filter(|block| counts.contains(*block)) {

@@ -1,5 +1,4 @@
-//! What a journal records besides blocks: what the content is called, who brought it, what was found out of
-//! mirrors.
+//! The records of a journal besides blocks: names of the content, and what was found out of mirrors.
 
 use std::io::IoSlice;
 
