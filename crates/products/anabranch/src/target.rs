@@ -422,8 +422,8 @@ impl Target {
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
         let _ = self.place.unlink(&part.journal_name);
         if let State::Part(part) = self.state {
-            drop(part.usual_lock);
-            remove_outdated(&self.place, &part.outdated_by);
+            drop(part.others.usual_lock);
+            remove_outdated(&self.place, &part.others.outdated_by);
         }
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
         Ok(Finished { path, root, signer, dissent })

@@ -3,7 +3,7 @@
 mod records;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -51,9 +51,15 @@ pub(super) struct Part {
     /// Records were blanked, and may come back if the power fails.
     unsynced: bool,
     pub(super) held: Vec<PendingWrite>,
-    /// The name of one of another file, of so many bytes, which stays for now.
+    pub(super) others: OtherParts,
+}
+
+/// Parts of other lengths at the same place.
+#[derive(Debug, Default)]
+pub(super) struct OtherParts {
+    /// The name of one, of so many bytes, which stays for now.
     pub(super) stays: Option<(OsString, u64)>,
-    /// The lock of the usual journal, where this has names of its own.
+    /// The lock of the usual journal, where this part has names of its own.
     pub(super) usual_lock: Option<Locked>,
     /// The clues of URLs: parts of other files of these are not needed once this one is right.
     pub(super) outdated_by: Vec<[u8; 32]>,
@@ -98,7 +104,7 @@ impl Part {
             stays = other.filter(|_| has_other).map(|length| (usual.0, length));
         }
         let part = Self::open_as(place, names, id, aliases, force)?;
-        Ok(Self { stays, usual_lock, outdated_by: aliases.urls.clone(), ..part })
+        Ok(Self { others: OtherParts { stays, usual_lock, outdated_by: aliases.urls.clone() }, ..part })
     }
 
     /// Whether nothing keeps a second transfer away from it.
@@ -137,21 +143,12 @@ impl Part {
         let is_ours = |found: &ContentId| {
             found.length == id.length && aliases.continue_part(&names, &found.root, &recorded)
         };
-        let ours = header.ok().filter(is_ours);
-        let foreign = match header {
-            Ok(_) if ours.is_some() => None,
-            // The part was removed: its journal is of no use.
-            Ok(_) if there.is_none() => None,
-            Ok(found) if found.length == id.length && aliases.replaces(&recorded) => None,
-            Ok(found) if found.length != id.length => Some(format!(
-                "is of a content of {} bytes, not of {}: name a server that still has that to go on, ",
-                found.length, id.length
-            )),
-            Ok(_) => Some(why_another(&names, &recorded).to_owned()),
-            Err(Unreadable::Blank) if known || there.is_none() => None,
-            Err(Unreadable::Blank) => Some("has no journal: no transfer has left it: ".to_owned()),
-            Err(e) if there.is_none() => Some(format!("is {e}: ")),
-            Err(e) => Some(format!("its journal cannot be used ({e}): ")),
+        let ours = header.as_ref().ok().copied().filter(is_ours);
+        let replaces = aliases.replaces(&recorded);
+        let why_another = || why_another(&names, &recorded);
+        let foreign = match ours {
+            Some(_) => None,
+            None => why_foreign(&header, id.length, (known, there.is_some()), replaces, why_another),
         };
         if let Some(why) = foreign.filter(|_| !force) {
             if !known {
@@ -183,15 +180,7 @@ impl Part {
         }
         let Behind { mut places, banned, alone } = behind;
         names.retain(|name| *name != id.root && !places.contains(&Some(*name)));
-        let free = (0..places.len()).filter(|n| places[*n].is_none());
-        for (n, name) in free.collect::<Vec<_>>().into_iter().zip(&names) {
-            places[n] = Some(*name);
-            let slot = journal::alias_slot(&id, n, name);
-            let offset = journal::slot_offset(id.blocks() + n as u64);
-            place
-                .write_all(&journal, &mut [IoSlice::new(&slot)], offset)
-                .map_err(|e| place.failure("write", &journal_name, &e))?;
-        }
+        record_names(place, (&journal, &journal_name), &id, &mut places, &names)?;
         let file = place
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
@@ -215,9 +204,7 @@ impl Part {
             has_others: false,
             unsynced,
             held,
-            stays: None,
-            usual_lock: None,
-            outdated_by: Vec::new(),
+            others: OtherParts::default(),
         })
     }
 
@@ -394,6 +381,50 @@ impl Part {
             None => Ok(root.filter(|_| recorded == id.blocks())),
         }
     }
+}
+
+/// Why a part is of another content, or of no transfer; none if it is not in the way. `known`: its journal was
+/// there; `is_there`: it is.
+fn why_foreign(
+    header: &std::result::Result<ContentId, Unreadable>,
+    length: u64,
+    (known, is_there): (bool, bool),
+    replaces: bool,
+    why_another: impl Fn() -> &'static str,
+) -> Option<String> {
+    match header {
+        // The part was removed: its journal is of no use.
+        Ok(_) if !is_there => None,
+        Ok(found) if found.length != length => Some(format!(
+            "is of a content of {} bytes, not of {length}: name a server that still has that to go on, ",
+            found.length
+        )),
+        Ok(_) if replaces => None,
+        Ok(_) => Some(why_another().to_owned()),
+        Err(Unreadable::Blank) if known || !is_there => None,
+        Err(Unreadable::Blank) => Some("has no journal: no transfer has left it: ".to_owned()),
+        Err(e) if !is_there => Some(format!("is {e}: ")),
+        Err(e) => Some(format!("its journal cannot be used ({e}): ")),
+    }
+}
+
+/// Records names of the content at the free places of its journal.
+fn record_names(
+    place: &DestPath,
+    (journal, journal_name): (&File, &OsStr),
+    id: &ContentId,
+    places: &mut Places,
+    names: &[[u8; 32]],
+) -> Result<()> {
+    let free: Vec<usize> = (0..places.len()).filter(|n| places[*n].is_none()).collect();
+    for (n, name) in free.into_iter().zip(names) {
+        places[n] = Some(*name);
+        let slot = journal::alias_slot(id, n, name);
+        place
+            .write_all(journal, &mut [IoSlice::new(&slot)], journal::slot_offset(id.blocks() + n as u64))
+            .map_err(|e| place.failure("write", journal_name, &e))?;
+    }
+    Ok(())
 }
 
 pub(super) fn is_zero(bytes: &[u8]) -> bool {

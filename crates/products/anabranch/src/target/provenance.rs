@@ -92,7 +92,7 @@ impl Target {
     /// What there is to say of a part that an earlier transfer left of another file, and that stays for now.
     pub(crate) fn note_of_what_stays(&self) -> Option<String> {
         let State::Part(part) = &self.state else { return None };
-        let (name, bytes) = part.stays.as_ref()?;
+        let (name, bytes) = part.others.stays.as_ref()?;
         Some(format!(
             "{} is of another file, of {bytes} bytes: it stays while that of {} bytes comes",
             show(self.place.path().with_file_name(name)),
