@@ -11,6 +11,15 @@ demo *args:
 test *args:
     cargo test --workspace {{ args }}
 
+# All tests in their long form, as root: more seeds and kills, and minutes of the real kernel. About half an hour.
+long *args:
+    ANABRANCH_LONG=1 cargo test --workspace --features anabranch-cli/all --features anabranch-cli/kernel {{ args }}
+
+# What the controllers inside Linux do there, in its long form, as root: coupling, and shares beside a TCP flow.
+kernel:
+    ANABRANCH_LONG=1 cargo test -p anabranch-kernel --features ebpf
+    ANABRANCH_LONG=1 cargo test -p anabranch-cli --features all --features kernel --test lab kernel
+
 # Every program into ~/.cargo/bin. With congestion control inside Linux: `just install kernel`, see docs/kernel.md.
 install *features:
     cargo install --path crates/cli --locked --features "all {{ features }}"

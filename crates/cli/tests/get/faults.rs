@@ -25,6 +25,14 @@ fn other_version(content: &[u8]) -> Vec<u8> {
     other
 }
 
+/// Runs this with each of these sources at once: all of them wait.
+fn in_parallel<const N: usize>(modes: [Mode; N], run: impl Fn(Mode) + Sync) {
+    // The test's own word, before its threads start programs.
+    anabranch_net::testing::side_by_side();
+    let run = &run;
+    thread::scope(|scope| modes.into_iter().for_each(|mode| drop(scope.spawn(move || run(mode)))));
+}
+
 #[test]
 fn one_process_on_three_ports_contributes_from_all() {
     let ground = Ground::new(30_000_000);
@@ -87,7 +95,7 @@ fn a_liar_beside_an_honest_source_is_named_and_the_file_arrives() {
 
 #[test]
 fn nonsense_beside_an_honest_source_does_no_harm_and_frames_nobody() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     let ground = Ground::new(2_500_000);
     for mode in [
         Mode::Silent,
@@ -121,28 +129,28 @@ fn nonsense_beside_an_honest_source_does_no_harm_and_frames_nobody() {
 
 #[test]
 fn with_liars_only_it_ends_with_status_5_and_nothing_gets_the_name() {
-    let ground = Ground::new(500_000);
-    let old = other_version(&ground.content);
-    for mode in [Mode::WrongBytes, Mode::OldBytes(old), Mode::RandomBytes, Mode::WrongHashes] {
+    let old = other_version(&noise(500_000));
+    in_parallel([Mode::WrongBytes, Mode::OldBytes(old), Mode::RandomBytes, Mode::WrongHashes], |mode| {
+        let ground = Ground::new(500_000);
         let liar = Hostile::start(&ground.content, mode);
         let done = run(ground.get(&[liar.address], &["--timeout=5"])).expect(5);
         assert_eq!(done.banned(), [liar.address.to_string()]);
         assert!(done.err.contains(&liar.address.to_string()), "{}", done.err);
         assert!(!ground.target().exists());
         // What is in the part is right, whoever sent it; where nothing was right there is no part.
-        let Ok(part) = fs::File::open(ground.to().join("f.part")) else { continue };
+        let Ok(part) = fs::File::open(ground.to().join("f.part")) else { return };
         for block in ground.recorded() {
             let (from, mut bytes) = (block as usize * BLOCK_BYTES, vec![0; BLOCK_BYTES]);
             let len = part.read_at(&mut bytes, from as u64).expect("bytes");
             assert_eq!(bytes[..len], ground.content[from..from + len]);
         }
-    }
+    });
 }
 
 #[test]
 fn with_nobody_who_answers_usefully_it_ends_with_status_4() {
-    let ground = Ground::new(500_000);
-    for mode in [Mode::Silent, Mode::Malformed, Mode::Busy, Mode::Cookies, Mode::ShortChunks] {
+    in_parallel([Mode::Silent, Mode::Malformed, Mode::Busy, Mode::Cookies, Mode::ShortChunks], |mode| {
+        let ground = Ground::new(500_000);
         let what = format!("{mode:?}");
         let source = Hostile::start(&ground.content, mode);
         let done = run(ground.get(&[source.address], &["--timeout=2"]));
@@ -151,7 +159,7 @@ fn with_nobody_who_answers_usefully_it_ends_with_status_4() {
         assert!(done.err.contains("no source has answered for 2 s"), "{what}: {}", done.err);
         assert!(source.tally().requests < 1_000, "{what}: asked {} times", source.tally().requests);
         assert!(!ground.target().exists());
-    }
+    });
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn an_address_that_is_taken_away_and_given_back_is_used_again() {
 /// The far end of a cable is pulled: the interface here stays up, and nothing is said; packets just vanish.
 #[test]
 fn a_link_that_goes_dead_far_away_leaves_its_work_to_the_other() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     let Some(net) = two_links("dead") else { return };
     let ground = Ground::new(3_000_000);
     let server = serve_both(&net, &ground);
@@ -273,7 +273,7 @@ fn a_tunnel_on_the_way_is_found_and_carries_it_without_fragments() {
 /// The route changes: what fitted vanishes from now on.
 #[test]
 fn a_way_that_narrows_in_the_middle_is_noticed() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     let Some(net) = tunnel("narrows") else { return };
     let ground = Ground::new(4_000_000);
     let server = net.serve("s", &ground.source(), &["--listen=10.9.3.2:0", "--limit=2M"]);

@@ -2,8 +2,7 @@
 //! that speak mmTP, mirrors, both, some of them liars. Nothing but the right bytes ever has the final name,
 //! and in the end the file is there.
 //!
-//! As many kills as wanted: `ANABRANCH_KILLS=1000 cargo test -p anabranch-cli --test get kills --
-//! --nocapture`.
+//! `just long` kills more often.
 
 use std::fs;
 use std::process::Command;
@@ -15,10 +14,9 @@ use crate::peers::hostile::{Hostile, Mode};
 use crate::peers::site::Site;
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::uri::Uri;
+use anabranch_net::testing::extent;
 use nix::sys::signal::Signal;
 
-/// Kills if the environment does not say.
-const KILLS: u64 = 30;
 /// Bytes a second of each source: a file takes two thirds of a second from two.
 const RATE: u64 = 2_000_000;
 /// Longest time from the start of a run to its kill. Some runs are whole before.
@@ -101,8 +99,7 @@ fn was_resumed(done: &Done) -> u64 {
 
 #[test]
 fn killed_at_any_moment_with_any_sources_the_file_arrives_and_is_right() {
-    let wanted = std::env::var("ANABRANCH_KILLS").ok().map(|text| text.parse().expect("a number of kills"));
-    let wanted = wanted.unwrap_or(KILLS);
+    let wanted = extent(12, 300);
     let mut seed = [0; 8];
     #[expect(clippy::disallowed_methods, reason = "the moments are to be others in each run of the tests")]
     getrandom::fill(&mut seed).expect("randomness");

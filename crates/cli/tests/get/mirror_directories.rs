@@ -16,7 +16,7 @@ use crate::common::anabranch;
 use crate::common::fetch::{run, skipped, spawn};
 use crate::common::{noise, wait_until};
 use crate::peers::nginx::Nginx;
-use crate::peers::site::{Reply, Site, gone, late_wrong};
+use crate::peers::site::gone;
 use nix::sys::signal::Signal;
 use sha2::{Digest as _, Sha256};
 
@@ -58,11 +58,6 @@ impl Dist {
         let mut command = anabranch();
         command.arg("get").arg(self.metalink()).arg("--output").arg(self.to()).args(more);
         command
-    }
-
-    /// A mirror's copy of a file.
-    fn copy(&self, server: usize, name: &str) -> PathBuf {
-        self.nginx.root(server).join("dist").join(name)
     }
 
     fn assert_arrived(&self) {
@@ -201,37 +196,6 @@ fn a_metalink_from_a_server_names_no_hidden_files() {
 }
 
 #[test]
-fn an_outdated_file_costs_itself_alone() {
-    let mut tree = small(200, 20_000);
-    tree.insert("long.bin".into(), noise(5 << 20));
-    let Some(dist) = Dist::new("an outdated file", tree, &["", ""]) else { return };
-    let outdate = |server: usize, name: &str| {
-        let mut bytes = dist.tree[name].clone();
-        bytes[0] ^= 1;
-        fs::write(dist.copy(server, name), bytes).expect("a file");
-    };
-    (0..2).for_each(|server| outdate(server, "0.txt"));
-    // Another is missing at one and outdated at the other.
-    outdate(0, "5.txt");
-    fs::remove_file(dist.copy(1, "5.txt")).expect("the file");
-    let done = run(dist.get(&["--json"])).expect(5);
-    assert!(done.banned().is_empty(), "{}", done.out);
-    assert!(done.notes().contains(": wrong bytes in 0.txt: not asked for it again"), "{}", done.notes());
-    assert!(done.err.contains("2 of 201 files could not be had ("), "{}", done.err);
-    assert!(done.err.contains("(0.txt): wrong bytes at every mirror: it has changed"), "{}", done.err);
-    let mixed = format!("(5.txt): wrong bytes at {}, and no other mirror", dist.nginx.name(0));
-    assert!(done.err.contains(&mixed) && done.err.contains("the others are here"), "{}", done.err);
-    let there = read(&dist.to());
-    assert!(there.len() == 199 && there.iter().all(|(name, bytes)| dist.tree[name] == *bytes));
-    // What is in the way is refused before anything is fetched, be it a longer one.
-    fs::write(dist.to().join("long.bin"), b"mine").expect("a file");
-    fs::remove_file(dist.to().join("10.txt")).expect("the file");
-    let done = run(dist.get(&[])).expect(6);
-    assert!(done.err.contains("long.bin is there already"), "{}", done.err);
-    assert!(!dist.to().join("10.txt").exists(), "nothing is fetched before");
-}
-
-#[test]
 fn a_refusal_is_of_one_file() {
     let servers = ["location = /dist/0.txt { return 401; } location = /dist/5.txt { return 451; }"];
     let Some(dist) = Dist::new("a refused file", small(100, 20_000), &servers) else { return };
@@ -318,37 +282,6 @@ fn a_server_that_mixes_answers_up_is_no_liar() {
 }
 
 #[test]
-fn what_has_come_counts_until_the_end() {
-    let mut tree = alike(40, 200_000);
-    for name in ["long.bin", "longer.bin"] {
-        tree.insert(name.into(), noise(6 << 20));
-    }
-    let slow = "limit_rate 2m;";
-    let Some(dist) = Dist::new("progress of a directory", tree, &[slow, slow]) else { return };
-    let done = run(dist.get(&["--json"])).expect(0);
-    dist.assert_arrived();
-    let events = done.out.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-    let events: Vec<serde_json::Value> =
-        events.filter(|e: &serde_json::Value| e["event"] == "progress").collect();
-    assert!(events.len() > 2, "{}", done.out);
-    let (mut whole, mut paths) = (0, BTreeMap::new());
-    for event in events {
-        let done_bytes = event["done_bytes"].as_u64().expect("a number");
-        assert!(done_bytes >= whole, "{done_bytes} after {whole}");
-        whole = done_bytes;
-        let rows = event["paths"].as_array().expect("paths");
-        assert!(rows.len() >= paths.len(), "{event}");
-        for row in rows {
-            let bytes = row["bytes"].as_u64().expect("a number");
-            let before = paths.insert((row["source"].to_string(), row["via"].to_string()), bytes);
-            assert!(before <= Some(bytes), "{before:?} before {event}");
-            assert!(bytes == 0 || row["state"] != "no answer yet", "{event}");
-        }
-    }
-    assert!(paths.values().all(|bytes| *bytes > 0), "{paths:?}");
-}
-
-#[test]
 fn passwords_are_for_servers_that_the_command_line_names() {
     let auth = "auth_basic \"closed\"; auth_basic_user_file users;";
     let mut tree = small(30, 2_000);
@@ -377,27 +310,6 @@ fn passwords_are_for_servers_that_the_command_line_names() {
     by_url.args(["get", &dist.nginx.url(0, "dist.meta4"), &netrc, "--output"]).arg(dist.to());
     run(by_url).expect(0);
     dist.assert_arrived();
-}
-
-#[test]
-fn when_nothing_comes_it_is_said() {
-    let Some(dist) = Dist::new("wrong URLs", small(20, 2_000), &[""]) else { return };
-    fs::remove_dir_all(dist.nginx.root(0).join("dist")).expect("the directory");
-    let done = run(dist.get(&[])).expect(3);
-    assert!(done.err.contains("20 of 20 files could not be had ("), "{}", done.err);
-    assert!(done.err.contains("none is here; perhaps the URLs in the Metalink are wrong"), "{}", done.err);
-}
-
-#[test]
-fn a_server_that_is_always_busy_is_given_up() {
-    for answer in ["return 503;", "return 429;", "add_header Retry-After 0 always; return 503;"] {
-        let block = format!("location /dist/ {{ {answer} }}");
-        let Some(dist) = Dist::new("always busy", small(2, 2_000), &[&block]) else { return };
-        let done = run(dist.get(&["--json", "--timeout", "4"])).expect(4);
-        assert!(done.notes().contains("nothing comes but errors ("), "{answer} {}", done.notes());
-        assert!(done.err.contains(" s nothing has come but errors ("), "{answer} {}", done.err);
-        assert!(done.err.contains("the server is busy"), "{answer} {}", done.err);
-    }
 }
 
 /// How many of the files are there.
@@ -547,58 +459,6 @@ fn a_file_in_the_way_of_a_directory_keeps_no_other_from_coming() {
 }
 
 #[test]
-fn files_without_a_hash_are_gone_on_with() {
-    // Slow until it is told otherwise.
-    let slow = "set $rate 0; if (-f $document_root/slow) { set $rate 256k; } limit_rate $rate;";
-    let Some(nginx) = Nginx::start("files without a hash resumed", &["", slow, slow]) else { return };
-    let dir = tempfile::tempdir().expect("a directory");
-    let (one, long) = (noise(400_000), noise(6 << 20));
-    let mut text = String::from("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n");
-    for (name, bytes, servers) in [("one", &one, 0..2), ("long", &long, 1..3)] {
-        text += &format!("<file name=\"{name}\">");
-        for server in servers {
-            nginx.put(server, name, bytes);
-            text += &format!("<url>{}</url>", nginx.url(server, name));
-        }
-        text += "</file>\n";
-    }
-    fs::write(dir.path().join("x.meta4"), text + "</metalink>\n").expect("a file");
-    let (to, cache) = (dir.path().join("x"), dir.path().join("cache"));
-    // Whether or not it is remembered what came.
-    for memory in [cache.as_path(), Path::new("/dev/null")] {
-        let get = || {
-            let mut command = get_in(dir.path(), &["--json", "x.meta4"]);
-            command.env("XDG_CACHE_HOME", memory);
-            command
-        };
-        for server in 1..3 {
-            nginx.put(server, "slow", b"");
-        }
-        let running = spawn(get());
-        let enough = (one.len() + 66 * 16_384) as u64;
-        running.wait_event(|event| event["done_bytes"].as_u64() > Some(enough));
-        running.signal(Signal::SIGINT);
-        running.end().expect(130);
-        for server in 1..3 {
-            fs::remove_file(nginx.root(server).join("slow")).expect("the file");
-        }
-        let done = run(get());
-        if memory == cache {
-            assert_eq!(done.code, Some(0), "{}", done.err);
-        } else {
-            assert_eq!(done.code, Some(6), "{}", done.err);
-            assert!(done.err.contains("1 of 2 files could not be had (one): "), "{}", done.err);
-            assert!(done.err.contains("nothing tells whether it is what would come"), "{}", done.err);
-        }
-        let resumed = done.summary()["last"]["resumed_bytes"].as_u64().expect("a number");
-        assert!(resumed > 64 * 16_384, "{resumed}");
-        let tree = Tree::from([("one".into(), one.clone()), ("long".into(), long.clone())]);
-        assert_same(&read(&to), &tree);
-        fs::remove_dir_all(&to).expect("the directory");
-    }
-}
-
-#[test]
 fn aria2_fetches_the_same_tree() {
     // Without &: in a name aria2 1.36 reads &amp; as five characters.
     let mut tree = small(60, 20_000);
@@ -669,79 +529,4 @@ fn where_nothing_can_be_fetched_no_directory_is_left() {
     fs::create_dir_all(to.join("b")).expect("a directory");
     get();
     assert!(to.join("b").is_dir() && !to.join("b/c").exists());
-}
-
-/// Of three mirrors two cannot be compared throughout: that is said once, to those too who want errors only.
-#[test]
-fn in_a_directory_too_it_is_said_that_too_few_can_be_compared() {
-    let content = noise(200_000);
-    let bad = late_wrong(&content);
-    let honest = [(); 2].map(|()| {
-        let content = content.clone();
-        Site::new(&[], move |_, _| Reply::new(200, &content))
-    });
-    let liar = Site::good(&bad);
-    let sites = [&honest[0], &liar, &honest[1]];
-    let urls = sites.map(|site| format!("<url>{}</url>", site.url())).concat();
-    let files = ["one", "two"].map(|name| format!("<file name=\"{name}\">{urls}</file>")).concat();
-    let dir = tempfile::tempdir().expect("a directory");
-    let text = format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{files}</metalink>");
-    fs::write(dir.path().join("x.meta4"), text).expect("a file");
-    let done = run(get_in(dir.path(), &["-q", "--no-history", "x.meta4"])).expect(0);
-    assert_eq!(done.err.matches("of 3 mirrors that are named 1 can be compared").count(), 1, "{}", done.err);
-}
-
-/// Servers without ranges, of which only what files begin with can be compared: that of each file.
-#[test]
-fn what_each_file_of_a_directory_begins_with_is_compared() {
-    let content = noise(200_000);
-    let bad: Vec<u8> = content.iter().map(|byte| !byte).collect();
-    // The first has the first file right, so that nobody knows it for a liar when the second comes.
-    let sites = [&bad, &content, &content].map(|second| {
-        let (first, second) = (content.clone(), second.clone());
-        Site::answering(move |request| {
-            Reply::new(200, if request.path.ends_with("one") { &first } else { &second })
-        })
-    });
-    let files = ["one", "two"].map(|name| {
-        let urls = sites.each_ref().map(|site| format!("<url>http://{}/{name}</url>", site.name()));
-        format!("<file name=\"{name}\">{}</file>", urls.concat())
-    });
-    let dir = tempfile::tempdir().expect("a directory");
-    let text = format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{}</metalink>", files.concat());
-    fs::write(dir.path().join("x.meta4"), text).expect("a file");
-    run(get_in(dir.path(), &["--json", "--no-history", "x.meta4"])).expect(0);
-    let right = ["one", "two"].map(|name| (name.into(), content.clone()));
-    assert_same(&read(&dir.path().join("x")), &Tree::from(right));
-}
-
-/// Its honest mirror is slow to answer, and the other has another file: as if it were fetched alone, the
-/// honest one is asked once more. One that does not answer then either is waited for once.
-#[test]
-fn a_file_of_a_directory_has_a_second_round() {
-    let content = noise(3_000_000);
-    let slow = Site::new(&content, |_, reply| {
-        thread::sleep(Duration::from_secs(2));
-        reply
-    });
-    let other = Site::good(&content[..70_000]);
-    let gone = format!("http://{}/f", gone());
-    let pieces = content.chunks(1 << 20).map(|piece| format!("<hash>{}</hash>", sha256(piece)));
-    let pieces = pieces.collect::<String>();
-    let pieces = format!("<pieces length=\"1048576\" type=\"sha-256\">{pieces}</pieces>");
-    let dir = tempfile::tempdir().expect("a directory");
-    let text = |urls: &[&str]| {
-        let urls: String = urls.iter().map(|url| format!("<url>{url}</url>")).collect();
-        let inner = format!("<size>{}</size>{pieces}{urls}", content.len());
-        let files = ["one", "two"].map(|name| format!("<file name=\"{name}\">{inner}</file>")).concat();
-        format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{files}</metalink>")
-    };
-    fs::write(dir.path().join("x.meta4"), text(&[&other.url(), &slow.url()])).expect("a file");
-    run(get_in(dir.path(), &["--json", "x.meta4"])).expect(0);
-    let tree = read(&dir.path().join("x"));
-    assert_same(&tree, &Tree::from([("one".into(), content.clone()), ("two".into(), content.clone())]));
-    fs::write(dir.path().join("y.meta4"), text(&[&other.url(), &gone])).expect("a file");
-    let done = run(get_in(dir.path(), &["--json", "--timeout", "4", "y.meta4"])).expect(3);
-    assert_eq!(done.notes().matches("once more to those").count(), 1, "{}", done.notes());
-    assert_eq!(done.summary()["verified"], "nothing");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::fetch::{checksum, leaf_list};
 use crate::common::{anabranch, noise, wait_until};
-use crate::peers::site::{PATH, Reply, Request, Site, Then, honest};
+use crate::peers::site::{PATH, Reply, Request, Site, honest};
 use anabranch_mmtp::id::BLOCK_BYTES;
 use sha2::{Digest as _, Sha256};
 
@@ -112,23 +112,6 @@ fn a_way_that_fails_closes_no_other() {
 }
 
 #[test]
-fn looking_tries_another_way_and_does_not_wait_for_ever() {
-    let content = noise(LENGTH);
-    let site = Site::answering(move |request| match request.from.ip().to_string().as_str() {
-        "127.0.0.9" => Reply::new(403, b""),
-        _ => file(request, &content, "\"n\""),
-    });
-    let dir = tempfile::tempdir().expect("a directory");
-    let (code, said) = get(dir.path(), &[&site.url(), "--via=127.0.0.9", "--via=127.0.0.8"]);
-    assert_eq!(code, Some(0), "{said}");
-    let mute = Site::answering(|_| Reply { then: Then::Mute, ..Reply::new(200, b"") });
-    let clock = anabranch_net::Clock::start();
-    let (code, said) = get(dir.path(), &[&mute.url(), "--timeout=1", "--force"]);
-    assert_eq!(code, Some(4), "{said}");
-    assert!(clock.now() < anabranch_algo::Time::ZERO + anabranch_algo::Span::from_secs(20), "{said}");
-}
-
-#[test]
 fn what_was_known_of_a_url_is_forgotten_once_it_is_wrong() {
     let contents = [noise(LENGTH), noise(LENGTH + 1)[1..].to_vec()];
     let now = Arc::new(AtomicUsize::new(0));
@@ -206,136 +189,6 @@ fn what_is_there_is_recognised_by_the_sha256_beside_the_pieces() {
     assert!(code == Some(0) && said.contains("every piece will be verified"), "{said}");
     let (code, said) = get(dir.path(), &[path]);
     assert!(code == Some(0) && said.contains(" verified, all of it was there"), "{said}");
-}
-
-/// A Metalink of pieces, without a hash of the whole.
-fn pieces_only(content: &[u8], url: &str) -> String {
-    let hex = |bytes: &[u8]| data_encoding::HEXLOWER.encode(&Sha256::digest(bytes));
-    let pieces: String =
-        content.chunks(1 << 18).map(|piece| format!("<hash>{}</hash>", hex(piece))).collect();
-    format!(
-        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>{}</size>\
-         <pieces length=\"262144\" type=\"sha-256\">{pieces}</pieces><url>{url}</url></file></metalink>",
-        content.len()
-    )
-}
-
-#[test]
-fn a_mirror_does_not_tell_that_what_is_there_is_right() {
-    let (old, new) = (noise(LENGTH), noise(LENGTH + 1)[1..].to_vec());
-    let digest = data_encoding::BASE64.encode(&Sha256::digest(&old));
-    let stale = old.clone();
-    let digest = format!("sha-256=:{digest}:");
-    let site =
-        Site::answering(move |request| file(request, &stale, "\"n\"").with("repr-digest", digest.clone()));
-    let dir = tempfile::tempdir().expect("a directory");
-    let (path, target) = (dir.path().join("f.meta4"), dir.path().join("f"));
-    fs::write(&path, pieces_only(&new, &site.url())).expect("a file");
-    fs::write(&target, &old).expect("a file");
-    let path = path.to_str().expect("UTF-8");
-    // The pieces tell it, and the server does not.
-    let (code, said) = get(dir.path(), &[path]);
-    assert!(code == Some(6) && said.contains("with other content"), "{said}");
-    let (code, said) = get(dir.path(), &[path, "--force"]);
-    assert!(code == Some(5) && said.contains("wrong bytes"), "{said}");
-    assert!(fs::read(&target).expect("a file") == old);
-}
-
-#[test]
-fn a_date_proves_nothing_of_what_was_verified_before() {
-    let other = noise(LENGTH + 1)[1..].to_vec();
-    let begins_as_it = [&noise(LENGTH)[..BLOCK_BYTES], &other[BLOCK_BYTES..]].concat();
-    let contents = [noise(LENGTH), begins_as_it, other];
-    let now = Arc::new(AtomicUsize::new(0));
-    let (which, there) = (Arc::clone(&now), contents.clone());
-    let site = Site::answering(move |request| {
-        let content = &there[which.load(Ordering::SeqCst)];
-        file(request, content, "").without("etag").with("last-modified", DATE)
-    });
-    let dir = tempfile::tempdir().expect("a directory");
-    let (code, said) = get(dir.path(), &[&site.url(), &checksum(&contents[0])]);
-    assert_eq!(code, Some(0), "{said}");
-    // Replaced by one of the same length and date.
-    now.store(1, Ordering::SeqCst);
-    let (code, said) = get(dir.path(), &[&site.url()]);
-    assert!(code == Some(0) && said.contains("UNVERIFIED, the same as on 20"), "{said}");
-    // What the server sends first shows another one.
-    now.store(2, Ordering::SeqCst);
-    let (code, said) = get(dir.path(), &[&site.url()]);
-    assert!(code == Some(6) && said.contains("begins otherwise"), "{said}");
-    now.store(1, Ordering::SeqCst);
-    let (code, said) = get(dir.path(), &[&site.url(), "--force"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(fs::read(dir.path().join("f")).expect("a file") == contents[1]);
-}
-
-#[test]
-fn force_fetches_again_what_was_never_verified() {
-    let content = noise(LENGTH);
-    let there = content.clone();
-    let site = Site::answering(move |request| file(request, &there, "\"n\""));
-    let dir = tempfile::tempdir().expect("a directory");
-    let ranges =
-        || site.seen().iter().filter(|request| request.is_for_bytes() && request.path == PATH).count();
-    assert_eq!(get(dir.path(), &[&site.url()]).0, Some(0));
-    let before = ranges();
-    let (code, said) = get(dir.path(), &[&site.url()]);
-    assert!(code == Some(0) && said.contains("all of it was there") && ranges() == before, "{said}");
-    let (code, said) = get(dir.path(), &[&site.url(), "--force"]);
-    assert!(code == Some(0) && ranges() > before && !said.contains("all of it was there"), "{said}");
-    assert!(fs::read(dir.path().join("f")).expect("a file") == content);
-}
-
-#[test]
-fn who_is_right_is_not_blamed_for_another() {
-    let (right, wrong) = (noise(LENGTH), noise(LENGTH + 1)[1..].to_vec());
-    let gone = Arc::new(AtomicBool::new(false));
-    let (is_gone, there) = (Arc::clone(&gone), right.clone());
-    let a = Site::answering(move |request| match request.is_for_bytes() {
-        true if is_gone.load(Ordering::SeqCst) => Reply::new(404, b""),
-        _ => file(request, &there, "\"a\""),
-    });
-    let b = Site::answering(move |request| file(request, &wrong, "\"b\""));
-    let dir = tempfile::tempdir().expect("a directory");
-    assert_eq!(get(dir.path(), &[&a.url()]).0, Some(0));
-    let remembered = || fs::read_to_string(dir.path().join("cache/anabranch/urls.jsonl")).expect("lines");
-    let before = remembered();
-    fs::remove_file(dir.path().join("f")).expect("removed");
-    // A is known, and B brings it all.
-    gone.store(true, Ordering::SeqCst);
-    let (code, said) = get(dir.path(), &[&a.url(), &b.url()]);
-    assert_eq!(code, Some(5), "{said}");
-    let says = format!("held against what {} had", a.address);
-    assert!(said.contains(&says) && !said.contains("forgotten"), "{said}");
-    assert_eq!(remembered(), before);
-    gone.store(false, Ordering::SeqCst);
-    let (code, said) = get(dir.path(), &[&a.url()]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(fs::read(dir.path().join("f")).expect("a file") == right);
-}
-
-#[test]
-fn what_two_brought_is_remembered_as_a_mixture_whoever_they_are() {
-    let content = noise(LENGTH);
-    let asked = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
-    let sites = [0, 1].map(|number| {
-        let (there, asked) = (content.clone(), Arc::clone(&asked));
-        Site::answering(move |request| {
-            if request.range().is_some() {
-                // Neither brings it all before the other is asked.
-                asked[number].store(true, Ordering::SeqCst);
-                wait_until(20, || asked.iter().all(|asked| asked.load(Ordering::SeqCst)));
-            }
-            file(request, &there, "\"n\"")
-        })
-    });
-    let dir = tempfile::tempdir().expect("a directory");
-    // What is sent there with a password is not written down, but counts.
-    let second = sites[1].url().replace("http://", "http://ann:secret@");
-    let (code, said) = get(dir.path(), &[&sites[0].url(), &second]);
-    assert_eq!(code, Some(0), "{said}");
-    let lines = fs::read_to_string(dir.path().join("cache/anabranch/urls.jsonl")).expect("lines");
-    assert!(lines.lines().count() == 1 && lines.contains("\"came\":\"mixed\""), "{lines}");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use crate::common::fetch::{Ground, run};
-use crate::peers::site::{PATH, Reply, Request, Site};
+use crate::common::fetch::{Done, Ground, checksum, names, run};
+use crate::peers::site::{PATH, Reply, Request, Site, Then, honest};
 
 /// A length that is longer than what is asked for first.
 const LENGTH: usize = 40_960;
@@ -21,77 +21,11 @@ fn part(content: &[u8], request: &Request, status: u16, range: fn(usize, usize, 
     }
 }
 
-/// A server that sends no more than so many bytes of a range.
-fn sends_at_most(content: &[u8], most: usize) -> Site {
-    let content = content.to_vec();
-    Site::new(&content.clone(), move |request, reply| match request.range() {
-        Some(range) => {
-            let end = range.end.min(range.start + most).min(content.len());
-            let said = format!("bytes {}-{}/{}", range.start, end - 1, content.len());
-            Reply::new(206, &content[range.start..end]).with("content-range", said)
-        }
-        None => reply,
-    })
-}
-
 /// Gets this into the ground's target.
 fn gets(ground: &Ground, urls: &[String], more: &[&str]) {
     run(ground.get_named(urls, more)).expect(0);
     ground.assert_arrived();
     fs::remove_file(ground.target()).expect("the file");
-}
-
-/// Writes a `Content-Range` from the first byte, the end and the length.
-type ContentRange = fn(usize, usize, usize) -> String;
-
-#[test]
-fn an_answer_that_is_not_a_clean_part_is_not_taken_for_the_file() {
-    let ground = Ground::new(LENGTH);
-    let odd: [(u16, ContentRange); 3] = [
-        // The status of the whole, and only the part.
-        (200, |first, end, length| format!("bytes {first}-{}/{length}", end - 1)),
-        // The total is the length of the part.
-        (206, |first, end, _| format!("bytes {first}-{}/{}", end - 1, end - first)),
-        // Without the unit.
-        (206, |first, end, length| format!("{first}-{}/{length}", end - 1)),
-    ];
-    for (status, range) in odd {
-        let content = ground.content.clone();
-        let site = Site::new(&ground.content, move |request, _| part(&content, request, status, range));
-        gets(&ground, &[site.url()], &["-q"]);
-    }
-}
-
-#[test]
-fn servers_that_send_less_than_was_asked_for_bring_the_file_together() {
-    let ground = Ground::new(LENGTH);
-    for most in [10_000, 20_000] {
-        let short = sends_at_most(&ground.content, most);
-        let plain = [(); 2].map(|()| Site::good(&ground.content));
-        gets(&ground, &[short.url()], &[]);
-        for others in 1..=2 {
-            let urls: Vec<String> = std::iter::once(&short).chain(&plain[..others]).map(Site::url).collect();
-            gets(&ground, &urls, &[]);
-        }
-        let shorter = sends_at_most(&ground.content, 1_000);
-        gets(&ground, &[short.url(), shorter.url()], &[]);
-    }
-}
-
-#[test]
-fn an_empty_file_has_no_first_byte() {
-    let ground = Ground::new(0);
-    let twists: [fn(&Request) -> Reply; 2] = [
-        |_| Reply::new(416, b""),
-        |_| Reply { length: Some(1), ..Reply::new(206, b"").with("content-range", "bytes 0-0/0") },
-    ];
-    for twist in twists {
-        let site = Site::new(&[], move |request, _| match request.range() {
-            Some(_) => twist(request),
-            None => Reply::new(200, b""),
-        });
-        gets(&ground, &[site.url()], &[]);
-    }
 }
 
 #[test]
@@ -176,4 +110,73 @@ fn a_zone_in_a_url_leads_to_the_option() {
     let ground = Ground::new(1);
     let done = run(ground.get_named(&["http://[fe80::1%25lo]:8099/f.bin"], &[])).expect(2);
     assert!(done.err.contains("--via"), "{}", done.err);
+}
+
+/// Answers of a mirror.
+trait Twist: Fn(&Request, Reply) -> Reply + Clone + Send + Sync + 'static {}
+impl<T: Fn(&Request, Reply) -> Reply + Clone + Send + Sync + 'static> Twist for T {}
+
+/// Fetches from this mirror alone.
+fn alone(len: usize, twist: impl Twist, more: &[&str]) -> (Ground, Done) {
+    let ground = Ground::new(len);
+    let bad = Site::new(&ground.content, twist);
+    let done = run(ground.get_named(&[bad.url()], &[&["--json"], more].concat()));
+    (ground, done)
+}
+
+#[test]
+fn lengths_that_no_file_has() {
+    for length in ["18446744073709551615", "9007199254740992", "4503599627370496", "x", "-1"] {
+        // Only a clean part is believed at all.
+        let twist = move |request: &Request, reply: Reply| match request.range() {
+            Some(range) => {
+                reply.with("content-range", format!("bytes {}-{}/{length}", range.start, range.end - 1))
+            }
+            None => reply.with("content-length", length),
+        };
+        let (ground, done) = alone(3_000_000, twist, &["--timeout", "3"]);
+        assert!(matches!(done.code, Some(1 | 3 | 4 | 6)), "{length}: {:?} {}", done.code, done.err);
+        assert!(done.err.starts_with("anabranch: "), "{length}: {}", done.err);
+        let is_too_long = length.len() > 1 && length != "-1";
+        assert_eq!(done.err.contains("says it is, is too long"), is_too_long, "{length}: {}", done.err);
+        assert!(names(&ground.to()).is_empty(), "{length}: {:?}", names(&ground.to()));
+    }
+}
+
+/// A link that leads to one mirror and not to another, and says nothing: that one is asked over the next.
+#[test]
+fn a_mirror_that_the_first_link_does_not_reach() {
+    let ground = Ground::new(8_000_000);
+    let near = Site::slow(&ground.content, 2_000_000);
+    let far = Site::new(&ground.content, |request, mut reply| {
+        if request.from.ip().to_string() == "127.0.0.1" {
+            reply.then = Then::Mute;
+        }
+        reply.at(4_000_000)
+    });
+    let via = ["--json", "--via", "127.0.0.1", "--via", "127.0.0.77"];
+    let done = run(ground.get_named(&[near.url(), far.url()], &via)).expect(0);
+    ground.assert_arrived();
+    assert!(!done.notes().contains("no answer yet"), "{}", done.notes());
+    assert!(far.body_bytes() > 2_000_000, "{}", far.body_bytes());
+}
+
+/// More URLs than are asked: that is said, also where none of the others has it.
+#[test]
+fn what_is_not_asked_is_said() {
+    let ground = Ground::new(50_000);
+    let content = ground.content.clone();
+    let site = Site::answering(move |request| match request.path.contains("none") {
+        true => Reply::new(404, b"no such file"),
+        false => honest(request, &content, "\"v1\""),
+    });
+    for (what, code) in [("some", 0), ("none", 3)] {
+        let urls: Vec<String> = (0..70).map(|n| format!("{}?{what}{n}", site.url())).collect();
+        let done = run(ground.get_named(&urls, &["-q", &checksum(&ground.content)])).expect(code);
+        assert!(
+            done.err.contains("64 URLs are asked at most, the first ones: 6 more are not"),
+            "{}",
+            done.err
+        );
+    }
 }

@@ -281,7 +281,7 @@ fn of_a_directory_all_comes_but_what_has_changed() {
 
 #[test]
 fn the_limit_holds() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
     fs::write(&path, noise(1_500_000)).expect("a file");

@@ -688,7 +688,7 @@ fn a_file_that_is_gone_is_refused() {
 /// Half of the limit is for each of the two kinds while both are busy: two readers by HTTP, and one by mmTP.
 #[test]
 fn the_limit_holds_for_all_together() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     const LIMIT: f64 = 2e6;
     // Blocks of the four megabytes between which both are looked at.
     const LOOKS: [usize; 2] = [30, 210];

@@ -192,7 +192,7 @@ fn changes(name: &str, steps: &[&str]) {
 
 #[test]
 fn an_address_that_is_replaced_at_once_is_used_within_two_seconds() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     changes(
         "proxy-addr-swap",
         &[
@@ -205,7 +205,7 @@ fn an_address_that_is_replaced_at_once_is_used_within_two_seconds() {
 
 #[test]
 fn an_address_that_comes_after_the_old_one_has_been_gone_is_used_within_two_seconds() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     changes(
         "proxy-addr-late",
         &[
@@ -219,7 +219,7 @@ fn an_address_that_comes_after_the_old_one_has_been_gone_is_used_within_two_seco
 
 #[test]
 fn an_address_that_comes_before_the_old_one_goes_is_used_within_two_seconds() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     changes(
         "proxy-addr-over",
         &[

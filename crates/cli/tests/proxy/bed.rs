@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anabranch_algo::{Span, Time};
-use anabranch_net::testing::{Alone, alone};
+use anabranch_net::testing::{AmongFew, among_few};
 use anabranch_net::{Clock, Namespace};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -52,7 +52,7 @@ pub(crate) struct Bed {
     pub(crate) origin: String,
     pub(crate) running: Vec<Child>,
     /// What tests see of a bed is how long things take on it.
-    _alone: Alone,
+    _few: AmongFew,
 }
 
 impl Bed {
@@ -80,7 +80,7 @@ impl Bed {
             anabranch_net::testing::refused_device(format!("the proxy between hosts: {e}"));
             return None;
         }
-        let alone = alone();
+        let few = among_few();
         let name = format!("{name}-{}", std::process::id());
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join(format!("{name}.toml")), TWO_LINKS).expect("written");
@@ -94,7 +94,7 @@ impl Bed {
             socks: String::new(),
             origin: String::new(),
             running: Vec::new(),
-            _alone: alone,
+            _few: few,
         };
         let up = bed.lab(&["up", &bed.name.clone()]).output().expect("it runs");
         assert!(up.status.success(), "{up:?}");

@@ -22,7 +22,7 @@ fn mebibytes(roles: &[&Role]) -> Vec<u64> {
 
 #[test]
 fn who_never_reads_costs_memory_that_is_bounded_and_given_back_to_others() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let server = Role::start(&mut server_command(place, &[]), 1);

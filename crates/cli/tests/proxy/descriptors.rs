@@ -46,7 +46,7 @@ fn is_quiet(role: &Role) {
 
 #[test]
 fn a_server_without_descriptors_refuses_what_is_new_and_serves_again_when_some_are_free() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let server = Role::start(&mut limited(&server_command(place, &[]), DESCRIPTORS), 1);
@@ -91,7 +91,7 @@ fn a_server_without_descriptors_refuses_what_is_new_and_serves_again_when_some_a
 
 #[test]
 fn a_client_without_descriptors_lets_programs_wait_and_outlives_a_restart_of_its_server() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let mut server = Role::start(&mut server_command(place, &[]), 1);

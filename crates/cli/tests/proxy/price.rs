@@ -10,6 +10,8 @@ use crate::common::wait_until;
 
 #[test]
 fn the_dear_link_carries_data_while_the_cheap_one_is_full_or_dead() {
+    // Links that are full take a part of a processor.
+    let _alone = anabranch_net::testing::alone();
     let Some(mut bed) = Bed::without_client("proxy-cost") else { return };
     bed.ip("rx", "mptcp limits set subflows 8");
     bed.client(&["--via", "p0", "--via", "p1:cost=5"]);
@@ -25,10 +27,10 @@ fn the_dear_link_carries_data_while_the_cheap_one_is_full_or_dead() {
     sleep(Duration::from_secs(1));
     // A few messages a second fill nothing.
     let before = ["p0", "p1"].map(carried);
-    sleep(Duration::from_secs(4));
+    sleep(Duration::from_secs(3));
     let [cheap, dear] = [0, 1].map(|n| carried(["p0", "p1"][n]) - before[n]);
     println!("a session: {cheap} bytes over the cheap link, {dear} over the dear one");
-    assert!(cheap > 4_000 && dear < 1_000, "{cheap} {dear}");
+    assert!(cheap > 3_000 && dear < 1_000, "{cheap} {dear}");
     // A download does.
     let (download, before) = (bed.download(origin), carried("p1"));
     wait_until(10, || !is_backup());

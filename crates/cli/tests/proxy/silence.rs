@@ -65,7 +65,7 @@ fn is_in_time(took: Span) {
 
 #[test]
 fn an_origin_that_takes_a_connection_and_says_nothing_is_given_up_after_the_idle_time() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let server = Role::start(&mut server_command(place, &["--idle-timeout", "1s"]), 1);
@@ -98,7 +98,7 @@ fn nothing_is_left(place: &Path, roles: &[&Role]) {
 
 #[test]
 fn a_server_that_takes_a_connection_and_says_nothing_costs_a_program_seconds_and_no_more() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -122,7 +122,7 @@ fn a_server_that_takes_a_connection_and_says_nothing_costs_a_program_seconds_and
 
 #[test]
 fn a_host_that_drops_what_is_sent_to_it_is_given_up_after_the_connect_time() {
-    let _alone = anabranch_net::testing::alone();
+    let _few = anabranch_net::testing::among_few();
     let Some(net) = Net::new("proxy-hole", &["here", "hole"]) else { return };
     net.link(1_500, [("here", "out", &["203.0.114.1/24"]), ("hole", "in", &[])]);
     // What is sent to nobody's hardware address is gone, and no router says so.

@@ -52,17 +52,30 @@ pub fn is_privileged() -> bool {
     capabilities::has(&[CAP_NET_ADMIN, CAP_SYS_ADMIN])
 }
 
+/// The variable that asks for the long form of tests: `just long` sets it.
+const LONG: &str = "ANABRANCH_LONG";
+
+/// How much a test does: `short` by default, `long` if the environment has `ANABRANCH_LONG`. For tests that
+/// show more with more seeds, kills or seconds of the real kernel than each change can wait for.
+#[must_use]
+pub fn extent<T>(short: T, long: T) -> T {
+    if std::env::var_os(LONG).is_some() { long } else { short }
+}
+
 /// The tests of this executable.
 struct Running {
     /// How many run side by side.
     side_by_side: usize,
+    /// How many of these are among few.
+    among_few: usize,
     /// How many wait until they run alone.
     waiting: usize,
     /// The thread of the one that runs alone.
     alone: Option<ThreadId>,
 }
 
-static RUNNING: Mutex<Running> = Mutex::new(Running { side_by_side: 0, waiting: 0, alone: None });
+static RUNNING: Mutex<Running> =
+    Mutex::new(Running { side_by_side: 0, among_few: 0, waiting: 0, alone: None });
 static CHANGED: Condvar = Condvar::new();
 
 fn running() -> MutexGuard<'static, Running> {
@@ -101,6 +114,40 @@ pub fn side_by_side() {
         wait_while(|running| running.alone.is_some() || running.waiting > 0).side_by_side += 1;
         *own = Some(SideBySide);
     });
+}
+
+/// How many tests that said [`among_few`] run at once.
+const FEW: usize = 4;
+
+/// What [`among_few`] returns: another test may take its place when it is dropped.
+#[must_use = "the test is among few until this is dropped"]
+pub struct AmongFew(());
+
+impl Drop for AmongFew {
+    fn drop(&mut self) {
+        running().among_few -= 1;
+        CHANGED.notify_all();
+    }
+}
+
+/// Waits until fewer than four tests of this executable run that said the same, and no other is [`alone`].
+///
+/// For a test that measures how long programs wait on links of its own: it needs some of a processor and much
+/// time, so that a few of them disturb each other little. It calls this once, before it starts a program.
+pub fn among_few() -> AmongFew {
+    // If there is one thread for all tests, an earlier one said it.
+    SIDE_BY_SIDE.take();
+    let own = thread::current().id();
+    let is_full = |running: &mut Running| match running.alone {
+        Some(thread) => thread != own,
+        None => running.waiting > 0 || running.among_few >= FEW,
+    };
+    let mut running = wait_while(is_full);
+    running.among_few += 1;
+    running.side_by_side += 1;
+    drop(running);
+    SIDE_BY_SIDE.set(Some(SideBySide));
+    AmongFew(())
 }
 
 /// What [`alone`] returns: other tests wait until it is dropped.
@@ -154,6 +201,11 @@ mod tests {
             // Its own threads never wait for it.
             thread::scope(|scope| drop(scope.spawn(side_by_side).join()));
         };
+        let few = || {
+            let _few = among_few();
+            side_by_side();
+            most.fetch_max(stay(), Ordering::SeqCst);
+        };
         let measures = || {
             let _alone = alone();
             side_by_side();
@@ -162,16 +214,28 @@ mod tests {
         thread::scope(|scope| {
             for no in 0..6 {
                 let named = thread::Builder::new().name(no.to_string());
-                let spawned = if no % 3 == 1 {
-                    named.spawn_scoped(scope, measures)
-                } else {
-                    named.spawn_scoped(scope, others)
+                let spawned = match no % 3 {
+                    0 => named.spawn_scoped(scope, others),
+                    1 => named.spawn_scoped(scope, measures),
+                    _ => named.spawn_scoped(scope, few),
                 };
                 spawned.expect("a thread");
             }
         });
         assert_eq!(least.into_inner(), 1);
         assert!(most.into_inner() > 1);
+    }
+
+    #[test]
+    fn no_more_than_few_run_at_once() {
+        static THERE: AtomicUsize = AtomicUsize::new(0);
+        let stay = || {
+            let _few = among_few();
+            assert!(THERE.fetch_add(1, Ordering::SeqCst) < FEW);
+            thread::sleep(Duration::from_millis(20));
+            THERE.fetch_sub(1, Ordering::SeqCst);
+        };
+        thread::scope(|scope| (0..3 * FEW).for_each(|_| drop(scope.spawn(stay))));
     }
 
     #[test]

@@ -32,15 +32,6 @@ impl Relay {
         })
     }
 
-    /// Relays to `source`, but drops all HASHES, and all DATA too if not `with_data`.
-    pub(crate) fn without_hashes(source: SocketAddr, with_data: bool) -> Self {
-        Self::start(source, move |packet| match wire::parse(packet) {
-            Ok(Packet::Hashes(_)) => false,
-            Ok(Packet::Data(_)) => with_data,
-            _ => true,
-        })
-    }
-
     /// Relays to `source`. `pass` may change what comes back, and says whether it goes on.
     fn start(source: SocketAddr, mut pass: impl FnMut(&mut [u8]) -> bool + Send + 'static) -> Self {
         let front = UdpSocket::bind("127.0.0.1:0").expect("a socket");

@@ -43,13 +43,6 @@ impl Request {
         Some(first.parse().ok()?..last.parse::<usize>().ok()? + 1)
     }
 
-    /// Without a header field.
-    pub(crate) fn without(&self, name: &str) -> Self {
-        let mut request = self.clone();
-        request.fields.retain(|(key, _)| key != name);
-        request
-    }
-
     /// Whether it is for bytes, not for the metadata alone.
     pub(crate) fn is_for_bytes(&self) -> bool {
         self.range() != Some(0..METADATA_BYTES as usize)
@@ -153,26 +146,6 @@ pub(crate) fn wrong(content: &[u8]) -> Vec<u8> {
     content.iter().map(|byte| byte ^ 0x55).collect()
 }
 
-/// A server that has [`wrong`] bytes, with the same `ETag` as the others have, at this rate.
-pub(crate) fn liar(content: &[u8], rate: u64) -> Site {
-    let wrong = wrong(content);
-    Site::new(content, move |request, _| honest(request, &wrong, "\"v1\"").at(rate))
-}
-
-/// Other bytes after the beginning: only comparing parts tells that.
-pub(crate) fn late_wrong(content: &[u8]) -> Vec<u8> {
-    let mut wrong = wrong(content);
-    let begins = content.len().min(METADATA_BYTES as usize);
-    wrong[..begins].copy_from_slice(&content[..begins]);
-    wrong
-}
-
-/// A server that has [`late_wrong`] bytes, else as [`liar`].
-pub(crate) fn late_liar(content: &[u8], rate: u64) -> Site {
-    let wrong = late_wrong(content);
-    Site::new(content, move |request, _| honest(request, &wrong, "\"v1\"").at(rate))
-}
-
 /// Turned while servers that know it answer.
 #[derive(Clone, Default)]
 pub(crate) struct Switch(Arc<AtomicBool>);
@@ -188,15 +161,6 @@ impl Switch {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A server that has these bytes until it is turned, and then those, with another `ETag`, at this rate.
-    pub(crate) fn updated(&self, old: &[u8], new: &[u8], rate: u64) -> Site {
-        let (switch, old, new) = (self.clone(), old.to_vec(), new.to_vec());
-        Site::new(&old.clone(), move |request, _| {
-            let (content, etag) = if switch.is_turned() { (&new, "\"v2\"") } else { (&old, "\"v1\"") };
-            honest(request, content, etag).at(rate)
-        })
-    }
-
     /// A server of these bytes, at this rate, that falls silent when it has been asked for so many, until
     /// this is turned.
     pub(crate) fn silent_after(&self, bytes: usize, content: &[u8], rate: u64) -> Site {
@@ -210,12 +174,6 @@ impl Switch {
             }
         })
     }
-}
-
-/// What a server without ranges answers, whatever is asked for.
-pub(crate) fn whole(len: usize) -> Reply {
-    let reply = Reply::new(200, &crate::common::noise(len)).with("etag", "\"v1\"");
-    reply.with("content-type", "application/octet-stream")
 }
 
 struct Shared {
@@ -277,15 +235,6 @@ impl Site {
     /// An honest one.
     pub(crate) fn good(content: &[u8]) -> Self {
         Self::new(content, |_, reply| reply)
-    }
-
-    /// One that cannot answer its first request, and says so (503).
-    pub(crate) fn busy_at_first(content: &[u8]) -> Self {
-        let asked = AtomicUsize::new(0);
-        Self::new(content, move |_, reply| match asked.fetch_add(1, Ordering::Relaxed) {
-            0 => Reply::new(503, b"later").with("retry-after", "1"),
-            _ => reply,
-        })
     }
 
     /// One that does not say how long its file is.

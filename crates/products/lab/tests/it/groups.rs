@@ -50,8 +50,10 @@ const fn beside_cubic(mbit: u64, rtt_ms: u64) -> Place {
     Place { mbit, queue_ms: rtt_ms, rtts_ms: [rtt_ms; 2], control, others, ..PLACE }
 }
 
-/// Seeds of each place that was picked by hand.
-const SEEDS: u64 = 4;
+/// Seeds of each place.
+fn seeds() -> std::ops::RangeInclusive<u64> {
+    1..=anabranch_net::testing::extent(2, 4)
+}
 
 /// A LAN, a town, a continent and an ocean away.
 const PLACES: [Place; 3] = [beside_cubic(20, 5), beside_cubic(10, 20), beside_cubic(10, 200)];
@@ -210,7 +212,7 @@ fn two_sources_behind_one_bottleneck_stay_one_group() {
         Place { bulk: 3, short_every_ms: 800, ..PLACE },
         Place { mbit: 50, queue_ms: 10, coalesce_us: 1_000, ..PLACE },
     ] {
-        for seed in 1..=SEEDS {
+        for seed in seeds() {
             let outcome = run(place, true, Grouping::Auto, 40, seed);
             assert_eq!((outcome.right(&[0, 0]), outcome.changes), (100, 0), "{place:?}, seed {seed}");
         }
@@ -225,7 +227,7 @@ fn two_bottlenecks_become_two_groups_within_seconds() {
         Place { short_every_ms: 800, ..PLACE },
         Place { mbit: 50, queue_ms: 20, coalesce_us: 1_000, ..PLACE },
     ] {
-        for seed in 1..=SEEDS {
+        for seed in seeds() {
             let outcome = run(place, false, Grouping::Auto, 40, seed);
             let (first, right) = (outcome.first(&[0, 1]), outcome.right(&[0, 1]));
             println!("{place:?}, seed {seed}: after {first:?} s, right {right} %");
@@ -255,10 +257,10 @@ fn any_place(rng: &mut Rng) -> Place {
 /// is only slow, and may last longer than this in one place or two.
 #[test]
 fn in_most_places_that_nobody_picked_it_is_right() {
-    const PLACES: u64 = 12;
+    let places = anabranch_net::testing::extent(6, 12);
     let mut rng = Rng::stream(1, "places");
     let (mut kept, mut freed) = (0, 0);
-    for seed in 1..=PLACES {
+    for seed in 1..=places {
         let place = any_place(&mut rng);
         let together = run(place, true, Grouping::Auto, 40, seed).right(&[0, 0]);
         let first = run(place, false, Grouping::Auto, 40, seed).first(&[0, 1]);
@@ -266,7 +268,7 @@ fn in_most_places_that_nobody_picked_it_is_right() {
         kept += u64::from(together >= 95);
         freed += u64::from(first.is_some_and(|s| s <= 30.0));
     }
-    assert!(kept == PLACES && freed >= PLACES - 2, "of {PLACES}: {kept} kept, {freed} set free");
+    assert!(kept == places && freed >= places - 2, "of {places}: {kept} kept, {freed} set free");
 }
 
 #[test]
@@ -296,7 +298,7 @@ fn two_bottlenecks_are_set_free_whatever_the_round_trip() {
 fn losses_that_no_queue_explains_set_paths_free() {
     let place = Place { mbit: 50, bulk: 0, loss: 0.002, ..beside_cubic(50, 50) };
     let mut slow = Vec::new();
-    for seed in 1..=12 {
+    for seed in 1..=anabranch_net::testing::extent(6, 12) {
         let outcome = run(place, false, Grouping::Auto, 30, seed);
         let (first, right) = (outcome.first(&[0, 1]), outcome.right(&[0, 1]));
         println!("seed {seed}: after {first:?} s, right {right} %");
@@ -439,7 +441,7 @@ fn two_idle_uplinks_carry_a_file_as_fast_as_uncoupled_paths() {
     for loss in [0.0, 0.001, 0.003] {
         let place = Place { bulk: 0, loss, ..beside_cubic(50, 50) };
         let (mut auto, mut oracle) = (0.0, 0.0);
-        for seed in 1..=SEEDS {
+        for seed in seeds() {
             let ((a, together, told), (o, ..)) = (
                 idle_uplinks(place, Grouping::Auto, 40_000_000, seed),
                 idle_uplinks(place, Grouping::Given, 40_000_000, seed),
@@ -455,7 +457,7 @@ fn two_idle_uplinks_carry_a_file_as_fast_as_uncoupled_paths() {
 #[test]
 fn two_uplinks_into_one_modem_are_found_out_within_ten_seconds() {
     for (mbit, rtt_ms) in [(20, 20), (20, 50), (50, 20), (50, 50)] {
-        for seed in 1..=SEEDS {
+        for seed in seeds() {
             let mut bench = bench(beside_cubic(mbit, rtt_ms), 200_000_000, seed);
             let modem = bench.bottleneck();
             bench.neighbours(modem, &mut Rng::stream(seed, "neighbours"), 20);
@@ -480,7 +482,7 @@ fn two_uplinks_into_one_modem_are_found_out_within_ten_seconds() {
 fn two_loaded_uplinks_stay_apart() {
     for (mbit, rtt_ms) in [(20, 20), (50, 50)] {
         let mut right = 0;
-        for seed in 1..=SEEDS {
+        for seed in seeds() {
             let mut bench = bench(beside_cubic(mbit, rtt_ms), 400_000_000, seed);
             let links = [bench.bottleneck(), bench.bottleneck()];
             let mut rng = Rng::stream(seed, "neighbours");
@@ -497,6 +499,7 @@ fn two_loaded_uplinks_stay_apart() {
         }
         // Two links alike, with neighbours that began in the same seconds, look like one for a while now and
         // then.
-        assert!(right * 100 >= SEEDS * 60 * 85, "{mbit} Mbit/s, {rtt_ms} ms: {right} of {}", SEEDS * 60);
+        let all = seeds().end() * 60;
+        assert!(right * 100 >= all * 85, "{mbit} Mbit/s, {rtt_ms} ms: {right} of {all}");
     }
 }

@@ -232,7 +232,7 @@ fn a_window_grows_where_it_is_used_up_within_two_round_trips() {
         pair.settle();
         assert_eq!(pair.ends[SERVER].rtt(), Some(Span::from_millis(rtt_ms)));
         let stream = pair.open();
-        for _ in 0..200 {
+        for _ in 0..20 {
             while pair.write(CLIENT, stream, &[1; 1_000_000]) > 0 {
                 pair.transmit(CLIENT, usize::MAX);
             }

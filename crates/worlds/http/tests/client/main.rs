@@ -2,6 +2,5 @@
 
 mod common;
 mod fetch;
-mod nginx;
 mod pipelining;
 mod tls;
