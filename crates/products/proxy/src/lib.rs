@@ -40,7 +40,6 @@ pub mod egress;
 pub mod error;
 pub mod event;
 pub mod flows;
-mod happy_eyeballs;
 pub mod ingress;
 pub mod keys;
 pub mod leg;
