@@ -208,7 +208,7 @@ fn who_says_that_an_introduced_mirror_has_wrong_bytes_is_named() {
         let done = get_there(&ground, &[liar.url()], &[]).expect(0);
         assert_eq!(done.banned(), [good.name()], "{way}: {}", done.out);
         let summary = done.summary();
-        let reason = summary["struck_off"][0]["reason"].as_str().expect("a reason");
+        let reason = summary["banned"][0]["reason"].as_str().expect("a reason");
         let says = format!(", according to {}", liar.name());
         assert!(reason.starts_with("wrong bytes in block ") && reason.ends_with(&says), "{way}: {reason}");
         assert!(done.notes().contains(&says) || done.out.contains(&says), "{way}: {}", done.out);
