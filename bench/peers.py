@@ -169,7 +169,7 @@ def _named(log):
         for line in out:
             if line.startswith("{") and '"summary"' in line:
                 try:
-                    return [s.get("source") for s in json.loads(line).get("struck_off", [])]
+                    return [s.get("source") for s in json.loads(line).get("banned", [])]
                 except ValueError:
                     return []
     return []

@@ -1,7 +1,7 @@
 //! Any journal: what is read of it is what is written in it.
 #![no_main]
 
-use anabranch::target::journal::{
+use anabranch::on_disk::journal::{
     ALIASES_MAX, BANNED_MAX, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable, header, parse, parse_aliases,
     parse_banned, parse_slot, slot, slot_offset,
 };

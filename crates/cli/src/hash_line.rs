@@ -30,12 +30,9 @@ mod tests {
 
     #[test]
     fn how_far_it_is() {
-        let mut progress = HashProgress {
-            done_bytes: 1_000_000_000,
-            total_bytes: 4_000_000_000,
-            elapsed_s: 2.0,
-            rate_bytes: 500_000_000,
-        };
+        let mut progress = HashProgress::default();
+        (progress.done_bytes, progress.total_bytes) = (1_000_000_000, 4_000_000_000);
+        (progress.elapsed_s, progress.rate_bytes) = (2.0, 500_000_000);
         assert_eq!(line(&progress), "hashing: 1.0 GB of 4.0 GB  500.0 MB/s  6 s left");
         (progress.done_bytes, progress.rate_bytes) = (0, 0);
         assert_eq!(line(&progress), "hashing: 0 B of 4.0 GB  0 B/s");

@@ -68,4 +68,4 @@ pub mod usage;
 pub mod view;
 pub mod wording;
 
-pub use anabranch::{filenames as names, target};
+pub use anabranch::text as names;

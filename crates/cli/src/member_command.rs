@@ -6,7 +6,7 @@ pub mod args;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anabranch::{Control, Result, Stop, format};
+use anabranch::{Control, Result, Stop, text};
 use anabranch_network::{
     ForwardStats, Metrics, Place, RendezvousStats, ServiceEvent, StateAt, TopologyStats,
     forward as run_forwarder, manage_topology, rendezvous as run_rendezvous,
@@ -42,14 +42,14 @@ pub fn forward(args: &Forward) -> Outcome {
                 "; cache: {} of {} packets, {}, {} kept",
                 cache.hits,
                 cache.asked,
-                format::bytes(cache.hit_bytes),
-                format::bytes(cache.stored_bytes as u64)
+                text::bytes(cache.hit_bytes),
+                text::bytes(cache.stored_bytes as u64)
             )
         });
         format!(
             "forwarded {} packets, {}; dropped {dropped}; neighbours that do not answer: {down}{cache}",
             stats.forwarded,
-            format::bytes(stats.forwarded_bytes)
+            text::bytes(stats.forwarded_bytes)
         )
     })
 }
@@ -168,6 +168,7 @@ fn run<S: Serialize + Metrics + Clone + Default + Send + 'static>(
                         last = now;
                     }
                 }
+                _ => {}
             }
             Control::Continue
         };

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anabranch::serve::{Event, Offer, Stats};
-use anabranch::{Control, Error, format};
+use anabranch::{Control, Error, text};
 use serde::Serialize;
 
 use crate::args::Serve;
@@ -225,13 +225,13 @@ impl View {
         }
         self.lines.print(&format!(
             "sent {} in {} packets for {} requests in {}",
-            format::bytes(stats.sent_bytes),
+            text::bytes(stats.sent_bytes),
             stats.sent_packets,
             stats.requests,
-            format::duration(stats.elapsed_s)
+            text::duration(stats.elapsed_s)
         ));
         if stats.http_requests > 0 {
-            let sent = format::bytes(stats.http_bytes);
+            let sent = text::bytes(stats.http_bytes);
             self.lines.print(&format!("sent {sent} for {} requests by HTTP", stats.http_requests));
         }
         let problems = stats.problems();
@@ -252,8 +252,8 @@ fn say_offer(offer: &Offer) {
 fn picture(stats: &Stats, rate_bytes: u64) -> Vec<String> {
     let mut line = format!(
         "{}  {} sent  {} requests  {} in the last minute",
-        format::rate(rate_bytes),
-        format::bytes(stats.all_bytes()),
+        text::rate(rate_bytes),
+        text::bytes(stats.all_bytes()),
         stats.all_requests(),
         match stats.peers {
             1 => "1 address".into(),

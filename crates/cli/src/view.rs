@@ -8,7 +8,7 @@
 mod lines;
 mod table;
 
-pub use anabranch::format::{bytes, duration, rate};
+pub use anabranch::text::{bytes, duration, rate};
 pub use lines::{Lines, note, printable, say};
 pub(crate) use table::{Column, lines as table};
 
@@ -278,7 +278,9 @@ fn live(s: &Progress, width: usize) -> Vec<String> {
     match &s.note {
         // It tells why nothing moves.
         Some(note) if console::measure_text_width(&whole) > width => {
-            picture.push(total(&Progress { note: None, ..s.clone() }));
+            let mut without = s.clone();
+            without.note = None;
+            picture.push(total(&without));
             picture.push(note.clone());
         }
         _ => picture.push(whole),
@@ -393,34 +395,48 @@ mod tests {
     use anabranch::{BannedSource, GroupedPath, PathGroups, PathState, Verified};
 
     fn progress() -> Progress {
-        let path = |source: &str, rate_bytes, share_percent| PathProgress {
-            source: source.into(),
-            via: "eth0".into(),
-            state: PathState::Open,
-            rate_bytes,
-            share_percent,
-            srtt_us: 20_400,
-            cwnd: 33,
-            loss_percent: 0.2,
-            bytes: 1_000_000,
-            cached_percent: 0.0,
-            timeouts: 1,
-            group: 0,
+        let path = |source: &str, rate_bytes, share_percent| {
+            let mut path = PathProgress::default();
+            (path.source, path.via, path.state) = (source.into(), "eth0".into(), PathState::Open);
+            (path.rate_bytes, path.share_percent, path.bytes) = (rate_bytes, share_percent, 1_000_000);
+            (path.srtt_us, path.cwnd, path.loss_percent, path.timeouts) = (20_400, 33, 0.2, 1);
+            path
         };
-        Progress {
-            total_bytes: 4_000_000,
-            done_bytes: 2_000_000,
-            resumed_bytes: 1_000_000,
-            elapsed_s: 2.0,
-            paths: vec![path("192.0.2.1:26227", 12_500_000, 75.0), path("[2001:db8::1]:9", 1_000_000, 25.0)],
-            note: Some("waiting".into()),
-        }
+        let mut progress = of(2_000_000, 4_000_000);
+        (progress.resumed_bytes, progress.elapsed_s) = (1_000_000, 2.0);
+        progress.paths =
+            vec![path("192.0.2.1:26227", 12_500_000, 75.0), path("[2001:db8::1]:9", 1_000_000, 25.0)];
+        progress.note = Some("waiting".into());
+        progress
+    }
+
+    fn of(done_bytes: u64, total_bytes: u64) -> Progress {
+        let mut progress = Progress::default();
+        (progress.done_bytes, progress.total_bytes) = (done_bytes, total_bytes);
+        progress
+    }
+
+    fn report(last: Progress, complete: bool) -> Report {
+        let mut report = Report::default();
+        (report.last, report.complete) = (last, complete);
+        report
+    }
+
+    fn banned(source: &str, reason: &str) -> Vec<BannedSource> {
+        let mut one = BannedSource::default();
+        (one.source, one.reason) = (source.into(), reason.into());
+        vec![one]
     }
 
     #[test]
     fn groups_are_a_line_of_json() {
-        let path = |via: &str| GroupedPath { source: "192.0.2.1:9".into(), via: via.into() };
-        let groups = PathGroups { elapsed_s: 10.6, groups: vec![vec![path("lo")], vec![path("eth0")]] };
+        let path = |via: &str| {
+            let mut path = GroupedPath::default();
+            (path.source, path.via) = ("192.0.2.1:9".into(), via.into());
+            path
+        };
+        let mut groups = PathGroups::default();
+        (groups.elapsed_s, groups.groups) = (10.6, vec![vec![path("lo")], vec![path("eth0")]]);
         let line: serde_json::Value = serde_json::from_str(&json::text("groups", &groups)).expect("sound");
         assert_eq!(line["event"], "groups");
         assert_eq!(line["elapsed_s"], 10.6);
@@ -455,20 +471,14 @@ mod tests {
         assert!(picture[0].contains("loss  cached  state"), "{picture:?}");
         assert!(picture[1].ends_with("0.2 %     0 %  open") && picture[2].ends_with("0.2 %    85 %  open"));
         assert!(!live(&progress, 60)[0].contains("cached"), "the first that a narrow terminal goes without");
-        let report = Report { last: progress, complete: true, ..Report::default() };
-        assert!(end(&Summary::new(&report, None), 100)[0].contains("cached"));
+        assert!(end(&Summary::new(&report(progress, true), None), 100)[0].contains("cached"));
     }
 
     #[test]
     fn the_table() {
-        let report = Report {
-            last: Progress { done_bytes: 4_000_000, ..progress() },
-            target: "film.mkv".into(),
-            banned: vec![BannedSource { source: "192.0.2.9:1".into(), reason: "wrong bytes".into() }],
-            complete: true,
-            verified: Verified::Blocks,
-            ..Report::default()
-        };
+        let mut report = report(progress(), true);
+        (report.last.done_bytes, report.target) = (4_000_000, "film.mkv".into());
+        (report.banned, report.verified) = (banned("192.0.2.9:1", "wrong bytes"), Verified::Blocks);
         let table = end(&Summary::new(&report, None), 80);
         assert!(table[1].contains("0.2 %     1  open"), "{}", table[1]);
         assert!(table[..3].iter().all(|line| line.len() <= 80), "it fits a terminal");
@@ -480,8 +490,8 @@ mod tests {
     #[test]
     fn what_is_not_verified_is_not_called_so() {
         let line = |verified, complete| {
-            let report =
-                Report { last: progress(), target: "f".into(), verified, complete, ..Report::default() };
+            let mut report = report(progress(), complete);
+            (report.target, report.verified) = ("f".into(), verified);
             end(&Summary::new(&report, None), 80).last().expect("a line").clone()
         };
         assert!(line(Verified::Nothing, true).starts_with("f: 4.0 MB UNVERIFIED; "));
@@ -494,28 +504,29 @@ mod tests {
     #[test]
     fn extremes_draw() {
         for (done_bytes, total_bytes) in [(0, 0), (0, u64::MAX), (u64::MAX - 1, u64::MAX), (5, 5)] {
-            let s = Progress { done_bytes, total_bytes, ..Progress::default() };
+            let s = of(done_bytes, total_bytes);
             for width in [0, 1, 10, 500] {
                 assert!(!live(&s, width).is_empty());
             }
             // Where nothing came, there is nothing to tell.
-            let report = Report { last: s, ..Report::default() };
-            assert_eq!(end(&Summary::new(&report, None), 80).is_empty(), done_bytes == 0);
+            assert_eq!(end(&Summary::new(&report(s, false), None), 80).is_empty(), done_bytes == 0);
         }
-        let unmeasured = Progress { done_bytes: 5, note: Some("how long?".into()), ..Progress::default() };
+        let mut unmeasured = of(5, 0);
+        unmeasured.note = Some("how long?".into());
         assert_eq!(live(&unmeasured, 80), ["5 B  0 kbit/s  how long?"]);
         assert_eq!(percent(999_999, 1_000_000), 99.9);
-        let many = Progress { paths: vec![PathProgress::default(); 100], ..Progress::default() };
+        let mut many = Progress::default();
+        many.paths = vec![PathProgress::default(); 100];
         assert!(live(&many, 80).len() < 30);
     }
 
     #[test]
     fn the_summary_has_the_keys_that_scripts_know() {
-        let banned = vec![BannedSource { source: "a".into(), reason: "b".into() }];
-        let report = Report { banned, ..Report::default() };
+        let mut report = Report::default();
+        report.banned = banned("a", "b");
         let failure = Failure::target("full");
         let text = json::text("summary", &Summary::new(&report, Some(&failure)));
-        let keys = ["version", "event", "last", "target", "content", "struck_off", "complete", "verified"];
+        let keys = ["version", "event", "last", "target", "content", "banned", "complete", "verified"];
         let keys = keys.iter().chain(&["verified_by", "unverified_since", "exit", "error"]);
         let places: Vec<usize> = keys
             .map(|key| text.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key}: {text}")))

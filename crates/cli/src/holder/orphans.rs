@@ -16,8 +16,8 @@ use std::path::Path;
 use anabranch_algo::{Span, Time};
 use anabranch_kernel::namespaces;
 use anabranch_net::netlink::Netlink;
-use anabranch_net::{Clock, Namespace};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use anabranch_net::{Clock, Namespace, ProcessFd};
+use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use super::Kind;
@@ -208,12 +208,10 @@ pub(super) fn all(kind: Kind) -> BTreeMap<String, Vec<Program>> {
 /// Sends a process a signal if it is on one of these hosts.
 fn signal(pid: i32, signal: Signal, hosts: &BTreeSet<u64>) {
     // What this descriptor stands for gets the signal: if it is gone and its number another's, nobody does.
-    let Some(process) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
-        return;
-    };
+    let Ok(process) = ProcessFd::open(pid) else { return };
     if namespaces::of_process(pid).is_some_and(|inode| hosts.contains(&inode)) {
         // It may have ended by itself.
-        let _ = pidfd_send_signal(&process, signal);
+        let _ = process.signal(signal);
     }
 }
 
@@ -240,7 +238,7 @@ pub(super) fn end(kind: Kind, name: &str, daemon: Option<u32>) -> io::Result<Vec
         for program in running {
             let new = !ended.iter().any(|other| other.pid == program.pid);
             if new || since > GRACE {
-                signal(program.pid, if since > GRACE { Signal::KILL } else { Signal::TERM }, &hosts);
+                signal(program.pid, if since > GRACE { Signal::SIGKILL } else { Signal::SIGTERM }, &hosts);
             }
             if new {
                 ended.push(program);

@@ -80,11 +80,9 @@ pub(super) fn of_file(args: &Show, file: &Path) -> Outcome {
         let paths = paths.map_err(|e| Failure::usage(format!("--class: {e}")))?;
         let PathChoice { policy, per_host, .. } = paths;
         let planned = domain.plan(from, &[to], per_host.into(), policy, |_| true);
-        let path = |planned: anabranch_overlay::domain::PlannedWay| LookedPath {
-            to,
-            group: planned.group,
-            delay: Span::from_nanos(domain.graph.delay_ns(&planned.way.links)),
-            links: planned.way.links,
+        let path = |planned: anabranch_overlay::domain::PlannedWay| {
+            let delay = Span::from_nanos(domain.graph.delay_ns(&planned.way.links));
+            LookedPath::new(to, planned.group, delay, planned.way.links)
         };
         (view.from, view.paths) = (Some(from), planned.into_iter().map(path).collect());
     }

@@ -3,8 +3,7 @@
 use std::net::ToSocketAddrs as _;
 
 use anabranch_proxy::config::{self, Settings as _};
-use anabranch_proxy::redirect;
-use anabranch_proxy::trunk::Host;
+use anabranch_proxy::{Host, redirect};
 
 use super::args::Rules;
 use super::unusable;

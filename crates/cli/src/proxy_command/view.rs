@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anabranch::format;
+use anabranch::text;
 use anabranch_proxy::config::Changes;
 use anabranch_proxy::status::{Ended, Token};
 use anabranch_proxy::{Door, Event, Totals};
@@ -194,8 +194,8 @@ impl View {
             say(&format!(
                 "{} connections, {} sent, {} received",
                 totals.connections,
-                format::bytes(totals.sent_bytes),
-                format::bytes(totals.received_bytes)
+                text::bytes(totals.sent_bytes),
+                text::bytes(totals.received_bytes)
             ));
         }
         ended.map(drop).map_err(|failure: Failure| failure)
@@ -234,9 +234,9 @@ fn line(event: &Event) -> String {
                 "{}{} {} sent, {} received in {}{error}",
                 of(finished.client.as_deref()),
                 finished.destination,
-                format::bytes(finished.sent_bytes),
-                format::bytes(finished.received_bytes),
-                format::duration(finished.duration_s)
+                text::bytes(finished.sent_bytes),
+                text::bytes(finished.received_bytes),
+                text::duration(finished.duration_s)
             )
         }
         Event::Notice(text) => format!("anabranch: {text}"),

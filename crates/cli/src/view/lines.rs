@@ -4,7 +4,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-pub use anabranch::terminal::printable;
+pub use anabranch::text::printable;
 use console::Term;
 
 /// Prints a line that stays, where nothing is redrawn. Where standard error takes no more (a full disk, a

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anabranch::target::journal;
+use anabranch::on_disk::journal;
 use anabranch_mirror::leaf_list::LeafList;
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::BLOCK_BYTES;
@@ -336,7 +336,7 @@ impl Done {
     /// Who was banned.
     pub(crate) fn banned(&self) -> Vec<String> {
         let summary = self.summary();
-        let all = summary["struck_off"].as_array().expect("a list").iter();
+        let all = summary["banned"].as_array().expect("a list").iter();
         all.map(|one| one["source"].as_str().expect("a source").to_owned()).collect()
     }
 

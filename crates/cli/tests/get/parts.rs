@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::common::fetch::{Ground, fetch, run, spawn, tree};
 use crate::common::{Server, noise, wait_until};
-use anabranch::target::{PART_PREFIX, journal};
+use anabranch::on_disk::{PART_PREFIX, journal};
 use nix::sys::signal::Signal;
 
 /// A directory to serve, with every name that `NAME.part` and `NAME.part.journal` could meet.

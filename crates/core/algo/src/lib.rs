@@ -9,6 +9,7 @@
 //! * [`units`]: [`Time`], [`Span`], [`Rate`] – every number with its unit.
 //! * [`machine`]: [`Machine`], the contract of every endpoint, link and queue.
 //! * [`softfloat`]: [`Real`](softfloat::Real), a 32-bit mantissa with an exponent: formulas in integers.
+//! * [`split_mix`]: [`SplitMix64`], numbers that follow from a seed.
 //! * [`rate_limit`]: a token bucket that many share.
 //! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
 //! * [`control`]: congestion control; one file an algorithm; the table [`control::ALGORITHMS`].
@@ -29,13 +30,13 @@ pub mod rtt;
 pub mod sent_packets;
 pub mod shared_bottleneck;
 pub mod softfloat;
+pub mod split_mix;
 pub mod subflow;
 pub mod tcp_sample;
-#[cfg(test)]
-mod test_rng;
 pub mod units;
 
 pub use machine::{Machine, Output};
 pub use rate_limit::{RateLimiter, RateLimits};
+pub use split_mix::SplitMix64;
 pub use tcp_sample::TcpSample;
 pub use units::{Rate, Span, Time};

@@ -7,6 +7,7 @@
 //! cargo run --release -p anabranch-topology --example disjoint_share
 //! ```
 
+use anabranch_algo::SplitMix64;
 use anabranch_topology::graph::{Builder, Graph, NodeId};
 use anabranch_topology::import::Defaults;
 use anabranch_topology::paths::Costs;
@@ -18,17 +19,8 @@ const DRAWS: usize = 100;
 const CLIENTS_PER_ACCESS_NODE: usize = 2;
 const DELAY_NS: u64 = 5_000_000;
 
-/// SplitMix64.
-fn random(state: &mut u64, below: usize) -> usize {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) % below as u64) as usize
-}
-
 /// The network with its clients, and the clients.
-fn with_clients(graph: &Graph, state: &mut u64) -> (Graph, Vec<NodeId>) {
+fn with_clients(graph: &Graph, rng: &mut SplitMix64) -> (Graph, Vec<NodeId>) {
     let mut builder = Builder::new();
     for node in graph.nodes() {
         builder.node(&node.name, None).expect("a node");
@@ -41,7 +33,7 @@ fn with_clients(graph: &Graph, state: &mut u64) -> (Graph, Vec<NodeId>) {
     for (place, first) in access.iter().enumerate() {
         for _ in 0..CLIENTS_PER_ACCESS_NODE {
             let client = builder.node(&format!("client {}", clients.len()), None).expect("a node");
-            let other = (place + 1 + random(state, access.len() - 1)) % access.len();
+            let other = (place + 1 + rng.index(access.len() - 1)) % access.len();
             // One way: nobody's packets go through a client.
             builder.link(*first, client, None, DELAY_NS).expect("a link");
             builder.link(access[other], client, None, DELAY_NS).expect("a link");
@@ -62,17 +54,17 @@ fn main() {
     let (mut means, mut pooled, mut clients_all) = ([0.0; 4], [0usize; 4], 0);
     for builtin in BUILTIN {
         let plain = builtin.network(&Defaults::default()).graph;
-        let (mut state, mut several, mut all) = (16, [0usize; 4], 0);
+        let (mut rng, mut several, mut all) = (SplitMix64(16), [0usize; 4], 0);
         for _ in 0..DRAWS {
-            let (graph, clients) = with_clients(&plain, &mut state);
-            let share = 10 + random(&mut state, 11);
+            let (graph, clients) = with_clients(&plain, &mut rng);
+            let share = 10 + rng.index(11);
             let servers: Vec<NodeId> = (0..(clients.len() * share).div_ceil(100))
-                .map(|_| NodeId(random(&mut state, plain.nodes().len()) as u32))
+                .map(|_| NodeId(rng.index(plain.nodes().len()) as u32))
                 .collect();
             let tags = Tags::of(&graph, 1);
             let mut planner = Planner::new(&graph, Costs::hops(&graph), tags);
             for client in clients {
-                let server = servers[random(&mut state, servers.len())];
+                let server = servers[rng.index(servers.len())];
                 all += 1;
                 for (place, (policy, k)) in policies.into_iter().enumerate() {
                     let planned = planner.plan(server, client, k, policy);

@@ -6,6 +6,7 @@
 
 use std::time::Instant;
 
+use anabranch_algo::SplitMix64;
 use anabranch_topology::disjoint::{Disjoint, disjoint_paths};
 use anabranch_topology::graph::{Builder, Graph, LinkId, NodeId};
 use anabranch_topology::groups::Grouping;
@@ -24,22 +25,13 @@ fn seconds(mut work: impl FnMut()) -> f64 {
     began.elapsed().as_secs_f64()
 }
 
-/// SplitMix64.
-fn random(state: &mut u64, below: usize) -> usize {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) % below as u64) as usize
-}
-
-fn graph(lines: &[(usize, usize)], state: &mut u64) -> Graph {
+fn graph(lines: &[(usize, usize)], rng: &mut SplitMix64) -> Graph {
     let mut builder = Builder::new();
     for node in 0..NODES {
         builder.node(&format!("n{node}"), None).expect("a node");
     }
     for (a, b) in lines {
-        let delay_ns = 1_000_000 + random(state, 20_000_000) as u64;
+        let delay_ns = 1_000_000 + rng.index(20_000_000) as u64;
         let (a, b) = (NodeId(*a as u32), NodeId(*b as u32));
         builder.line(a, b, Some(125_000_000), delay_ns).expect("a line");
     }
@@ -47,10 +39,10 @@ fn graph(lines: &[(usize, usize)], state: &mut u64) -> Graph {
 }
 
 /// Each node joined to three that were there before: short ways.
-fn random_lines(state: &mut u64) -> Vec<(usize, usize)> {
+fn random_lines(rng: &mut SplitMix64) -> Vec<(usize, usize)> {
     let mut lines = Vec::new();
     for node in 1..NODES {
-        lines.extend((0..3).map(|_| (node, random(state, node))));
+        lines.extend((0..3).map(|_| (node, rng.index(node))));
     }
     lines
 }
@@ -89,18 +81,18 @@ fn main() {
         });
         println!("Uninett2011, k = 3 and groups, {what}: {pairs} pairs, {groups} paths in {time:.3} s");
     }
-    let mut state = 1;
-    let random_lines = random_lines(&mut state);
+    let mut rng = SplitMix64(1);
+    let random_lines = random_lines(&mut rng);
     for (what, lines) in [("random", random_lines), ("grid", grid_lines())] {
-        let graph = graph(&lines, &mut state);
+        let graph = graph(&lines, &mut rng);
         println!("{what}: {} nodes, {} links", graph.nodes().len(), graph.links().len());
         for (cost, costs) in [("hops", Costs::hops(&graph)), ("delay", Costs::delay(&graph))] {
             let mut router = Router::new(&graph, costs.clone());
             let mut grouping = Grouping::new(graph.links().len());
             let mut request = |with: &mut dyn FnMut(NodeId, NodeId) -> Vec<Vec<LinkId>>| -> Vec<f64> {
-                let pair = |state: &mut u64| (random(state, NODES) as u32, random(state, NODES) as u32);
+                let pair = |rng: &mut SplitMix64| (rng.index(NODES) as u32, rng.index(NODES) as u32);
                 let mut one = || {
-                    let (from, to) = pair(&mut state);
+                    let (from, to) = pair(&mut rng);
                     seconds(|| drop(with(NodeId(from), NodeId(to))))
                 };
                 (0..REQUESTS).map(|_| one()).collect()
@@ -124,8 +116,7 @@ fn main() {
         let mut router = Router::new(&graph, costs);
         let mut times = Vec::new();
         while times.len() < REQUESTS && what == "random" {
-            let (from, to) =
-                (NodeId(random(&mut state, NODES) as u32), NodeId(random(&mut state, NODES) as u32));
+            let (from, to) = (NodeId(rng.index(NODES) as u32), NodeId(rng.index(NODES) as u32));
             for path in router.shortest(from, to, 1) {
                 times.push(seconds(|| assert!(tags.encode(&graph, &path.links).is_ok())));
             }

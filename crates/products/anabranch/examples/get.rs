@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anabranch::{Control, Event, Get, Result, format};
+use anabranch::{Control, Event, Get, Result, text};
 
 fn main() -> ExitCode {
     match get(std::env::args().skip(1)) {
@@ -23,8 +23,8 @@ fn get(names: impl Iterator<Item = String>) -> Result<()> {
         match event {
             Event::Progress(progress) => {
                 let rate = progress.paths.iter().map(|path| path.rate_bytes).sum();
-                let (done, total) = (format::bytes(progress.done_bytes), format::bytes(progress.total_bytes));
-                eprint!("\r{done} of {total} over {} paths, {}   ", progress.paths.len(), format::rate(rate));
+                let (done, total) = (text::bytes(progress.done_bytes), text::bytes(progress.total_bytes));
+                eprint!("\r{done} of {total} over {} paths, {}   ", progress.paths.len(), text::rate(rate));
             }
             Event::Banned { source, reason } => eprintln!("\n{source} is not asked any more: {reason}"),
             Event::Notice(text) | Event::Warning(text) => eprintln!("\n{text}"),
@@ -32,6 +32,6 @@ fn get(names: impl Iterator<Item = String>) -> Result<()> {
         }
         Control::Continue
     })?;
-    eprintln!("\n{}: {} {}", report.target, format::bytes(report.last.total_bytes), report.verdict());
+    eprintln!("\n{}: {} {}", report.target, text::bytes(report.last.total_bytes), report.verdict());
     Ok(())
 }

@@ -5,7 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use anabranch::{Result, Serve, format};
+use anabranch::{Result, Serve, text};
 
 fn main() -> Result<()> {
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -20,6 +20,6 @@ fn main() -> Result<()> {
     let _ = io::stdin().read_line(&mut String::new());
     source.stop();
     let stats = source.wait()?;
-    println!("sent {} for {} requests", format::bytes(stats.all_bytes()), stats.all_requests());
+    println!("sent {} for {} requests", text::bytes(stats.all_bytes()), stats.all_requests());
     Ok(())
 }

@@ -7,7 +7,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// newline; they are what [`Display`](std::fmt::Display) writes. A setting that would help is named as the
 /// method that sets it, in backquotes: `overwrite`. A program whose users set it in another way puts its own
 /// name there, as the `anabranch` command puts its options. What servers and lists say stands in it as it
-/// came: [`terminal::printable`](crate::terminal::printable) makes it fit for a terminal.
+/// came: [`text::printable`](crate::text::printable) makes it fit for a terminal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

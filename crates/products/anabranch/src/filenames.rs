@@ -17,7 +17,7 @@ use crate::terminal;
 ///
 /// # Errors
 /// A sentence that says what is wrong with the name.
-pub fn component(name: &[u8]) -> Result<OsString, String> {
+pub(crate) fn component(name: &[u8]) -> Result<OsString, String> {
     if is_file_name(name) {
         return Ok(OsString::from_vec(name.to_vec()));
     }
@@ -81,8 +81,7 @@ pub(crate) fn first_few(texts: impl IntoIterator<Item = String>, between: &str) 
 }
 
 /// What a publisher is told of hidden files below a directory, if there are any among these paths.
-#[must_use]
-pub fn hidden_warning<'a>(directory: &Path, paths: impl Iterator<Item = &'a [u8]>) -> Option<String> {
+pub(crate) fn hidden_warning<'a>(directory: &Path, paths: impl Iterator<Item = &'a [u8]>) -> Option<String> {
     let is_hidden = |path: &&[u8]| path.split(|byte| *byte == b'/').any(|part| part.starts_with(b"."));
     let mut hidden = paths.filter(is_hidden);
     let first = hidden.next()?;

@@ -20,6 +20,7 @@ const REPORT_EVERY: Span = Span::from_millis(100);
 
 /// How far hashing is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct HashProgress {
     /// Bytes hashed so far.
     pub done_bytes: u64,

@@ -73,17 +73,16 @@
 //! * [`Serve`], [`Source`]: files and directories for whoever knows their URI; [`mod@serve`].
 //! * [`network`]: content by name in publish/subscribe networks, as their hosts fetch and publish it.
 //! * [`mirror_list`]: what makes a file on plain web servers verifiable.
-//! * [`target`]: where a file arrives, and what a transfer that was stopped leaves there.
-//! * [`filenames`]: names from outside; [`mod@format`]: numbers for people; [`terminal`]: text from outside.
+//! * [`text`]: names and texts from outside, fit for a terminal; numbers for people.
 
 mod cache_dir;
 mod catalog;
 mod checksum;
-pub mod error;
-pub mod event;
+mod error;
+mod event;
 mod file_identity;
-pub mod filenames;
-pub mod format;
+mod filenames;
+mod format;
 pub mod get;
 mod hashing;
 mod host_port;
@@ -91,12 +90,25 @@ pub mod mirror_list;
 mod monitor;
 pub mod network;
 mod openpgp;
-pub mod report;
+mod report;
 mod secret;
 pub mod serve;
 mod stop;
-pub mod target;
-pub mod terminal;
+mod target;
+mod terminal;
+
+/// Names and texts from outside, fit for a terminal; numbers for people.
+pub mod text {
+    pub use crate::filenames::show;
+    pub use crate::format::{bytes, duration, rate, seconds};
+    pub use crate::terminal::printable;
+}
+
+/// The format on disk, for tests and fuzz targets of this workspace. It changes without notice.
+#[doc(hidden)]
+pub mod on_disk {
+    pub use crate::target::{PART_PREFIX, journal};
+}
 
 pub use cache_dir::cache_dir;
 pub use checksum::Checksum;

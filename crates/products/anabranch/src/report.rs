@@ -8,6 +8,7 @@ use crate::Error;
 
 /// A transfer at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct Progress {
     /// Bytes there will be; zero while nobody says how many.
     pub total_bytes: u64,
@@ -26,6 +27,7 @@ pub struct Progress {
 
 /// One path at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct PathProgress {
     /// The source: its host and port, as the request names it; then, in brackets, its address, unless the
     /// name is that.
@@ -109,6 +111,7 @@ impl Serialize for PathState {
 /// Which paths may share a bottleneck, as it seems from now on: their windows are coupled. It displays as a
 /// sentence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PathGroups {
     /// Time since this run began, in seconds.
     pub elapsed_s: f64,
@@ -118,6 +121,7 @@ pub struct PathGroups {
 
 /// A path of a group, named as in [`PathProgress`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct GroupedPath {
     /// The source.
     pub source: String,
@@ -144,6 +148,7 @@ impl fmt::Display for PathGroups {
 
 /// How a transfer ended.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// The last state; rates are means over the whole run.
     pub last: Progress,
@@ -152,7 +157,6 @@ pub struct Report {
     /// The content's name; `None` while it is not known.
     pub content: Option<String>,
     /// Sources that were banned, each with its reason.
-    #[serde(rename = "struck_off")]
     pub banned: Vec<BannedSource>,
     /// Whether the whole content arrived and is verified, as far as `verified` says.
     pub complete: bool,
@@ -169,6 +173,7 @@ pub struct Report {
 
 /// How one of several files ended: see [`Get::each`](crate::Get::each).
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FileReport {
     /// Its URL, without name and password.
     pub url: String,
@@ -250,6 +255,7 @@ impl Serialize for VouchedBy {
 /// What of a content is held against a hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Verified {
     /// Every block, before it is written.
     Blocks,
@@ -280,6 +286,7 @@ impl Verified {
 
 /// A source that is not asked any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct BannedSource {
     /// The source: address and port.
     pub source: String,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 /// What a member that serves others tells; `S` is what it counts.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum ServiceEvent<S> {
     /// It listens at these addresses, and works.
     Listening(Vec<SocketAddr>),

@@ -12,14 +12,15 @@ use super::event::ServiceEvent;
 use super::frame_batch::FrameBatches;
 use super::keys::forwarder_secret;
 use super::service_loop::{Service, run};
-use anabranch::format::seconds;
 use anabranch::network::line_sockets::{Arrived, Outlets};
 use anabranch::network::{Place, since_1970};
 use anabranch::secret;
+use anabranch::text::seconds;
 use anabranch::{Control, Error, Result, Stop};
 
 /// What a forwarder has done.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct ForwardStats {
     /// Seconds since it was started.
     pub elapsed_s: f64,
@@ -39,6 +40,7 @@ pub struct ForwardStats {
 
 /// How a line does.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct LineStats {
     /// The node at the other end.
     pub to: String,
@@ -56,6 +58,7 @@ pub struct LineStats {
 
 /// What a forwarder's cache has done.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct CacheStats {
     /// Bytes that it holds.
     pub stored_bytes: usize,

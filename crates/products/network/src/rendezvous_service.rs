@@ -13,13 +13,14 @@ use super::keys::services_key;
 use super::service_loop::{Service, answer, messages, run};
 use super::state::{State, StateStats};
 use super::state_server::{Link, SharedStateStats, StateAt};
-use anabranch::format::seconds;
 use anabranch::network::line_sockets::{Arrived, Outlets};
 use anabranch::network::{Place, since_1970};
+use anabranch::text::seconds;
 use anabranch::{Control, Result, Stop};
 
 /// What a rendezvous has done.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct RendezvousStats {
     /// Seconds since it was started.
     pub elapsed_s: f64,

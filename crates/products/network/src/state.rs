@@ -26,7 +26,7 @@ use redb::{
 };
 use serde::Serialize;
 
-use anabranch::filenames::show;
+use anabranch::text::show;
 use anabranch::{Error, Result};
 
 /// What the file is; of all versions: `format`, and the name of the `domain`.
@@ -49,6 +49,7 @@ const FORGOTTEN_MAX: usize = 10_000;
 
 /// What a rendezvous has done with its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct StateStats {
     /// Publications that were taken back at the start.
     pub taken_back: u64,
@@ -181,7 +182,7 @@ fn check_kind(database: &Database, path: &str, domain: &Domain) -> Result<()> {
     if theirs != domain.name.as_bytes() {
         return Err(Error::usage(format!(
             "{path} is the state of the domain {}, not of {}: name another file with `state`",
-            anabranch::terminal::printable(&String::from_utf8_lossy(&theirs)),
+            anabranch::text::printable(&String::from_utf8_lossy(&theirs)),
             domain.name
         )));
     }

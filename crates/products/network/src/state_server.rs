@@ -31,6 +31,7 @@ const BACKOFF_MAX: Span = Span::from_secs(2);
 
 /// How a rendezvous does with the server of its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct SharedStateStats {
     /// Whether the server answers.
     pub answers: bool,
@@ -133,7 +134,7 @@ impl Link {
                 }
                 Report::Back(after) => {
                     self.stats.answers = true;
-                    let seconds = anabranch::format::seconds(after);
+                    let seconds = anabranch::text::seconds(after);
                     notices.push(format!("the state {} is back after {seconds:.1} s", self.shown));
                 }
             }

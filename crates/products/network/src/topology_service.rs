@@ -8,13 +8,14 @@ use serde::Serialize;
 use super::event::ServiceEvent;
 use super::keys::services_key;
 use super::service_loop::{Service, answer, messages, run};
-use anabranch::format::seconds;
 use anabranch::network::line_sockets::{Arrived, Outlets};
 use anabranch::network::{Place, since_1970};
+use anabranch::text::seconds;
 use anabranch::{Control, Result, Stop};
 
 /// What a topology manager has done.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct TopologyStats {
     /// Seconds since it was started.
     pub elapsed_s: f64,

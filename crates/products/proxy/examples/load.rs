@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anabranch_algo::{Span, Time};
+use anabranch_algo::{Span, SplitMix64, Time};
 use anabranch_net::Clock;
 use anabranch_proxy::socket::{Listener, SocketOptions, connect};
 use http::Http;
@@ -55,15 +55,8 @@ struct Noise(Vec<u8>);
 
 impl Noise {
     fn new() -> Self {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let once: Vec<u8> = (0..NOISE_BYTES)
-            .map(|_| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                (state >> 24) as u8
-            })
-            .collect();
+        let mut rng = SplitMix64(1);
+        let once: Vec<u8> = (0..NOISE_BYTES).map(|_| rng.bits() as u8).collect();
         Self([once.as_slice(), &once].concat())
     }
 

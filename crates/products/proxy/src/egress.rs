@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use anabranch_http::happy_eyeballs::race;
 use anabranch_net::{Clock, Resolver};
 use bytes::Bytes;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -26,7 +27,6 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use crate::descriptors::{self, Descriptors};
-use crate::happy_eyeballs::race;
 use crate::policy::Policy;
 use crate::socket::set_up_leg;
 use crate::trunk::{Destination, Host, Reason};
@@ -225,10 +225,10 @@ async fn connect_any(
 ) -> Result<Connected, Failed> {
     // What is sent with the SYN goes to one address only.
     let bytes = std::iter::once(first).chain(std::iter::repeat(Bytes::new()));
-    let attempts = addresses.into_iter().zip(bytes);
-    let attempts = attempts.map(|(address, first)| attempt(address, first, descriptors));
+    let ways = addresses.into_iter().zip(bytes);
+    let begin = |(address, first)| attempt(address, first, descriptors);
     let mut worst: Option<Failed> = None;
-    let connected = race(attempts, |failed| match failed {
+    let connected = race(ways, begin, |failed| match failed {
         Ok(failed) => {
             let is_worst = |worst: &Failed| telling(failed.reason) > telling(worst.reason);
             if worst.as_ref().is_none_or(is_worst) {

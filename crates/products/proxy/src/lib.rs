@@ -36,35 +36,48 @@ mod buffer;
 pub mod client;
 pub mod config;
 mod descriptors;
-pub mod egress;
-pub mod error;
-pub mod event;
-pub mod flows;
-mod happy_eyeballs;
-pub mod ingress;
+mod error;
+mod event;
 pub mod keys;
-pub mod leg;
 mod leg_socket;
 pub mod links;
 pub mod policy;
-pub mod pool;
-pub mod quota;
 pub mod redirect;
 mod relay;
-pub mod role;
+mod role;
 mod secret_file;
 pub mod server;
-pub mod socket;
 pub mod status;
-pub mod tls;
 mod traffic;
+
+// The parts of the two roles: open to the tests, examples and fuzz targets of this workspace, and to the
+// documentation's links, but no interface for programs.
+#[doc(hidden)]
+pub mod egress;
+#[doc(hidden)]
+pub mod flows;
+#[doc(hidden)]
+pub mod ingress;
+#[doc(hidden)]
+pub mod leg;
+#[doc(hidden)]
+pub mod pool;
+#[doc(hidden)]
+pub mod quota;
+#[doc(hidden)]
+pub mod socket;
+#[doc(hidden)]
+pub mod tls;
+#[doc(hidden)]
 pub mod trunk;
+#[doc(hidden)]
 pub mod trunk_task;
 
 pub use error::Error;
 pub use event::{Door, Event, Finished, Protocol, Stop, Totals};
 pub use role::{Reloader, Running};
 pub use status::Status;
+pub use trunk::Host;
 
 /// Where a server listens if nobody says where.
 pub const PORT: u16 = 26_228;

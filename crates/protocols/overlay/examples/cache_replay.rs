@@ -4,7 +4,7 @@
 
 use std::io::Write as _;
 
-use anabranch_algo::Time;
+use anabranch_algo::{SplitMix64, Time};
 use anabranch_mmtp::id::SEGMENT_BLOCKS;
 use anabranch_mmtp::peer::WayBack;
 use anabranch_mmtp::wire::{self, Cookie, Packet, Range, RangeKind};
@@ -37,21 +37,9 @@ enum Striping {
     Drawn(u64),
 }
 
-/// A generator that gives the same numbers in each run (Steele and Vigna's SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
+/// 0 ≤ x < 1.
+fn unit(random: &mut SplitMix64) -> f64 {
+    (random.bits() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// One fetch under way.
@@ -69,25 +57,25 @@ impl Fetch {
         match striping {
             Striping::OnePath => 0,
             Striping::InTurn(unit) => (chunk / unit % 2) as usize,
-            Striping::Drawn(unit) => (Random(self.seed ^ (chunk / unit)).next() % 2) as usize,
+            Striping::Drawn(unit) => (SplitMix64(self.seed ^ (chunk / unit)).bits() % 2) as usize,
         }
     }
 }
 
 /// The contents in the order in which they are asked for.
-fn catalogue(random: &mut Random) -> Vec<ContentId> {
+fn catalogue(random: &mut SplitMix64) -> Vec<ContentId> {
     let weights: Vec<f64> = (1..=CONTENTS).map(|n| (n as f64).powf(-ZIPF)).collect();
     let sum: f64 = weights.iter().sum();
-    let one = |random: &mut Random| {
-        let mut left = random.unit() * sum;
+    let one = |random: &mut SplitMix64| {
+        let mut left = unit(random) * sum;
         let n = weights.iter().position(|weight| {
             left -= weight;
             left < 0.0
         });
         let n = n.unwrap_or(CONTENTS - 1) as u64;
         let mut root = [0; 32];
-        root[..8].copy_from_slice(&Random(n).next().to_be_bytes());
-        ContentId { root, length: MIB * (4 + Random(n ^ 0x5a5a).next() % 13) }
+        root[..8].copy_from_slice(&SplitMix64(n).bits().to_be_bytes());
+        ContentId { root, length: MIB * (4 + SplitMix64(n ^ 0x5a5a).bits() % 13) }
     };
     (0..FETCHES).map(|_| one(random)).collect()
 }
@@ -116,7 +104,7 @@ fn ask(cache: &mut PacketCache, way_back: &WayBack, tag: u64, content: &ContentI
 
 /// The hit ratio over the second half of the fetches.
 fn replay(policy: Policy, striping: Striping) -> f64 {
-    let mut random = Random(1);
+    let mut random = SplitMix64(1);
     let order = catalogue(&mut random);
     let paths = if matches!(striping, Striping::OnePath) { 1 } else { 2 };
     let mut caches: Vec<_> =
@@ -139,7 +127,7 @@ fn replay(policy: Policy, striping: Striping) -> f64 {
         let mut idle = true;
         for (fetch, way_back) in fetches.iter_mut().zip(&way_backs) {
             if fetch.is_none() && begun < FETCHES {
-                let (content, seed) = (order[begun], random.next());
+                let (content, seed) = (order[begun], random.bits());
                 *fetch = Some(Fetch { content, next: 0, seed, counts: begun >= FETCHES / 2 });
                 begun += 1;
             }

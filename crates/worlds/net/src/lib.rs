@@ -33,8 +33,8 @@
 //! * [`tun`]: [`Tun`], a network device whose wire is this process.
 //! * [`emulator`]: [`Emulator`](emulator::Emulator), the simulator's links between TUN devices, in real time.
 //! * [`testing`]: how tests of all crates say that they do not run here.
-//! * `syscalls`: the system calls that only unsafe code can make; one of them is for all crates,
-//!   `end_with_parent`: a child process that does not outlive this one (Linux).
+//! * `syscalls`: the system calls that only unsafe code can make; for all crates are `end_with_parent` (a
+//!   child process does not outlive this one), `ProcessFd` and `set_nice` (Linux).
 //!
 //! **How fast.** `cargo run --release -p anabranch-net --example udp_ceiling` prints what a pair of these
 //! sockets carries on this machine: the ceiling of every protocol above.
@@ -81,7 +81,7 @@ pub use network_monitor::NetworkMonitor;
 pub use poll::{Interest, Poller, Ready, WakeReceiver, Waker};
 pub use resolver::Resolver;
 #[cfg(target_os = "linux")]
-pub use syscalls::end_with_parent;
+pub use syscalls::{ProcessFd, end_with_parent, set_nice};
 #[cfg(target_os = "linux")]
 pub use tun::Tun;
 pub use udp::{Datagrams, Ecn, IcmpError, Received, RecvBuffers, RecvOutcome, SendOutcome, Udp};

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::ptr;
@@ -12,6 +12,7 @@ use anabranch_algo::Span;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::epoll::EpollEvent;
+use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 /// TUN device, without packet information before each packet (`linux/if_tun.h`).
@@ -111,6 +112,46 @@ pub fn end_with_parent(command: &mut Command) {
     };
     // SAFETY: between fork and exec it makes one system call, and allocates nothing.
     unsafe { command.pre_exec(ask) };
+}
+
+/// Sets how little of the processor the calling process claims: -20 is the most, 19 the least.
+///
+/// # Errors
+/// `EACCES` or `EPERM` without `CAP_SYS_NICE`, where it claims more than before.
+pub fn set_nice(nice: i32) -> io::Result<()> {
+    // SAFETY: the call takes numbers, not pointers; 0 is the calling process.
+    Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) })?;
+    Ok(())
+}
+
+/// One process, not its number, which another may get as soon as it has ended (Linux 5.3, pidfd_open(2)).
+#[derive(Debug)]
+pub struct ProcessFd(OwnedFd);
+
+impl ProcessFd {
+    /// The process that has this number now.
+    ///
+    /// # Errors
+    /// `ESRCH`: there is none.
+    pub fn open(pid: i32) -> io::Result<Self> {
+        // SAFETY: the call takes numbers, not pointers.
+        let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+        // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }))
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended; `EPERM`: this process may not.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        let (fd, none) = (self.0.as_raw_fd(), ptr::null::<libc::siginfo_t>());
+        // SAFETY: without information the kernel reads no memory.
+        Errno::result(unsafe {
+            libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as libc::c_int, none, 0)
+        })?;
+        Ok(())
+    }
 }
 
 /// Waits for `epoll`, at most `timeout` (`None`: without end), to the nanosecond; how many of `events` are

@@ -86,7 +86,7 @@ mod tests {
     };
     use super::*;
     use crate::Time;
-    use crate::test_rng::SplitMix64;
+    use crate::SplitMix64;
     use proptest::prelude::*;
     use std::{format, println, vec, vec::Vec};
 

@@ -8,7 +8,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::test_rng::SplitMix64;
+use crate::SplitMix64;
 
 /// One queue, in steps of a millisecond: on/off sources with exponential times, a server, a limit.
 struct Queue {

@@ -1,7 +1,9 @@
 //! Fill and false positives of LIPSIN identifiers against what the definitions give: m = 248 bits, k = 5
 //! different bits a tag, d = 8 tables. All seeds are fixed.
 
-use crate::random_graphs::{Random, random_graph};
+use anabranch_algo::SplitMix64;
+
+use crate::random_graphs::{random_graph, some};
 use anabranch_topology::fid::{FILTER_BITS, TABLES, TAG_BITS};
 use anabranch_topology::graph::{Builder, LinkId, NodeId};
 use anabranch_topology::tags::{EncodeError, Tags};
@@ -67,7 +69,7 @@ fn is_near(value: f64, expected: f64, tolerance: f64) -> bool {
 #[test]
 fn fill_and_false_positives_of_4_to_48_links() {
     let tags = Tags::lipsin(LINKS, 16);
-    let mut random = Random(1);
+    let mut random = SplitMix64(1);
     println!("| links | fill | formula | rate | formula | best fill | formula | best rate | formula |");
     for n in LENGTHS {
         let chances = ones_of(n);
@@ -79,14 +81,14 @@ fn fill_and_false_positives_of_4_to_48_links() {
         for _ in 0..FILTERS {
             let mut path: Vec<LinkId> = Vec::with_capacity(n);
             while path.len() < n {
-                let link = LinkId(random.below(LINKS) as u32);
+                let link = LinkId(random.index(LINKS) as u32);
                 if !path.contains(&link) {
                     path.push(link);
                 }
             }
             let filters: Vec<_> = (0..TABLES).map(|table| tags.filter(table, &path)).collect();
             // Those from one on that are not on the path.
-            let first = random.below(LINKS);
+            let first = random.index(LINKS);
             let foreign = (first..).map(|link| LinkId((link % LINKS) as u32));
             let foreign = foreign.filter(|link| !path.contains(link)).take(FOREIGN);
             let hits_in = |table: usize| {
@@ -169,7 +171,7 @@ fn a_path_that_does_not_fit_is_refused() {
 /// Packets go over links beside their path as often as the formula says, table by table, no more often.
 #[test]
 fn strays_are_as_many_as_the_formula_says() {
-    let mut random = Random(3);
+    let mut random = SplitMix64(3);
     let graph = random_graph(&mut random, 500, 2_500);
     let tags = Tags::lipsin(graph.links().len(), 5);
     for n in [12, 24, 32] {
@@ -177,18 +179,18 @@ fn strays_are_as_many_as_the_formula_says() {
         for _ in 0..3_000 {
             // A walk that visits no node twice.
             let mut path: Vec<LinkId> = Vec::new();
-            let mut visited = vec![NodeId(random.below(500) as u32)];
+            let mut visited = vec![NodeId(random.index(500) as u32)];
             for _ in 0..20 * n {
                 let here = *visited.last().expect("a node");
                 let out = graph.outgoing(here);
-                let id = out[random.below(out.len())];
+                let id = out[random.index(out.len())];
                 let next = graph.link(id).to;
                 if path.len() < n && !visited.contains(&next) {
                     path.push(id);
                     visited.push(next);
                 }
             }
-            let table = random.below(TABLES);
+            let table = random.index(TABLES);
             let bits = tags.filter(table, &path);
             for (place, node) in graph.visits(&path).into_iter().enumerate() {
                 let came_by = place.checked_sub(1).map(|place| path[place]);

@@ -1,6 +1,8 @@
 //! Packets through the forwarders of whole networks: along their path, nowhere else, and not for ever.
 
-use crate::random_graphs::{Random, random_graph};
+use anabranch_algo::SplitMix64;
+
+use crate::random_graphs::{random_graph, some};
 use anabranch_topology::fid::{EPOCHS, HEADER_BYTES, Header, Refusal};
 use anabranch_topology::graph::{Builder, Graph, LinkId, NodeId};
 use anabranch_topology::import::Defaults;
@@ -91,7 +93,7 @@ fn a_loop_ends() {
 /// The most that a forged identifier can do: as many bits as pass, the highest hop limit.
 #[test]
 fn a_forged_identifier_is_bounded() {
-    let mut random = Random(9);
+    let mut random = SplitMix64(9);
     let graph = random_graph(&mut random, 60, 120);
     let tags = Tags::exact(&graph).expect("240 links");
     let forwarders = forwarders(&graph, &tags);

@@ -26,6 +26,7 @@ pub enum Destination {
 
 /// How a network is.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct NetworkLook {
     /// Forwarders that have reported, without those that have died since.
     pub forwarders: u32,
@@ -39,6 +40,7 @@ pub struct NetworkLook {
 
 /// A path of a transfer.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct LookedPath {
     /// Whereto.
     pub to: NodeId,
@@ -48,6 +50,14 @@ pub struct LookedPath {
     pub delay: Span,
     /// Its links.
     pub links: Vec<LinkId>,
+}
+
+impl LookedPath {
+    /// The path over these links.
+    #[must_use]
+    pub const fn new(to: NodeId, group: u32, delay: Span, links: Vec<LinkId>) -> Self {
+        Self { to, group, delay, links }
+    }
 }
 
 /// Asks the topology manager of a domain from one of its hosts which lines are down; with `to` also which

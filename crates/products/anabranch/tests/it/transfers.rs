@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::memory_source::MemorySource;
 use anabranch::{Control, Error, Event, Get, Stop, Transfer};
+use anabranch_algo::SplitMix64;
 use anabranch_mmtp::tree::Outboard;
 use anabranch_mmtp::uri::Uri;
 use anabranch_mmtp::wire::{self, Packet};
@@ -34,14 +35,8 @@ fn serve(bytes: Vec<u8>, pause: Duration) -> SocketAddr {
 }
 
 fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(|_| next()).collect()
+    let mut rng = SplitMix64(seed);
+    (0..len).map(|_| rng.bits() as u8).collect()
 }
 
 fn get(bytes: &[u8], source: SocketAddr) -> Get {

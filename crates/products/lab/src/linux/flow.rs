@@ -8,7 +8,7 @@ use std::time::Duration;
 use anabranch_algo::{Span, Time};
 use anabranch_net::Interest;
 use anabranch_net::netlink::{SockDiag, TcpState};
-use rustix::io::Errno;
+use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::kernel_name;
@@ -161,7 +161,7 @@ impl SocketFlow {
         self.began = Some(now);
         let Some(tx) = &self.tx else { return };
         match tx.connect(&self.to.into()) {
-            Err(e) if e.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => self.fail(now, &e),
+            Err(e) if e.raw_os_error() != Some(Errno::EINPROGRESS as i32) => self.fail(now, &e),
             _ => {}
         }
     }

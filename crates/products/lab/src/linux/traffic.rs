@@ -119,7 +119,7 @@ impl Traffic {
     /// Keeps the flows busy to the end of the recording.
     fn carry(&mut self, recorder: &mut Recorder, stop: &AtomicBool) -> io::Result<()> {
         // Before what is not in a hurry. Where that is not allowed it shows in how full the links are.
-        let _ = rustix::process::setpriority_process(None, NICE);
+        let _ = anabranch_net::set_nice(NICE);
         let clock = Clock::start();
         let (mut poller, mut chunk, mut roles) = (Poller::new(clock), Chunk::new(), Vec::new());
         let shortest = self.testbed.pairs.iter().flat_map(|pair| &pair.rtts).min().copied();

@@ -5,11 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{Plan, Task, VERSION, fingerprint};
@@ -119,7 +118,7 @@ impl Store {
             // A mistaken name must not cost somebody a file.
             if at == 0 && !BEGIN.starts_with(head) {
                 let what = "it exists and holds no results of this command: name another file";
-                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                return Err(io::Error::new(ErrorKind::InvalidData, what));
             }
             at += read;
             if line.last() != Some(&b'\n') {
@@ -182,9 +181,13 @@ struct Locked(File);
 impl Locked {
     /// Waits for it. File systems without locks are used without.
     fn new(file: File) -> io::Result<Self> {
-        match flock(&file, FlockOperation::LockExclusive) {
-            Ok(()) | Err(Errno::NOTSUP | Errno::NOLCK | Errno::NOSYS) => Ok(Self(file)),
-            Err(e) => Err(e.into()),
+        match file.lock() {
+            Err(e)
+                if e.kind() != ErrorKind::Unsupported && e.raw_os_error() != Some(Errno::ENOLCK as i32) =>
+            {
+                Err(e)
+            }
+            _ => Ok(Self(file)),
         }
     }
 }
@@ -192,7 +195,7 @@ impl Locked {
 impl Drop for Locked {
     fn drop(&mut self) {
         // Copies of the descriptor keep the file open, and so the lock.
-        let _ = flock(&self.0, FlockOperation::Unlock);
+        let _ = self.0.unlock();
     }
 }
 

@@ -71,7 +71,7 @@ impl FromStr for StateServer {
             }
             _ => return Err(wrong()),
         };
-        Ok(Self { info: Box::new(info), shown: anabranch::terminal::printable(&shown).into_owned() })
+        Ok(Self { info: Box::new(info), shown: anabranch::text::printable(&shown).into_owned() })
     }
 }
 

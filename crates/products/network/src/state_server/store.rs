@@ -11,7 +11,7 @@ use redis::{Cmd, Connection, ErrorKind, RedisError, ServerErrorKind, Value, cmd}
 
 use super::address::StateServer;
 use anabranch::Error;
-use anabranch::terminal::printable;
+use anabranch::text::printable;
 
 /// How long the server may take to let in, and over one answer.
 const TIMEOUT: Duration = Duration::from_secs(2);

@@ -2,13 +2,13 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use anabranch_http::happy_eyeballs::ATTEMPT_DELAY;
 use anabranch_net::{Clock, Namespace, testing};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::*;
-use crate::happy_eyeballs::ATTEMPT_DELAY;
 use crate::policy::Scope;
 
 fn everywhere() -> Policy {

@@ -13,11 +13,11 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+use anabranch_http::happy_eyeballs;
 use anabranch_net::Egress;
 use anabranch_net::mptcp_socket::tcp_socket_info;
 use tokio::time::timeout;
 
-use crate::happy_eyeballs;
 use crate::socket::{Connection, SocketOptions, connect};
 use crate::trunk::Transport;
 
@@ -42,15 +42,15 @@ pub(crate) async fn race(
 ) -> Result<(Connection, SocketAddr), (Option<SocketAddr>, String)> {
     let pairs = addresses.iter().flat_map(|address| order.iter().map(|link| (*address, link.clone())));
     let pairs: Vec<_> = pairs.take(ATTEMPTS_MAX).collect();
-    let attempts = pairs.into_iter().map(|(address, link)| {
+    let begin = |(address, link): (SocketAddr, Option<String>)| {
         let mut options = options.clone();
         if let Some(name) = &link {
             options.egress = Egress::of_device(name.clone());
         }
         attempt(address, link, options)
-    });
+    };
     let mut failure = (None, "the server's name has no address".to_owned());
-    let connected = happy_eyeballs::race(attempts, |failed| match failed {
+    let connected = happy_eyeballs::race(pairs, begin, |failed| match failed {
         Ok((address, why)) => failure = (Some(address), why),
         Err(e) => failure.1 = e.to_string(),
     });

@@ -1,8 +1,8 @@
 //! What fails in TLS, in words.
 
-use std::fmt::Debug;
 use std::io;
 
+use anabranch_http::tls_error;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 
 use crate::tls::verifier::WrongKey;
@@ -33,7 +33,7 @@ pub enum TlsError {
 /// An error of a TLS connection in words, where it is one; else its own.
 #[must_use]
 pub fn explain(error: &io::Error) -> String {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+    match tls_error::of(error) {
         Some(error) => text(error),
         None => error.to_string(),
     }
@@ -42,14 +42,12 @@ pub fn explain(error: &io::Error) -> String {
 /// Whether the server says, as it ends the connection, that it does not know this client's key.
 #[must_use]
 pub fn is_key_unknown(error: &io::Error) -> bool {
-    let error = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    matches!(error, Some(Error::AlertReceived(AlertDescription::AccessDenied)))
+    matches!(tls_error::of(error), Some(Error::AlertReceived(AlertDescription::AccessDenied)))
 }
 
 impl From<io::Error> for TlsError {
     fn from(error: io::Error) -> Self {
-        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-        match tls {
+        match tls_error::of(&error) {
             Some(Error::NoCertificatesPresented) => Self::NoClientKey,
             Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
                 Self::UnknownClient
@@ -75,29 +73,9 @@ fn text(error: &Error) -> String {
         Error::AlertReceived(AlertDescription::CertificateRequired) => {
             "the server wants the client to show a key".to_owned()
         }
-        Error::AlertReceived(alert) => format!("the other side ends TLS: {}", words(alert)),
-        Error::InvalidMessage(_)
-        | Error::InappropriateMessage { .. }
-        | Error::InappropriateHandshakeMessage { .. } => "the other side does not speak TLS".to_owned(),
         Error::PeerIncompatible(PeerIncompatible::IncorrectCertificateTypeExtension) => {
             "the other side shows no raw public key (RFC 7250)".to_owned()
         }
-        Error::PeerIncompatible(why) => {
-            format!("the other side has no TLS 1.3 as it is wanted here: {}", words(why))
-        }
-        Error::PeerMisbehaved(why) => format!("the other side does not keep to TLS: {}", words(why)),
-        other => other.to_string(),
+        other => tls_error::text(other, "the other side"),
     }
-}
-
-/// The name of a variant as words: `HandshakeFailure` is "handshake failure".
-fn words(variant: &impl Debug) -> String {
-    let mut words = String::new();
-    for c in format!("{variant:?}").chars().take_while(char::is_ascii_alphanumeric) {
-        if c.is_ascii_uppercase() && !words.is_empty() {
-            words.push(' ');
-        }
-        words.push(c.to_ascii_lowercase());
-    }
-    words
 }

@@ -2,19 +2,19 @@
 //! off, say that they are busy, or die, whenever. However it is, the steady one is there, and a download
 //! takes little more than it would from that one alone.
 
-use anabranch_algo::{Span, Time};
+use anabranch_algo::{Span, SplitMix64, Time};
 use anabranch_mirror::verified_pool::Check;
 use proptest::prelude::*;
 
 use crate::range_scheduler::{content, fetch, leaves};
-use crate::simulated_mirrors::{Link, TestRng, mbit, secs};
+use crate::simulated_mirrors::{Link, mbit, secs};
 
 /// Beyond the steady one's own time: a mirror is known to trickle by the average of ten seconds, and
 /// comparisons are waited for five.
 const FIND_OUT: Span = Span::from_secs(17);
 
 /// A mirror that changes up to four times: trickles, is slow, is fast, is silent for a while or for good.
-fn fickle(mirror: u8, luck: &mut TestRng) -> Link {
+fn fickle(mirror: u8, luck: &mut SplitMix64) -> Link {
     let fast = [mbit(20), mbit(100), mbit(1_000)][luck.below(3) as usize];
     let mut link = Link::new(mirror, fast, [1, 20, 100][luck.below(3) as usize]);
     (link.ranges, link.pipelines) = (luck.below(4) > 0, luck.below(3) > 0);
@@ -49,7 +49,7 @@ proptest! {
         (rate, rtt_ms) in (prop_oneof![Just(8_u64), Just(32), Just(200)], prop_oneof![Just(1_u64), Just(40)]),
         (has_leaves, pipelines, length) in (any::<bool>(), any::<bool>(), 100_000_usize..20_000_000),
     ) {
-        let mut luck = TestRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut luck = SplitMix64(!seed);
         let mut links: Vec<Link> = (1..=count).map(|mirror| fickle(mirror, &mut luck)).collect();
         let steady = Link { pipelines, ..Link::new(0, mbit(rate), rtt_ms) };
         links.insert(place.min(links.len()), steady);

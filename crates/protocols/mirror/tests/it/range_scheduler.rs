@@ -1,8 +1,8 @@
 //! The scheduler and the pool of plain mirrors against mirrors of which everything is known.
 
-use crate::simulated_mirrors::{Counting, Link, Outcome, TestRng, World, is, mbit, secs};
+use crate::simulated_mirrors::{Counting, Link, Outcome, World, is, mbit, secs};
 use anabranch_algo::control::Algorithm;
-use anabranch_algo::{Output, Span, Time};
+use anabranch_algo::{Output, Span, SplitMix64, Time};
 use anabranch_mirror::digests::PieceHashes;
 use anabranch_mirror::range_scheduler::{
     Command, ConnectionConfig, ConnectionReport, Failure, Input, RangeScheduler, State,
@@ -21,7 +21,7 @@ fn count(length: u64, links: &[Link]) -> Outcome {
 }
 
 pub(crate) fn content(length: usize) -> Vec<u8> {
-    let mut luck = TestRng(7);
+    let mut luck = SplitMix64(7);
     (0..length.div_ceil(4)).flat_map(|_| (luck.below(1 << 31) as u32).to_le_bytes()).take(length).collect()
 }
 
@@ -508,7 +508,7 @@ fn without_hashes_a_wrong_block_is_noticed_wherever_it_is() {
 }
 
 fn unlucky(seed: u64, count: u8) -> Vec<Link> {
-    let mut luck = TestRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut luck = SplitMix64(!seed);
     (0..count)
         .map(|i| {
             let mut link = Link::new(i / 2, 20_000 + luck.below(mbit(80)), 1 + luck.below(200));

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use anabranch_algo::control::Algorithm;
-use anabranch_algo::{Output, Rate, Span, TcpSample, Time};
+use anabranch_algo::{Output, Rate, Span, SplitMix64, TcpSample, Time};
 use anabranch_mirror::range_scheduler::{
     Command, ConnectionConfig, ConnectionId, ConnectionReport, Failure, FetchId, Input, MirrorId, Pool,
     RangeScheduler, State,
@@ -24,19 +24,6 @@ pub(crate) fn mbit(rate: u64) -> u64 {
 
 pub(crate) fn secs(secs: u64) -> Time {
     Time::ZERO + Span::from_secs(secs)
-}
-
-/// TestRng from a seed (xorshift64*).
-#[derive(Clone)]
-pub(crate) struct TestRng(pub u64);
-
-impl TestRng {
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n.max(1)
-    }
 }
 
 /// A connection as it really is.
@@ -291,7 +278,7 @@ pub(crate) struct World<'a> {
     /// The right bytes; none: all zero, and not looked at.
     content: Option<&'a [u8]>,
     lines: Vec<Line>,
-    luck: TestRng,
+    luck: SplitMix64,
     now: Time,
     mirrors: RangeScheduler,
     verified: BTreeSet<u64>,
@@ -331,7 +318,7 @@ impl<'a> World<'a> {
             length,
             content,
             lines,
-            luck: TestRng(seed | 1),
+            luck: SplitMix64(seed),
             now: Time::ZERO,
             mirrors,
             verified: BTreeSet::new(),

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::simulated_domain::Network;
+use anabranch_algo::SplitMix64;
 use anabranch_overlay::domain::Domain;
 use anabranch_overlay::forwarder::Drop;
 use anabranch_overlay::frame;
@@ -41,20 +42,11 @@ fn link(domain: &Domain, from: NodeId, to: NodeId) -> LinkId {
     *links.find(|link| domain.graph.link(**link).to == to).expect("a line")
 }
 
-/// SplitMix64 (Steele et al., OOPSLA 2014).
-fn random(state: &mut u64, below: usize) -> usize {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) % below as u64) as usize
-}
-
 /// The links of a way of this many from a host to a host, which visits no node twice.
-fn way(network: &Network, state: &mut u64, links: usize) -> Vec<LinkId> {
+fn way(network: &Network, rng: &mut SplitMix64, links: usize) -> Vec<LinkId> {
     let graph = &network.domain.graph;
     loop {
-        let start = random(state, SIDE * SIDE);
+        let start = rng.index(SIDE * SIDE);
         let mut visited = vec![network.node(&format!("r{start}"))];
         while visited.len() + 1 < links {
             let here = *visited.last().expect("a node");
@@ -63,7 +55,7 @@ fn way(network: &Network, state: &mut u64, links: usize) -> Vec<LinkId> {
                 next.filter(|node| network.domain.is_forwarder(*node) && !visited.contains(node)).collect();
             match next.len() {
                 0 => break,
-                choices => visited.push(next[random(state, choices)]),
+                choices => visited.push(next[rng.index(choices)]),
             }
         }
         if visited.len() + 1 < links {
@@ -89,11 +81,11 @@ fn expected(domain: &Domain, links: &[LinkId], header: &Header) -> f64 {
 fn frames_keep_to_their_way_whatever_matches_by_accident() {
     let mut network = Network::of(&grid());
     let domain = network.domain.clone();
-    let mut state = 16;
+    let mut rng = SplitMix64(16);
     for length in [8, 16, 24, 28, 32] {
         let (mut strays, mut lost, mut own_ingress, mut formula, mut ways) = (0, 0, 0, 0.0, 0);
         while ways < WAYS {
-            let links = way(&network, &mut state, length);
+            let links = way(&network, &mut rng, length);
             // The longest ones do not always fit.
             let Ok(way) = domain.way(&links) else { continue };
             assert_eq!(way.there.fid.kind(), Kind::Lipsin);

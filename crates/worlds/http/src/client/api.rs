@@ -146,7 +146,8 @@ pub enum RequestKind {
     },
 }
 
-/// What the client reports.
+/// What the client reports. A fetch stands still whose events are not all handled, so that a new one is to
+/// break what matches them.
 #[derive(Debug)]
 pub enum Event {
     /// The head of an answer that was accepted; its body follows.
@@ -225,6 +226,7 @@ impl Event {
 
 /// What an accepted answer tells of the file. Texts are the fields' values, unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Head {
     /// Where it came from, after redirects; without name and password.
     pub url: String,

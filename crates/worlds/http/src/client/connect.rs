@@ -16,8 +16,7 @@ use bytes::Bytes;
 use hyper::http::{HeaderValue, Request, response};
 use tokio::io::BufReader;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -29,13 +28,12 @@ use super::proxy::{self, Proxy, ProxyKind};
 use super::rcvlowat::{self, ReceiveLowWatermark};
 use super::settings::Settings;
 use super::{tcp, tls};
+use crate::happy_eyeballs;
 
 /// Bytes read of an encrypted connection at once; rustls alone reads 4 KiB.
 const TLS_READ_BYTES: usize = 64 << 10;
 /// Addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
-/// How long one address is waited for before the next is tried beside it (RFC 8305 section 5).
-const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// How often the kernel is asked about a connection while a body flows.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
@@ -169,7 +167,7 @@ impl Connection {
         };
         let addresses = look_up(settings, host, port, via.address()).await.map_err(blame)?;
         let doubt = Doubt { resolver: Some(&settings.resolver), host };
-        let mut stream = happy_eyeballs(via, host, addresses, window).await.map_err(blame)?;
+        let mut stream = connect_any(via, host, addresses, window).await.map_err(blame)?;
         doubt.clear();
         // Small requests must not wait for each other; where it fails they do.
         let _ = stream.set_nodelay(true);
@@ -431,7 +429,7 @@ fn socket(via: &Egress, peer: SocketAddr, window: &WindowClamp) -> io::Result<(T
 
 /// Connects to whichever of the `addresses` of `host` answers first, each tried a little after the one before
 /// (RFC 8305).
-async fn happy_eyeballs(
+async fn connect_any(
     via: &Egress,
     host: &str,
     addresses: Vec<SocketAddr>,
@@ -443,30 +441,17 @@ async fn happy_eyeballs(
         true => e.to_string(),
         false => format!("{peer}: {e}"),
     };
-    let mut attempts = JoinSet::new();
-    let mut waiting = addresses.into_iter();
-    let mut failed: Option<String> = None;
-    loop {
-        if let Some(peer) = waiting.next() {
-            match socket(via, peer, window) {
-                Ok((socket, peer)) => {
-                    attempts.spawn(async move { socket.connect(peer).await.map_err(|e| describe(peer, e)) });
-                }
-                Err(e) => {
-                    failed.get_or_insert_with(|| e.to_string());
-                    continue;
-                }
-            }
-        } else if attempts.is_empty() {
-            return Err(FetchError::Unreachable(failed.unwrap_or_else(|| "it has no address".to_owned())));
+    let mut first: Option<String> = None;
+    let attempt = |peer| {
+        let socket = socket(via, peer, window).map_err(|e| e.to_string());
+        async move {
+            let (socket, peer) = socket?;
+            socket.connect(peer).await.map_err(|e| describe(peer, e))
         }
-        tokio::select! {
-            Some(done) = attempts.join_next() => match done {
-                Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(why)) => { failed.get_or_insert(why); }
-                Err(e) => { failed.get_or_insert_with(|| e.to_string()); }
-            },
-            () = sleep(CONNECTION_ATTEMPT_DELAY), if waiting.len() > 0 => {}
-        }
-    }
+    };
+    let connected = happy_eyeballs::race(addresses, attempt, |failed| {
+        first.get_or_insert_with(|| failed.unwrap_or_else(|e| e.to_string()));
+    });
+    let connected = connected.await;
+    connected.ok_or_else(|| FetchError::Unreachable(first.unwrap_or_else(|| "it has no address".to_owned())))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// Why a fetch failed. Displays as one clause for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FetchError {
     /// No connection: name, route, interface, refusal or timeout.
     Unreachable(String),

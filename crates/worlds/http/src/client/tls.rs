@@ -1,6 +1,5 @@
 //! TLS: which certificates are trusted, and why a handshake failed, in words.
 
-use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -18,6 +17,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::error::FetchError;
+use crate::tls_error::{self, words};
 
 /// The largest file of certificates that is read, bytes. The system's are about 200 KiB.
 const CA_BYTES_MAX: u64 = 16 << 20;
@@ -74,24 +74,18 @@ pub(super) fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Resul
 
 /// Maps the error of a handshake: TLS's own, or the connection's.
 pub(super) fn handshake_error(error: &io::Error) -> FetchError {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+    match tls_error::of(error) {
         Some(error) => FetchError::Tls(text(error)),
         None => FetchError::Broken(format!("the TLS handshake broke off: {error}")),
     }
 }
 
-/// One clause for people. rustls itself mostly writes the names of its types.
+/// One clause for people.
 fn text(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(why) => certificate_text(why),
-        Error::InvalidMessage(_)
-        | Error::InappropriateMessage { .. }
-        | Error::InappropriateHandshakeMessage { .. } => "the server does not speak TLS".to_owned(),
-        Error::AlertReceived(alert) => format!("the server ends the handshake: {}", words(alert)),
-        Error::PeerIncompatible(why) => format!("the server wants another kind of TLS: {}", words(why)),
-        Error::PeerMisbehaved(why) => format!("the server does not keep to TLS: {}", words(why)),
         Error::General(why) => why.clone(),
-        other => words(other),
+        other => tls_error::text(other, "the server"),
     }
 }
 
@@ -116,18 +110,6 @@ fn certificate_text(error: &CertificateError) -> String {
         other => return format!("the certificate is invalid: {}", words(other)),
     };
     text.to_owned()
-}
-
-/// The name of a variant as words: `HandshakeFailure` is "handshake failure".
-fn words(variant: &impl Debug) -> String {
-    let mut words = String::new();
-    for c in format!("{variant:?}").chars().take_while(char::is_ascii_alphanumeric) {
-        if c.is_ascii_uppercase() && !words.is_empty() {
-            words.push(' ');
-        }
-        words.push(c.to_ascii_lowercase());
-    }
-    words
 }
 
 /// Whether all that is wrong is that an authority's certificate (RFC 5280 section 4.2.1.9) is a server's.

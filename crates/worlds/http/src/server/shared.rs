@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 /// Counts since the start, and the number of open connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Requests.
     pub requests: u64,

@@ -4,7 +4,7 @@ use std::vec;
 
 use super::super::*;
 use super::{Queue, SEEDS, SampledPath, empty, right, watch};
-use crate::test_rng::SplitMix64;
+use crate::SplitMix64;
 
 /// A path through this queue, over the uplink of this number.
 fn over(uplink: u32, queue: usize) -> SampledPath {

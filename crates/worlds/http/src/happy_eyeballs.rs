@@ -7,12 +7,14 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep;
 
 /// Between the beginnings of two attempts: RFC 8305 section 5, Connection Attempt Delay.
-pub(crate) const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// The first of these attempts that succeeds; the others are dropped. `None` if all have failed, or there is
-/// none. `failed` is called for each that fails before that, with an error of the runtime if it panicked.
-pub(crate) async fn race<A, T, E>(
-    attempts: impl Iterator<Item = A>,
+/// Makes an `attempt` of each of these ways, and returns what the first that succeeds has connected; the
+/// others are dropped. `None` if all have failed, or there is none. `failed` is called for each that fails
+/// before that, with an error of the runtime if it panicked.
+pub async fn race<W, A, T, E>(
+    ways: impl IntoIterator<Item = W>,
+    mut attempt: impl FnMut(W) -> A,
     mut failed: impl FnMut(Result<E, JoinError>),
 ) -> Option<T>
 where
@@ -20,12 +22,12 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    let mut waiting = attempts.peekable();
+    let mut waiting = ways.into_iter().peekable();
     // Dropping it ends what is under way.
     let mut running = JoinSet::new();
     loop {
-        if let Some(attempt) = waiting.next() {
-            running.spawn(attempt);
+        if let Some(way) = waiting.next() {
+            running.spawn(attempt(way));
         }
         let ended = tokio::select! {
             ended = running.join_next() => ended,
