@@ -27,7 +27,7 @@ use neighbour::Neighbour;
 use policer::Policer;
 use rule::Rule;
 
-pub use counters::{Counters, Drop};
+pub use counters::{Counters, DropReason};
 pub use line::{HOST_PORT_MIN, Hop};
 
 /// Links are reported so often even if nothing has changed: a topology manager that was started anew learns
@@ -243,15 +243,15 @@ impl Forwarder {
         from: SocketAddr,
         mut train: Train<'_>,
         step: &mut impl FnMut(Step<'_>),
-    ) -> Result<Option<Onward>, Drop> {
+    ) -> Result<Option<Onward>, DropReason> {
         let from_ip = from.ip().to_canonical();
         let is_it =
             |line: &Line| line.hop_ip.1 == from_ip && line.port.is_none_or(|port| port == from.port());
-        let place = self.lines.iter().position(is_it).ok_or(Drop::Stranger)?;
+        let place = self.lines.iter().position(is_it).ok_or(DropReason::Stranger)?;
         let passed = police(&mut self.lines[place].into, now, train, &mut self.counters);
         train.bytes = &train.bytes[..passed];
         let Some(first) = train.frames().next() else { return Ok(None) };
-        match frame::parse(first).map_err(|_| Drop::Malformed)? {
+        match frame::parse(first).map_err(|_| DropReason::Malformed)? {
             Frame::Routed(routed) => self.route(now, place, &routed, train, step),
             Frame::Hello { stamp } => {
                 let hop = Hop { from: self.lines[place].hop_ip.0, to: from };
@@ -277,7 +277,7 @@ impl Forwarder {
         routed: &Routed<'_>,
         train: Train<'_>,
         step: &mut impl FnMut(Step<'_>),
-    ) -> Result<Option<Onward>, Drop> {
+    ) -> Result<Option<Onward>, DropReason> {
         let ingress = self.lines[place].ingress;
         let next = self.rule.forward(routed, ingress, &mut self.matching)?;
         let egress = match self.matching[..] {
@@ -285,7 +285,7 @@ impl Forwarder {
             [egress] if routed.header.hop_limit <= self.hops_max => Some(egress),
             // A way has no branches and no more links than there are: nobody has made such a frame to get
             // somewhere.
-            _ => return Err(Drop::Forged),
+            _ => return Err(DropReason::Forged),
         };
         let egress = self.lines.iter().position(|line| Some(line.link) == egress);
         if let Some((back, _)) = routed.way_back.as_ref().and_then(frame::fields) {
@@ -297,12 +297,12 @@ impl Forwarder {
         match asked {
             Asked::All => Ok(None),
             Asked::Nothing => {
-                let hop = line.hop(routed.port).ok_or(Drop::Port)?;
+                let hop = line.hop(routed.port).ok_or(DropReason::Port)?;
                 let bytes = line.send(now, train, &mut self.counters);
                 Ok((bytes > 0).then_some(Onward { hop, hop_limit: next.hop_limit, bytes }))
             }
             Asked::Rest(rest) => {
-                let hop = line.hop(routed.port).ok_or(Drop::Port)?;
+                let hop = line.hop(routed.port).ok_or(DropReason::Port)?;
                 if line.send(now, Train::one(&rest), &mut self.counters) > 0 {
                     step(Step::Send(hop, with_hop_limit(rest, next.hop_limit)));
                 }
@@ -319,7 +319,7 @@ impl Forwarder {
         routed: &Routed<'_>,
         train: Train<'_>,
         step: &mut impl FnMut(Step<'_>),
-    ) -> Result<Asked, Drop> {
+    ) -> Result<Asked, DropReason> {
         let Some(cache) = &mut self.cache.as_mut().filter(|_| self.rule.is_usual(&routed.header)) else {
             return Ok(Asked::Nothing);
         };
@@ -332,9 +332,9 @@ impl Forwarder {
         let Answer::Hit { replies, rest, .. } = cache.request(now, way_back, routed.payload) else {
             return Ok(Asked::Nothing);
         };
-        let Some((back, port)) = frame::fields(way_back) else { return Err(Drop::WayBack) };
+        let Some((back, port)) = frame::fields(way_back) else { return Err(DropReason::WayBack) };
         let line = &mut self.lines[place];
-        let hop = line.hop(port).ok_or(Drop::Port)?;
+        let hop = line.hop(port).ok_or(DropReason::Port)?;
         for reply in replies {
             if line.send(now, Train::one(&reply), &mut self.counters) > 0 {
                 // One hop less than what comes from farther away has at this node: that does not matter.
@@ -355,15 +355,15 @@ impl Forwarder {
         back: &Header,
         place: usize,
         egress: Option<usize>,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropReason> {
         let ingress = egress.map(|egress| self.lines[egress].ingress);
         self.rule.forward_back(&routed.header, back, ingress, &mut self.matching)?;
-        if self.matching == [self.lines[place].link] { Ok(()) } else { Err(Drop::WayBack) }
+        if self.matching == [self.lines[place].link] { Ok(()) } else { Err(DropReason::WayBack) }
     }
 
     /// What is for the forwarder itself: the topology manager's answers.
-    fn for_me(&mut self, payload: &[u8]) -> Result<Option<Onward>, Drop> {
-        let message = Message::parse(payload).map_err(|_| Drop::NoLink)?;
+    fn for_me(&mut self, payload: &[u8]) -> Result<Option<Onward>, DropReason> {
+        let message = Message::parse(payload).map_err(|_| DropReason::NoLink)?;
         if self.report.as_ref().is_some_and(|report| report.id == message.call) {
             self.report = None;
         }

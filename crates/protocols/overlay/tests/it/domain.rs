@@ -11,7 +11,7 @@ use anabranch_overlay::cache::{PacketCache, Policy as CachePolicy};
 use anabranch_overlay::call::{Call, Reach};
 use anabranch_overlay::client::{Event, Registered, ServiceKind};
 use anabranch_overlay::domain::Service;
-use anabranch_overlay::forwarder::{Drop, Step};
+use anabranch_overlay::forwarder::{DropReason, Step};
 use anabranch_overlay::frame;
 use anabranch_overlay::message::{Body, LinkReport, LinkState, Message, PathsRequest, Wanted, refusal};
 use anabranch_overlay::publication::{Rejection, ScopeKey};
@@ -359,7 +359,7 @@ fn a_reply_cannot_be_led_to_somebody_else() {
     assert_eq!(sent(&mut network, &both), 0, "to two");
     let dropped =
         |drop| network.forwarders.values().filter_map(|it| it.counters().dropped.get(&drop)).sum::<u64>();
-    assert_eq!(dropped(Drop::WayBack), 2);
+    assert_eq!(dropped(DropReason::WayBack), 2);
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn no_frame_becomes_two() {
     };
     assert_eq!(sent(6), 2, "as far as r5, where it would branch");
     assert_eq!(sent(255), 0, "more hops than there are");
-    let forged = network.forwarders.values().filter_map(|it| it.counters().dropped.get(&Drop::Forged));
+    let forged = network.forwarders.values().filter_map(|it| it.counters().dropped.get(&DropReason::Forged));
     assert_eq!(forged.sum::<u64>(), 2);
 }
 
@@ -407,19 +407,19 @@ fn what_a_forwarder_drops() {
         changed.map(|(drop, _)| *drop).next().ok_or(steps)
     };
     assert_eq!(dropped(from, &good), Err(1), "sent on once");
-    assert_eq!(dropped(([192, 0, 2, 1], 50_000).into(), &good), Ok(Drop::Stranger));
-    assert_eq!(dropped(from, &good[..20]), Ok(Drop::Malformed));
-    assert_eq!(dropped(from, &full), Ok(Drop::Forged), "all ones");
+    assert_eq!(dropped(([192, 0, 2, 1], 50_000).into(), &good), Ok(DropReason::Stranger));
+    assert_eq!(dropped(from, &good[..20]), Ok(DropReason::Malformed));
+    assert_eq!(dropped(from, &full), Ok(DropReason::Forged), "all ones");
     let spent = [&good[..5], &[0], &good[6..]].concat();
-    assert_eq!(dropped(from, &spent), Ok(Drop::HopLimit));
+    assert_eq!(dropped(from, &spent), Ok(DropReason::HopLimit));
     let mut nowhere = good.clone();
     nowhere[6..38].fill(0);
-    assert_eq!(dropped(from, &nowhere), Ok(Drop::NoLink));
+    assert_eq!(dropped(from, &nowhere), Ok(DropReason::NoLink));
     // From p1 to a, at r1: to a port of the host a at which the system listens.
     let back = [&frame::header(&way.back, 53).0[..], b"x"].concat();
     let r2 = network.domain.graph.outgoing(r1).iter().map(|link| network.domain.address_there(*link));
     let r2 = r2.filter(|(_, port)| port.is_some()).map(|(ip, _)| std::net::SocketAddr::new(ip, 7_700)).next();
-    assert_eq!(dropped(r2.expect("a neighbour"), &back), Ok(Drop::Port));
+    assert_eq!(dropped(r2.expect("a neighbour"), &back), Ok(DropReason::Port));
 }
 
 #[test]
@@ -454,7 +454,7 @@ fn frames_of_a_train_that_go_the_same_way_are_looked_at_once() {
     bytes[5] = 0;
     bytes[53] = 0;
     forwarder.handle(Time::ZERO, from, &mut bytes, 48, |_| {});
-    assert_eq!(forwarder.counters().dropped.get(&Drop::HopLimit), Some(&2));
+    assert_eq!(forwarder.counters().dropped.get(&DropReason::HopLimit), Some(&2));
 }
 
 #[test]
@@ -509,7 +509,8 @@ fn a_loop_ends_by_the_hop_limit() {
     network.run(Span::from_secs(2));
     let after: u64 = network.forwarders.values().map(|it| it.counters().forwarded).sum();
     assert!((1..=2 * u64::from(header.hop_limit)).contains(&(after - before)), "{} sent", after - before);
-    let dropped = network.forwarders.values().filter_map(|it| it.counters().dropped.get(&Drop::HopLimit));
+    let dropped =
+        network.forwarders.values().filter_map(|it| it.counters().dropped.get(&DropReason::HopLimit));
     assert_eq!(dropped.sum::<u64>(), 1);
     assert_eq!(network.node("a"), a);
 }
@@ -536,7 +537,7 @@ fn a_line_with_a_limit_carries_no_more() {
         let came = network.delivered.len() * frame.len();
         // They come for two seconds, 1 or 11 ms after they were sent: that pause gives as much.
         assert!((1_990_000..=2_011_000).contains(&came), "{came} bytes in two seconds");
-        let dropped = network.forwarders[&counts].counters().dropped[&Drop::RateLimit];
+        let dropped = network.forwarders[&counts].counters().dropped[&DropReason::RateLimit];
         assert_eq!(network.delivered.len() as u64 + dropped, 40_000);
         let mut others = network.forwarders.iter().filter(|(node, _)| **node != counts);
         assert!(others.all(|(_, other)| other.counters().dropped.is_empty()));

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::simulated_domain::Network;
 use anabranch_overlay::domain::Domain;
-use anabranch_overlay::forwarder::Drop;
+use anabranch_overlay::forwarder::DropReason;
 use anabranch_overlay::frame;
 use anabranch_topology::fid::{FILTER_BITS, Header, Kind, TAG_BITS};
 use anabranch_topology::graph::{LinkId, NodeId};
@@ -148,6 +148,7 @@ fn a_loop_in_a_large_domain_ends_by_the_hop_limit() {
     network.send_over(links[0], PORT, [&frame::header(&header, PORT).0[..], b"round"].concat());
     let crossed = network.drain();
     assert_eq!(crossed.len(), 1 + usize::from(header.hop_limit));
-    let dropped = network.forwarders.values().filter_map(|it| it.counters().dropped.get(&Drop::HopLimit));
+    let dropped =
+        network.forwarders.values().filter_map(|it| it.counters().dropped.get(&DropReason::HopLimit));
     assert_eq!(dropped.sum::<u64>(), 1);
 }
