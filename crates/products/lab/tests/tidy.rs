@@ -43,9 +43,6 @@ const LARGE: &[(&str, usize)] = &[
     ("fields of products/proxy: trunk::Trunk", 27),
     ("fields of products/proxy: trunk::stream::Stream", 20),
     ("fields of products/proxy: trunk_task::shared::State", 17),
-    ("fields of protocols/mirror: file_scheduler::connection::Connection", 23),
-    ("fields of protocols/mirror: range_scheduler::connection::Connection", 19),
-    ("fields of protocols/mirror: range_scheduler::receive_window::ReceiveWindow", 18),
     ("fields of protocols/mmtp: subscriber::path::Path", 21),
     ("fields of worlds/kernel: connection_monitor::snapshot::SubflowRow", 18),
     ("fields of worlds/net: netlink::sock_diag::TcpInfo", 27),
@@ -69,9 +66,6 @@ const LARGE: &[(&str, usize)] = &[
     ("lines of products/anabranch: target::part::open_as", 130),
     ("lines of products/proxy: client::datagrams::serve", 88),
     ("lines of products/proxy: server::serve", 87),
-    ("lines of protocols/mmtp: subscriber::receive::packet", 106),
-    ("lines of protocols/overlay: domain_file::read", 129),
-    ("lines of protocols/overlay: message::to_bytes", 86),
 ];
 
 /// Test executables of a crate at most, besides that of its unit tests; and of all crates, with those. Each

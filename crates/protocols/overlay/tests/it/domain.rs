@@ -1,7 +1,7 @@
 //! Members of a whole domain, and what happens when some of them are gone.
 
 use crate::simulated_domain::{
-    NAME, Network, ask, key, last_routes, publication, publish, subscribe, visits,
+    NAME, Network, ask, drain, key, last_routes, publication, publish, sent_on, subscribe, visits,
 };
 use anabranch_algo::{Machine as _, Output, Span, Time};
 use anabranch_mmtp::id::{ChunksPerBlock, ContentId};
@@ -11,7 +11,7 @@ use anabranch_overlay::cache::{PacketCache, Policy as CachePolicy};
 use anabranch_overlay::call::{Call, Reach};
 use anabranch_overlay::client::{Event, Registered, ServiceKind};
 use anabranch_overlay::domain::Service;
-use anabranch_overlay::forwarder::{DropReason, Step};
+use anabranch_overlay::forwarder::DropReason;
 use anabranch_overlay::frame;
 use anabranch_overlay::message::{Body, LinkReport, LinkState, Message, PathsRequest, Wanted, refusal};
 use anabranch_overlay::publication::{Rejection, ScopeKey};
@@ -399,9 +399,11 @@ fn what_a_forwarder_drops() {
     let mut full = good.clone();
     full[6..38].fill(0xff);
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
+    // Its first hellos.
+    drain(forwarder, Time::ZERO, &[]);
     let mut dropped = |from, bytes: &[u8]| {
-        let (before, mut steps) = (forwarder.counters().dropped.clone(), 0);
-        forwarder.handle(Time::ZERO, from, &mut bytes.to_vec(), bytes.len(), |_| steps += 1);
+        let before = forwarder.counters().dropped.clone();
+        let steps = sent_on(forwarder, Time::ZERO, from, &mut bytes.to_vec(), bytes.len()).len();
         let after = forwarder.counters().dropped.iter();
         let changed = after.filter(|(drop, count)| before.get(drop).is_none_or(|before| before != *count));
         changed.map(|(drop, _)| *drop).next().ok_or(steps)
@@ -440,11 +442,9 @@ fn frames_of_a_train_that_go_the_same_way_are_looked_at_once() {
     bytes.truncate(bytes.len() - 5);
     let before = bytes.clone();
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
-    let mut trains = Vec::new();
-    forwarder.handle(Time::ZERO, from, &mut bytes, 48, |step| match step {
-        Step::Forward(_, train) => trains.push(train.to_vec()),
-        Step::Send(..) => panic!("nothing of its own"),
-    });
+    drain(forwarder, Time::ZERO, &[]);
+    let sent = sent_on(forwarder, Time::ZERO, from, &mut bytes, 48);
+    let trains: Vec<_> = sent.into_iter().map(|(_, train)| train).collect();
     assert_eq!(trains.iter().map(Vec::len).collect::<Vec<_>>(), [96, 48, 91]);
     // One hop less is all that has changed.
     let expected = before.chunks(48).flat_map(|frame| [&frame[..5], &[frame[5] - 1], &frame[6..]].concat());
@@ -453,7 +453,7 @@ fn frames_of_a_train_that_go_the_same_way_are_looked_at_once() {
     assert_eq!((counters.forwarded, counters.forwarded_bytes), (5, bytes.len() as u64));
     bytes[5] = 0;
     bytes[53] = 0;
-    forwarder.handle(Time::ZERO, from, &mut bytes, 48, |_| {});
+    assert_eq!(sent_on(forwarder, Time::ZERO, from, &mut bytes, 48).len(), 2);
     assert_eq!(forwarder.counters().dropped.get(&DropReason::HopLimit), Some(&2));
 }
 
@@ -473,7 +473,8 @@ fn a_cache_looks_into_each_frame_of_a_train() {
     wire::emit_request(&mut request, 5, None, false, &content, &[range]);
     let (ip, _) = domain.first_hop(&way.links).expect("a line");
     let stride = request.len();
-    forwarder.handle(Time::ZERO, (ip, 50_000).into(), &mut request, stride, |_| {});
+    drain(&mut forwarder, Time::ZERO, &[]);
+    sent_on(&mut forwarder, Time::ZERO, (ip, 50_000).into(), &mut request, stride);
     let reply = |chunk| {
         let mut frame = back.0.to_vec();
         let length = content.chunk_wire_len(chunk, cut).expect("it exists");
@@ -483,11 +484,8 @@ fn a_cache_looks_into_each_frame_of_a_train() {
     let mut train = [reply(0), reply(1), reply(2)].concat();
     let (from, stride) = (domain.address_there(way.links[1]), train.len() / 3);
     let from = (from.0, from.1.expect("a forwarder")).into();
-    let mut sent = Vec::new();
-    forwarder.handle(Time::ZERO, from, &mut train, stride, |step| match step {
-        Step::Forward(_, train) => sent.push(train.len()),
-        Step::Send(..) => panic!("nothing of its own"),
-    });
+    let sent = sent_on(&mut forwarder, Time::ZERO, from, &mut train, stride);
+    let sent: Vec<_> = sent.iter().map(|(_, train)| train.len()).collect();
     assert_eq!(sent, [3 * stride], "in one piece");
     assert_eq!(forwarder.cache().expect("it").counters().learnt, 3);
 }
