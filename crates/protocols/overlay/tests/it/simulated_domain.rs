@@ -199,6 +199,13 @@ impl Network {
         }
     }
 
+    /// Forgets the hellos that forwarders want sent now: none follow for a while.
+    pub(crate) fn skip_hellos(&mut self) {
+        for forwarder in self.forwarders.values_mut() {
+            drain(forwarder, self.now, &[]);
+        }
+    }
+
     fn arrive(&mut self, mut packet: Packet) {
         let at = self.domain.graph.link(packet.link).to;
         let now = self.now;
