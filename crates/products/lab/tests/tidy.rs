@@ -1,6 +1,7 @@
 //! The style guide as a test: what ARCHITECTURE.md promises about the shape of the code, on every file.
 //!
-//! A failure names the file, the line and the rule. The list `LARGE` has the only exceptions and only shrinks.
+//! A failure names the file, the line and the rule. The list `LARGE` has the only exceptions and only
+//! shrinks.
 
 #[path = "tidy/circles.rs"]
 mod circles;

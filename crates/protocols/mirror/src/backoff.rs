@@ -31,7 +31,7 @@ impl Backoff {
         self.failures
     }
 
-    /// The wait after one more failure: `first`, twice as long after each failure in a row, at most `longest`.
+    /// The wait after one more failure: `first`, then twice as long for each in a row, up to `longest`.
     pub(crate) fn wait(&self, first: Span, longest: Span) -> Span {
         backoff(first, self.failures, longest)
     }
