@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anabranch_algo::Time;
+use anabranch_algo::{Machine as _, Output, Time};
 use anabranch_net::Clock;
 use anabranch_overlay::cache::{PacketCache, Policy};
-use anabranch_overlay::forwarder::{Forwarder, Step};
+use anabranch_overlay::forwarder::{Forwarder, Frames, Step};
 use serde::Serialize;
 
 use super::event::ServiceEvent;
@@ -117,10 +117,15 @@ impl Service for Forwarding {
     fn receive(&mut self, now: Time, _: &Place, out: &Outlets, arrived: Arrived<'_>) {
         let (bytes, stride) = (arrived.received.bytes, arrived.received.stride);
         let Self { forwarder, batches, .. } = self;
-        forwarder.handle(now, arrived.from, bytes, stride, |step| match step {
-            Step::Forward(hop, train) => batches.push(hop, train, stride, out),
-            Step::Send(hop, frame) => batches.push(hop, &frame, frame.len(), out),
-        });
+        forwarder.handle(now, Frames { from: arrived.from, bytes: &mut *bytes, stride });
+        loop {
+            match forwarder.poll(now) {
+                Output::Send(Step::Forward(hop, train)) => batches.push(hop, &bytes[train], stride, out),
+                Output::Send(Step::Send(hop, frame)) => batches.push(hop, &frame, frame.len(), out),
+                Output::Event(never) => match never {},
+                Output::Wait(_) => return,
+            }
+        }
     }
 
     fn flush(&mut self, out: &Outlets) {
@@ -132,9 +137,15 @@ impl Service for Forwarding {
         if place.domain().is_keyed() {
             self.forwarder.set_zero_since_1970(now, since_1970(self.clock));
         }
-        Ok(self.forwarder.poll(now, |hop, bytes| {
-            out.send(hop.from, hop.to, bytes, None);
-        }))
+        loop {
+            match self.forwarder.poll(now) {
+                Output::Send(Step::Send(hop, frame)) => _ = out.send(hop.from, hop.to, &frame, None),
+                // All that came has been sent on where it came.
+                Output::Send(Step::Forward(..)) => {}
+                Output::Event(never) => match never {},
+                Output::Wait(until) => return Ok(until),
+            }
+        }
     }
 
     fn stats(&self, now: Time, place: &Place) -> ForwardStats {

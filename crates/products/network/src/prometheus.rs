@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use anabranch_net::prometheus::{Exposition, Kind};
-use anabranch_overlay::forwarder::Drop;
+use anabranch_overlay::forwarder::DropReason;
 use anabranch_overlay::message::refusal;
 
 use super::forward::{CacheStats, ForwardStats, LineStats};
@@ -154,7 +154,7 @@ impl Metrics for ForwardStats {
     fn prometheus_text(&self, place: &Place) -> String {
         let mut all = begin(place, "forwarder", self.elapsed_s);
         put(&mut all, FORWARDER, self);
-        let reasons = Drop::ALL.into_iter().map(Drop::name);
+        let reasons = DropReason::ALL.into_iter().map(DropReason::name);
         let help = "Frames that went nowhere.";
         by_reason(&mut all, "forwarder_dropped_frames_total", help, reasons, &self.dropped);
         put_each(&mut all, LINE, &self.lines, |line| vec![("to", &line.to), ("address", &line.address)]);

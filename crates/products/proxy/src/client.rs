@@ -47,7 +47,7 @@ use crate::links::{self, Via};
 use crate::pool::Limits;
 use crate::quota::{Quotas, UserLimits};
 use crate::redirect;
-use crate::relay::Leg;
+use crate::relay::TcpLeg;
 use crate::role::{Live, Running, runtime};
 use crate::socket::{ACCEPT_PAUSE, SocketOptions, listen_tcp};
 use crate::status::{NamedLink, Parts, Role};
@@ -370,7 +370,7 @@ async fn accept(door: Door, listener: TcpListener, service: Service) {
                 }
                 let (service, users) = (service.clone(), service.manners.get().users.clone());
                 programs.spawn(async move {
-                    let leg = Leg::new(tcp);
+                    let leg = TcpLeg::new(tcp);
                     match door {
                         Door::Http => service.serve(leg, from, Handshake::http(users)).await,
                         Door::Transparent => service.serve_redirected(leg, from).await,

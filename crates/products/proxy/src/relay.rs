@@ -37,12 +37,12 @@ const QUIET: Duration = Duration::from_millis(200);
 /// A TCP connection that is reset when it is dropped, unless it has ended in order: nobody is to take a part
 /// for the whole.
 #[derive(Debug)]
-pub(crate) struct Leg {
+pub(crate) struct TcpLeg {
     tcp: TcpStream,
     is_whole: bool,
 }
 
-impl Leg {
+impl TcpLeg {
     /// Takes over a connection that was [set up](crate::socket::set_up_leg).
     pub(crate) const fn new(tcp: TcpStream) -> Self {
         Self { tcp, is_whole: false }
@@ -94,7 +94,7 @@ impl Leg {
     }
 }
 
-impl Drop for Leg {
+impl Drop for TcpLeg {
     fn drop(&mut self) {
         if !self.is_whole {
             let _ = SockRef::from(&self.tcp).set_linger(Some(Duration::ZERO));
@@ -179,7 +179,7 @@ pub(crate) struct Relayed {
     /// How it ended.
     pub(crate) end: Result<(), Broken>,
     /// The connection, which is reset when it is dropped if it did not get all.
-    pub(crate) leg: Leg,
+    pub(crate) leg: TcpLeg,
 }
 
 /// What a program has sent behind its request.
@@ -195,7 +195,7 @@ type Ended = Result<(), Broken>;
 
 /// Moves bytes until both directions have ended. Of those from the connection only `body` is for the stream.
 /// `flow` counts them, and says how fast they may come.
-pub(crate) async fn relay(mut leg: Leg, stream: Stream, mut body: Body, flow: &Flow) -> Relayed {
+pub(crate) async fn relay(mut leg: TcpLeg, stream: Stream, mut body: Body, flow: &Flow) -> Relayed {
     let (mut up, mut down): (Option<Ended>, Option<Ended>) = (None, None);
     let passed = AtomicU64::new(0);
     let mut is_asked_again = false;

@@ -29,6 +29,7 @@ mod bad_content;
 mod connection;
 mod connection_handover;
 mod connection_pair;
+mod delivery;
 mod endgame;
 mod receive;
 
@@ -383,7 +384,7 @@ impl Machine for FileScheduler {
             }
             Input::Sample { connection, rtt } => {
                 if let Some(connection) = self.connections.get_mut(connection) {
-                    connection.srtt = rtt;
+                    connection.delivery.srtt = rtt;
                 }
             }
             Input::Down { connection } => self.down(connection),

@@ -14,6 +14,7 @@
 //! * [`verified_pool`]: what is missing of a content that only mirrors have, and whether what comes is right.
 #![forbid(unsafe_code)]
 
+mod backoff;
 pub mod checksum_lines;
 pub mod digests;
 pub mod fetch_id;

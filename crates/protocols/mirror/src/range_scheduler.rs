@@ -56,14 +56,12 @@ use std::ops::Range;
 use anabranch_algo::control::{Group, MEMBERS_MAX, SubflowStats};
 use anabranch_algo::{Output, Span, TcpSample, Time};
 
+pub use crate::backoff::{BUSY_MAX, RETRY_MAX, RETRY_MIN, backoff};
 pub use crate::fetch_id::{CONNECTIONS_MAX, ConnectionId, FetchId, connection_of};
 pub use api::{
     Command, ConnectionConfig, ConnectionReport, Counters, Event, Failure, Input, MirrorId, Pool, State,
 };
-pub use connection::{
-    BUSY_MAX, PREFETCH_MARGIN, RECONNECT_COST, RETRY_MAX, RETRY_MIN, STALL_RETRY_MAX, STALL_RETRY_MIN,
-    backoff,
-};
+pub use connection::{PREFETCH_MARGIN, RECONNECT_COST, STALL_RETRY_MAX, STALL_RETRY_MIN};
 pub use limits::{
     DUPLICATE_BLOCKS_MAX, FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, SAVING_MIN,
     STREAM_MIN_BLOCKS, TRIAL_BLOCKS, TRICKLE,
@@ -288,7 +286,7 @@ impl RangeScheduler {
             self.set_state(p, before);
         } else if before == State::Stalled
             && self.connections[p].fetch.is_some()
-            && now >= self.connections[p].blocked_until
+            && self.connections[p].backoff.is_over(now)
         {
             self.cancel(p, pool);
         }
@@ -344,10 +342,10 @@ fn deadline(now: Time, connection: &Connection) -> Time {
     if !connection.is_usable() {
         return Time::NEVER;
     }
-    let held =
-        connection.blocked_until > now && (connection.fetch.is_none() || connection.state == State::Stalled);
+    let held = !connection.backoff.is_over(now)
+        && (connection.fetch.is_none() || connection.state == State::Stalled);
     if held {
-        return connection.blocked_until;
+        return connection.backoff.until;
     }
     let follows = Some(connection.prefetch_at()).filter(|at| *at > now);
     connection.stalls_at().min(follows.unwrap_or(Time::NEVER))

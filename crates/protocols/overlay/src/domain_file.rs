@@ -132,6 +132,86 @@ struct LineTable {
     limit_mbit: Option<f64>,
 }
 
+/// What the lines of a file make.
+struct Lines {
+    builder: Builder,
+    nodes: BTreeMap<String, NodeId>,
+    /// The addresses of the two ends of each line.
+    ends: Vec<IpAddr>,
+    limits: Vec<Option<Rate>>,
+}
+
+impl Lines {
+    fn read(file: &File) -> Result<Self, DomainError> {
+        let (mut builder, mut nodes, mut ends) = (Builder::new(), BTreeMap::new(), Vec::new());
+        let (mut taken, mut limits) = (BTreeSet::new(), Vec::new());
+        for (number, line) in file.line.iter().enumerate() {
+            let [a, b] = &line.between;
+            let mut node = |name: &String| -> Result<NodeId, DomainError> {
+                if let Some(id) = nodes.get(name) {
+                    return Ok(*id);
+                }
+                if !is_plain(name) {
+                    return wrong(format!(
+                        "{name:?} is no name of a node: expected 1 to 40 of a-z, 0-9 and -"
+                    ));
+                }
+                let id = builder.node(name, None).map_err(|e| DomainError::Meaning(e.to_string()))?;
+                nodes.insert(name.clone(), id);
+                Ok(id)
+            };
+            let (from, to) = (node(a)?, node(b)?);
+            let addresses = line.check(number, &file.forwarders)?;
+            for address in addresses {
+                if !taken.insert(address) {
+                    return wrong(format!(
+                        "line {a} – {b}: {address} is the end of another line too: each end has its own"
+                    ));
+                }
+            }
+            let capacity = line.rate_mbit.map(bytes_a_second);
+            limits.push(line.limit_mbit.map(|limit| Rate::from_bytes(bytes_a_second(limit))));
+            let delay_ns = (line.delay_ms * 1e6) as u64;
+            builder.line(from, to, capacity, delay_ns).map_err(|e| DomainError::Meaning(e.to_string()))?;
+            ends.extend(addresses);
+        }
+        for name in nodes.keys() {
+            let lines = file.line.iter().filter(|line| line.between.contains(name)).count();
+            if lines > LINKS_MAX {
+                return wrong(format!("{name} has {lines} lines, expected at most {LINKS_MAX}"));
+            }
+        }
+        Ok(Self { builder, nodes, ends, limits })
+    }
+}
+
+impl LineTable {
+    /// Checks what it says by itself. Returns the addresses of its ends.
+    fn check(&self, number: usize, forwarders: &[String]) -> Result<[IpAddr; 2], DomainError> {
+        let [a, b] = &self.between;
+        let here = format!("line {a} – {b}");
+        if !self.between.iter().any(|name| forwarders.contains(name)) {
+            return wrong(format!("{here}: neither is among `forwarders`, and hosts forward nothing"));
+        }
+        if !(0.0..=DELAY_MAX_MS).contains(&self.delay_ms) {
+            return wrong(format!("{here}: delay_ms = {}, expected 0 to {DELAY_MAX_MS}", self.delay_ms));
+        }
+        for (key, rate) in [("rate_mbit", self.rate_mbit), ("limit_mbit", self.limit_mbit)] {
+            if let Some(rate) = rate.filter(|rate| !RATE_MBIT.contains(rate)) {
+                return wrong(format!("{here}: {key} = {rate}, expected 0.001 to 1000000"));
+            }
+        }
+        let addresses = self.addresses.unwrap_or_else(|| own_addresses(number)).map(|ip| ip.to_canonical());
+        for address in addresses {
+            check_address(address).or_else(|why| wrong(format!("{here}: {address} {why}")))?;
+        }
+        if addresses[0].is_ipv4() != addresses[1].is_ipv4() {
+            return wrong(format!("{here}: one address is of IPv4 and one of IPv6"));
+        }
+        Ok(addresses)
+    }
+}
+
 /// Reads the text of a domain's file.
 ///
 /// # Errors
@@ -147,58 +227,7 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
     if file.line.len() > LINES_MAX {
         return wrong(format!("{} lines, expected at most {LINES_MAX}", file.line.len()));
     }
-    let (mut builder, mut nodes, mut ends) = (Builder::new(), BTreeMap::new(), Vec::new());
-    let (mut taken, mut limits) = (BTreeSet::new(), Vec::new());
-    for (number, line) in file.line.iter().enumerate() {
-        let [a, b] = &line.between;
-        let here = format!("line {a} – {b}");
-        let mut node = |name: &String| -> Result<NodeId, DomainError> {
-            if let Some(id) = nodes.get(name) {
-                return Ok(*id);
-            }
-            if !is_plain(name) {
-                return wrong(format!("{name:?} is no name of a node: expected 1 to 40 of a-z, 0-9 and -"));
-            }
-            let id = builder.node(name, None).map_err(|e| DomainError::Meaning(e.to_string()))?;
-            nodes.insert(name.clone(), id);
-            Ok(id)
-        };
-        let (from, to) = (node(a)?, node(b)?);
-        if !line.between.iter().any(|name| file.forwarders.contains(name)) {
-            return wrong(format!("{here}: neither is among `forwarders`, and hosts forward nothing"));
-        }
-        if !(0.0..=DELAY_MAX_MS).contains(&line.delay_ms) {
-            return wrong(format!("{here}: delay_ms = {}, expected 0 to {DELAY_MAX_MS}", line.delay_ms));
-        }
-        for (key, rate) in [("rate_mbit", line.rate_mbit), ("limit_mbit", line.limit_mbit)] {
-            if let Some(rate) = rate.filter(|rate| !RATE_MBIT.contains(rate)) {
-                return wrong(format!("{here}: {key} = {rate}, expected 0.001 to 1000000"));
-            }
-        }
-        let addresses = line.addresses.unwrap_or_else(|| own_addresses(number)).map(|ip| ip.to_canonical());
-        for address in addresses {
-            check_address(address).or_else(|why| wrong(format!("{here}: {address} {why}")))?;
-            if !taken.insert(address) {
-                return wrong(format!(
-                    "{here}: {address} is the end of another line too: each end has its own"
-                ));
-            }
-        }
-        if addresses[0].is_ipv4() != addresses[1].is_ipv4() {
-            return wrong(format!("{here}: one address is of IPv4 and one of IPv6"));
-        }
-        let capacity = line.rate_mbit.map(bytes_a_second);
-        limits.push(line.limit_mbit.map(|limit| Rate::from_bytes(bytes_a_second(limit))));
-        let delay_ns = (line.delay_ms * 1e6) as u64;
-        builder.line(from, to, capacity, delay_ns).map_err(|e| DomainError::Meaning(e.to_string()))?;
-        ends.extend(addresses);
-    }
-    for name in nodes.keys() {
-        let lines = file.line.iter().filter(|line| line.between.contains(name)).count();
-        if lines > LINKS_MAX {
-            return wrong(format!("{name} has {lines} lines, expected at most {LINKS_MAX}"));
-        }
-    }
+    let Lines { builder, nodes, ends, limits } = Lines::read(&file)?;
     let known = |what: &str, name: &String| match nodes.get(name) {
         Some(id) => Ok(*id),
         None => wrong(format!("{what}: there is no line to {name:?}")),
@@ -225,24 +254,12 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
     if rendezvous == topology {
         return wrong("rendezvous and topology: both have one port of one node");
     }
-    let mut scopes = BTreeMap::new();
-    for (scope, key) in &file.scopes {
-        let key: PublicKey = key.parse().map_err(|e| DomainError::Meaning(format!("scope {scope}: {e}")))?;
-        let scope: Scope = scope.parse().map_err(|e| DomainError::Meaning(format!("scopes: {e}")))?;
-        scopes.insert(scope, key);
-    }
+    let scopes = scopes(&file.scopes)?;
     let forwarder_port = file.forwarder_port.unwrap_or(PORTS[0]);
     if forwarder_port == 0 {
         return wrong("forwarder_port = 0: expected another");
     }
-    let epoch = match (file.identifiers, file.epoch_s) {
-        (Identifiers::Open, None) => None,
-        (Identifiers::Open, Some(_)) => return wrong("epoch_s is of domains with identifiers = \"keyed\""),
-        (Identifiers::Keyed, Some(s)) if !EPOCH_S.contains(&s) => {
-            return wrong(format!("epoch_s = {s}, expected {} to {}", EPOCH_S.start(), EPOCH_S.end()));
-        }
-        (Identifiers::Keyed, s) => Some(Span::from_secs(s.unwrap_or(EPOCH_USUAL_S))),
-    };
+    let epoch = epoch(file.identifiers, file.epoch_s)?;
     let graph = builder.build();
     let seed = blake3::derive_key("anabranch 2026 tags of a domain", file.name.as_bytes());
     let seed = u64::from_le_bytes(seed.first_chunk().copied().unwrap_or_default());
@@ -263,6 +280,29 @@ pub fn read(text: &str) -> Result<Domain, DomainError> {
         limits,
         tags,
         rules,
+    })
+}
+
+/// The keys of the scopes.
+fn scopes(tables: &BTreeMap<String, String>) -> Result<BTreeMap<Scope, PublicKey>, DomainError> {
+    let mut scopes = BTreeMap::new();
+    for (scope, key) in tables {
+        let key: PublicKey = key.parse().map_err(|e| DomainError::Meaning(format!("scope {scope}: {e}")))?;
+        let scope: Scope = scope.parse().map_err(|e| DomainError::Meaning(format!("scopes: {e}")))?;
+        scopes.insert(scope, key);
+    }
+    Ok(scopes)
+}
+
+/// How long an epoch of keyed identifiers is, if they are keyed.
+fn epoch(identifiers: Identifiers, epoch_s: Option<u64>) -> Result<Option<Span>, DomainError> {
+    Ok(match (identifiers, epoch_s) {
+        (Identifiers::Open, None) => None,
+        (Identifiers::Open, Some(_)) => return wrong("epoch_s is of domains with identifiers = \"keyed\""),
+        (Identifiers::Keyed, Some(s)) if !EPOCH_S.contains(&s) => {
+            return wrong(format!("epoch_s = {s}, expected {} to {}", EPOCH_S.start(), EPOCH_S.end()));
+        }
+        (Identifiers::Keyed, s) => Some(Span::from_secs(s.unwrap_or(EPOCH_USUAL_S))),
     })
 }
 

@@ -7,10 +7,13 @@ mod neighbour;
 mod policer;
 mod rule;
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
-use anabranch_algo::{Span, Time};
+use anabranch_algo::{Machine, Output, Span, Time};
 use anabranch_topology::fid::{HOPS_SPARE, Header};
 use anabranch_topology::graph::{LinkId, NodeId};
 use anabranch_topology::keyed::NodeSecret;
@@ -27,7 +30,7 @@ use neighbour::Neighbour;
 use policer::Policer;
 use rule::Rule;
 
-pub use counters::{Counters, Drop};
+pub use counters::{Counters, DropReason};
 pub use line::{HOST_PORT_MIN, Hop};
 
 /// Links are reported so often even if nothing has changed: a topology manager that was started anew learns
@@ -95,20 +98,43 @@ pub struct Forwarder {
     lines: Vec<Line>,
     counters: Counters,
     matching: Vec<LinkId>,
+    reports: Reports,
+    cache: Option<PacketCache>,
+    out: VecDeque<Step>,
+    /// When hellos and reports are looked at next.
+    due: Time,
+}
+
+/// What the topology manager is told of the lines.
+#[derive(Debug)]
+struct Reports {
     reach: Reach,
+    /// When the forwarder was started, in milliseconds since 1970.
     started_ms: u64,
     secret: [u8; 32],
     sequence: u64,
-    report: Option<Call>,
-    report_due: Time,
-    cache: Option<PacketCache>,
+    /// The report that is not acknowledged yet.
+    call: Option<Call>,
+    /// When the next one is made.
+    due: Time,
 }
 
-/// What [`Forwarder::handle`] wants sent.
+/// Frames that came one after the other, as the system hands them over.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Frames<'a> {
+    /// The end that sent them.
+    pub from: SocketAddr,
+    /// All of them. What is to be sent on is changed here.
+    pub bytes: &'a mut [u8],
+    /// Bytes of each, of which only the last may have fewer.
+    pub stride: usize,
+}
+
+/// What a forwarder wants sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
-    /// Frames that came, one after the other as they came: each has its new hop limit.
-    Forward(Hop, &'a [u8]),
+pub enum Step {
+    /// These bytes of the [`Frames`] that came last, one frame after the other: each has its new hop limit.
+    Forward(Hop, Range<usize>),
     /// One of the forwarder's own.
     Send(Hop, Vec<u8>),
 }
@@ -142,15 +168,19 @@ impl Forwarder {
             lines: domain.graph.outgoing(node).iter().map(line).collect(),
             counters: Counters::default(),
             matching: Vec::new(),
-            reach: Reach::new(domain, node, domain.topology),
+            reports: Reports {
+                reach: Reach::new(domain, node, domain.topology),
+                started_ms,
+                secret,
+                sequence: 0,
+                call: None,
+                // By then it is known which neighbours answer.
+                due: now + neighbour::HELLO_EVERY,
+            },
             domain: Arc::clone(domain),
-            started_ms,
-            secret,
-            sequence: 0,
-            report: None,
-            // By then it is known who answers.
-            report_due: now + neighbour::HELLO_EVERY,
             cache: None,
+            out: VecDeque::new(),
+            due: now,
         }
     }
 
@@ -201,69 +231,34 @@ impl Forwarder {
         })
     }
 
-    /// Frames have come one after the other, `stride` bytes each, of which only the last may have fewer: as
-    /// the system hands them over. `step` is told what to send. Frames of one path mostly come in trains:
-    /// those with the same header are looked at once, and go on from where they are.
-    pub fn handle(
-        &mut self,
-        now: Time,
-        from: SocketAddr,
-        bytes: &mut [u8],
-        stride: usize,
-        mut step: impl FnMut(Step<'_>),
-    ) {
-        let stride = stride.max(1);
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (bytes, others) = rest.split_at_mut(train_bytes(rest, stride));
-            rest = others;
-            let marks = self.domain.classes.marks();
-            // All of a train have one header.
-            if frame::clear_marks(bytes, marks) {
-                bytes.chunks_mut(stride).for_each(|frame| _ = frame::clear_marks(frame, marks));
-            }
-            match self.try_handle(now, from, Train { bytes, stride }, &mut step) {
-                Ok(None) => {}
-                Ok(Some(onward)) => {
-                    let bytes = &mut bytes[..onward.bytes];
-                    bytes.chunks_mut(stride).for_each(|frame| frame::set_hop_limit(frame, onward.hop_limit));
-                    step(Step::Forward(onward.hop, bytes));
-                }
-                Err(why) => {
-                    *self.counters.dropped.entry(why).or_default() += bytes.len().div_ceil(stride) as u64;
-                }
-            }
-        }
-    }
-
     /// Where a train goes on to, if it does.
     fn try_handle(
         &mut self,
         now: Time,
         from: SocketAddr,
         mut train: Train<'_>,
-        step: &mut impl FnMut(Step<'_>),
-    ) -> Result<Option<Onward>, Drop> {
+    ) -> Result<Option<Onward>, DropReason> {
         let from_ip = from.ip().to_canonical();
         let is_it =
             |line: &Line| line.hop_ip.1 == from_ip && line.port.is_none_or(|port| port == from.port());
-        let place = self.lines.iter().position(is_it).ok_or(Drop::Stranger)?;
+        let place = self.lines.iter().position(is_it).ok_or(DropReason::Stranger)?;
         let passed = police(&mut self.lines[place].into, now, train, &mut self.counters);
         train.bytes = &train.bytes[..passed];
         let Some(first) = train.frames().next() else { return Ok(None) };
-        match frame::parse(first).map_err(|_| Drop::Malformed)? {
-            Frame::Routed(routed) => self.route(now, place, &routed, train, step),
+        match frame::parse(first).map_err(|_| DropReason::Malformed)? {
+            Frame::Routed(routed) => self.route(now, place, &routed, train),
             Frame::Hello { stamp } => {
                 let hop = Hop { from: self.lines[place].hop_ip.0, to: from };
-                step(Step::Send(hop, frame::hello_reply(stamp).to_vec()));
+                self.out.push_back(Step::Send(hop, frame::hello_reply(stamp).to_vec()));
                 Ok(None)
             }
             Frame::HelloReply { stamp } => {
                 if let Some(neighbour) = &mut self.lines[place].neighbour
                     && neighbour.answered(now, stamp)
                 {
-                    self.report_due = now;
+                    self.reports.due = now;
                 }
+                self.due = now;
                 Ok(None)
             }
         }
@@ -276,8 +271,7 @@ impl Forwarder {
         place: usize,
         routed: &Routed<'_>,
         train: Train<'_>,
-        step: &mut impl FnMut(Step<'_>),
-    ) -> Result<Option<Onward>, Drop> {
+    ) -> Result<Option<Onward>, DropReason> {
         let ingress = self.lines[place].ingress;
         let next = self.rule.forward(routed, ingress, &mut self.matching)?;
         let egress = match self.matching[..] {
@@ -285,26 +279,26 @@ impl Forwarder {
             [egress] if routed.header.hop_limit <= self.hops_max => Some(egress),
             // A way has no branches and no more links than there are: nobody has made such a frame to get
             // somewhere.
-            _ => return Err(Drop::Forged),
+            _ => return Err(DropReason::Forged),
         };
         let egress = self.lines.iter().position(|line| Some(line.link) == egress);
         if let Some((back, _)) = routed.way_back.as_ref().and_then(frame::fields) {
             self.check_way_back(routed, &back, place, egress)?;
         }
-        let Some(egress) = egress else { return self.for_me(routed.payload) };
-        let asked = self.ask_cache(now, place, routed, train, step)?;
+        let Some(egress) = egress else { return self.for_me(now, routed.payload) };
+        let asked = self.ask_cache(now, place, routed, train)?;
         let line = &mut self.lines[egress];
         match asked {
             Asked::All => Ok(None),
             Asked::Nothing => {
-                let hop = line.hop(routed.port).ok_or(Drop::Port)?;
+                let hop = line.hop(routed.port).ok_or(DropReason::Port)?;
                 let bytes = line.send(now, train, &mut self.counters);
                 Ok((bytes > 0).then_some(Onward { hop, hop_limit: next.hop_limit, bytes }))
             }
             Asked::Rest(rest) => {
-                let hop = line.hop(routed.port).ok_or(Drop::Port)?;
+                let hop = line.hop(routed.port).ok_or(DropReason::Port)?;
                 if line.send(now, Train::one(&rest), &mut self.counters) > 0 {
-                    step(Step::Send(hop, with_hop_limit(rest, next.hop_limit)));
+                    self.out.push_back(Step::Send(hop, with_hop_limit(rest, next.hop_limit)));
                 }
                 Ok(None)
             }
@@ -318,8 +312,7 @@ impl Forwarder {
         place: usize,
         routed: &Routed<'_>,
         train: Train<'_>,
-        step: &mut impl FnMut(Step<'_>),
-    ) -> Result<Asked, Drop> {
+    ) -> Result<Asked, DropReason> {
         let Some(cache) = &mut self.cache.as_mut().filter(|_| self.rule.is_usual(&routed.header)) else {
             return Ok(Asked::Nothing);
         };
@@ -332,13 +325,13 @@ impl Forwarder {
         let Answer::Hit { replies, rest, .. } = cache.request(now, way_back, routed.payload) else {
             return Ok(Asked::Nothing);
         };
-        let Some((back, port)) = frame::fields(way_back) else { return Err(Drop::WayBack) };
+        let Some((back, port)) = frame::fields(way_back) else { return Err(DropReason::WayBack) };
         let line = &mut self.lines[place];
-        let hop = line.hop(port).ok_or(Drop::Port)?;
+        let hop = line.hop(port).ok_or(DropReason::Port)?;
         for reply in replies {
             if line.send(now, Train::one(&reply), &mut self.counters) > 0 {
                 // One hop less than what comes from farther away has at this node: that does not matter.
-                step(Step::Send(hop, with_hop_limit(reply, back.hop_limit.saturating_sub(1))));
+                self.out.push_back(Step::Send(hop, with_hop_limit(reply, back.hop_limit.saturating_sub(1))));
             }
         }
         Ok(rest.map_or(Asked::All, |rest| {
@@ -355,52 +348,54 @@ impl Forwarder {
         back: &Header,
         place: usize,
         egress: Option<usize>,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropReason> {
         let ingress = egress.map(|egress| self.lines[egress].ingress);
         self.rule.forward_back(&routed.header, back, ingress, &mut self.matching)?;
-        if self.matching == [self.lines[place].link] { Ok(()) } else { Err(Drop::WayBack) }
+        if self.matching == [self.lines[place].link] { Ok(()) } else { Err(DropReason::WayBack) }
     }
 
     /// What is for the forwarder itself: the topology manager's answers.
-    fn for_me(&mut self, payload: &[u8]) -> Result<Option<Onward>, Drop> {
-        let message = Message::parse(payload).map_err(|_| Drop::NoLink)?;
-        if self.report.as_ref().is_some_and(|report| report.id == message.call) {
-            self.report = None;
+    fn for_me(&mut self, now: Time, payload: &[u8]) -> Result<Option<Onward>, DropReason> {
+        let message = Message::parse(payload).map_err(|_| DropReason::NoLink)?;
+        if self.reports.call.as_ref().is_some_and(|report| report.id == message.call) {
+            self.reports.call = None;
+            self.due = now;
         }
         Ok(None)
     }
 
-    /// What is to be sent now, with where to; and when it is to be asked again.
-    pub fn poll(&mut self, now: Time, mut send: impl FnMut(Hop, &[u8])) -> Time {
+    /// Says hello to neighbours and reports how the lines do, where it is time. Returns when it is next.
+    fn hello_and_report(&mut self, now: Time) -> Time {
         let mut due = Time::NEVER;
         for line in &mut self.lines {
             let hop = line.hop(0);
             let (Some(neighbour), Some(hop)) = (&mut line.neighbour, hop) else { continue };
             if let Some(stamp) = neighbour.hello(now) {
-                send(hop, &frame::hello(stamp));
+                self.out.push_back(Step::Send(hop, frame::hello(stamp).to_vec()));
             }
             if neighbour.has_gone(now) {
-                self.report_due = now;
+                self.reports.due = now;
             }
             due = due.min(neighbour.due());
         }
-        if now >= self.report_due {
-            self.report_due = now + REPORT_EVERY;
-            self.sequence += 1;
+        if now >= self.reports.due {
+            self.reports.due = now + REPORT_EVERY;
+            self.reports.sequence += 1;
             let body = Body::LinkState(self.link_state());
-            let message = Message { call: draw(&self.secret, self.sequence), body };
-            self.report = Some(Call::new(&message, self.domain.forwarder_port, now));
+            let message = Message { call: draw(&self.reports.secret, self.reports.sequence), body };
+            self.reports.call = Some(Call::new(&message, self.domain.forwarder_port, now));
         }
-        if let Some(report) = &mut self.report {
-            if let Some(sent) = report.poll(now, &self.reach)
+        let Reports { call, reach, .. } = &mut self.reports;
+        if let Some(report) = call {
+            if let Some(sent) = report.poll(now, reach)
                 && let Some(line) = self.lines.iter().find(|line| sent.way.links.first() == Some(&line.link))
                 && let Some(hop) = line.hop(self.domain.topology.port)
             {
-                send(hop, &sent.frame);
+                self.out.push_back(Step::Send(hop, sent.frame));
             }
             due = due.min(report.due());
         }
-        due.min(self.report_due)
+        due.min(self.reports.due)
     }
 
     fn link_state(&self) -> LinkState {
@@ -410,9 +405,53 @@ impl Forwarder {
         };
         LinkState {
             node: self.node,
-            started_ms: self.started_ms,
-            sequence: self.sequence,
+            started_ms: self.reports.started_ms,
+            sequence: self.reports.sequence,
             links: self.lines.iter().filter_map(report).take(message::LINKS_MAX).collect(),
         }
+    }
+}
+
+/// What a [`Step::Forward`] names are bytes of the frames that came last: the machine is drained before the
+/// next ones are handed in.
+impl Machine for Forwarder {
+    type Input<'a> = Frames<'a>;
+    type Transmit = Step;
+    type Event = Infallible;
+
+    /// Frames of one path mostly come in trains: those with the same header are looked at once, and go on
+    /// from where they are.
+    fn handle(&mut self, now: Time, frames: Frames<'_>) {
+        let (all, stride) = (frames.bytes, frames.stride.max(1));
+        let mut at = 0;
+        while at < all.len() {
+            let rest = &mut all[at..];
+            let length = train_bytes(rest, stride);
+            let bytes = &mut rest[..length];
+            let marks = self.domain.classes.marks();
+            // All of a train have one header.
+            if frame::clear_marks(bytes, marks) {
+                bytes.chunks_mut(stride).for_each(|frame| _ = frame::clear_marks(frame, marks));
+            }
+            match self.try_handle(now, frames.from, Train { bytes, stride }) {
+                Ok(None) => {}
+                Ok(Some(onward)) => {
+                    let bytes = &mut bytes[..onward.bytes];
+                    bytes.chunks_mut(stride).for_each(|frame| frame::set_hop_limit(frame, onward.hop_limit));
+                    self.out.push_back(Step::Forward(onward.hop, at..at + onward.bytes));
+                }
+                Err(why) => {
+                    *self.counters.dropped.entry(why).or_default() += bytes.len().div_ceil(stride) as u64;
+                }
+            }
+            at += length;
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Output<Step, Infallible> {
+        if self.out.is_empty() && now >= self.due {
+            self.due = self.hello_and_report(now);
+        }
+        self.out.pop_front().map_or(Output::Wait(self.due), Output::Send)
     }
 }

@@ -225,58 +225,46 @@ impl From<FieldError> for MessageError {
     }
 }
 
-impl Message {
-    /// As bytes.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let kind = match &self.body {
-            Body::Publish(_) => PUBLISH,
-            Body::Published => PUBLISHED,
-            Body::Outdated => OUTDATED,
-            Body::Lookup(_) => LOOKUP,
-            Body::Match { .. } => MATCH,
-            Body::Paths(_) => PATHS,
-            Body::Routes(_) => ROUTES,
-            Body::RoutesAck { .. } => ROUTES_ACK,
-            Body::LinkState(_) => LINK_STATE,
-            Body::LinkStateAck { .. } => LINK_STATE_ACK,
-            Body::Refused { .. } => REFUSED,
-            Body::Lines { .. } => LINES,
-            Body::Down(_) => DOWN,
-        };
-        let mut out = vec![MESSAGE, kind, 0, 0];
-        out.extend_from_slice(&self.call.to_be_bytes());
-        match &self.body {
-            Body::Publish(signed) => signed.put(&mut out),
-            Body::Published | Body::Outdated => {}
-            Body::Lookup(Wanted::Name(name)) => {
+impl Body {
+    /// The byte that says which message it is.
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Publish(_) => PUBLISH,
+            Self::Published => PUBLISHED,
+            Self::Outdated => OUTDATED,
+            Self::Lookup(_) => LOOKUP,
+            Self::Match { .. } => MATCH,
+            Self::Paths(_) => PATHS,
+            Self::Routes(_) => ROUTES,
+            Self::RoutesAck { .. } => ROUTES_ACK,
+            Self::LinkState(_) => LINK_STATE,
+            Self::LinkStateAck { .. } => LINK_STATE_ACK,
+            Self::Refused { .. } => REFUSED,
+            Self::Lines { .. } => LINES,
+            Self::Down(_) => DOWN,
+        }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Publish(signed) => signed.put(out),
+            Self::Published | Self::Outdated => {}
+            Self::Lookup(Wanted::Name(name)) => {
                 out.push(0);
-                name.put(&mut out);
+                name.put(out);
             }
-            Body::Lookup(Wanted::Content(content)) => {
+            Self::Lookup(Wanted::Content(content)) => {
                 out.push(1);
-                put_content(&mut out, content);
+                put_content(out, content);
             }
-            Body::Match { known, publications } => {
+            Self::Match { known, publications } => {
                 out.extend_from_slice(&known.to_be_bytes());
-                put_as_fit(&mut out, publications, |out, signed| signed.put(out));
+                put_as_fit(out, publications, |out, signed| signed.put(out));
             }
-            Body::Paths(request) => {
-                out.extend_from_slice(&request.from.0.to_be_bytes());
-                out.extend_from_slice(&request.port.to_be_bytes());
-                out.extend_from_slice(&request.lease_s.to_be_bytes());
-                let policy = match request.policy {
-                    Policy::Shortest => 0,
-                    Policy::LinkDisjoint => 1,
-                    Policy::NodeDisjoint => 2,
-                };
-                out.extend_from_slice(&[request.k, policy, request.targets.len() as u8]);
-                request.targets.iter().for_each(|node| out.extend_from_slice(&node.0.to_be_bytes()));
-                out.push(request.class.map_or(0, |class| class.0.get()));
-            }
-            Body::Routes(Routes { revision, routes }) => {
+            Self::Paths(request) => request.put(out),
+            Self::Routes(Routes { revision, routes }) => {
                 out.extend_from_slice(&revision.to_be_bytes());
-                put_as_fit(&mut out, routes, |out, route| {
+                put_as_fit(out, routes, |out, route| {
                     out.push(route.target);
                     out.extend_from_slice(&route.group.to_be_bytes());
                     out.extend_from_slice(&micros(route.delay).to_be_bytes());
@@ -286,28 +274,59 @@ impl Message {
                     out.extend_from_slice(&route.places);
                 });
             }
-            Body::RoutesAck { revision } => out.extend_from_slice(&revision.to_be_bytes()),
-            Body::LinkState(state) => {
-                out.extend_from_slice(&state.node.0.to_be_bytes());
-                out.extend_from_slice(&state.started_ms.to_be_bytes());
-                out.extend_from_slice(&state.sequence.to_be_bytes());
-                out.push(state.links.len() as u8);
-                for link in &state.links {
-                    out.extend_from_slice(&link.link.0.to_be_bytes());
-                    out.push(u8::from(link.up));
-                    out.extend_from_slice(&link.delay.map_or(UNKNOWN_US, micros).to_be_bytes());
-                }
-            }
-            Body::LinkStateAck { sequence } => out.extend_from_slice(&sequence.to_be_bytes()),
-            Body::Refused { reason } => out.push(*reason),
-            Body::Lines { from } => out.extend_from_slice(&from.to_be_bytes()),
-            Body::Down(down) => {
+            Self::RoutesAck { revision } => out.extend_from_slice(&revision.to_be_bytes()),
+            Self::LinkState(state) => state.put(out),
+            Self::LinkStateAck { sequence } => out.extend_from_slice(&sequence.to_be_bytes()),
+            Self::Refused { reason } => out.push(*reason),
+            Self::Lines { from } => out.extend_from_slice(&from.to_be_bytes()),
+            Self::Down(down) => {
                 out.extend_from_slice(&down.forwarders.to_be_bytes());
                 out.extend_from_slice(&down.known.to_be_bytes());
                 out.push(down.lines.len() as u8);
                 down.lines.iter().for_each(|line| out.extend_from_slice(&line.to_be_bytes()));
             }
         }
+    }
+}
+
+impl PathsRequest {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.from.0.to_be_bytes());
+        out.extend_from_slice(&self.port.to_be_bytes());
+        out.extend_from_slice(&self.lease_s.to_be_bytes());
+        let policy = match self.policy {
+            Policy::Shortest => 0,
+            Policy::LinkDisjoint => 1,
+            Policy::NodeDisjoint => 2,
+        };
+        out.extend_from_slice(&[self.k, policy, self.targets.len() as u8]);
+        self.targets.iter().for_each(|node| out.extend_from_slice(&node.0.to_be_bytes()));
+        out.push(self.class.map_or(0, |class| class.0.get()));
+    }
+}
+
+impl LinkState {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.node.0.to_be_bytes());
+        out.extend_from_slice(&self.started_ms.to_be_bytes());
+        out.extend_from_slice(&self.sequence.to_be_bytes());
+        out.push(self.links.len() as u8);
+        for link in &self.links {
+            out.extend_from_slice(&link.link.0.to_be_bytes());
+            out.push(u8::from(link.up));
+            out.extend_from_slice(&link.delay.map_or(UNKNOWN_US, micros).to_be_bytes());
+        }
+    }
+}
+
+impl Message {
+    /// As bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let kind = self.body.kind();
+        let mut out = vec![MESSAGE, kind, 0, 0];
+        out.extend_from_slice(&self.call.to_be_bytes());
+        self.body.put(&mut out);
         if is_question(kind) {
             out.resize(QUESTION_BYTES, 0);
         }

@@ -19,7 +19,7 @@ struct Names {
     paths: Vec<(Vec<String>, Option<String>)>,
 }
 
-fn is_test(attributes: &[syn::Attribute]) -> bool {
+pub(crate) fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|a| {
         a.path().is_ident("cfg") && a.parse_args::<syn::Ident>().is_ok_and(|condition| condition == "test")
     })
@@ -64,21 +64,47 @@ impl<'ast> Visit<'ast> for Names {
     }
 }
 
-/// The files of one crate: the path below `src/`, and the text. Returns each circle, its modules in order.
-pub(crate) fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-    let mut modules: BTreeMap<Module, Names> = BTreeMap::new();
+/// What each module of one crate names. A file is its path below `src/`, and its text.
+fn read(files: &[(&str, &str)]) -> BTreeMap<Module, Names> {
+    let mut modules = BTreeMap::new();
     for (path, text) in files {
-        let Some(stem) = path.strip_suffix(".rs") else { continue };
-        let module = match stem {
-            "lib" => Vec::new(),
-            _ => stem.split('/').map(str::to_owned).collect(),
-        };
+        let Some(module) = module_of(path) else { continue };
         let mut names = Names::default();
         if let Ok(file) = syn::parse_file(text) {
             names.visit_file(&file);
         }
         modules.insert(module, names);
     }
+    modules
+}
+
+/// The module of a file, by its path below `src/`.
+fn module_of(path: &str) -> Option<Module> {
+    let stem = path.strip_suffix(".rs")?;
+    Some(if stem == "lib" { Vec::new() } else { stem.split('/').map(str::to_owned).collect() })
+}
+
+/// The modules of one crate, to find where a type is defined.
+pub(crate) struct Modules(BTreeMap<Module, Names>);
+
+impl Modules {
+    pub(crate) fn read(files: &[(&str, &str)]) -> Self {
+        Self(read(files))
+    }
+
+    /// The module that defines what the file at `path` calls `name`, `::` between its parts: what a `use`
+    /// brings in, or else the file itself.
+    pub(crate) fn definer_of(&self, path: &str, name: &[String]) -> String {
+        let module = module_of(path).unwrap_or_default();
+        let local = [module.as_slice(), name].concat();
+        let target = absolute(&self.0, &module, name).unwrap_or(local);
+        definer(&self.0, &target, 0).join("::")
+    }
+}
+
+/// The files of one crate: the path below `src/`, and the text. Returns each circle, its modules in order.
+pub(crate) fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let modules = read(files);
     let uses: BTreeMap<&Module, BTreeSet<Module>> = modules
         .iter()
         .map(|(module, names)| {

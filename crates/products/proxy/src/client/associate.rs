@@ -21,7 +21,7 @@ use crate::event::{Event, Finished, Protocol, Reports};
 use crate::ingress::capsule::{self, Capsules, Malformed};
 use crate::ingress::{Association, socks_udp};
 use crate::quota::{Pace, Quotas};
-use crate::relay::{Broken, Ending, Leg};
+use crate::relay::{Broken, Ending, TcpLeg};
 use crate::trunk::{Destination, Host, Reason};
 
 /// Datagrams that are taken in a row before the others have their turn.
@@ -35,7 +35,7 @@ pub(super) async fn associate(
     datagrams: &DatagramLeg,
     quotas: &Quotas,
     reports: &Reports,
-    leg: Leg,
+    leg: TcpLeg,
     from: SocketAddr,
     wanted: Association,
 ) {
@@ -71,7 +71,7 @@ pub(super) async fn associate(
     }
 }
 
-async fn refuse(leg: Leg, wanted: &Association, reason: Reason, why: String) -> Result<(), Ending> {
+async fn refuse(leg: TcpLeg, wanted: &Association, reason: Reason, why: String) -> Result<(), Ending> {
     leg.end_with(&wanted.failed(reason)).await;
     Err(Ending { reason, why: Some(why) })
 }
@@ -118,7 +118,7 @@ impl Traffic {
 
 /// The program sends to a port of ours, each datagram with its destination.
 async fn own_port(
-    mut leg: Leg,
+    mut leg: TcpLeg,
     mut flow: ProgramFlow,
     traffic: &mut Traffic,
     wanted: &Association,
@@ -185,7 +185,7 @@ async fn bind(local: SocketAddr) -> io::Result<UdpSocket> {
 
 /// The program sends to one destination, in capsules on its connection.
 async fn capsules(
-    mut leg: Leg,
+    mut leg: TcpLeg,
     mut flow: ProgramFlow,
     traffic: &mut Traffic,
     wanted: &Association,
@@ -209,7 +209,7 @@ async fn capsules(
 
 /// Moves datagrams until the program's connection ends.
 async fn exchange(
-    leg: &mut Leg,
+    leg: &mut TcpLeg,
     flow: &mut ProgramFlow,
     traffic: &mut Traffic,
     read: &mut Capsules,

@@ -15,7 +15,7 @@ use crate::event::{Event, Finished, Reports};
 use crate::flows::{Flow, Flows};
 use crate::ingress::{Association, Handshake, Progress, Request, Users};
 use crate::quota::Quotas;
-use crate::relay::{Broken, Ending, Leg, relay};
+use crate::relay::{Broken, Ending, TcpLeg, relay};
 use crate::role::Live;
 use crate::trunk::Reason;
 use crate::trunk_task::Stream;
@@ -47,7 +47,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Serves a program, to the end.
-    pub(super) async fn serve(&self, mut leg: Leg, from: SocketAddr, mut handshake: Handshake) {
+    pub(super) async fn serve(&self, mut leg: TcpLeg, from: SocketAddr, mut handshake: Handshake) {
         let clock = Clock::start();
         let within = self.flows.timeouts().handshake;
         let asked = timeout(within, read_request(&mut leg, &mut handshake)).await;
@@ -65,7 +65,7 @@ impl Service {
     }
 
     /// Serves a program whose connection was redirected, to the end.
-    pub(super) async fn serve_redirected(&self, leg: Leg, from: SocketAddr) {
+    pub(super) async fn serve_redirected(&self, leg: TcpLeg, from: SocketAddr) {
         match leg.redirected_from() {
             Ok(destination) => {
                 self.finish(Clock::start(), leg, from, Request::redirected(destination)).await;
@@ -74,14 +74,14 @@ impl Service {
         }
     }
 
-    async fn finish(&self, clock: Clock, leg: Leg, from: SocketAddr, request: Request) {
+    async fn finish(&self, clock: Clock, leg: TcpLeg, from: SocketAddr, request: Request) {
         let mut finished = Finished::begin(from, request.user.clone(), request.destination.clone());
         let end = self.begin(leg, request, &mut finished).await;
         finished.end(clock, end);
         self.reports.put(Event::Finished(finished));
     }
 
-    async fn begin(&self, leg: Leg, request: Request, finished: &mut Finished) -> Result<(), Ending> {
+    async fn begin(&self, leg: TcpLeg, request: Request, finished: &mut Finished) -> Result<(), Ending> {
         let admitted = match self.quotas.admit(request.user.as_deref().unwrap_or_default()) {
             Ok(admitted) => admitted,
             Err(e) => {
@@ -100,7 +100,7 @@ impl Service {
         carried
     }
 
-    async fn carry(&self, mut leg: Leg, mut request: Request, flow: &Flow) -> Result<(), Ending> {
+    async fn carry(&self, mut leg: TcpLeg, mut request: Request, flow: &Flow) -> Result<(), Ending> {
         let waits = self.manners.get().is_strict && !request.is_answered_by_origin();
         if !waits {
             leg.write_all(request.accepted()).await.map_err(Broken::Tcp)?;
@@ -136,7 +136,7 @@ impl Service {
     }
 
     /// A stream to where the program wants to go, with its first bytes; with `waits`, one that is connected.
-    async fn open(&self, leg: &Leg, request: &Request, waits: bool) -> Result<Stream, Ending> {
+    async fn open(&self, leg: &TcpLeg, request: &Request, waits: bool) -> Result<Stream, Ending> {
         let stream = self.trunks.open(&request.destination, waits).await?;
         stream.write_all(Bytes::copy_from_slice(&request.first)).await?;
         if waits {
@@ -156,7 +156,7 @@ enum Asked {
 }
 
 /// What the program wants; `None` if it was told that it cannot have that.
-async fn read_request(leg: &mut Leg, handshake: &mut Handshake) -> io::Result<Option<Asked>> {
+async fn read_request(leg: &mut TcpLeg, handshake: &mut Handshake) -> io::Result<Option<Asked>> {
     loop {
         let bytes = leg.read().await?;
         if bytes.is_empty() {

@@ -11,7 +11,7 @@ use crate::event::{Event, Finished, Reports};
 use crate::flows::{Flow, Flows};
 use crate::ingress::Body;
 use crate::quota::Quotas;
-use crate::relay::{Broken, Ending, Leg, relay};
+use crate::relay::{Broken, Ending, TcpLeg, relay};
 use crate::role::Live;
 use crate::trunk::{Destination, Reason};
 use crate::trunk_task::{Accepted, Stream};
@@ -86,7 +86,7 @@ impl Origins {
         // It is set once.
         let _ = flow.origin.set(connected.peer);
         flow.open();
-        let leg = Leg::new(connected.stream);
+        let leg = TcpLeg::new(connected.stream);
         let rest: Bytes = first.slice(connected.sent..);
         let wrote = leg.write_all(&rest).await.map_err(Broken::Tcp);
         wrote.inspect_err(|broken| stream.reset(broken.reason()))?;

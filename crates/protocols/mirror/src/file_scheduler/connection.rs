@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use anabranch_algo::{Rate, Span, Time};
 
 use super::api::{ConnectionReport, Counters, FileId, ServerId};
+use super::delivery::Delivery;
+use crate::backoff::{BUSY_MAX, Backoff, RETRY_MAX, RETRY_MIN};
 use crate::fetch_id::FetchId;
-use crate::range_scheduler::{BUSY_MAX, RETRY_MAX, RETRY_MIN, State, backoff};
+use crate::range_scheduler::State;
 
 /// Bytes that a connection may be asked for at once, at least.
 pub const WINDOW_MIN_BYTES: u64 = 256 << 10;
@@ -18,10 +20,6 @@ pub const UNRESPONSIVE_AFTER: Span = Span::from_secs(10);
 const HEAD_BYTES: u64 = 400;
 /// A connection is slower than it seemed when nothing has come for so long, or for four round trips.
 const SLOW_AFTER: Span = Span::from_secs(1);
-/// How often in a round trip the delivered bytes are noted.
-const MARKS: usize = 16;
-/// The assumed time for a file before the first one has come.
-const UNKNOWN: Span = Span::from_millis(300);
 
 /// A file that a connection has been asked for.
 #[derive(Clone, Copy, Debug)]
@@ -57,24 +55,16 @@ pub(super) struct Connection {
     pub(super) requests: VecDeque<Request>,
     /// Bytes of all requests.
     pub(super) asked_bytes: u64,
-    delivered: u64,
     last_rx: Time,
-    /// Bytes a second; it rises at once and falls slowly.
-    pub(super) rate: u64,
-    /// The least time that a file took.
-    latency: Option<Span>,
-    pub(super) srtt: Span,
-    /// No request before this time.
-    blocked_until: Time,
-    /// It has to prove itself again with one file.
-    trial: bool,
+    pub(super) delivery: Delivery,
+    /// When it is asked again, and whether it has to prove itself with one file.
+    backoff: Backoff,
     /// One file at a time, because an answer among several was wrong.
     pub(super) sequential: bool,
     /// That wrong file, to be requested alone.
     pub(super) suspect: Option<FileId>,
     /// When it failed last. Failures of older requests do not count again.
     failed_at: Option<Time>,
-    consecutive_failures: u32,
     pub(super) counters: Counters,
     /// The pair that this is one of.
     pub(super) pair: usize,
@@ -84,12 +74,6 @@ pub(super) struct Connection {
     pub(super) last: bool,
     /// No answer has come since its turn began: it has no TCP connection, or an idle one.
     pub(super) fresh: bool,
-    /// Times and delivered bytes of about a round trip, oldest first.
-    marks: VecDeque<(Time, u64)>,
-    /// The most bytes that its TCP connection has brought within a round trip.
-    most_in_a_trip: u64,
-    /// Files that came whole.
-    answers: u64,
 }
 
 impl Connection {
@@ -99,25 +83,17 @@ impl Connection {
             state: State::Opening,
             requests: VecDeque::new(),
             asked_bytes: 0,
-            delivered: 0,
             last_rx: Time::ZERO,
-            rate: 0,
-            latency: None,
-            srtt: Span::ZERO,
-            blocked_until: Time::ZERO,
-            trial: false,
+            delivery: Delivery::default(),
+            backoff: Backoff::default(),
             sequential: false,
             suspect: None,
             failed_at: None,
-            consecutive_failures: 0,
             counters: Counters::default(),
             pair,
             nth: 0,
             last: false,
             fresh: true,
-            marks: VecDeque::new(),
-            most_in_a_trip: 0,
-            answers: 0,
         }
     }
 
@@ -128,39 +104,30 @@ impl Connection {
 
     /// Whether its last request did not fail.
     pub(super) const fn is_proven(&self) -> bool {
-        !self.trial
+        !self.backoff.trial
     }
 
     /// Whether it has no request and may have one.
     pub(super) fn is_free(&self, now: Time) -> bool {
-        self.is_usable() && now >= self.blocked_until && self.requests.is_empty()
+        self.is_ready(now) && self.requests.is_empty()
     }
 
     /// Whether it need not wait before its next request.
     pub(super) fn is_ready(&self, now: Time) -> bool {
-        self.is_usable() && now >= self.blocked_until
+        self.is_usable() && self.backoff.is_over(now)
     }
 
     /// Whether it may be asked for more than one file.
     pub(super) fn may_pipeline(&self, outstanding_max: usize) -> bool {
-        !self.trial && !self.sequential && self.requests.len() < outstanding_max
+        !self.backoff.trial && !self.sequential && self.requests.len() < outstanding_max
     }
 
     /// The bytes it may be asked for at once if it has the link for itself: twice what it delivers in a round
     /// trip, as far as known.
     pub(super) fn window(&self) -> u64 {
-        let twice = u128::from(self.rate) * u128::from(self.round_trip().as_nanos()) * 2 / 1_000_000_000;
+        let twice = u128::from(self.delivery.rate) * u128::from(self.delivery.round_trip().as_nanos()) * 2
+            / 1_000_000_000;
         u64::try_from(twice).unwrap_or(u64::MAX).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES)
-    }
-
-    /// Its round trip, with what waits on the way.
-    pub(super) fn round_trip(&self) -> Span {
-        self.srtt.max(self.latency.unwrap_or(Span::ZERO))
-    }
-
-    /// What a file has on average, its head among it.
-    pub(super) fn mean_bytes(&self) -> Option<u64> {
-        self.delivered.checked_div(self.answers)
     }
 
     /// Requests whose answer has not begun.
@@ -171,11 +138,6 @@ impl Connection {
     /// Whether the last answer of its TCP connection has begun and nothing is asked behind it.
     pub(super) fn is_at_its_end(&self) -> bool {
         self.last && !self.requests.is_empty() && self.waiting() == 0
-    }
-
-    /// Whether its TCP connection has brought so many bytes within a round trip.
-    pub(super) const fn is_fast(&self, bytes: u64) -> bool {
-        self.most_in_a_trip >= bytes
     }
 
     /// The number on its TCP connection of the newest request.
@@ -189,9 +151,7 @@ impl Connection {
         let is_new = nth <= self.nth;
         let ended = (is_new && !self.last).then_some(self.nth);
         if is_new {
-            // It begins slowly.
-            (self.rate, self.most_in_a_trip) = (0, 0);
-            self.marks.clear();
+            self.delivery.begin_slowly();
         }
         (self.nth, self.last, self.fresh) = (nth, last, false);
         if let Some(request) = self.requests.get_mut(n) {
@@ -203,11 +163,11 @@ impl Connection {
     /// An estimate of the bytes in flight from its server. A new TCP connection sends twice what came in the
     /// last round trip, until everything requested is in flight. Bytes come in bursts, so the maximum counts.
     pub(super) fn in_flight_bytes(&self) -> u64 {
-        self.asked_bytes.min(self.most_in_a_trip.saturating_mul(2))
+        self.asked_bytes.min(self.delivery.most_in_a_trip.saturating_mul(2))
     }
 
     pub(super) fn ask(&mut self, mut request: Request) {
-        request.before = self.delivered;
+        request.before = self.delivery.bytes;
         if !self.requests.is_empty() {
             request.unpipelined = false;
             self.requests.iter_mut().for_each(|other| other.unpipelined = false);
@@ -219,28 +179,11 @@ impl Connection {
     /// More of an answer has come.
     pub(super) fn on_data(&mut self, now: Time, n: usize, bytes: u64) {
         (self.last_rx, self.state) = (now, State::Open);
-        if bytes > 0 {
-            self.mark(now, bytes);
-        }
-        self.delivered += bytes;
+        self.delivery.add(now, bytes);
         self.counters.received_bytes += bytes;
         if let Some(request) = self.requests.get_mut(n) {
             request.got += bytes;
         }
-    }
-
-    /// Notes that so many bytes more come now.
-    fn mark(&mut self, now: Time, bytes: u64) {
-        let trip = if self.srtt > Span::ZERO { self.srtt } else { self.latency.unwrap_or(UNKNOWN) };
-        while self.marks.front().is_some_and(|(at, _)| now.since(*at) > trip) {
-            self.marks.pop_front();
-        }
-        let every = Span::from_nanos(trip.as_nanos() / MARKS as u64);
-        if self.marks.len() < 2 * MARKS && self.marks.back().is_none_or(|(at, _)| now.since(*at) >= every) {
-            self.marks.push_back((now, self.delivered));
-        }
-        let before = self.marks.front().map_or(self.delivered, |(_, before)| *before);
-        self.most_in_a_trip = self.most_in_a_trip.max(self.delivered + bytes - before);
     }
 
     /// A request is over.
@@ -259,20 +202,17 @@ impl Connection {
     /// A request was answered to its end.
     pub(super) fn answered(&mut self, now: Time, n: usize) -> Option<Request> {
         self.on_data(now, n, 0);
-        self.delivered += HEAD_BYTES;
+        self.delivery.bytes += HEAD_BYTES;
         let request = self.take(n)?;
-        self.answers += 1;
-        let took = now.since(request.at);
-        self.latency = Some(self.latency.map_or(took, |least| least.min(took)));
-        let rate = Rate::of(self.delivered - request.before, took).as_bytes();
-        self.rate = if rate > self.rate { rate } else { self.rate - (self.rate - rate) / 8 };
+        self.delivery.answered(now.since(request.at), request.before);
         self.on_success();
         Some(request)
     }
 
     /// It answers.
     pub(super) const fn on_success(&mut self) {
-        (self.trial, self.fresh, self.consecutive_failures) = (false, false, 0);
+        self.backoff.on_success();
+        self.fresh = false;
     }
 
     /// Whether this failure is a new one, not that of an earlier request.
@@ -281,20 +221,18 @@ impl Connection {
     }
 
     pub(super) fn fail(&mut self, now: Time) {
-        self.blocked_until =
-            self.blocked_until.max(now + backoff(RETRY_MIN, self.consecutive_failures, RETRY_MAX));
-        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
-        (self.trial, self.failed_at, self.state) = (true, Some(now), State::Failing);
+        self.backoff.hold(self.backoff.until.max(now + self.backoff.wait(RETRY_MIN, RETRY_MAX)));
+        (self.backoff.trial, self.failed_at, self.state) = (true, Some(now), State::Failing);
     }
 
     /// It asked to be left alone. Repeated requests lengthen the wait. Answers to requests that were sent
     /// together count once (`is_new_failure`).
     pub(super) fn busy(&mut self, now: Time, retry: Span, is_new_failure: bool) {
-        self.blocked_until = self.blocked_until.max(now + retry.min(BUSY_MAX));
+        self.backoff.until = self.backoff.until.max(now + retry.min(BUSY_MAX));
         if is_new_failure {
             self.fail(now);
         }
-        (self.trial, self.state) = (true, State::Busy);
+        (self.backoff.trial, self.state) = (true, State::Busy);
     }
 
     /// When the wait for it began.
@@ -318,20 +256,20 @@ impl Connection {
     pub(super) fn due(&self, now: Time) -> Time {
         let unresponsive = self.waiting_since().map_or(Time::NEVER, |since| since + UNRESPONSIVE_AFTER);
         let held =
-            if self.is_usable() && self.blocked_until > now { self.blocked_until } else { Time::NEVER };
+            if self.is_usable() && self.backoff.until > now { self.backoff.until } else { Time::NEVER };
         unresponsive.min(held)
     }
 
     /// Whether nothing has come for longer than it should take.
     pub(super) fn is_slow(&self, now: Time) -> bool {
-        let slow = SLOW_AFTER.max(self.srtt.times(4));
+        let slow = SLOW_AFTER.max(self.delivery.srtt.times(4));
         self.waiting_since().is_some_and(|since| now.since(since) >= slow)
     }
 
     /// The estimated time until each of its requests is answered.
     pub(super) fn answers(&self, now: Time) -> impl DoubleEndedIterator<Item = (Span, &Request)> {
         let is_slow = self.is_slow(now);
-        let rate = if is_slow { 0 } else { self.rate };
+        let rate = if is_slow { 0 } else { self.delivery.rate };
         let mut ahead = 0;
         let all = self.requests.iter().map(move |request| {
             ahead += request.bytes.saturating_sub(request.got);
@@ -346,21 +284,15 @@ impl Connection {
         all.collect::<Vec<_>>().into_iter()
     }
 
-    /// The estimated time for a file of so many bytes without other requests.
-    pub(super) fn would_take(&self, bytes: u64) -> Span {
-        let first = self.latency.unwrap_or(UNKNOWN).max(self.srtt);
-        if self.rate == 0 { first } else { first + Rate::from_bytes(self.rate).time_for(bytes) }
-    }
-
     pub(super) fn report(&self) -> ConnectionReport {
         ConnectionReport {
             server: self.server,
             state: self.state,
-            rate: self.rate,
-            srtt: self.srtt,
+            rate: self.delivery.rate,
+            srtt: self.delivery.srtt,
             window_bytes: self.window(),
             outstanding: self.requests.len(),
-            blocked_until: self.blocked_until,
+            blocked_until: self.backoff.until,
             counters: self.counters,
         }
     }

@@ -63,7 +63,7 @@ impl FileScheduler {
         }
         let connection = &self.connections[turn];
         if self.is_over(turn) || !connection.is_ready(now) || connection.is_slow(now) {
-            let rate = connection.rate + self.connections[other].rate;
+            let rate = connection.delivery.rate + self.connections[other].delivery.rate;
             self.connections[turn].fresh = true;
             let pair = &mut self.pairs[number];
             (pair.turn, pair.handing_over, pair.rate) = (other, false, rate);
@@ -74,7 +74,9 @@ impl FileScheduler {
             return;
         };
         let (connection, successor) = (&self.connections[turn], &self.connections[other]);
-        let Some(mean_bytes) = connection.mean_bytes().or(successor.mean_bytes()) else { return };
+        let Some(mean_bytes) = connection.delivery.mean_bytes().or(successor.delivery.mean_bytes()) else {
+            return;
+        };
         if pair.handing_over || !self.ends_soon(turn, mean_bytes, pair.rate) {
             return;
         }
@@ -90,12 +92,12 @@ impl FileScheduler {
         if takes >= self.servers[usize::from(connection.server)].idle.len() as u64 {
             return false;
         }
-        let rate = Rate::from_bytes(connection.rate.max(rate).max(1));
-        let trip_bytes = rate.bytes_in(connection.round_trip());
+        let rate = Rate::from_bytes(connection.delivery.rate.max(rate).max(1));
+        let trip_bytes = rate.bytes_in(connection.delivery.round_trip());
         let doublings = (trip_bytes / FIRST_FLIGHT_BYTES).checked_ilog2().map_or(0, |log| log + 1);
         let trips = u64::from(CONNECT_TRIPS + doublings + SPARE_TRIPS);
         rate.time_for(takes.saturating_mul(mean_bytes).saturating_add(connection.asked_bytes))
-            < connection.round_trip().times(trips)
+            < connection.delivery.round_trip().times(trips)
     }
 
     /// Whether a connection may be asked for one more file, of so many bytes, now.
@@ -123,7 +125,7 @@ impl FileScheduler {
         }
         // It gets most of the bytes until it is fast enough. Then it gets little, so that the other one ends
         // first, and what the other one is not asked for any more.
-        let share = if connection.is_fast(pair.both_bytes / 2) { 1 } else { 3 };
+        let share = if connection.delivery.most_in_a_trip >= pair.both_bytes / 2 { 1 } else { 3 };
         let most = match self.remaining_requests(other) {
             0 => pair.both_bytes.saturating_sub(beside.asked_bytes),
             _ => pair.both_bytes / 4 * share,

@@ -35,7 +35,7 @@ impl FileScheduler {
             for (left, request) in other.answers(now) {
                 let file = &self.files[request.file];
                 let has_it = file.urls.iter().any(|url| url.server == connection.server && !url.gone);
-                let saves = left > connection.would_take(file.bytes) + SAVING_MIN;
+                let saves = left > connection.delivery.time_for(file.bytes) + SAVING_MIN;
                 let is_asked_once = file.state == FileState::Requested(1);
                 if (is_asked_once || connection.is_proven() && self.is_stuck(now, request.file))
                     && has_it

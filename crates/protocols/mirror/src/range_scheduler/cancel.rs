@@ -113,7 +113,7 @@ impl RangeScheduler {
             pool.end_whole(connection.mirror);
         }
         if fetch.role == FetchRole::WholeFile && fetch.new_bytes == 0 && (1..fetch.end).contains(&fetch.at) {
-            connection.breaks_at = Some(fetch.at);
+            connection.whole_files.breaks_at = Some(fetch.at);
         }
         id
     }

@@ -10,18 +10,13 @@ use anabranch_mmtp::id::BLOCK_BYTES;
 use super::api::{ConnectionConfig, ConnectionReport, Counters, MirrorId, Pool, State};
 use super::receive_window::ReceiveWindow;
 use super::throughput::Throughput;
+use crate::backoff::{BUSY_MAX, Backoff, RETRY_MAX, RETRY_MIN};
 use crate::fetch_id::FetchId;
 
-/// The first wait after a failure; each further one in a row is twice as long.
-pub const RETRY_MIN: Span = Span::from_millis(500);
-/// The longest wait after a failure.
-pub const RETRY_MAX: Span = Span::from_secs(30);
 /// The first wait after a stall, in which the connection may come back by itself; doubles too.
 pub const STALL_RETRY_MIN: Span = Span::from_secs(2);
 /// The longest wait after a stall.
 pub const STALL_RETRY_MAX: Span = Span::from_secs(16);
-/// The longest wait that a server can ask for.
-pub const BUSY_MAX: Span = Span::from_secs(600);
 /// What a new TCP connection needs besides its round trips: slow start.
 pub const RECONNECT_COST: Span = Span::from_millis(50);
 /// The next range is asked for when the rest of this one takes two round trips and this: the request takes
@@ -115,6 +110,17 @@ impl Fetch {
     }
 }
 
+/// What became of answers that are the whole file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WholeFiles {
+    /// How often it sent the whole file and blocks were still missing afterwards.
+    pub(super) failed: u32,
+    /// It was asked for everything beside others that have ranges.
+    pub(super) has_streamed: bool,
+    /// Where its last answer broke off, if it was a whole file that brought nothing new.
+    pub(super) breaks_at: Option<u64>,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -129,23 +135,14 @@ pub(super) struct Connection {
     pub(super) prefetch: VecDeque<Fetch>,
     pub(super) throughput: Throughput,
     pub(super) receive_window: ReceiveWindow,
-    /// No request before this time; for a stalled one, no attempt.
-    pub(super) blocked_until: Time,
-    /// It failed, and gets small ranges until it has answered one.
-    pub(super) trial: bool,
+    /// When it is tried again, and whether it gets small ranges until it has answered one.
+    pub(super) backoff: Backoff,
     /// Its next request needs a new TCP connection.
     pub(super) cold: bool,
-    /// How often it sent the whole file and blocks were still missing afterwards.
-    pub(super) failed_whole_files: u32,
     pub(super) heard_at: Time,
-    /// It was asked for everything beside others that have ranges.
-    pub(super) has_streamed: bool,
-    /// Where its last answer broke off, if it was a whole file that brought nothing new.
-    pub(super) breaks_at: Option<u64>,
+    pub(super) whole_files: WholeFiles,
     /// The most blocks that it is asked for at once: those of its last answer that was shorter than asked.
     pub(super) request_blocks_max: u64,
-    /// Failures, and stalls, in a row.
-    consecutive_failures: u32,
     pub(super) counters: Counters,
     config: ConnectionConfig,
 }
@@ -161,15 +158,11 @@ impl Connection {
             prefetch: VecDeque::new(),
             throughput: Throughput::after(config.delay),
             receive_window: ReceiveWindow::new(config.control),
-            blocked_until: Time::ZERO,
-            trial: false,
+            backoff: Backoff::default(),
             cold: true,
-            failed_whole_files: 0,
             heard_at: Time::ZERO,
-            has_streamed: false,
-            breaks_at: None,
+            whole_files: WholeFiles::default(),
             request_blocks_max: u64::MAX,
-            consecutive_failures: 0,
             counters: Counters::default(),
             config: *config,
         }
@@ -187,7 +180,7 @@ impl Connection {
 
     /// Whether it may be asked for something now.
     pub(super) fn is_free(&self, now: Time) -> bool {
-        self.is_usable() && self.fetch.is_none() && now >= self.blocked_until
+        self.is_usable() && self.fetch.is_none() && self.backoff.is_over(now)
     }
 
     /// The blocks it is still to bring.
@@ -222,7 +215,7 @@ impl Connection {
     /// begun its first answer, or lost a part of its ranges to others.
     pub(super) fn prefetch_at(&self) -> Time {
         let proven = self.ranges
-            && !self.trial
+            && !self.backoff.trial
             && self.state == State::Open
             && self.prefetch.len() < PREFETCHED_MAX
             && self.prefetch.iter().all(Fetch::is_whole);
@@ -276,11 +269,9 @@ impl Connection {
     /// Its request has stopped answering.
     pub(super) fn stall(&mut self, now: Time) {
         // A trial without an answer has waited for its timeout. The wait after it doubles.
-        self.trial = true;
-        self.back_off(
-            now + backoff(STALL_RETRY_MIN, self.consecutive_failures, STALL_RETRY_MAX),
-            State::Stalled,
-        );
+        self.backoff.trial = true;
+        let wait = self.backoff.wait(STALL_RETRY_MIN, STALL_RETRY_MAX);
+        self.back_off(now + wait, State::Stalled);
         self.counters.stalls += 1;
     }
 
@@ -288,11 +279,11 @@ impl Connection {
     /// servers limit what one connection brings: one that has brought much is asked again at once.
     pub(super) fn fail(&mut self, now: Time, got: u64) {
         if got >= PROGRESS_BYTES {
-            (self.state, self.blocked_until) = (State::Failing, now);
+            (self.state, self.backoff.until) = (State::Failing, now);
             self.on_success();
         } else {
-            let wait = backoff(RETRY_MIN, self.consecutive_failures, RETRY_MAX);
-            self.trial = true;
+            let wait = self.backoff.wait(RETRY_MIN, RETRY_MAX);
+            self.backoff.trial = true;
             self.back_off(now + wait, State::Failing);
         }
         self.cold = true;
@@ -302,32 +293,32 @@ impl Connection {
     /// It asked to be left alone. Repeated requests lengthen the wait. The next one is no smaller: some
     /// servers limit how many there are, and then few have to bring much.
     pub(super) fn busy(&mut self, now: Time, retry: Span) {
-        let wait = retry.min(BUSY_MAX).max(backoff(RETRY_MIN, self.consecutive_failures, RETRY_MAX));
+        let wait = retry.min(BUSY_MAX).max(self.backoff.wait(RETRY_MIN, RETRY_MAX));
         self.back_off(now + wait, State::Busy);
         self.counters.failures += 1;
     }
 
     /// No request before `blocked_until`.
     fn back_off(&mut self, blocked_until: Time, state: State) {
-        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
-        (self.blocked_until, self.state) = (blocked_until, state);
+        self.backoff.hold(blocked_until);
+        self.state = state;
     }
 
     /// Whether it brings what it is asked for, as far as is known: its last request did not fail, stall, or
     /// come at a bad time.
     pub(super) fn is_proven(&self) -> bool {
-        !self.trial && self.state != State::Busy
+        !self.backoff.trial && self.state != State::Busy
     }
 
     /// Whether its last request failed or stalled, and the one before did not: it is tried again within
     /// seconds. One that asked to be left alone may take minutes.
     pub(super) fn has_failed_once(&self) -> bool {
-        self.consecutive_failures == 1 && self.state != State::Busy
+        self.backoff.failures() == 1 && self.state != State::Busy
     }
 
     /// A request was answered to its end.
-    pub(super) fn on_success(&mut self) {
-        (self.trial, self.consecutive_failures) = (false, 0);
+    pub(super) const fn on_success(&mut self) {
+        self.backoff.on_success();
     }
 
     pub(super) fn report(&self) -> ConnectionReport {
@@ -341,18 +332,11 @@ impl Connection {
             cwnd: self.receive_window.cwnd(),
             window: self.receive_window.advertised(),
             fetching: self.fetch.as_ref().map(|fetch| fetch.at..fetch.end),
-            blocked_until: self.blocked_until,
+            blocked_until: self.backoff.until,
             heard_at: self.heard_at,
             ranges: self.ranges,
-            breaks_at_byte: self.breaks_at,
+            breaks_at_byte: self.whole_files.breaks_at,
             counters: self.counters,
         }
     }
-}
-
-/// The wait after so many failures in a row before this one: `first`, then twice as long each time, up to
-/// `longest`.
-#[must_use]
-pub fn backoff(first: Span, times: u32, longest: Span) -> Span {
-    first.times(1 << times.min(16)).min(longest)
 }

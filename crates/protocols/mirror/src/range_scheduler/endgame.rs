@@ -34,7 +34,7 @@ impl RangeScheduler {
     /// Lets a free connection help others.
     pub(super) fn steal(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         let me = &self.connections[p];
-        let proven = me.state == State::Open && !me.trial;
+        let proven = me.state == State::Open && !me.backoff.trial;
         let Some(rate) = me.throughput.rate().filter(|_| proven) else {
             self.probe(now, p, pool);
             return;

@@ -31,7 +31,7 @@ impl RangeScheduler {
         (fetch.last_rx, connection.heard_at) = (now, now);
         (connection.state, connection.cold) = (State::Open, false);
         // It answers, so its wait is over.
-        connection.blocked_until = Time::ZERO;
+        connection.backoff.until = Time::ZERO;
         self.set_state(p, before);
     }
 
@@ -47,7 +47,7 @@ impl RangeScheduler {
         let mut rest = &bytes[..bytes.len().min(beyond)];
         connection.throughput.add(now, rest.len() as u64, before == State::Stalled);
         (fetch.last_rx, connection.heard_at) = (now, now);
-        (connection.state, connection.blocked_until) = (State::Open, Time::ZERO);
+        (connection.state, connection.backoff.until) = (State::Open, Time::ZERO);
         fetch.got += rest.len() as u64;
         connection.counters.received_bytes += rest.len() as u64;
         while !rest.is_empty() {
@@ -56,7 +56,7 @@ impl RangeScheduler {
             let len = length.saturating_sub(block * BLOCK).min(BLOCK) as usize;
             let (piece, after) = rest.split_at(rest.len().min(len - have));
             (rest, fetch.at) = (after, fetch.at + piece.len() as u64);
-            if connection.breaks_at.is_some() {
+            if connection.whole_files.breaks_at.is_some() {
                 connection.counters.vain_bytes += piece.len() as u64;
             }
             let whole = have + piece.len() == len;
@@ -70,7 +70,7 @@ impl RangeScheduler {
                 pool.deliver(connection.mirror, block, if have > 0 { &fetch.partial } else { piece });
                 connection.counters.bytes += len as u64;
                 fetch.new_bytes += len as u64;
-                connection.breaks_at = None;
+                connection.whole_files.breaks_at = None;
             } else {
                 connection.counters.duplicate_bytes += len as u64;
                 if fetch.role == FetchRole::Owner && pool.is_wanted(block) {
@@ -111,8 +111,8 @@ impl RangeScheduler {
         if whole && pool.idle_for(self.connections[p].mirror) > 0 {
             // The whole answer came and something was wrong. It may be right another time, but tries are
             // limited.
-            self.connections[p].failed_whole_files += 1;
-            if self.connections[p].failed_whole_files >= WHOLE_FILE_TRIES_MAX {
+            self.connections[p].whole_files.failed += 1;
+            if self.connections[p].whole_files.failed >= WHOLE_FILE_TRIES_MAX {
                 self.close_mirror(self.connections[p].mirror, pool);
                 return;
             }

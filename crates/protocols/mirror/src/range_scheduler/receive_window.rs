@@ -52,6 +52,42 @@ const PEAK_DECAY: u64 = 8;
 /// What segments are taken to be between.
 const MSS_BYTES: (u32, u32) = (256, 65_535);
 
+/// What arrives in a round trip.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rounds {
+    /// The number of this round trip.
+    number: u32,
+    /// When it began.
+    from: Time,
+    /// Bytes in it so far.
+    bytes: u64,
+    /// Bytes of the last whole round trip.
+    flight: u64,
+    /// The most bytes of a round trip lately, in a round trip as it is now.
+    peak: u64,
+}
+
+impl Rounds {
+    /// Bytes arrived; samples may be further apart than a round trip.
+    fn count(&mut self, now: Time, bytes: u64, rtt: &RttEstimator) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let (elapsed, srtt) = (now.since(self.from), rtt.srtt());
+        if elapsed >= srtt {
+            let rate = anabranch_algo::Rate::of(self.bytes, elapsed);
+            self.flight = rate.bytes_in(srtt);
+            let flight = rate.bytes_in(srtt.max(rtt.latest()));
+            self.peak = flight.max(self.peak - self.peak / PEAK_DECAY);
+            (self.from, self.bytes) = (now, 0);
+            self.number = self.number.wrapping_add(1);
+        }
+    }
+
+    /// The most bytes of a round trip lately, this one included.
+    fn most(&self) -> u64 {
+        self.peak.max(self.bytes)
+    }
+}
+
 /// One connection's part; see the [module](self).
 #[derive(Clone, Debug)]
 pub(super) struct ReceiveWindow {
@@ -64,13 +100,7 @@ pub(super) struct ReceiveWindow {
     segments: u32,
     /// Bytes that did not make a whole packet yet.
     rest: u64,
-    round: u32,
-    round_from: Time,
-    round_bytes: u64,
-    /// Bytes of the last whole round trip.
-    flight: u64,
-    /// The most bytes of a round trip lately, in a round trip as it is now.
-    peak: u64,
+    rounds: Rounds,
     /// Whether anything was ever lost.
     lost: bool,
     /// What is lost before so many bytes have come in order belongs to the last loss.
@@ -95,11 +125,7 @@ impl ReceiveWindow {
             out_of_order: 0,
             segments: 0,
             rest: 0,
-            round: 0,
-            round_from: Time::ZERO,
-            round_bytes: 0,
-            flight: 0,
-            peak: 0,
+            rounds: Rounds::default(),
             lost: false,
             recover: 0,
             surplus: 0,
@@ -153,7 +179,7 @@ impl ReceiveWindow {
         let acked = u32::try_from(self.rest / mss).unwrap_or(u32::MAX);
         self.rest %= mss;
         let arrived = u64::from(sample.segments.saturating_sub(segments)) * mss;
-        self.count_round(now, if sample.segments > 0 { arrived } else { new });
+        self.rounds.count(now, if sample.segments > 0 { arrived } else { new }, &self.rtt);
         let srtt = self.rtt.srtt();
         let out_of_order = seen < sample.out_of_order;
         // A sample that tells of bytes beyond the mark may tell of disorder before it.
@@ -165,7 +191,7 @@ impl ReceiveWindow {
             let ack = Ack {
                 now,
                 acked,
-                round: self.round,
+                round: self.rounds.number,
                 srtt,
                 rtt: self.rtt.latest(),
                 min_rtt: self.rtt.min(),
@@ -178,7 +204,7 @@ impl ReceiveWindow {
 
     /// Something is lost.
     fn on_loss(&mut self, event: &CongestionEvent, group: &Group<'_>) {
-        let (mss, peak) = (u64::from(self.mss), self.peak.max(self.round_bytes));
+        let (mss, peak) = (u64::from(self.mss), self.rounds.most());
         let most = self.advertised.unwrap_or(WINDOW_LIFTED_BYTES).min(peak.saturating_mul(2));
         self.recover = self.received + most.max(SEGMENTS_MIN * mss);
         self.lost = true;
@@ -208,25 +234,12 @@ impl ReceiveWindow {
         self.control.stats(Span::ZERO).slow_start
     }
 
-    /// Bytes a round trip; samples may be further apart than that.
-    fn count_round(&mut self, now: Time, bytes: u64) {
-        self.round_bytes = self.round_bytes.saturating_add(bytes);
-        let (elapsed, srtt) = (now.since(self.round_from), self.rtt.srtt());
-        if elapsed >= srtt {
-            let rate = anabranch_algo::Rate::of(self.round_bytes, elapsed);
-            self.flight = rate.bytes_in(srtt);
-            let flight = rate.bytes_in(srtt.max(self.rtt.latest()));
-            self.peak = flight.max(self.peak - self.peak / PEAK_DECAY);
-            (self.round_from, self.round_bytes) = (now, 0);
-            self.round = self.round.wrapping_add(1);
-        }
-    }
-
     /// Whether the window is what bounds the sender. What is in flight is that of the last round trip, in
     /// which the window was smaller: by half in slow start.
     fn is_window_limited(&self) -> bool {
         let window = u64::from(self.cwnd) * u64::from(self.mss);
-        self.flight.max(self.round_bytes) >= if self.is_slow_start() { window / 3 } else { window / 4 * 3 }
+        self.rounds.flight.max(self.rounds.bytes)
+            >= if self.is_slow_start() { window / 3 } else { window / 4 * 3 }
     }
 
     /// The window to give now, if it has moved enough.

@@ -165,7 +165,7 @@ impl RangeScheduler {
     /// The same, however little the server sends at once.
     fn share(&self, p: ConnectionId, pool: &dyn Pool) -> u64 {
         let connection = &self.connections[p];
-        if connection.trial {
+        if connection.backoff.trial {
             return TRIAL_BLOCKS;
         }
         let pending: u64 = self.connections.iter().map(Connection::blocks_left).sum();

@@ -22,7 +22,7 @@ impl RangeScheduler {
     /// Asks a server without ranges for everything, if others have ranges; then lets these bring the end.
     pub(super) fn begin_stream(&mut self, now: Time, pool: &mut dyn Pool) {
         let is_free = |connection: &Connection| {
-            !connection.ranges && !connection.has_streamed && connection.is_free(now)
+            !connection.ranges && !connection.whole_files.has_streamed && connection.is_free(now)
         };
         let is_beside = |connection: &Connection| connection.ranges && connection.is_usable();
         if self.blocks() >= STREAM_MIN_BLOCKS
@@ -34,7 +34,7 @@ impl RangeScheduler {
             let first = FIRST_BLOCKS.min(self.blocks() / STREAM_FIRST_PART);
             let blocks = pool.take_at(self.connections[p].mirror, 0, first).unwrap_or(0..0);
             self.ask_up_to(now, p, blocks, self.length, FetchRole::Owner);
-            self.connections[p].has_streamed = true;
+            self.connections[p].whole_files.has_streamed = true;
             pool.begin_whole(self.connections[p].mirror);
             self.connections[p].fetch.iter_mut().for_each(|fetch| fetch.streams = true);
         }

@@ -87,6 +87,11 @@ impl Subscriber {
             }
             Packet::Padded { .. } | Packet::Request(_) | Packet::Probe { .. } => return,
         };
+        self.answer(now, p, id, item, packet, rx);
+    }
+
+    /// A packet of the answer to request `id` came, which brings `item`.
+    fn answer(&mut self, now: Time, p: PathId, id: u64, item: Item, packet: &Packet<'_>, rx: &mut RxSummary) {
         let path = &mut self.paths[p];
         let source = path.source;
         let asked = path.sent_packets().get(id);
@@ -102,19 +107,39 @@ impl Subscriber {
         }
         // Whoever calls itself a cache where none may answer is taken for the source.
         let cache = responder(packet).filter(|_| caches).map(|node| CacheId { path: p, node });
-        let sender = Sender { source, cache };
-        let delivery = match cache {
-            // It is nearer than the source: its answers tell nothing of how long that takes, nor what of it
-            // is overdue.
-            Some(_) => path.subflow.delivered_aside(now, id, index),
-            None => path.subflow.delivered(now, id, index),
+        let pending = match self.delivered(now, p, id, index, cache.is_some(), rx) {
+            Delivery::Acked { .. } => Some(epoch),
+            Delivery::SpuriousLoss { .. } => None,
+            Delivery::Duplicate | Delivery::Unknown => return,
         };
-        let pending = match delivery {
+        rx.answered = true;
+        self.bring(p, download, Sender { source, cache }, packet, pending, rx);
+    }
+
+    /// Packet `index` of the answer to request `id` has arrived: what that says about the path.
+    fn delivered(
+        &mut self,
+        now: Time,
+        p: PathId,
+        id: u64,
+        index: u32,
+        cached: bool,
+        rx: &mut RxSummary,
+    ) -> Delivery {
+        let path = &mut self.paths[p];
+        // A cache is nearer than the source: its answers tell nothing of how long the source takes, nor what
+        // of it is overdue.
+        let delivery = if cached {
+            path.subflow.delivered_aside(now, id, index)
+        } else {
+            path.subflow.delivered(now, id, index)
+        };
+        match delivery {
             Delivery::Acked { sent_at, seq } => {
                 rx.acked += 1;
                 rx.seq = rx.seq.max(seq);
                 rx.took = rx.took + now.since(sent_at);
-                if cache.is_some() {
+                if cached {
                     rx.cached += 1;
                 } else {
                     if index == 0 {
@@ -122,19 +147,25 @@ impl Subscriber {
                     }
                     rx.sent_at = Some(rx.sent_at.map_or(sent_at, |t| t.max(sent_at)));
                 }
-                Some(epoch)
             }
-            Delivery::SpuriousLoss { .. } => {
-                path.counters.late += 1;
-                None
-            }
-            Delivery::Duplicate | Delivery::Unknown => {
-                path.counters.stray += 1;
-                return;
-            }
-        };
-        rx.answered = true;
-        let counters = &mut path.counters;
+            Delivery::SpuriousLoss { .. } => path.counters.late += 1,
+            Delivery::Duplicate | Delivery::Unknown => path.counters.stray += 1,
+        }
+        delivery
+    }
+
+    /// Hands what a packet brings to its download; `pending`: the epoch of its request, if it was still
+    /// pending.
+    fn bring(
+        &mut self,
+        p: PathId,
+        download: DownloadId,
+        sender: Sender,
+        packet: &Packet<'_>,
+        pending: Option<u64>,
+        rx: &mut RxSummary,
+    ) {
+        let counters = &mut self.paths[p].counters;
         let mut state = self.downloads.get_mut(download);
         let result = match packet {
             Packet::Data(data) => {
@@ -155,7 +186,7 @@ impl Subscriber {
             }
             Packet::Meta(meta) if state.as_mut().is_some_and(|state| state.insert_meta()) => {
                 let (name, collection) = (meta.name.to_vec(), meta.collection);
-                self.events.push_back(Event::Meta { download, source, name, collection });
+                self.events.push_back(Event::Meta { download, source: sender.source, name, collection });
                 IngestResult::default()
             }
             _ => return,

@@ -6,7 +6,7 @@ use anabranch_topology::fid::Refusal;
 
 /// Why a frame goes nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Drop {
+pub enum DropReason {
     /// It came from an address at which no neighbour is.
     Stranger,
     /// It is no frame.
@@ -30,7 +30,7 @@ pub enum Drop {
     RateLimit,
 }
 
-impl Drop {
+impl DropReason {
     /// All reasons.
     pub const ALL: [Self; 10] = [
         Self::Stranger,
@@ -63,7 +63,7 @@ impl Drop {
     }
 }
 
-impl From<Refusal> for Drop {
+impl From<Refusal> for DropReason {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::HopLimit => Self::HopLimit,
@@ -81,5 +81,5 @@ pub struct Counters {
     /// Their bytes.
     pub forwarded_bytes: u64,
     /// Frames that went nowhere, by reason.
-    pub dropped: BTreeMap<Drop, u64>,
+    pub dropped: BTreeMap<DropReason, u64>,
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use anabranch_algo::Time;
 use anabranch_topology::graph::{LinkId, NodeId};
 
-use super::counters::{Counters, Drop};
+use super::counters::{Counters, DropReason};
 use super::neighbour::Neighbour;
 use super::policer::Policer;
 
@@ -68,7 +68,7 @@ pub(super) fn police(
     let passed = policer.take(now, train.bytes.len(), train.stride);
     let dropped = (train.bytes.len() - passed).div_ceil(train.stride);
     if dropped > 0 {
-        *counters.dropped.entry(Drop::RateLimit).or_default() += dropped as u64;
+        *counters.dropped.entry(DropReason::RateLimit).or_default() += dropped as u64;
     }
     passed
 }

@@ -7,7 +7,7 @@ use anabranch_topology::fid::{Header, Kind};
 use anabranch_topology::graph::{LinkId, NodeId};
 use anabranch_topology::keyed::{KeyedForwarder, NodeSecret};
 
-use super::counters::Drop;
+use super::counters::DropReason;
 use crate::domain::Domain;
 use crate::frame::Routed;
 
@@ -47,10 +47,10 @@ impl Rule {
         routed: &Routed<'_>,
         ingress: LinkId,
         out: &mut Vec<LinkId>,
-    ) -> Result<Header, Drop> {
+    ) -> Result<Header, DropReason> {
         let header = &routed.header;
         if !self.is_usual(header) && !self.domain.is_for_service(self.node, ingress, header, routed.port) {
-            return Err(Drop::Unkeyed);
+            return Err(DropReason::Unkeyed);
         }
         self.forward_any(header, Some(ingress), out)
     }
@@ -62,10 +62,10 @@ impl Rule {
         back: &Header,
         ingress: Option<LinkId>,
         out: &mut Vec<LinkId>,
-    ) -> Result<Header, Drop> {
+    ) -> Result<Header, DropReason> {
         // An open way back only shows a service where a request came from: its answer has a key.
         if is_keyed(request) != is_keyed(back) {
-            return Err(Drop::WayBack);
+            return Err(DropReason::WayBack);
         }
         self.forward_any(back, ingress, out)
     }
@@ -75,7 +75,7 @@ impl Rule {
         header: &Header,
         ingress: Option<LinkId>,
         out: &mut Vec<LinkId>,
-    ) -> Result<Header, Drop> {
+    ) -> Result<Header, DropReason> {
         match &self.keyed {
             Some(keyed) if is_keyed(header) => Ok(keyed.forward(header, ingress, out)?),
             _ => Ok(self.domain.forwarder(self.node).forward(header, ingress, out)?),

@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::num::NonZeroU8;
 
 use crate::simulated_domain::{
-    DOMAIN, Network, ask, key, last_routes, publication, publish, subscribe_to, visits,
+    DOMAIN, Network, ask, drain, key, last_routes, publication, publish, sent_on, subscribe_to, visits,
 };
 use anabranch_algo::{Span, Time};
 use anabranch_overlay::client::ServiceKind;
 use anabranch_overlay::domain::ClassId;
 use anabranch_overlay::dscp::Dscp;
-use anabranch_overlay::forwarder::Step;
 use anabranch_overlay::frame::{self, Frame};
 use anabranch_overlay::message::{Body, PathsRequest, refusal};
 use anabranch_topology::plan::Policy;
@@ -97,21 +96,16 @@ fn forwarded(network: &mut Network, marks: &[(u8, Option<u8>)]) -> Vec<Vec<(u8, 
         bytes
     };
     let mut bytes: Vec<u8> = marks.iter().flat_map(frame).collect();
-    let mut trains = Vec::new();
     let stride = bytes.len() / marks.len();
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
-    forwarder.handle(Time::ZERO, from, &mut bytes, stride, |step| match step {
-        Step::Forward(_, train) => {
-            let marks = |frame: &[u8]| {
-                let Ok(Frame::Routed(routed)) = frame::parse(frame) else { panic!("a frame") };
-                let back = routed.way_back.map(|back| frame::mark(&back.0).number());
-                (frame::mark(frame).number(), back)
-            };
-            trains.push(train.chunks(stride).map(marks).collect());
-        }
-        Step::Send(..) => panic!("nothing of its own"),
-    });
-    trains
+    drain(forwarder, Time::ZERO, &[]);
+    let marks = |frame: &[u8]| {
+        let Ok(Frame::Routed(routed)) = frame::parse(frame) else { panic!("a frame") };
+        let back = routed.way_back.map(|back| frame::mark(&back.0).number());
+        (frame::mark(frame).number(), back)
+    };
+    let sent = sent_on(forwarder, Time::ZERO, from, &mut bytes, stride);
+    sent.iter().map(|(_, train)| train.chunks(stride).map(marks).collect()).collect()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Members of a whole domain, and what happens when some of them are gone.
 
 use crate::simulated_domain::{
-    NAME, Network, ask, key, last_routes, publication, publish, subscribe, visits,
+    NAME, Network, ask, drain, key, last_routes, publication, publish, sent_on, subscribe, visits,
 };
 use anabranch_algo::{Machine as _, Output, Span, Time};
 use anabranch_mmtp::id::{ChunksPerBlock, ContentId};
@@ -11,7 +11,7 @@ use anabranch_overlay::cache::{PacketCache, Policy as CachePolicy};
 use anabranch_overlay::call::{Call, Reach};
 use anabranch_overlay::client::{Event, Registered, ServiceKind};
 use anabranch_overlay::domain::Service;
-use anabranch_overlay::forwarder::{Drop, Step};
+use anabranch_overlay::forwarder::DropReason;
 use anabranch_overlay::frame;
 use anabranch_overlay::message::{Body, LinkReport, LinkState, Message, PathsRequest, Wanted, refusal};
 use anabranch_overlay::publication::{Rejection, ScopeKey};
@@ -359,7 +359,7 @@ fn a_reply_cannot_be_led_to_somebody_else() {
     assert_eq!(sent(&mut network, &both), 0, "to two");
     let dropped =
         |drop| network.forwarders.values().filter_map(|it| it.counters().dropped.get(&drop)).sum::<u64>();
-    assert_eq!(dropped(Drop::WayBack), 2);
+    assert_eq!(dropped(DropReason::WayBack), 2);
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn no_frame_becomes_two() {
     };
     assert_eq!(sent(6), 2, "as far as r5, where it would branch");
     assert_eq!(sent(255), 0, "more hops than there are");
-    let forged = network.forwarders.values().filter_map(|it| it.counters().dropped.get(&Drop::Forged));
+    let forged = network.forwarders.values().filter_map(|it| it.counters().dropped.get(&DropReason::Forged));
     assert_eq!(forged.sum::<u64>(), 2);
 }
 
@@ -399,27 +399,29 @@ fn what_a_forwarder_drops() {
     let mut full = good.clone();
     full[6..38].fill(0xff);
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
+    // Its first hellos.
+    drain(forwarder, Time::ZERO, &[]);
     let mut dropped = |from, bytes: &[u8]| {
-        let (before, mut steps) = (forwarder.counters().dropped.clone(), 0);
-        forwarder.handle(Time::ZERO, from, &mut bytes.to_vec(), bytes.len(), |_| steps += 1);
+        let before = forwarder.counters().dropped.clone();
+        let steps = sent_on(forwarder, Time::ZERO, from, &mut bytes.to_vec(), bytes.len()).len();
         let after = forwarder.counters().dropped.iter();
         let changed = after.filter(|(drop, count)| before.get(drop).is_none_or(|before| before != *count));
         changed.map(|(drop, _)| *drop).next().ok_or(steps)
     };
     assert_eq!(dropped(from, &good), Err(1), "sent on once");
-    assert_eq!(dropped(([192, 0, 2, 1], 50_000).into(), &good), Ok(Drop::Stranger));
-    assert_eq!(dropped(from, &good[..20]), Ok(Drop::Malformed));
-    assert_eq!(dropped(from, &full), Ok(Drop::Forged), "all ones");
+    assert_eq!(dropped(([192, 0, 2, 1], 50_000).into(), &good), Ok(DropReason::Stranger));
+    assert_eq!(dropped(from, &good[..20]), Ok(DropReason::Malformed));
+    assert_eq!(dropped(from, &full), Ok(DropReason::Forged), "all ones");
     let spent = [&good[..5], &[0], &good[6..]].concat();
-    assert_eq!(dropped(from, &spent), Ok(Drop::HopLimit));
+    assert_eq!(dropped(from, &spent), Ok(DropReason::HopLimit));
     let mut nowhere = good.clone();
     nowhere[6..38].fill(0);
-    assert_eq!(dropped(from, &nowhere), Ok(Drop::NoLink));
+    assert_eq!(dropped(from, &nowhere), Ok(DropReason::NoLink));
     // From p1 to a, at r1: to a port of the host a at which the system listens.
     let back = [&frame::header(&way.back, 53).0[..], b"x"].concat();
     let r2 = network.domain.graph.outgoing(r1).iter().map(|link| network.domain.address_there(*link));
     let r2 = r2.filter(|(_, port)| port.is_some()).map(|(ip, _)| std::net::SocketAddr::new(ip, 7_700)).next();
-    assert_eq!(dropped(r2.expect("a neighbour"), &back), Ok(Drop::Port));
+    assert_eq!(dropped(r2.expect("a neighbour"), &back), Ok(DropReason::Port));
 }
 
 #[test]
@@ -440,11 +442,9 @@ fn frames_of_a_train_that_go_the_same_way_are_looked_at_once() {
     bytes.truncate(bytes.len() - 5);
     let before = bytes.clone();
     let forwarder = network.forwarders.get_mut(&r1).expect("it");
-    let mut trains = Vec::new();
-    forwarder.handle(Time::ZERO, from, &mut bytes, 48, |step| match step {
-        Step::Forward(_, train) => trains.push(train.to_vec()),
-        Step::Send(..) => panic!("nothing of its own"),
-    });
+    drain(forwarder, Time::ZERO, &[]);
+    let sent = sent_on(forwarder, Time::ZERO, from, &mut bytes, 48);
+    let trains: Vec<_> = sent.into_iter().map(|(_, train)| train).collect();
     assert_eq!(trains.iter().map(Vec::len).collect::<Vec<_>>(), [96, 48, 91]);
     // One hop less is all that has changed.
     let expected = before.chunks(48).flat_map(|frame| [&frame[..5], &[frame[5] - 1], &frame[6..]].concat());
@@ -453,8 +453,8 @@ fn frames_of_a_train_that_go_the_same_way_are_looked_at_once() {
     assert_eq!((counters.forwarded, counters.forwarded_bytes), (5, bytes.len() as u64));
     bytes[5] = 0;
     bytes[53] = 0;
-    forwarder.handle(Time::ZERO, from, &mut bytes, 48, |_| {});
-    assert_eq!(forwarder.counters().dropped.get(&Drop::HopLimit), Some(&2));
+    assert_eq!(sent_on(forwarder, Time::ZERO, from, &mut bytes, 48).len(), 2);
+    assert_eq!(forwarder.counters().dropped.get(&DropReason::HopLimit), Some(&2));
 }
 
 #[test]
@@ -473,7 +473,8 @@ fn a_cache_looks_into_each_frame_of_a_train() {
     wire::emit_request(&mut request, 5, None, false, &content, &[range]);
     let (ip, _) = domain.first_hop(&way.links).expect("a line");
     let stride = request.len();
-    forwarder.handle(Time::ZERO, (ip, 50_000).into(), &mut request, stride, |_| {});
+    drain(&mut forwarder, Time::ZERO, &[]);
+    sent_on(&mut forwarder, Time::ZERO, (ip, 50_000).into(), &mut request, stride);
     let reply = |chunk| {
         let mut frame = back.0.to_vec();
         let length = content.chunk_wire_len(chunk, cut).expect("it exists");
@@ -483,11 +484,8 @@ fn a_cache_looks_into_each_frame_of_a_train() {
     let mut train = [reply(0), reply(1), reply(2)].concat();
     let (from, stride) = (domain.address_there(way.links[1]), train.len() / 3);
     let from = (from.0, from.1.expect("a forwarder")).into();
-    let mut sent = Vec::new();
-    forwarder.handle(Time::ZERO, from, &mut train, stride, |step| match step {
-        Step::Forward(_, train) => sent.push(train.len()),
-        Step::Send(..) => panic!("nothing of its own"),
-    });
+    let sent = sent_on(&mut forwarder, Time::ZERO, from, &mut train, stride);
+    let sent: Vec<_> = sent.iter().map(|(_, train)| train.len()).collect();
     assert_eq!(sent, [3 * stride], "in one piece");
     assert_eq!(forwarder.cache().expect("it").counters().learnt, 3);
 }
@@ -509,7 +507,8 @@ fn a_loop_ends_by_the_hop_limit() {
     network.run(Span::from_secs(2));
     let after: u64 = network.forwarders.values().map(|it| it.counters().forwarded).sum();
     assert!((1..=2 * u64::from(header.hop_limit)).contains(&(after - before)), "{} sent", after - before);
-    let dropped = network.forwarders.values().filter_map(|it| it.counters().dropped.get(&Drop::HopLimit));
+    let dropped =
+        network.forwarders.values().filter_map(|it| it.counters().dropped.get(&DropReason::HopLimit));
     assert_eq!(dropped.sum::<u64>(), 1);
     assert_eq!(network.node("a"), a);
 }
@@ -536,7 +535,7 @@ fn a_line_with_a_limit_carries_no_more() {
         let came = network.delivered.len() * frame.len();
         // They come for two seconds, 1 or 11 ms after they were sent: that pause gives as much.
         assert!((1_990_000..=2_011_000).contains(&came), "{came} bytes in two seconds");
-        let dropped = network.forwarders[&counts].counters().dropped[&Drop::RateLimit];
+        let dropped = network.forwarders[&counts].counters().dropped[&DropReason::RateLimit];
         assert_eq!(network.delivered.len() as u64 + dropped, 40_000);
         let mut others = network.forwarders.iter().filter(|(node, _)| **node != counts);
         assert!(others.all(|(_, other)| other.counters().dropped.is_empty()));

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::simulated_domain::Network;
 use anabranch_algo::SplitMix64;
 use anabranch_overlay::domain::Domain;
-use anabranch_overlay::forwarder::Drop;
+use anabranch_overlay::forwarder::DropReason;
 use anabranch_overlay::frame;
 use anabranch_topology::fid::{FILTER_BITS, Header, Kind, TAG_BITS};
 use anabranch_topology::graph::{LinkId, NodeId};
@@ -80,6 +80,7 @@ fn expected(domain: &Domain, links: &[LinkId], header: &Header) -> f64 {
 #[test]
 fn frames_keep_to_their_way_whatever_matches_by_accident() {
     let mut network = Network::of(&grid());
+    network.skip_hellos();
     let domain = network.domain.clone();
     let mut rng = SplitMix64(16);
     for length in [8, 16, 24, 28, 32] {
@@ -132,6 +133,7 @@ fn frames_keep_to_their_way_whatever_matches_by_accident() {
 #[test]
 fn a_loop_in_a_large_domain_ends_by_the_hop_limit() {
     let mut network = Network::of(&grid());
+    network.skip_hellos();
     let names = ["h0", "r0", "r1", "r9", "r8", "r0"].map(|name| network.node(name));
     let links: Vec<LinkId> = names.windows(2).map(|pair| link(&network.domain, pair[0], pair[1])).collect();
     let mut header = network.domain.way(&links).expect("it fits").there;
@@ -140,6 +142,7 @@ fn a_loop_in_a_large_domain_ends_by_the_hop_limit() {
     network.send_over(links[0], PORT, [&frame::header(&header, PORT).0[..], b"round"].concat());
     let crossed = network.drain();
     assert_eq!(crossed.len(), 1 + usize::from(header.hop_limit));
-    let dropped = network.forwarders.values().filter_map(|it| it.counters().dropped.get(&Drop::HopLimit));
+    let dropped =
+        network.forwarders.values().filter_map(|it| it.counters().dropped.get(&DropReason::HopLimit));
     assert_eq!(dropped.sum::<u64>(), 1);
 }

@@ -7,7 +7,7 @@ use crate::simulated_domain::{
 use anabranch_algo::{Machine as _, Output, Span};
 use anabranch_mmtp::peer::{Peer, WayBack};
 use anabranch_overlay::client::Event;
-use anabranch_overlay::forwarder::Drop;
+use anabranch_overlay::forwarder::DropReason;
 use anabranch_overlay::frame::{self, HEADER_BYTES};
 use anabranch_overlay::message::{Body, Message, Route};
 use anabranch_overlay::rendezvous::shared::{Input, SharedRendezvous};
@@ -49,7 +49,7 @@ fn request(route: &Route) -> [u8; 2 * HEADER_BYTES] {
     frame::request_header(&frame::header(&route.there, PORT), &frame::header(&route.back, OWN_PORT))
 }
 
-fn dropped(network: &Network, why: Drop) -> u64 {
+fn dropped(network: &Network, why: DropReason) -> u64 {
     network.forwarders.values().filter_map(|forwarder| forwarder.counters().dropped.get(&why)).sum()
 }
 
@@ -75,8 +75,8 @@ fn requests_and_answers_go_their_ways() {
         let [(node, port, _)] = network.delivered[..] else { panic!("an answer") };
         assert_eq!((node, port), (network.node("a"), OWN_PORT));
     }
-    let all = Drop::ALL.map(|why| dropped(&network, why));
-    assert_eq!(all, [0; Drop::ALL.len()], "nothing was dropped");
+    let all = DropReason::ALL.map(|why| dropped(&network, why));
+    assert_eq!(all, [0; DropReason::ALL.len()], "nothing was dropped");
 }
 
 /// Who knows the file can make open identifiers: they lead to the services, as every host needs, and nowhere
@@ -89,16 +89,16 @@ fn open_identifiers_lead_to_services_only() {
     let to = |name: &str| domain.plan(a, &[network.node(name)], 1, Policy::Shortest, |_| true)[0].way.clone();
     let (services, hosts) = (["rv", "tm"].map(to), ["p1", "p2"].map(to));
     for (way, port) in services.iter().zip([domain.rendezvous.port, domain.topology.port]) {
-        let before = dropped(&network, Drop::Unkeyed);
+        let before = dropped(&network, DropReason::Unkeyed);
         send(&mut network, way.links[0], &frame::header(&way.there, port).0);
-        assert_eq!(dropped(&network, Drop::Unkeyed), before, "it is for a service");
+        assert_eq!(dropped(&network, DropReason::Unkeyed), before, "it is for a service");
         send(&mut network, way.links[0], &frame::header(&way.there, port + 1).0);
-        assert_eq!(dropped(&network, Drop::Unkeyed), before + 1, "another port of its host");
+        assert_eq!(dropped(&network, DropReason::Unkeyed), before + 1, "another port of its host");
     }
     for way in &hosts {
-        let before = dropped(&network, Drop::Unkeyed);
+        let before = dropped(&network, DropReason::Unkeyed);
         assert_eq!(send(&mut network, way.links[0], &frame::header(&way.there, PORT).0), []);
-        assert_eq!(dropped(&network, Drop::Unkeyed), before + 1);
+        assert_eq!(dropped(&network, DropReason::Unkeyed), before + 1);
     }
     // A request whose answer would go by an open way back, or by none of its own.
     let route = last_routes(&network).routes[0].clone();
@@ -106,7 +106,7 @@ fn open_identifiers_lead_to_services_only() {
         frame::request_header(&frame::header(&route.there, PORT), &frame::header(&hosts[0].back, OWN_PORT));
     let first = first(&network, &route);
     assert_eq!(send(&mut network, first, &header), []);
-    assert_eq!(dropped(&network, Drop::WayBack), 1);
+    assert_eq!(dropped(&network, DropReason::WayBack), 1);
 }
 
 #[test]
@@ -122,15 +122,15 @@ fn identifiers_of_another_epoch_are_dropped_and_counted() {
     assert!(new.places == old.places && new.there != old.there && new.back != old.back);
     assert_eq!(new.there.fid.epoch(), (old.there.fid.epoch() + 1) % 32);
     network.run(EPOCH);
-    assert_eq!(dropped(&network, Drop::Epoch), 0);
+    assert_eq!(dropped(&network, DropReason::Epoch), 0);
     assert_eq!(send(&mut network, first, &request(&old)), []);
-    assert_eq!(dropped(&network, Drop::Epoch), 1);
+    assert_eq!(dropped(&network, DropReason::Epoch), 1);
     let new = last_routes(&network).routes[0].clone();
     assert!(at_p1(send(&mut network, first, &request(&new))));
     // The way there is new, the way back is old.
     let mixed = frame::request_header(&frame::header(&new.there, PORT), &frame::header(&old.back, OWN_PORT));
     assert_eq!(send(&mut network, first, &mixed), []);
-    assert_eq!(dropped(&network, Drop::Epoch), 2);
+    assert_eq!(dropped(&network, DropReason::Epoch), 2);
     // Whoever has seen one of today cannot use it in 32 epochs, when its number is the same again.
     network.run(Span::from_nanos(29 * EPOCH.as_nanos()));
     assert_eq!(send(&mut network, first, &request(&old)), []);

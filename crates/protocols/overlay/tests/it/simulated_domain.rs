@@ -11,7 +11,7 @@ use anabranch_overlay::call::{Call, Reach, Sent};
 use anabranch_overlay::client::{Event, Member, Registered, Registration, ServiceKind, Subscription};
 use anabranch_overlay::domain::{Domain, PathChoice};
 use anabranch_overlay::domain_file;
-use anabranch_overlay::forwarder::{Forwarder, Hop, Step};
+use anabranch_overlay::forwarder::{Forwarder, Frames, Hop, Step};
 use anabranch_overlay::frame::{self, Frame};
 use anabranch_overlay::message::{Body, Message, Route, Routes, Wanted};
 use anabranch_overlay::publication::{Publication, ScopeKey};
@@ -199,17 +199,19 @@ impl Network {
         }
     }
 
+    /// Forgets the hellos that forwarders want sent now: none follow for a while.
+    pub(crate) fn skip_hellos(&mut self) {
+        for forwarder in self.forwarders.values_mut() {
+            drain(forwarder, self.now, &[]);
+        }
+    }
+
     fn arrive(&mut self, mut packet: Packet) {
         let at = self.domain.graph.link(packet.link).to;
         let now = self.now;
         if let Some(forwarder) = self.forwarders.get_mut(&at) {
-            let mut out: Vec<(Hop, Vec<u8>)> = Vec::new();
             let stride = packet.bytes.len();
-            forwarder.handle(now, packet.from, &mut packet.bytes, stride, |step| match step {
-                Step::Forward(hop, frame) => out.push((hop, frame.to_vec())),
-                Step::Send(hop, frame) => out.push((hop, frame)),
-            });
-            for (hop, frame) in out {
+            for (hop, frame) in sent_on(forwarder, now, packet.from, &mut packet.bytes, stride) {
                 self.put(SocketAddr::new(hop.from, self.domain.forwarder_port), hop.to, frame);
             }
             return;
@@ -241,9 +243,8 @@ impl Network {
         let port = self.domain.forwarder_port;
         for forwarder in self.forwarders.values_mut() {
             forwarder.set_zero_since_1970(now, SINCE_1970);
-            let wait = forwarder.poll(now, |hop, bytes| {
-                out.push((SocketAddr::new(hop.from, port), hop.to, bytes.to_vec()));
-            });
+            let (sent, wait) = drain(forwarder, now, &[]);
+            out.extend(sent.into_iter().map(|(hop, bytes)| (SocketAddr::new(hop.from, port), hop.to, bytes)));
             due = due.min(wait);
         }
         let mut answer = |port: u16, to: Peer, ip: IpAddr, message: &[u8]| {
@@ -414,4 +415,29 @@ pub(crate) fn ask(network: &mut Network, from: &str, service: ServiceKind, body:
     let (_, _, bytes) = network.delivered.pop().expect("an answer");
     let Ok(Frame::Routed(routed)) = frame::parse(&bytes) else { panic!("a frame") };
     Message::parse(routed.payload).expect("a message").body
+}
+
+/// All that a forwarder wants sent now, and when it is to be asked again; `bytes` came last.
+pub(crate) fn drain(forwarder: &mut Forwarder, now: Time, bytes: &[u8]) -> (Vec<(Hop, Vec<u8>)>, Time) {
+    let mut sent = Vec::new();
+    loop {
+        match forwarder.poll(now) {
+            Output::Send(Step::Forward(hop, train)) => sent.push((hop, bytes[train].to_vec())),
+            Output::Send(Step::Send(hop, frame)) => sent.push((hop, frame)),
+            Output::Event(never) => match never {},
+            Output::Wait(until) => return (sent, until),
+        }
+    }
+}
+
+/// What a forwarder sends after these frames have come.
+pub(crate) fn sent_on(
+    forwarder: &mut Forwarder,
+    now: Time,
+    from: SocketAddr,
+    bytes: &mut [u8],
+    stride: usize,
+) -> Vec<(Hop, Vec<u8>)> {
+    forwarder.handle(now, Frames { from, bytes: &mut *bytes, stride });
+    drain(forwarder, now, bytes).0
 }

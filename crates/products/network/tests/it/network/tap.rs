@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anabranch::network::Place;
+use anabranch_algo::{Machine as _, Output, Time};
 use anabranch_net::Clock;
-use anabranch_overlay::forwarder::{Forwarder, Hop, Step};
+use anabranch_overlay::forwarder::{Forwarder, Frames, Hop, Step};
 use anabranch_overlay::frame::{self, Frame};
 use nix::sys::socket::sockopt::IpRecvTos;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt};
@@ -55,7 +56,7 @@ impl Tap {
                 let _ = sockets.iter().find(is_it).expect("its own").send_to(bytes, hop.to);
             };
             while !stopped.load(Ordering::Relaxed) {
-                forwarder.poll(clock.now(), send);
+                drain(&mut forwarder, clock.now(), &[], send);
                 let mut is_idle = true;
                 for (socket, link) in sockets.iter().zip(&links) {
                     let Some((mut bytes, from, field)) = receive(socket) else { continue };
@@ -68,10 +69,9 @@ impl Tap {
                     let from_node = domain.graph.node(there).name.clone();
                     its.lock().expect("no panic").push(Seen { from: from_node, field, is_mmtp: routed });
                     let stride = bytes.len();
-                    forwarder.handle(clock.now(), from, &mut bytes, stride, |step| match step {
-                        Step::Forward(hop, frame) => send(hop, frame),
-                        Step::Send(hop, frame) => send(hop, &frame),
-                    });
+                    let now = clock.now();
+                    forwarder.handle(now, Frames { from, bytes: &mut bytes, stride });
+                    drain(&mut forwarder, now, &bytes, send);
                 }
                 if is_idle {
                     std::thread::sleep(Duration::from_micros(200));
@@ -97,6 +97,18 @@ impl Tap {
             }
         }
         panic!("20 s after the transfer there are packets of it");
+    }
+}
+
+/// Sends all that a forwarder wants sent; `bytes` came last.
+fn drain(forwarder: &mut Forwarder, now: Time, bytes: &[u8], send: impl Fn(Hop, &[u8])) {
+    loop {
+        match forwarder.poll(now) {
+            Output::Send(Step::Forward(hop, train)) => send(hop, &bytes[train]),
+            Output::Send(Step::Send(hop, frame)) => send(hop, &frame),
+            Output::Event(never) => match never {},
+            Output::Wait(_) => return,
+        }
     }
 }
 
