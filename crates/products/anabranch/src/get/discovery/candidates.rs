@@ -111,9 +111,9 @@ impl Candidates<'_> {
         request: &Request,
         events: &mut EventLoop<'_, '_>,
     ) -> Result<&DiscoveredFile> {
-        while self.wanted.first.is_none() {
+        while self.first.is_none() {
             match self.next(request, events) {
-                Some(Ok(attempt)) => self.wanted.first = Some(attempt),
+                Some(Ok(attempt)) => self.first = Some(attempt),
                 Some(Err(error)) => match self.next_text().filter(|_| !error.kind().ends_all()) {
                     Some(next) => events.observer.notice(&format!("{error}: trying {next}")),
                     None => return Err(error),
@@ -121,7 +121,7 @@ impl Candidates<'_> {
                 None => break,
             }
         }
-        let first = self.wanted.first.as_ref().map(|attempt| &attempt.found);
+        let first = self.first.as_ref().map(|attempt| &attempt.found);
         first.ok_or_else(|| Error::not_found("no mirror has the file"))
     }
 
@@ -130,10 +130,10 @@ impl Candidates<'_> {
     /// # Errors
     /// [`Error::Target`] if the directory cannot be looked at.
     pub(in crate::get) fn sort_by_what_is_there(&mut self, place: &DestPath) -> Result<()> {
-        if self.wanted.first.as_ref().is_some_and(|first| first.came.is_some()) {
+        if self.first.as_ref().is_some_and(|first| first.came.is_some()) {
             return Ok(());
         }
-        if let Some(first) = self.wanted.first.take() {
+        if let Some(first) = self.first.take() {
             self.variants.push_front(first.variant);
         }
         let lengths: BTreeSet<u64> = self.variants.iter().filter_map(|variant| variant.length).collect();
@@ -182,7 +182,7 @@ impl Candidates<'_> {
         request: &Request,
         events: &mut EventLoop<'_, '_>,
     ) -> Option<Result<Attempt>> {
-        if let Some(first) = self.wanted.first.take() {
+        if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
         let variant = self.variants.take()?;

@@ -105,7 +105,7 @@ impl Discovery<'_> {
     /// The length that Metalinks tell.
     pub(super) fn told_length(&self) -> Option<u64> {
         let sizes = |this: &Self, number: usize| {
-            let mine = this.told.iter().filter(|(by, _)| *by == number);
+            let mine = this.documents.told.iter().filter(|(by, _)| *by == number);
             mine.filter_map(|(_, told)| if let Told::Listed(file) = told { file.size } else { None })
                 .collect()
         };

@@ -89,6 +89,7 @@ impl Discovery<'_> {
             _ => true,
         };
         let late: Vec<FetchId> = self
+            .asking
             .asked
             .iter()
             .filter(|(_, probe)| quiet && may_be_missing(probe) || self.time.now >= probe.until)
