@@ -144,11 +144,11 @@ impl Signatures {
     /// # Errors
     /// [`Error::NotFound`] if there is no signature, [`Error::Unreachable`] if a server could not be asked
     /// that may have one, [`Error::Corrupt`] if none can be good whatever comes.
-    pub(crate) fn take(&mut self) -> Result<Option<Signed>> {
+    pub(crate) fn signed(&mut self) -> Result<Option<Signed>> {
         self.look()?;
         let Some(keyring) = self.keyring.clone() else { return Ok(None) };
         if !self.useful.is_empty() {
-            return Ok(Some(Signed { keyring, signatures: std::mem::take(&mut self.useful).into() }));
+            return Ok(Some(Signed { keyring, signatures: self.useful.clone().into() }));
         }
         let useless = self.useless.take().map(|why| keyring.none_good(&why));
         Err(match (useless, self.unanswered.take()) {

@@ -16,10 +16,12 @@ mod existing;
 mod final_check;
 pub mod journal;
 mod journal_file;
+mod left;
 mod output;
 mod part;
 mod pieces;
 mod provenance;
+mod records;
 #[cfg(any(test, feature = "soak"))]
 mod room;
 
@@ -36,7 +38,7 @@ pub(crate) use journal_file::what_is_there;
 pub(crate) use output::Output;
 pub(crate) use part::cv_of;
 pub(crate) use pieces::{is_there_in_pieces, wrong_piece};
-pub(crate) use provenance::Records;
+pub(crate) use records::Records;
 #[cfg(any(test, feature = "soak"))]
 pub(crate) use room::Room;
 

@@ -1,9 +1,10 @@
 //! Metalink: a file that names mirrors and hashes of other files. Version 4 (RFC 5854) is read and written,
 //! the older version 3 (`.metalink`) is read.
 //!
-//! `docs/mirror-formats.md` says what of it is used. A Metalink comes from outside, so a [`Metalink`] that was read
-//! has names without `..` that stay below one directory, only URLs of `http` and `https`, and piece hashes
-//! that are as many as the size asks for. Document types are refused, and with them entities that grow.
+//! `docs/mirror-formats.md` says what of it is used. A Metalink comes from outside, so a [`Metalink`] that
+//! was read has names without `..` that stay below one directory, only URLs of `http` and `https`, and piece
+//! hashes that are as many as the size asks for. Document types are refused, and with them entities that
+//! grow.
 
 mod read;
 mod write;

@@ -1,8 +1,8 @@
 //! Which of the files that mirrors have is the one that is wanted.
 //!
 //! Mirrors fall into *variants*: classes that no evidence tells apart. What is known before anything is
-//! fetched ([`Evidence`]) makes the first classes; after that evidence only ever splits one. A file is made of
-//! one variant:
+//! fetched ([`Evidence`]) makes the first classes; after that evidence only ever splits one. A file is made
+//! of one variant:
 //!
 //! * Where a hash tells what is right, variants are tried one after the other, the one that most origins have
 //!   first. One that is [wrong](Variants::wrong) falls into its mirrors, each of which is tried alone; one
@@ -115,7 +115,8 @@ pub struct Variants {
 
 impl Variants {
     /// The variants of all mirrors: first the one with the most votes, of several one of which a server sends
-    /// parts, of several the shortest; those of unknown length last. A mirror of unknown opening is of the first variant of its length.
+    /// parts, of several the shortest; those of unknown length last. A mirror of unknown opening is of the
+    /// first variant of its length.
     pub fn new(all: impl IntoIterator<Item = (MirrorId, Evidence)>) -> Self {
         let mut variants: Vec<Variant> = Vec::new();
         let (known, open): (Vec<_>, Vec<_>) = all
@@ -191,8 +192,8 @@ impl Variants {
     }
 
     /// All of a variant was there, and was wrong. Unless nothing but the file of its only mirror was in it
-    /// (`is_pure`), each of its mirrors comes once more, alone, the one of the greatest `rank` first; of several the
-    /// last one.
+    /// (`is_pure`), each of its mirrors comes once more, alone, the one of the greatest `rank` first; of
+    /// several the last one.
     pub fn wrong<K: Ord>(&mut self, variant: Variant, is_pure: bool, rank: impl Fn(MirrorId) -> K) {
         if let ([mirror], true) = (&variant.mirrors[..], is_pure || variant.is_alone) {
             self.refuted.insert(*mirror);

@@ -3,7 +3,7 @@
 
 use anabranch_algo::SplitMix64;
 
-use crate::random_graphs::{random_graph, some};
+use crate::random_graphs::random_graph;
 use anabranch_topology::fid::{FILTER_BITS, TABLES, TAG_BITS};
 use anabranch_topology::graph::{Builder, LinkId, NodeId};
 use anabranch_topology::tags::{EncodeError, Tags};

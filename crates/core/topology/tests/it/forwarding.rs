@@ -2,7 +2,7 @@
 
 use anabranch_algo::SplitMix64;
 
-use crate::random_graphs::{random_graph, some};
+use crate::random_graphs::random_graph;
 use anabranch_topology::fid::{EPOCHS, HEADER_BYTES, Header, Refusal};
 use anabranch_topology::graph::{Builder, Graph, LinkId, NodeId};
 use anabranch_topology::import::Defaults;

@@ -38,7 +38,7 @@ pub(super) fn fetch(
     destination: &mut dyn FnMut() -> Result<DestPath>,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<(DiscoveredFile, FileOutcome)> {
-    if candidates.variants.len() > 1 {
+    if !candidates.variants.is_empty() {
         candidates.sort_by_what_is_there(&destination()?)?;
     }
     let mut trials = Trials::default();
@@ -71,6 +71,8 @@ pub(super) fn fetch(
         };
         let Some(error) = error.filter(|error| !error.kind().ends_all()) else {
             let mut outcome = ended?;
+            let outvoted = candidates.outvoted();
+            outcome.report.banned.extend(outvoted.map(|(source, reason)| BannedSource { source, reason }));
             if outcome.result.is_ok() {
                 trials.name_liars(&candidates, &attempt, destination, &mut outcome.report, events);
             }
@@ -80,7 +82,7 @@ pub(super) fn fetch(
             Some(Found::Wrong) => {
                 candidates.variants.wrong(attempt.variant.clone(), findings.is_pure, |mirror| {
                     trials.rank(&attempt, &findings, mirror)
-                })
+                });
             }
             Some(Found::Differ) => candidates.variants.differ(attempt.variant.clone(), &trials.differences),
             None if gave_way && !is_last_turn(&attempt.variant, events) => {
@@ -194,6 +196,9 @@ impl Trials {
         let who = match wrong.len() {
             0 => String::new(),
             1 => format!(", and {} alone does not have it", wrong[0]),
+            _ if self.differences.is_empty() => {
+                format!(": {} were tried alone, and all have the same bytes", wrong.join(" and "))
+            }
             _ => format!(", and {}, each tried alone, do not have it", wrong.join(" and ")),
         };
         let is_wrong = !lengths.is_empty();
@@ -226,8 +231,8 @@ impl Trials {
             }
             (false, true) => Error::corrupt(format!("{error}; {}", self.text().unwrap_or_default())),
             (false, false) => Error::corrupt(format!(
-                "{}, and {} could not be asked: what came is kept, and the same request asks again; leave out \
-                 who does not answer to have the others decide",
+                "{}, and {} could not be asked: what came is kept, and the same request asks again; leave \
+                 out who does not answer to have the others decide",
                 self.text().unwrap_or_default(),
                 found.unheard.join(" and ")
             )),

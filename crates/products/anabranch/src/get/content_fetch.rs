@@ -206,9 +206,9 @@ impl ContentFetch {
     /// Runs until everything in `arrivals` is here.
     ///
     /// # Errors
-    /// `NotFound` if no source has a content, `Unreachable` if no source answers any more, `Corrupt` if all are
-    /// banned, `Target` if the disk does not take it, `Interrupted` if the caller stops. What arrived is on
-    /// the disk in any case.
+    /// `NotFound` if no source has a content, `Unreachable` if no source answers any more, `Corrupt` if all
+    /// are banned, `Target` if the disk does not take it, `Interrupted` if the caller stops. What arrived is
+    /// on the disk in any case.
     pub(super) fn run(&mut self, arrivals: &mut Sink, events: &mut EventLoop<'_, '_>) -> Result<()> {
         events.run(&mut Run { fetch: self, arrivals, busy: false })
     }

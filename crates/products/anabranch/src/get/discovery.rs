@@ -235,6 +235,8 @@ struct Says {
     unheard: Vec<String>,
     /// The same, and those that a Metalink of the user's names.
     absent: Vec<String>,
+    /// The mirrors that have another file than most have, by their places.
+    outvoted: Vec<usize>,
     /// How many more URLs were named than are asked.
     unasked: usize,
 }

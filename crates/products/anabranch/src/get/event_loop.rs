@@ -182,8 +182,8 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         }
     }
 
-    /// Runs stages that are waited for no longer than that: one that is silent or slow gives way. Returns what
-    /// comes of it, and whether one did: it may be right yet.
+    /// Runs stages that are waited for no longer than that: one that is silent or slow gives way. Returns
+    /// what comes of it, and whether one did: it may be right yet.
     pub(super) fn with_patience<T>(
         &mut self,
         patience: Option<Patience>,

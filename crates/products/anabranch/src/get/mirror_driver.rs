@@ -2,8 +2,8 @@
 //!
 //! Joins three parts that know nothing of each other: the machine that decides which range is asked of which
 //! mirror ([`anabranch_mirror::range_scheduler`]), the client that asks ([`anabranch_http::client`]), and the
-//! pool of missing blocks. That is a [`VerifiedPool`](verified_pool::VerifiedPool) where mirrors alone have the
-//! content, and the subscriber where sources that speak mmTP have it too: it lends blocks to the mirrors.
+//! pool of missing blocks. That is a [`VerifiedPool`](verified_pool::VerifiedPool) where mirrors alone have
+//! the content, and the subscriber where sources that speak mmTP have it too: it lends blocks to the mirrors.
 
 mod answers;
 mod comparison;
@@ -21,6 +21,7 @@ use anabranch_mirror::range_scheduler::Event::StateChanged;
 use anabranch_mirror::range_scheduler::{Command, Input, MirrorId, RangeScheduler};
 use anabranch_mirror::variants::Differences;
 use anabranch_mirror::verified_pool::{self, Check};
+use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_mmtp::subscriber::{DownloadId, SourceId, Subscriber};
 use anabranch_net::Egress;
 
@@ -33,7 +34,6 @@ use super::routes::Route;
 use super::server_status::{ServerStatus, none_left};
 use crate::event::Observer;
 use crate::{Error, Result};
-use comparison::place_of;
 
 /// What is done about a mirror whose `ETag`, or date, is another than a moment ago. Its file has changed, or
 /// that says nothing: some servers give each answer another, or stand for several machines that each have
@@ -163,7 +163,8 @@ pub(super) struct MirrorConfig {
     pub(super) others: Vec<String>,
     /// How it is verified without sources: a clause.
     pub(super) verified_alone: String,
-    /// The voucher for the hashes of the parts, as [`VouchedBy::according`](crate::VouchedBy::according) has it.
+    /// The voucher for the hashes of the parts, as [`VouchedBy::according`](crate::VouchedBy::according) has
+    /// it.
     pub(super) according: String,
 }
 
@@ -356,8 +357,8 @@ impl MirrorDriver {
                 verified_pool::Event::Banned { mirror, block } if self.config.judged && only_compares => {
                     let (name, place) = (self.name(mirror), place_of(block));
                     cx.observer.notice(&format!(
-                        "{name}: other bytes than others have ({place}): not asked until the hash of the whole \
-                         has told whether these are right"
+                        "{name}: other bytes than others have ({place}): not asked until the hash of the \
+                         whole has told whether these are right"
                     ));
                     self.no_more(now, mirror, subscriber);
                 }
@@ -512,4 +513,9 @@ impl MirrorDriver {
 /// The number of each mirror as a source of the subscriber.
 fn sources(mirrors: &[MirrorState]) -> Vec<Option<SourceId>> {
     mirrors.iter().map(|state| state.source).collect()
+}
+
+/// Where a block is, for people.
+fn place_of(block: u64) -> String {
+    format!("16 KiB from byte {} on", block * BLOCK_BYTES as u64)
 }

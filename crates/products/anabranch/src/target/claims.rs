@@ -52,9 +52,9 @@ pub(crate) fn kinds(claims: &[Claim]) -> Digests {
 
 /// Holds `claims`, of servers that the user named, against what came.
 ///
-/// Servers that say something else are told. The file is in doubt if as many servers say something else as say just
-/// this, and there are two of them at least: one alone, wrong about itself, must not keep others' file from
-/// its place.
+/// Servers that say something else are told. The file is in doubt if as many servers say something else as
+/// say just this, and there are two of them at least: one alone, wrong about itself, must not keep others'
+/// file from its place.
 pub(crate) fn hold(claims: &[Claim], root: &[u8; 32], digests: &Digests) -> Dissent {
     // Whether each server says just this, and nothing else.
     let mut says: BTreeMap<&str, bool> = BTreeMap::new();

@@ -19,7 +19,7 @@ use super::aliases::{Aliases, Version, has_hash, why_another};
 use super::dest_path::DestPath;
 use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
 use super::journal_file::{Behind, Locked, Places, length_of, lock_journal, read_up_to};
-use super::provenance::Left;
+use super::left::Left;
 use crate::filenames::show;
 use crate::{Error, Result};
 
@@ -121,9 +121,6 @@ impl Part {
         force: bool,
     ) -> Result<Self> {
         let (journal, mut known) = lock_journal(place, &journal_name)?;
-        let mut head = [0; HEADER_BYTES];
-        let read = read_up_to(&journal, &mut head, 0);
-        let read = read.map_err(|e| place.failure("read", &journal_name, &e))?;
         let there = place.stat(&name)?;
         if there.is_some_and(|entry| !entry.file) {
             return Err(Error::target(format!(
@@ -131,14 +128,8 @@ impl Part {
                 show(place.path().with_file_name(&name))
             )));
         }
-        let header = journal::parse_header(&head[..read]);
+        let (header, mut behind) = read_journal(place, (&journal, &journal_name), id.length)?;
         let mut names: Vec<[u8; 32]> = [&[id.root], &aliases.recorded[..]].concat();
-        let mut behind = Behind::default();
-        if let Ok(found) = &header
-            && found.length == id.length
-        {
-            behind = Behind::read(&journal, found).map_err(|e| place.failure("read", &journal_name, &e))?;
-        }
         let recorded: Vec<[u8; 32]> = behind.places.iter().copied().flatten().collect();
         let is_ours = |found: &ContentId| {
             found.length == id.length && aliases.continue_part(&names, &found.root, &recorded)
@@ -185,10 +176,7 @@ impl Part {
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, &e))?;
         let (virgin, held, unsynced) = (!known, Vec::new(), false);
-        let left = known.then(|| {
-            let marks = vec![0; usize::try_from(id.blocks()).unwrap_or(usize::MAX)];
-            Left { marks, changed, alone }
-        });
+        let left = known.then(|| Left::new(id.blocks(), changed, alone));
         let versions = aliases.versions.iter().map(|version| (version.url, version.name)).collect();
         Ok(Self {
             id,
@@ -383,8 +371,25 @@ impl Part {
     }
 }
 
-/// Why a part is of another content, or of no transfer; none if it is not in the way. `known`: its journal was
-/// there; `is_there`: it is.
+/// What a journal says of its content, and what it records behind the blocks if that has this length.
+fn read_journal(
+    place: &DestPath,
+    (journal, journal_name): (&File, &OsStr),
+    length: u64,
+) -> Result<(std::result::Result<ContentId, Unreadable>, Behind)> {
+    let failure = |e| place.failure("read", journal_name, &e);
+    let mut head = [0; HEADER_BYTES];
+    let read = read_up_to(journal, &mut head, 0).map_err(failure)?;
+    let header = journal::parse_header(&head[..read]);
+    let behind = match &header {
+        Ok(found) if found.length == length => Behind::read(journal, found).map_err(failure)?,
+        _ => Behind::default(),
+    };
+    Ok((header, behind))
+}
+
+/// Why a part is of another content, or of no transfer; none if it is not in the way. `known`: its journal
+/// was there; `is_there`: it is.
 fn why_foreign(
     header: &std::result::Result<ContentId, Unreadable>,
     length: u64,

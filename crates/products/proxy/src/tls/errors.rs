@@ -76,6 +76,9 @@ fn text(error: &Error) -> String {
         Error::PeerIncompatible(PeerIncompatible::IncorrectCertificateTypeExtension) => {
             "the other side shows no raw public key (RFC 7250)".to_owned()
         }
+        Error::PeerIncompatible(why) => {
+            format!("the other side has no TLS 1.3 as it is wanted here: {}", tls_error::words(why))
+        }
         other => tls_error::text(other, "the other side"),
     }
 }

@@ -62,8 +62,8 @@ pub enum Event {
         /// Its chaining value; of a content of one block its hash.
         cv: ChainingValue,
     },
-    /// These blocks were reported, and came from a mirror that is banned now. They are missing again, and each
-    /// will be reported once more. Only where no hash of the parts is known.
+    /// These blocks were reported, and came from a mirror that is banned now. They are missing again, and
+    /// each will be reported once more. Only where no hash of the parts is known.
     Revoked {
         /// Their numbers.
         blocks: Range<u64>,

@@ -182,7 +182,8 @@ impl Pieces {
         }
     }
 
-    /// Gives `mirror` a piece that no mirror is bringing alone yet; returns the blocks that are missing of it.
+    /// Gives `mirror` a piece that no mirror is bringing alone yet; returns the blocks that are missing of
+    /// it.
     pub(super) fn bind(&mut self, mirror: MirrorId) -> Option<Range<u64>> {
         // While a mirror streams the whole file, do not give a piece to the mirror that just failed it.
         let leaves = |alone: &SoleFetch| !self.whole.is_empty() && alone.left_by == Some(mirror);

@@ -1,9 +1,9 @@
 //! Compares mirrors with each other, in samples, where no hash of the parts is known.
 //!
 //! A *sample* is a block that is fetched from a second mirror too: the first block that each mirror brings,
-//! and of every [`SAMPLE_OF`] blocks one that a seed chooses which no mirror knows. So a mirror that sends `n`
-//! wrong blocks goes unnoticed with a probability of about e^(-n/256). Where two mirrors differ, every mirror
-//! with a vote is asked for that block, and a [`Ballot`] decides.
+//! and of every [`SAMPLE_OF`] blocks one that a seed chooses which no mirror knows. So a mirror that sends
+//! `n` wrong blocks goes unnoticed with a probability of about e^(-n/256). Where two mirrors differ, every
+//! mirror with a vote is asked for that block, and a [`Ballot`] decides.
 //!
 //! Mirrors that the user did not name have no vote: the server that introduces them may control all of them.
 //! They are compared with those that have one, and decide nothing as long as one of these is there.
@@ -114,8 +114,8 @@ impl Sampling {
         self.electorate.len() + self.guests.len() > 1
     }
 
-    /// Whether this mirror should be asked for a sample: one more with a vote where all have the same, each one
-    /// where two differ; those without a vote last.
+    /// Whether this mirror should be asked for a sample: one more with a vote where all have the same, each
+    /// one where two differ; those without a vote last.
     fn waits_for(&self, sample: &Sample, mirror: MirrorId) -> bool {
         if sample.has(mirror) || sample.asked.contains(&mirror) {
             return false;

@@ -30,6 +30,9 @@ use crate::openpgp::Signed;
 use crate::target::{DestPath, RootCheck, what_is_there};
 use crate::{Error, Result, VouchedBy};
 
+/// Why a mirror is banned that most mirrors contradict before anything is fetched.
+const OUTVOTED: &str = "it begins with other bytes than most mirrors";
+
 /// What discovery found.
 pub(in crate::get) enum Discovered<'a> {
     /// One file, or several variants of it.
@@ -70,6 +73,9 @@ pub(in crate::get) fn discover<'a>(
     discovery.tell_notices(events.observer);
     let (known, signed, variants) = resolved?;
     discovery.says.warnings.drain(..).for_each(|warning| events.observer.warning(&warning));
+    for number in &discovery.says.outvoted {
+        events.observer.banned(&host(&discovery.mirrors[*number].url), OUTVOTED);
+    }
     let has_round = round == Round::First && !absent.is_empty();
     let (files, first) = (BTreeMap::new(), None);
     let candidates = Candidates { discovery, known, signed, variants, files, first, has_round };
@@ -169,6 +175,12 @@ impl Candidates<'_> {
             Some(length) => format!("that of {length} bytes, from {hosts}"),
             None => format!("that of {hosts}"),
         })
+    }
+
+    /// The mirrors that most others contradict, each with the reason.
+    pub(in crate::get) fn outvoted(&self) -> impl Iterator<Item = (String, String)> {
+        let name = |number: &usize| host(&self.discovery.mirrors[*number].url);
+        self.discovery.says.outvoted.iter().map(move |number| (name(number), OUTVOTED.to_owned()))
     }
 
     /// The URL of a mirror.
@@ -347,35 +359,37 @@ impl Discovery<'_> {
                 )));
             }
         }
-        votes.retain(|(place, _)| variants.iter().any(|variant| variant.mirrors.contains(place)));
-        let openings: Vec<_> =
-            votes.iter().filter_map(|(place, _)| self.mirrors[usize::from(*place)].opening).collect();
-        let silent = votes.len() - openings.len();
-        if openings.windows(2).all(|two| two[0] == two[1]) {
-            return Ok(());
-        }
-        let opening = |place: &MirrorId| self.mirrors[usize::from(*place)].opening;
-        let Ballot::Majority(right) = Ballot::of(openings, silent) else {
-            let names: Vec<String> = votes.iter().map(|(place, _)| self.label(usize::from(*place))).collect();
-            return Err(Error::corrupt(format!(
-                "{} have different bytes (the first 13 KiB), and there is no hash to tell which are right: \
-                 name one of them, or give `checksum` or a Metalink",
-                names.join(" and ")
-            )));
-        };
-        let is_other = |variant: &Variant| variant.mirrors.iter().filter_map(opening).any(|its| its != right);
-        let others: Vec<usize> = variants
-            .iter()
-            .filter(|one| is_other(one))
-            .flat_map(|one| &one.mirrors)
-            .map(|n| usize::from(*n))
+        let voters: Vec<MirrorId> = votes
+            .into_iter()
+            .map(|(place, _)| place)
+            .filter(|place| variants.iter().any(|variant| variant.mirrors.contains(place)))
             .collect();
+        self.vote_on_openings(variants, &voters)
+    }
+
+    /// Of files of one length, the one whose first bytes most voters have.
+    fn vote_on_openings(&mut self, variants: &mut Variants, voters: &[MirrorId]) -> Result<()> {
+        let opening = |place: &MirrorId| self.mirrors[usize::from(*place)].opening;
+        let said: Vec<_> = voters.iter().filter_map(opening).collect();
+        let are_same = said.windows(2).all(|two| two[0] == two[1]);
+        let right = match Ballot::of(said.iter().copied(), voters.len() - said.len()) {
+            Ballot::Majority(right) => Some(right),
+            _ if are_same => said.first().copied(),
+            _ => {
+                let names: Vec<String> = voters.iter().map(|place| self.label(usize::from(*place))).collect();
+                return Err(Error::corrupt(format!(
+                    "{} have different bytes (the first 13 KiB), and there is no hash to tell which are \
+                     right: name one of them, or give `checksum` or a Metalink",
+                    names.join(" and ")
+                )));
+            }
+        };
+        let Some(right) = right else { return Ok(()) };
+        let is_other = |variant: &Variant| variant.mirrors.iter().filter_map(opening).any(|its| its != right);
+        let others = variants.iter().filter(|variant| is_other(variant));
+        let others = others.flat_map(|variant| &variant.mirrors).map(|place| usize::from(*place)).collect();
         variants.retain(|variant| !is_other(variant));
-        for number in others {
-            let why =
-                format!("{}: it begins with other bytes than most mirrors: not used", self.label(number));
-            self.says.warnings.push(why);
-        }
+        self.says.outvoted = others;
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! What servers say of the file themselves, and what of it counts.
 //!
-//! A server that sends wrong bytes can send wrong hashes too. So such a hash decides something only if more than
-//! half of the origins that the user named, and that answered, say the same. One that the user names alone is
-//! its own authority, also for the mirrors that it introduces. What servers say that the user did not name
-//! never counts.
+//! A server that sends wrong bytes can send wrong hashes too. So such a hash decides something only if more
+//! than half of the origins that the user named, and that answered, say the same. One that the user names
+//! alone is its own authority, also for the mirrors that it introduces. What servers say that the user did
+//! not name never counts.
 
 use anabranch_mirror::digests::{DIGEST_KINDS, Digests};
 use anabranch_mirror::http_fields;
@@ -166,7 +166,8 @@ impl Discovery<'_> {
     /// All hashes of the whole that the voters say; the file is compared with them at its end.
     pub(super) fn claims(&self, length: u64) -> Vec<Claim> {
         let mut all = Vec::new();
-        for number in (0..self.mirrors.len()).filter(|number| self.mirrors[*number].named) {
+        let counts = |number: &usize| self.mirrors[*number].named && !self.says.outvoted.contains(number);
+        for number in (0..self.mirrors.len()).filter(counts) {
             let (by, origin) = (host(&self.mirrors[number].url), origin_text(&self.mirrors[number].url));
             let claim = |root, digests| Claim { by: by.clone(), origin: origin.clone(), root, digests };
             let roots = self.told(number, length).filter_map(root);

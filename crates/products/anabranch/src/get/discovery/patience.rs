@@ -1,5 +1,5 @@
-//! How long discovery waits for answers. [`Patience`](anabranch_mirror::variants::Patience) has the times of a
-//! transfer.
+//! How long discovery waits for answers. [`Patience`](anabranch_mirror::variants::Patience) has the times of
+//! a transfer.
 
 use anabranch_algo::Span;
 

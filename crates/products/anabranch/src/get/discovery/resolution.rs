@@ -88,7 +88,7 @@ impl Discovery<'_> {
         let has_parts = known.pieces.is_some() || self.documents.leaves.is_some() || is_one_block;
         let mut variants = self.variants(length, has_parts)?;
         self.check_lengths(&known, &mut variants)?;
-        let signed = self.documents.signatures.take()?;
+        let signed = self.documents.signatures.signed()?;
         Ok((known, signed, variants))
     }
 

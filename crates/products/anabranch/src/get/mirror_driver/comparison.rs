@@ -3,7 +3,6 @@
 use anabranch_algo::{Span, Time};
 use anabranch_mirror::range_scheduler::{MirrorId, State};
 use anabranch_mirror::variants::Patience;
-use anabranch_mmtp::id::BLOCK_BYTES;
 
 use super::{MirrorDriver, PoolState};
 use crate::event::Observer;
@@ -52,9 +51,4 @@ impl MirrorDriver {
     pub(super) fn look_again_at(&self, now: Time) -> Time {
         if self.waiting.is_some() { now + Span::from_secs(1) } else { Time::NEVER }
     }
-}
-
-/// Where a block is, for people.
-pub(super) fn place_of(block: u64) -> String {
-    format!("16 KiB from byte {} on", block * BLOCK_BYTES as u64)
 }
