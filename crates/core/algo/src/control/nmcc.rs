@@ -85,8 +85,8 @@ mod tests {
         ClassicCc, CongestionCause, Control, FriendlySlowStart, INITIAL_WINDOW, NmccFactors, Reno, SlowStart,
     };
     use super::*;
-    use crate::Time;
     use crate::SplitMix64;
+    use crate::Time;
     use proptest::prelude::*;
     use std::{format, println, vec, vec::Vec};
 

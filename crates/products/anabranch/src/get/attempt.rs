@@ -232,7 +232,7 @@ impl Trials {
             (false, true) => Error::corrupt(format!("{error}; {}", self.text().unwrap_or_default())),
             (false, false) => Error::corrupt(format!(
                 "{}, and {} could not be asked: what came is kept, and the same request asks again; leave \
-                 out who does not answer to have the others decide",
+                 out the servers that do not answer to have the others decide",
                 self.text().unwrap_or_default(),
                 found.unheard.join(" and ")
             )),
