@@ -35,6 +35,18 @@ fn without_history_nothing_is_written_down_and_nothing_looked_up() {
     assert_eq!(std::fs::read(&known).expect("what is remembered"), written);
 }
 
+/// A service user has a home that is not there.
+#[test]
+fn no_home_is_made_for_the_history() {
+    let ground = Ground::new(200_000);
+    let (site, home) = (Site::good(&ground.content), ground.dir.path().join("no/home"));
+    let mut command = ground.get_named(&[site.url()], &[]);
+    command.env_remove("XDG_CACHE_HOME").env("HOME", &home);
+    run(command).expect(0);
+    ground.assert_arrived();
+    assert!(!home.exists() && !ground.dir.path().join("no").exists());
+}
+
 #[test]
 fn what_only_the_history_vouches_for_is_said_to_come_from_it() {
     let ground = Ground::new(200_000);

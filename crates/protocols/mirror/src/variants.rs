@@ -23,9 +23,6 @@ use crate::range_scheduler::MirrorId;
 
 pub use ballot::Ballot;
 
-/// The most variants that are tried of those that are there at the start.
-const VARIANTS_MAX: usize = 16;
-
 /// What is known of a mirror's file before it is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
@@ -70,9 +67,20 @@ impl Variant {
     pub fn patience(&self) -> Patience {
         Patience::of_turn(self.turn)
     }
+
+    /// Whether it has been waited for as long as if it were the last, with this time-out, and often enough that
+    /// hardly any pace is too slow.
+    #[must_use]
+    pub fn is_last_turn(&self, timeout: Span) -> bool {
+        self.turn >= TURNS_MIN && self.patience().silence >= timeout
+    }
 }
 
-/// How long a variant is waited for while there are others to try. All times double with each turn.
+/// A variant that is silent or slow comes again so often at least.
+const TURNS_MIN: u32 = 4;
+
+/// How long a variant is waited for while there are others to try. With each turn all times double, and half
+/// the pace is enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Without a byte for so long it gives way.
@@ -94,7 +102,7 @@ impl Patience {
         let times = 2_u64.saturating_pow(turn);
         Self {
             silence: Span::from_secs(3).times(times),
-            slow: Rate::from_bytes(16 << 10),
+            slow: Rate::from_bytes((16 << 10) / times),
             slow_for: Span::from_secs(10).times(times),
             rest: Span::from_secs(3_600).times(times),
             endless: Span::from_secs(60).times(times),
@@ -145,7 +153,6 @@ impl Variants {
         }
         variants.iter_mut().for_each(|variant| variant.mirrors.sort_unstable());
         variants.sort_by_key(rank);
-        variants.truncate(VARIANTS_MAX);
         Self { queue: variants.into(), refuted: BTreeSet::new() }
     }
 
@@ -192,10 +199,11 @@ impl Variants {
     }
 
     /// All of a variant was there, and was wrong. Unless nothing but the file of its only mirror was in it
-    /// (`is_pure`), each of its mirrors comes once more, alone, the one of the greatest `rank` first; of
+    /// (`is_pure`), or that was tried alone twice, each of its mirrors comes once more, alone, the one of the greatest `rank` first; of
     /// several the last one.
     pub fn wrong<K: Ord>(&mut self, variant: Variant, is_pure: bool, rank: impl Fn(MirrorId) -> K) {
-        if let ([mirror], true) = (&variant.mirrors[..], is_pure || variant.is_alone) {
+        let is_refuted = is_pure || variant.is_alone && variant.turn > 0;
+        if let ([mirror], true) = (&variant.mirrors[..], is_refuted) {
             self.refuted.insert(*mirror);
             return;
         }
@@ -204,14 +212,14 @@ impl Variants {
         let alone = mirrors.into_iter().map(|mirror| Variant {
             mirrors: vec![mirror],
             is_alone: true,
-            turn: 0,
+            turn: u32::from(variant.is_alone),
             ..variant.clone()
         });
         self.queue.extend(alone);
     }
 
     /// Mirrors of a variant have different bytes: it falls into those that have the same. The largest part
-    /// comes first; of several the last one.
+    /// comes first; of equal parts the one that was named last.
     pub fn differ(&mut self, variant: Variant, differences: &Differences) {
         let mut parts: Vec<Variant> = Vec::new();
         for mirror in &variant.mirrors {
@@ -220,6 +228,10 @@ impl Variants {
                 Some(part) => part.mirrors.push(*mirror),
                 None => parts.push(Variant { mirrors: vec![*mirror], ..variant.clone() }),
             }
+        }
+        if parts.len() < 2 {
+            // A mirror has something else than it had before.
+            return self.wrong(variant, false, |_| 0);
         }
         parts.sort_by_key(|part| part.mirrors.len());
         parts.into_iter().for_each(|part| self.queue.push_front(part));

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use anabranch_mirror::metalink::Pieces;
 use anabranch_mirror::range_scheduler::MirrorId;
-use anabranch_mirror::variants::{self, Differences, Variant};
+use anabranch_mirror::variants::{self, Differences};
 use anabranch_mirror::verified_pool::Check;
 use anabranch_mmtp::ContentId;
 
@@ -50,14 +50,15 @@ pub(super) fn fetch(
             Some(Err(error)) => {
                 trials.failed(None, &error);
                 trials.say_next(&candidates, events);
-                last = None;
                 continue;
             }
             None => return trials.end(last),
         };
         trials.forget_versions(&mut attempt);
-        let has_others = candidates.has_others() || !attempt.found.unheard.is_empty();
-        let patience = has_others.then(|| attempt.variant.patience());
+        // What is read in order is of one variant. Servers that could not be asked keep the part of a wrong one.
+        let is_only = request.reader.is_some() || !candidates.has_others();
+        let patience = (!is_only).then(|| attempt.variant.patience());
+        let has_others = !is_only || !attempt.found.unheard.is_empty();
         let sources = if attempt.variant.is_alone { &[] } else { sources };
         let mut findings = Findings::default();
         let run = |events: &mut EventLoop<'_, '_>| {
@@ -85,7 +86,7 @@ pub(super) fn fetch(
                 });
             }
             Some(Found::Differ) => candidates.variants.differ(attempt.variant.clone(), &trials.differences),
-            None if gave_way && !is_last_turn(&attempt.variant, events) => {
+            None if gave_way && !attempt.variant.is_last_turn(events.whole_timeout()) => {
                 candidates.variants.put_back(attempt.variant.clone());
             }
             None => {}
@@ -95,11 +96,6 @@ pub(super) fn fetch(
         trials.say_next(&candidates, events);
         last = Some((attempt.found, ended, error));
     }
-}
-
-/// Whether a variant was waited for as long as if it were the last.
-fn is_last_turn(variant: &Variant, events: &EventLoop<'_, '_>) -> bool {
-    variant.patience().silence >= events.whole_timeout()
 }
 
 /// Where only servers say what is right, mirrors that do not say it are not tried alone.
@@ -133,6 +129,8 @@ struct Trials {
     lengths: BTreeSet<u64>,
     /// What kept others from coming whole.
     incomplete: Vec<String>,
+    /// What the first variant failed with that did not even begin.
+    kind: Option<ErrorKind>,
 }
 
 impl Trials {
@@ -141,7 +139,9 @@ impl Trials {
         let place = |mirror: MirrorId| attempt.found.mirrors[usize::from(mirror)].place;
         for (block, said) in &findings.differences {
             let known = self.differences.entry(*block).or_default();
-            known.extend(said.iter().map(|(mirror, cv)| (place(*mirror), *cv)));
+            let said: Vec<_> = said.iter().map(|(mirror, cv)| (place(*mirror), *cv)).collect();
+            known.retain(|(mirror, _)| said.iter().all(|(other, _)| other != mirror));
+            known.extend(said);
         }
         self.changed.extend(findings.changed.iter().map(|mirror| place(*mirror)));
     }
@@ -169,13 +169,16 @@ impl Trials {
 
     /// An attempt has failed; without one, a variant did not even begin.
     fn failed(&mut self, of: Option<(&Attempt, &Findings)>, error: &Error) {
-        let Some((attempt, findings)) = of else { return self.incomplete.push(error.to_string()) };
+        let Some((attempt, findings)) = of else {
+            self.kind.get_or_insert(error.kind());
+            return self.incomplete.push(error.to_string());
+        };
         let length = attempt.found.id.length;
         let hosts = attempt.found.mirrors.iter().map(|mirror| host(&mirror.url));
         match (findings.found, error.kind()) {
             (Some(Found::Wrong), _) | (None, ErrorKind::Corrupt) => {
                 self.lengths.insert(length);
-                if attempt.variant.is_alone || findings.is_pure {
+                if findings.is_pure {
                     self.wrong.extend(hosts);
                     self.refuted.extend(attempt.variant.mirrors.iter().map(|mirror| (*mirror, length)));
                 }
@@ -221,7 +224,8 @@ impl Trials {
         last: Option<(DiscoveredFile, Result<FileOutcome>, Error)>,
     ) -> Result<(DiscoveredFile, FileOutcome)> {
         let Some((found, ended, error)) = last else {
-            return Err(Error::not_found(self.text().unwrap_or_else(|| "no mirror has the file".to_owned())));
+            let kind = self.kind.unwrap_or(ErrorKind::NotFound);
+            return Err(kind.error(self.text().unwrap_or_else(|| "no mirror has the file".to_owned())));
         };
         let error = match (self.lengths.is_empty(), found.unheard.is_empty()) {
             (true, _) if self.incomplete.len() < 2 => error,

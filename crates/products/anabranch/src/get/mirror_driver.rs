@@ -421,7 +421,7 @@ impl MirrorDriver {
     /// and whether that is the last word.
     pub(super) fn on_wrong(&mut self) -> (Option<String>, bool) {
         self.found = Some(Found::Wrong);
-        let is_one = self.mirrors.len() == 1 && (self.is_pure || self.config.is_alone);
+        let is_one = self.mirrors.len() == 1 && self.is_pure;
         let its = self.mirrors.first().filter(|_| is_one && !self.has_changed(0));
         (its.map(|state| state.mirror.url.as_str().to_owned()), is_one && !self.config.has_others)
     }

@@ -213,7 +213,7 @@ fn is_right(file: &Path, command: &Command) -> bool {
 /// If something that must hold does not; and if the directory for temporary files cannot be written.
 #[must_use]
 pub fn run(seed: u64) -> SoakRun {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let dir = run_dir();
     let known = [Known::Id, Known::Id, Known::Sha256, Known::Nothing][rng.below(4) as usize];
     let mut natures = natures(&mut rng, known);
@@ -337,7 +337,7 @@ mod tests {
     fn what_came_without_a_hash_is_known_again_only_by_who_remembers_it() {
         for remembers in [false, true] {
             let dir = run_dir();
-            let of = |seed| Command::new(&mut Rng(seed), Known::Nothing, remembers, (2, 0), dir.path());
+            let of = |seed| Command::new(&mut Rng::new(seed), Known::Nothing, remembers, (2, 0), dir.path());
             let command = (0..).map(of).find(|command| command.leaves.is_empty()).expect("a short one");
             let run = |seed| command.run(seed, Weather::default(), &[Nature::Good; 2], &[]).result;
             run(1).expect("fair weather");
@@ -359,7 +359,7 @@ mod tests {
     fn what_an_earlier_run_brought_whole_is_remembered() {
         let is_killed = |seed: u64| {
             let dir = run_dir();
-            let command = Command::new(&mut Rng(seed), Known::Nothing, true, (2, 0), dir.path());
+            let command = Command::new(&mut Rng::new(seed), Known::Nothing, true, (2, 0), dir.path());
             if !command.leaves.is_empty() {
                 return false;
             }
@@ -377,7 +377,7 @@ mod tests {
     fn a_kill_leaves_what_was_there_then() {
         // It is killed in the middle, and what is left is a part that the next run goes on with.
         let dir = run_dir();
-        let command = Command::new(&mut Rng(7), Known::Id, false, (2, 0), dir.path());
+        let command = Command::new(&mut Rng::new(7), Known::Id, false, (2, 0), dir.path());
         let (natures, there) = ([Nature::Good; 2], []);
         let whole = command.run(1, Weather::default(), &natures, &there).after;
         fs::remove_file(dir.path().join("f")).expect("it arrived");
@@ -398,7 +398,7 @@ mod tests {
             let sources = &there[..usize::from(known == Known::Id)];
             for tenths in 0..10 {
                 let dir = run_dir();
-                let command = Command::new(&mut Rng(7), known, false, (2, sources.len()), dir.path());
+                let command = Command::new(&mut Rng::new(7), known, false, (2, sources.len()), dir.path());
                 let length = command.content.len() as u64;
                 let ended = command.run(
                     1,
@@ -427,7 +427,8 @@ mod tests {
         for natures in [[Nature::Good, Nature::Mute], [Nature::Mute, Nature::Good]] {
             let after = |natures: &[Nature]| {
                 let dir = run_dir();
-                let command = Command::new(&mut Rng(7), Known::Sha256, false, (natures.len(), 0), dir.path());
+                let command =
+                    Command::new(&mut Rng::new(7), Known::Sha256, false, (natures.len(), 0), dir.path());
                 let ended = command.run(1, Weather::default(), natures, &[]);
                 ended.result.expect("one mirror is enough");
                 ended.after
@@ -442,7 +443,8 @@ mod tests {
         for (mirrors, sources) in [(2, 0), (0, 1), (1, 2)] {
             let came = || {
                 let dir = run_dir();
-                let command = Command::new(&mut Rng(7), Known::Id, false, (mirrors, sources), dir.path());
+                let command =
+                    Command::new(&mut Rng::new(7), Known::Id, false, (mirrors, sources), dir.path());
                 let (natures, there) = (vec![Nature::Good; mirrors], vec![true; sources]);
                 let ended = command.run(1, Weather::default(), &natures, &there);
                 ended.result.expect("fair weather");

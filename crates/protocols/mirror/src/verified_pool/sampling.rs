@@ -148,7 +148,7 @@ impl Sampling {
         self.samples.values().any(Sample::differs)
     }
 
-    /// Whether no sample is missing that the content cannot do without.
+    /// Whether the content is whole without the samples that are still open.
     pub(super) fn is_settled(&self) -> bool {
         self.judged || self.samples.is_empty()
     }
@@ -214,7 +214,9 @@ impl Sampling {
             }
             return Comparison::Inconclusive;
         }
-        self.differences.insert(block, said.clone());
+        let known = self.differences.entry(block).or_default();
+        known.retain(|(mirror, _)| !sample.has(*mirror));
+        known.extend(said.iter().copied());
         let silent = self.electorate.iter().filter(|mirror| !sample.has(**mirror)).count();
         let votes: Vec<_> = said.iter().filter(|(mirror, _)| self.electorate.contains(mirror)).collect();
         let votes: Vec<_> = match votes.is_empty() && silent == 0 {

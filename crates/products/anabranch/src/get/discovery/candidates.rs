@@ -18,6 +18,7 @@ use anabranch_mmtp::ContentId;
 
 use super::resolution::Known;
 use super::{Discovery, Expected, Round, ask_all};
+use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::filenames::first_few;
 use crate::get::discovered_file::DiscoveredFile;
@@ -243,7 +244,9 @@ impl Candidates<'_> {
                     one_answer::take(&url, is_named, via, &request.output, events)
                 };
                 let (came, gave_way) = events.with_patience(patience, take);
-                if gave_way && variant.patience().silence < events.whole_timeout() {
+                let breaks_off = came.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unreachable);
+                let may_come = gave_way || patience.is_some() && breaks_off;
+                if may_come && !variant.is_last_turn(events.whole_timeout()) {
                     self.variants.put_back(variant.clone());
                 }
                 let came = came?;
@@ -315,7 +318,8 @@ impl Discovery<'_> {
         let mut variants = Variants::new(all(self).collect::<Vec<_>>());
         if let Some(length) = length {
             variants.retain(|variant| variant.length == Some(length));
-        } else if !self.tries_variants {
+        }
+        if !self.tries_variants {
             self.vote(&mut variants)?;
         }
         if let Some(length) = length.or_else(|| variants.iter().next()?.length) {
@@ -377,13 +381,19 @@ impl Discovery<'_> {
             _ if are_same => said.first().copied(),
             _ => {
                 let names: Vec<String> = voters.iter().map(|place| self.label(usize::from(*place))).collect();
+                let why = match self.is_hashless() {
+                    true => "there is no hash to tell which are right",
+                    false => "what is read in order cannot be fetched again",
+                };
                 return Err(Error::corrupt(format!(
-                    "{} have different bytes (the first 13 KiB), and there is no hash to tell which are \
-                     right: name one of them, or give `checksum` or a Metalink",
+                    "{} have different bytes (the first 13 KiB), and {why}: name one of them, or give \
+                     `checksum` or a Metalink",
                     names.join(" and ")
                 )));
             }
         };
+        // Mirrors without a vote do not make another variant.
+        variants.retain(|variant| variant.mirrors.iter().any(|place| voters.contains(place)));
         let Some(right) = right else { return Ok(()) };
         let is_other = |variant: &Variant| variant.mirrors.iter().filter_map(opening).any(|its| its != right);
         let others = variants.iter().filter(|variant| is_other(variant));

@@ -21,7 +21,7 @@ pub(super) const LENGTH: usize = 1_000_003;
 const RATE: u64 = 500_000;
 
 fn noise(seed: u64, length: usize) -> Bytes {
-    Rng(seed).bytes(length).into()
+    Rng::new(seed).bytes(length).into()
 }
 
 /// The file that is wanted.

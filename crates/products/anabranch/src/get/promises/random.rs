@@ -35,7 +35,7 @@ fn mirror(rng: &mut Rng) -> Mirror {
 fn any_set_of_mirrors() {
     let (mut arrived, mut failed) = (0, 0);
     for seed in 0..SETS {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut mirrors: Vec<Mirror> = (0..1 + rng.below(4)).map(|_| mirror(&mut rng)).collect();
         let has_honest = rng.one_in(2);
         if has_honest {

@@ -61,7 +61,7 @@ impl Nature {
 pub(super) fn servers(seed: u64, natures: &[Nature], content: &[u8], leaves: &[u8]) -> Servers {
     let (content, leaves) = (Bytes::copy_from_slice(content), Bytes::copy_from_slice(leaves));
     let mirror = |(number, nature): (usize, &Nature)| {
-        let (nature, rng) = (*nature, RefCell::new(Rng(seed ^ (1 + number as u64) << 32)));
+        let (nature, rng) = (*nature, RefCell::new(Rng::new(seed ^ (1 + number as u64) << 32)));
         let beside = (!leaves.is_empty()).then(|| (format!("/f{}", leaf_list::SUFFIX), leaves.clone()));
         let files = [("/f".to_owned(), content.clone())].into_iter().chain(beside).collect();
         let mirror = Mirror::of(files).but(move |_, reply| match nature {

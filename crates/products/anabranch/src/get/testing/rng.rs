@@ -1,18 +1,18 @@
 //! Numbers by a seed.
 
-use anabranch_algo::Span;
+use anabranch_algo::{Span, SplitMix64};
 
-/// SplitMix64.
-pub(in crate::get) struct Rng(pub(in crate::get) u64);
+/// [`SplitMix64`] with the draws of these tests.
+pub(in crate::get) struct Rng(SplitMix64);
 
 impl Rng {
+    pub(in crate::get) const fn new(seed: u64) -> Self {
+        Self(SplitMix64(seed))
+    }
+
     /// A number below `n`.
-    pub(in crate::get) fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
+    pub(in crate::get) const fn below(&mut self, n: u64) -> u64 {
+        self.0.below(n)
     }
 
     /// True once in `n` times.

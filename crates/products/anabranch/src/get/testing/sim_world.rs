@@ -63,7 +63,7 @@ impl SimWorld {
         let links = ["127.0.0.1", "127.0.0.2"].map(|text| Egress::parse(text).expect("a local address"));
         Self {
             now: Time::ZERO,
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             stop,
             wake: WakeReceiver::new().expect("descriptors"),
             has_threads: Cell::new(false),

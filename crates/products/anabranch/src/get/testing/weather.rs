@@ -42,14 +42,14 @@ impl Default for Weather {
 impl Weather {
     /// Some of all but a kill, for a content of so many bytes.
     pub(in crate::get) fn foul(seed: u64, length: u64) -> Self {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut at = |most_ms: u64, odds: u64| match rng.one_in(odds) {
             false => Time::NEVER,
             true => Time::ZERO + rng.millis(1, most_ms),
         };
         let (flap_at, stop_at, leap_at) = (at(2_000, 2), at(4_000, 3), at(3_000, 4));
         // By numbers of its own: with a full disk or without, the rest of the world is the same.
-        let mut own = Rng(!seed);
+        let mut own = Rng::new(!seed);
         let room = own.one_in(4).then(|| own.below(length + SLACK_BYTES));
         Self { flap_at, stop_at, leap_at, kill: None, room, has_second_link: rng.one_in(2) }
     }
