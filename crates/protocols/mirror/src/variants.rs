@@ -68,8 +68,8 @@ impl Variant {
         Patience::of_turn(self.turn)
     }
 
-    /// Whether it has been waited for as long as if it were the last, with this time-out, and often enough that
-    /// hardly any pace is too slow.
+    /// Whether it has been waited for as long as if it were the last, with this time-out, and often enough
+    /// that hardly any pace is too slow.
     #[must_use]
     pub fn is_last_turn(&self, timeout: Span) -> bool {
         self.turn >= TURNS_MIN && self.patience().silence >= timeout
@@ -199,8 +199,8 @@ impl Variants {
     }
 
     /// All of a variant was there, and was wrong. Unless nothing but the file of its only mirror was in it
-    /// (`is_pure`), or that was tried alone twice, each of its mirrors comes once more, alone, the one of the greatest `rank` first; of
-    /// several the last one.
+    /// (`is_pure`), or that was tried alone twice, each of its mirrors comes once more, alone, the one of the
+    /// greatest `rank` first; of equals the one that was named last.
     pub fn wrong<K: Ord>(&mut self, variant: Variant, is_pure: bool, rank: impl Fn(MirrorId) -> K) {
         let is_refuted = is_pure || variant.is_alone && variant.turn > 0;
         if let ([mirror], true) = (&variant.mirrors[..], is_refuted) {
