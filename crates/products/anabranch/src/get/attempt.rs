@@ -55,8 +55,8 @@ pub(super) fn fetch(
             None => return trials.end(last),
         };
         trials.forget_versions(&mut attempt);
-        // What is read in order is of one variant. Where servers could not be asked, the part of a wrong variant
-        // is kept for them.
+        // What is read in order is of one variant. The part of a wrong variant is kept for servers that could
+        // not be asked.
         let is_only = request.reader.is_some() || !candidates.has_others();
         let patience = (!is_only).then(|| attempt.variant.patience());
         let has_others = !is_only || !attempt.found.unheard.is_empty();
