@@ -15,6 +15,8 @@ pub(super) enum Knows {
     Nothing,
     /// The SHA-256 of the whole.
     Sha256,
+    /// Its length, in a Metalink of the user's without any hash.
+    Length,
     /// The BLAKE3 content id, and no leaf list.
     Blake3,
     /// The content id, and mirrors have the leaf list.
@@ -28,12 +30,13 @@ pub(super) enum Knows {
 impl Knows {
     /// Whether nothing but the right bytes may arrive.
     pub(super) const fn is_hash(self) -> bool {
-        !matches!(self, Self::Nothing)
+        !matches!(self, Self::Nothing | Self::Length)
     }
 
     const fn words(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
+            Self::Length => "Metalink with a length",
             Self::Sha256 => "SHA-256",
             Self::Blake3 => "content id",
             Self::Leaves => "content id, leaf list",

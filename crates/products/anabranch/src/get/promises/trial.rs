@@ -89,6 +89,11 @@ impl Ground {
                 Ok(Get::new(urls)?.checksum(Checksum::sha256(Sha256::digest(&self.content).into())))
             }
             Knows::Blake3 | Knows::Leaves => Get::new([id].into_iter().chain(urls)),
+            Knows::Length => {
+                let file = described(self.called, &self.content, &self.servers);
+                write(&list, vec![File { hashes: Hashes::default(), pieces: None, ..file }]);
+                Get::new([list.to_string_lossy()])
+            }
             Knows::Pieces => {
                 let file = File {
                     pieces: Some(pieces(&self.content)),

@@ -2,7 +2,7 @@
 //! in samples, and where they differ the transfer ends with the names of both.
 
 use super::mirrors::{FILE, content, having, honest, late_other, longer, other};
-use super::row::Knows::Nothing;
+use super::row::Knows::{Length, Nothing};
 use super::row::{Row, row};
 
 pub(super) fn rows() -> Vec<Row> {
@@ -18,6 +18,13 @@ pub(super) fn rows() -> Vec<Row> {
         })
         .names(&["a", "b"])
         .fails(5),
+        row("two mirrors with other bytes throughout", Length, || vec![honest(), having(&other())])
+            .names(&["a", "b"])
+            .fails(5),
+        row("three mirrors, one with other bytes throughout", Length, || {
+            vec![honest(), honest(), having(&other())]
+        })
+        .names(&["c"]),
         row("three mirrors, one with other bytes throughout", Nothing, || {
             vec![honest(), honest(), having(&other())]
         })
