@@ -51,6 +51,7 @@ pub(super) fn rows() -> Vec<Row> {
             .fails(4)
             .within(70),
         of("one mirror never answers", || vec![mute(), honest()]),
+        of("the only mirror that answers sends 3 kB/s", || vec![honest().rate(3_000), mute()]).within(400),
         of("no mirror answers", || vec![mute(), mute()]).names(&["a", "b"]).fails(4).within(70),
         of("no mirror takes a connection", || vec![gone(), gone()]).names(&["a", "b"]).fails(4).within(70),
         of("one of two lacks ranges and falls silent", || {
