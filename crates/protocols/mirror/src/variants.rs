@@ -14,7 +14,7 @@
 mod ballot;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use anabranch_algo::{Rate, Span};
 use anabranch_mmtp::tree::ChainingValue;
@@ -44,7 +44,7 @@ pub struct Variant {
     pub length: Option<u64>,
     /// Its mirrors, in the order in which they were given.
     pub mirrors: Vec<MirrorId>,
-    /// Only bytes of its only mirror count: the whole of what it and others brought was wrong.
+    /// Only blocks that its only mirror brought count, because the file that several brought was wrong.
     pub is_alone: bool,
     /// Its origins.
     votes: usize,
@@ -117,8 +117,8 @@ pub type Differences = BTreeMap<u64, Vec<(MirrorId, ChainingValue)>>;
 #[derive(Clone, Debug, Default)]
 pub struct Variants {
     queue: VecDeque<Variant>,
-    /// Mirrors whose whole file was there and was wrong.
-    refuted: BTreeSet<MirrorId>,
+    /// Mirrors whose whole file was there and was wrong, each with its length.
+    refuted: BTreeMap<MirrorId, Option<u64>>,
 }
 
 impl Variants {
@@ -153,18 +153,12 @@ impl Variants {
         }
         variants.iter_mut().for_each(|variant| variant.mirrors.sort_unstable());
         variants.sort_by_key(rank);
-        Self { queue: variants.into(), refuted: BTreeSet::new() }
+        Self { queue: variants.into(), refuted: BTreeMap::new() }
     }
 
     /// The variants, in the order in which they are tried.
     pub fn iter(&self) -> impl Iterator<Item = &Variant> {
         self.queue.iter()
-    }
-
-    /// The number of variants that are left.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.queue.len()
     }
 
     /// Whether none is left.
@@ -202,9 +196,11 @@ impl Variants {
     /// (`is_pure`), or that was tried alone twice, each of its mirrors comes once more, alone, the one of the
     /// greatest `rank` first; of equals the one that was named last.
     pub fn wrong<K: Ord>(&mut self, variant: Variant, is_pure: bool, rank: impl Fn(MirrorId) -> K) {
-        let is_refuted = is_pure || variant.is_alone && variant.turn > 0;
-        if let ([mirror], true) = (&variant.mirrors[..], is_refuted) {
-            self.refuted.insert(*mirror);
+        if let ([mirror], true) = (&variant.mirrors[..], is_pure) {
+            self.refuted.insert(*mirror, variant.length);
+            return;
+        }
+        if variant.is_alone && variant.turn > 0 {
             return;
         }
         let mut mirrors = variant.mirrors.clone();
@@ -245,9 +241,9 @@ impl Variants {
         self.queue.iter().filter(is_other).flat_map(|one| one.mirrors.iter().copied())
     }
 
-    /// The mirrors whose whole file was there and was wrong.
-    pub fn refuted(&self) -> impl Iterator<Item = MirrorId> {
-        self.refuted.iter().copied()
+    /// The mirrors whose whole file was there and was wrong, each with the length of that.
+    pub fn refuted(&self) -> impl Iterator<Item = (MirrorId, Option<u64>)> {
+        self.refuted.iter().map(|(mirror, length)| (*mirror, *length))
     }
 }
 
@@ -329,7 +325,7 @@ mod tests {
         all.wrong(one.clone(), false, |mirror| mirror);
         assert_eq!(all.refuted().count(), 0, "something of others was in it");
         all.wrong(one, true, |mirror| mirror);
-        assert_eq!(all.refuted().collect::<Vec<_>>(), [2]);
+        assert_eq!(all.refuted().collect::<Vec<_>>(), [(2, Some(9))]);
     }
 
     #[test]

@@ -156,12 +156,17 @@ impl VerifiedPool {
 
     /// A block that is here came from this mirror, in an earlier transfer: it is compared as if it came now.
     /// It must be said before the first block comes, and after [`seed`](Self::seed) and
-    /// [`mirror_joins`](Self::mirror_joins).
-    pub fn brought_before(&mut self, mirror: MirrorId, block: u64, cv: &ChainingValue) {
+    /// [`mirror_joins`](Self::mirror_joins). `cv` reads its chaining value, if that is needed.
+    pub fn brought_before(
+        &mut self,
+        mirror: MirrorId,
+        block: u64,
+        cv: impl FnOnce() -> Option<ChainingValue>,
+    ) {
         if let Mode::Nothing(sampling) = &mut self.mode
             && self.done.contains(block)
         {
-            let found = sampling.brought(mirror, block, *cv);
+            let found = sampling.brought(mirror, block, cv);
             debug_assert_eq!(found, Comparison::Inconclusive, "each block has one that brought it");
             if !sampling.is_settled() && std::mem::take(&mut self.complete) {
                 self.events.clear();
@@ -552,7 +557,7 @@ impl Pool for VerifiedPool {
             Mode::Nothing(sampling) => {
                 let found = match self.done.contains(block) {
                     true => sampling.compare(mirror, block, cv),
-                    false => sampling.brought(mirror, block, cv),
+                    false => sampling.brought(mirror, block, || Some(cv)),
                 };
                 if !self.done.contains(block) {
                     self.accept(mirror, block, bytes.to_vec(), cv);

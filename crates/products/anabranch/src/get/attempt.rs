@@ -4,7 +4,7 @@
 //! An attempt takes up the part that the one before has left, as a transfer does after an interruption: what
 //! the journal records of each block tells which of them count.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use anabranch_mirror::metalink::Pieces;
@@ -124,8 +124,6 @@ struct Trials {
     changed: BTreeSet<MirrorId>,
     /// The hosts whose whole file was wrong.
     wrong: BTreeSet<String>,
-    /// The mirrors of these, each with its length.
-    refuted: BTreeMap<MirrorId, u64>,
     /// The lengths of variants that are not what is wanted.
     lengths: BTreeSet<u64>,
     /// What kept others from coming whole.
@@ -181,14 +179,13 @@ impl Trials {
                 self.lengths.insert(length);
                 if findings.is_pure {
                     self.wrong.extend(hosts);
-                    self.refuted.extend(attempt.variant.mirrors.iter().map(|mirror| (*mirror, length)));
                 }
             }
             (Some(Found::Differ), _) => {}
             (None, _) => {
                 let hosts = hosts.collect::<Vec<_>>().join(", ");
                 self.incomplete
-                    .push(format!("that of {length} bytes from {hosts} does not come whole ({error})"));
+                    .push(format!("the file of {length} bytes from {hosts} does not come whole ({error})"));
             }
         }
     }
@@ -260,16 +257,12 @@ impl Trials {
         }
         let path = destination().map(|place| place.path());
         let cv = |block| block_of_file(path.as_ref().ok()?, &right.found.id, block);
-        let liars = match self.differences.is_empty() {
-            true => Default::default(),
-            false => variants::liars(&self.differences, cv),
-        };
-        let mut named: Vec<(String, String)> = liars
+        let mut named: Vec<(String, String)> = variants::liars(&self.differences, cv)
             .into_iter()
             .map(|(mirror, block)| (host(candidates.url(mirror)), format!("wrong bytes in block {block}")))
             .collect();
-        let length = right.found.id.length;
-        for mirror in self.refuted.iter().filter(|(_, its)| **its == length).map(|(mirror, _)| *mirror) {
+        let length = Some(right.found.id.length);
+        for (mirror, _) in candidates.variants.refuted().filter(|(_, its)| *its == length) {
             let name = host(candidates.url(mirror));
             if named.iter().all(|(known, _)| *known != name) {
                 named.push((name, "what it has is not the file that is wanted".to_owned()));

@@ -120,13 +120,12 @@ impl Sampling {
         if sample.has(mirror) || sample.asked.contains(&mirror) {
             return false;
         }
-        let is_open = |other: &&MirrorId| !sample.has(**other);
         match self.electorate.contains(&mirror) {
             true => sample.differs() || sample.said.len() + sample.asked.len() < 2,
             false => {
                 self.guests.contains(&mirror)
                     && sample.asked.is_empty()
-                    && self.electorate.iter().find(is_open).is_none()
+                    && self.electorate.iter().all(|voter| sample.has(*voter))
             }
         }
     }
@@ -179,16 +178,25 @@ impl Sampling {
         self.samples.range_mut(first..end).for_each(|(_, sample)| sample.asked.clear());
     }
 
-    /// A block that was missing is here.
-    pub(super) fn brought(&mut self, mirror: MirrorId, block: u64, cv: ChainingValue) -> Comparison {
+    /// A block that was missing is here. `cv` tells its chaining value, which only a sample needs.
+    pub(super) fn brought(
+        &mut self,
+        mirror: MirrorId,
+        block: u64,
+        cv: impl FnOnce() -> Option<ChainingValue>,
+    ) -> Comparison {
         if let Some(by) = usize::try_from(block).ok().and_then(|index| self.by.get_mut(index)) {
             *by = mirror.saturating_add(1);
         }
         // The first of two mirrors is compared with what the other one brings first.
         let is_first = self.known.insert(mirror) && (self.known.len() > 1 || self.electorate.len() > 2);
-        if self.can_compare() && (is_first || self.is_chosen(block) && self.samples.len() < SAMPLES_MAX) {
-            self.samples.entry(block).or_default();
+        let is_new =
+            self.can_compare() && (is_first || self.is_chosen(block) && self.samples.len() < SAMPLES_MAX);
+        if !is_new && !self.is_wanted(block) {
+            return Comparison::Inconclusive;
         }
+        let Some(cv) = cv() else { return Comparison::Inconclusive };
+        self.samples.entry(block).or_default();
         self.compare(mirror, block, cv)
     }
 

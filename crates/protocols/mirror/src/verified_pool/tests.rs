@@ -383,7 +383,7 @@ fn a_mirror_that_the_user_did_not_name_has_no_vote() {
 fn what_came_in_an_earlier_transfer_is_compared_as_if_it_came_now() {
     let mut pool = VerifiedPool::new(64 * BLOCK, Check::Nothing, |block| block < 32).expect("it fits");
     (0..2).for_each(|mirror| pool.mirror_joins(mirror, true));
-    (0..32).for_each(|number| pool.brought_before(1, number, &block_cv(number, &wrong(number))));
+    (0..32).for_each(|number| pool.brought_before(1, number, || Some(block_cv(number, &wrong(number)))));
     let said = bring_in_turns(&mut pool, &[], 0..1);
     assert!(matches!(&said[..], [Event::Split { .. }]), "{said:?}");
 }

@@ -38,8 +38,8 @@ const OUTVOTED: &str = "it begins with other bytes than most mirrors";
 pub(in crate::get) enum Discovered<'a> {
     /// One file, or several variants of it.
     File(Box<Candidates<'a>>),
-    /// A Metalink of several files, and where it is: named, or that of a directory which alone was named.
-    /// Then with the server that offers it.
+    /// A Metalink of several files, with its URL. The user named it, or named only a directory whose server
+    /// offers it: then the host of that server comes third.
     Directory(Metalink, Url, Option<String>),
 }
 
@@ -74,12 +74,10 @@ pub(in crate::get) fn discover<'a>(
     discovery.tell_notices(events.observer);
     let (known, signed, variants) = resolved?;
     discovery.says.warnings.drain(..).for_each(|warning| events.observer.warning(&warning));
-    for number in &discovery.says.outvoted {
-        events.observer.banned(&host(&discovery.mirrors[*number].url), OUTVOTED);
-    }
     let has_round = round == Round::First && !absent.is_empty();
     let (files, first) = (BTreeMap::new(), None);
     let candidates = Candidates { discovery, known, signed, variants, files, first, has_round };
+    candidates.outvoted().for_each(|(name, why)| events.observer.banned(&name, &why));
     Ok(Discovered::File(Box::new(candidates)))
 }
 
@@ -173,8 +171,8 @@ impl Candidates<'_> {
         let hosts = hosts.join(", ");
         Some(match next.length {
             _ if next.is_alone => format!("{hosts} alone"),
-            Some(length) => format!("that of {length} bytes, from {hosts}"),
-            None => format!("that of {hosts}"),
+            Some(length) => format!("the file of {length} bytes from {hosts}"),
+            None => format!("the file of {hosts}"),
         })
     }
 

@@ -74,9 +74,8 @@ impl MirrorDriver {
             all().filter(|(_, state)| is(state.mirror.url.as_str())).map(|(mirror, _)| mirror).collect()
         };
         let (is_alone, judged) = (self.config.is_alone, self.config.judged);
-        let mut counts = Bitmap::new(self.config.length.div_ceil(BLOCK_BYTES as u64));
-        let here =
-            (0..self.config.length.div_ceil(BLOCK_BYTES as u64)).filter(|block| there.contains(*block));
+        let mut counts = Bitmap::new(self.blocks());
+        let here = (0..self.blocks()).filter(|block| there.contains(*block));
         if judged {
             let (refuted, tried) =
                 (those(&|url| records.is_refuted(url)), those(&|url| records.was_tried_alone(url)));
@@ -113,14 +112,17 @@ impl MirrorDriver {
 
     /// Compares the blocks of the part as if they came now.
     fn compare_what_is_here(&self, plain: &mut VerifiedPool, records: &Records<'_>, counts: &Bitmap) {
-        let blocks = self.config.length.div_ceil(BLOCK_BYTES as u64);
-        for block in (0..blocks).filter(|block| counts.contains(*block)) {
+        for block in (0..self.blocks()).filter(|block| counts.contains(*block)) {
             let mark = records.mark(block);
-            let mirror = self.numbers.iter().position(|number| *number == Some(mark));
-            if let Some((mirror, cv)) = mirror.zip(records.cv(block)) {
-                plain.brought_before(mirror as MirrorId, block, &cv);
+            if let Some(mirror) = self.numbers.iter().position(|number| *number == Some(mark)) {
+                plain.brought_before(mirror as MirrorId, block, || records.cv(block));
             }
         }
+    }
+
+    /// The number of blocks of the content.
+    const fn blocks(&self) -> u64 {
+        self.config.length.div_ceil(BLOCK_BYTES as u64)
     }
 
     /// Gives those up that earlier transfers found to be of no use.
