@@ -200,8 +200,8 @@ pub struct Get {
 
     /// Every URL is a file of its own, as for curl and wget, not all of one: they come one after the other,
     /// each by the name in its URL, into the current directory or the DIR/ of --output. Each has its own line
-    /// of a --checksum list. If one file fails, the others are still fetched; the exit status is that of the
-    /// first failure
+    /// of a --checksum list. If one file fails, the others are still fetched, and the exit status tells why
+    /// the first one failed
     #[arg(long)]
     pub each: bool,
 

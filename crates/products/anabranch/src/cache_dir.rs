@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// `$XDG_CACHE_HOME/anabranch`, else `~/.cache/anabranch`; `None` if neither is known, or if
-/// the home directory is not there (as that of a service user): no home is made for a cache.
+/// the home directory does not exist, which is so for many service users: the cache does not create one.
 #[must_use]
 pub fn cache_dir() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -227,7 +227,8 @@ struct Says {
     notices: Vec<String>,
     /// Which mirrors have another file.
     warnings: Vec<String>,
-    /// What is said of mirrors once another one has answered: if none does, the error says it.
+    /// Notices about mirrors that did not answer: they are given once another mirror answers, else the error
+    /// has them.
     unsaid: Vec<String>,
     /// The servers that do not have it or do not give it, each with the kind of error and the reason.
     troubles: Vec<(ErrorKind, String)>,

@@ -29,8 +29,8 @@ const FORGETS: &str = "the server gives neither ETag nor date, so the same reque
 const BEGINS_ANEW: &str =
     "the server gives neither ETag nor date, and no ranges, so the same request begins anew";
 
-/// Tells a machine that a content is wanted, and what of it is here; returns the number of what will arrive,
-/// and which of the blocks that are here count.
+/// Asks a machine for a content, of which some blocks are here already. Returns the number of the download,
+/// and which of these blocks count.
 pub(super) type Want<'a> = dyn FnMut(ContentId, Here<'_>) -> Result<(DownloadId, Bitmap)> + 'a;
 
 /// What is here already of a content.

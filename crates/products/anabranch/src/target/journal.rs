@@ -159,8 +159,9 @@ pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<Slot> {
     [0, written[0]].into_iter().find(is).map(|mark| Slot { cv: *cv, mark })
 }
 
-/// The slot that records the alias number `n`, from 0 on, of `id`; from [`ALIASES_MAX`] on they are those of
-/// mirrors whose whole file was wrong, and the last one is that of the mirror that was tried alone.
+/// The slot number `n`, counted from 0, behind the blocks of `id`. The first [`ALIASES_MAX`] slots hold
+/// aliases, the next [`BANNED_MAX`] hold mirrors whose whole file was wrong, and the last one holds the
+/// mirror that was tried alone.
 #[must_use]
 pub fn alias_slot(id: &ContentId, n: usize, alias: &[u8; 32]) -> [u8; SLOT_BYTES] {
     slot(id, id.blocks() + n as u64, &Slot { cv: *alias, mark: 0 })

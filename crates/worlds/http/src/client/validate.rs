@@ -130,8 +130,8 @@ pub(super) fn validate(
         }
         RequestKind::Metadata if parts.status == StatusCode::PARTIAL_CONTENT => {
             let part = Part::of(headers, &head).map_err(Rejection::UnclearRange)?;
-            // A shorter file sends less. A total that equals the end of the range may be the length of the
-            // part, sent by mistake as that of the file.
+            // A shorter file sends less. If the total equals the end of the range, the server may have given
+            // the length of the part where the length of the file belongs.
             if part.first != 0 || part.end > METADATA_BYTES || part.complete == Some(METADATA_BYTES) {
                 return Err(Rejection::UnclearRange(part.other_than(0, METADATA_BYTES)));
             }

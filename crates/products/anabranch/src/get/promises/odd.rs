@@ -38,7 +38,7 @@ fn part_as_whole() -> Mirror {
     })
 }
 
-/// It sends the length of the part as that of the file.
+/// It gives the length of a part where the length of the file belongs.
 fn part_for_total() -> Mirror {
     honest().oddly(|asked, reply| {
         let part = asked.part(LENGTH as u64);
