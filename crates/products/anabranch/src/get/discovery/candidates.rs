@@ -318,7 +318,10 @@ impl Discovery<'_> {
             variants.retain(|variant| variant.length == Some(length));
         }
         if !self.tries_variants {
-            self.vote(&mut variants)?;
+            let voters = self.vote_on_lengths(&mut variants)?;
+            if !has_parts {
+                self.vote_on_openings(&mut variants, &voters)?;
+            }
         }
         if let Some(length) = length.or_else(|| variants.iter().next()?.length) {
             self.tell_other_lengths(length);
@@ -326,8 +329,9 @@ impl Discovery<'_> {
         Ok(variants)
     }
 
-    /// Nothing tells which variant is meant but what most origins have.
-    fn vote(&mut self, variants: &mut Variants) -> Result<()> {
+    /// Nothing tells which length is meant but what most origins have. Returns the mirrors with a vote that
+    /// have it.
+    fn vote_on_lengths(&self, variants: &mut Variants) -> Result<Vec<MirrorId>> {
         // One of unknown length is only taken where no server says any.
         let is_known = |variant: &Variant| variant.length.is_some();
         let told = self.told_length();
@@ -349,7 +353,7 @@ impl Discovery<'_> {
         }
         match Ballot::of(votes.iter().map(|(_, length)| *length), 0) {
             Ballot::Majority(length) => variants.retain(|variant| variant.length == length),
-            _ if votes.is_empty() => return Ok(()),
+            _ if votes.is_empty() => return Ok(Vec::new()),
             _ => {
                 let each = votes.iter().filter_map(|(place, length)| {
                     Some(format!("{} has {} bytes", self.mirrors[usize::from(*place)].url, (*length)?))
@@ -361,12 +365,8 @@ impl Discovery<'_> {
                 )));
             }
         }
-        let voters: Vec<MirrorId> = votes
-            .into_iter()
-            .map(|(place, _)| place)
-            .filter(|place| variants.iter().any(|variant| variant.mirrors.contains(place)))
-            .collect();
-        self.vote_on_openings(variants, &voters)
+        let has_it = |place: &MirrorId| variants.iter().any(|variant| variant.mirrors.contains(place));
+        Ok(votes.into_iter().map(|(place, _)| place).filter(has_it).collect())
     }
 
     /// Of files of one length, the one whose first bytes most voters have.
