@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anabranch_algo::Span;
-use anabranch_net::emulator::Snapshot;
+use anabranch_emulator::Snapshot;
 use serde::{Deserialize, Serialize};
 
 /// What one link did since it is up.

@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
+use anabranch_emulator::Snapshot;
 use anabranch_lab::linux::testbed::{Testbed, violations};
 use anabranch_lab::scenario::Scenario;
-use anabranch_net::emulator::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use super::args::Hold;

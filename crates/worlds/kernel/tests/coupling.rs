@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use anabranch_algo::control::{SubflowStats, Window};
 use anabranch_algo::{Span, Time};
+use anabranch_emulator::{Emulator, EmulatorHandle, IpPacket};
 use anabranch_kernel::controllers::{CONTROLLERS, Controller};
 use anabranch_kernel::groups::{Group, Selector, clear, set};
 use anabranch_kernel::subflow_state::{self, PublishedSubflow};
-use anabranch_net::emulator::{Emulator, EmulatorHandle, IpPacket};
 use anabranch_net::netlink::{Endpoint, Limits, Netlink, PathManager, Route, SockDiag, TcpState};
 use anabranch_net::{Clock, Namespace, Tun, testing};
 use anabranch_sim::{LinkChange, LinkConfig, LinkId};

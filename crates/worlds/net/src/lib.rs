@@ -2,12 +2,11 @@
 //!
 //! **Purpose.** Moves datagrams for machines: UDP with segmentation offload (GSO, GRO), ECN and batched
 //! system calls, bound to the interface a subflow was promised; the clock; and the one place where a process
-//! waits. It also connects real kernels by the simulator's links: namespaces, TUN devices, the emulator
-//! between them.
+//! waits. It also makes what test beds are built of: network namespaces and TUN devices.
 //!
-//! **Non-goals.** No protocol: nothing here looks into a datagram (the emulator reads IP headers, to mark and
-//! to count). No threads but the emulator's and the resolver's, no async runtime, no logging. Linux first;
-//! other Unix systems compile without offloads, without binding to interfaces and without the emulator.
+//! **Non-goals.** No protocol: nothing here looks into a datagram. No threads but the resolver's, no async
+//! runtime, no logging. Linux first; other Unix systems compile without offloads and without binding to
+//! interfaces.
 //!
 //! **Map.**
 //! * [`capabilities`]: what this process may do.
@@ -31,7 +30,6 @@
 //! * [`network_monitor`]: [`NetworkMonitor`], tells that interfaces, addresses or routes changed.
 //! * [`namespace`]: [`Namespace`], a network namespace that lives as long as its descriptor.
 //! * [`tun`]: [`Tun`], a network device whose wire is this process.
-//! * [`emulator`]: [`Emulator`](emulator::Emulator), the simulator's links between TUN devices, in real time.
 //! * [`testing`]: how tests of all crates say that they do not run here.
 //! * `syscalls`: the system calls that only unsafe code can make; for all crates are `end_with_parent` (a
 //!   child process does not outlive this one), `ProcessFd` and `set_nice` (Linux).
@@ -43,8 +41,6 @@
 pub mod capabilities;
 pub mod clock;
 pub mod egress;
-#[cfg(target_os = "linux")]
-pub mod emulator;
 pub mod interface;
 pub mod limits;
 #[cfg(any(target_os = "linux", target_os = "android"))]

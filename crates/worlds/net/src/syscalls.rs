@@ -8,10 +8,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::ptr;
 
-use anabranch_algo::Span;
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::epoll::EpollEvent;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
@@ -90,18 +88,6 @@ pub(crate) fn set_device(name: &str, what: &Device) -> nix::Result<()> {
     }
 }
 
-/// Makes the calling thread one of the real-time class `SCHED_FIFO`.
-///
-/// # Errors
-/// `EPERM` without `CAP_SYS_NICE` or `RLIMIT_RTPRIO`.
-pub(crate) fn set_realtime(priority: i32) -> nix::Result<()> {
-    // SAFETY: `sched_param` is plain data; all zeros is one of its values.
-    let mut param: libc::sched_param = unsafe { mem::zeroed() };
-    param.sched_priority = priority;
-    // SAFETY: 0 is the calling thread, and `param` lives as long as the call.
-    Errno::result(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) }).map(drop)
-}
-
 /// Lets the kernel end the process that `command` starts (SIGKILL) when the thread that starts it ends. That
 /// holds when the thread's process is killed, too.
 pub fn end_with_parent(command: &mut Command) {
@@ -151,41 +137,6 @@ impl ProcessFd {
             libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as libc::c_int, none, 0)
         })?;
         Ok(())
-    }
-}
-
-/// Waits for `epoll`, at most `timeout` (`None`: without end), to the nanosecond; how many of `events` are
-/// filled. A signal ends the wait with 0.
-///
-/// # Errors
-/// `ENOSYS` before Linux 5.11.
-pub(crate) fn epoll_wait(
-    epoll: BorrowedFd<'_>,
-    events: &mut [EpollEvent],
-    timeout: Option<Span>,
-) -> io::Result<usize> {
-    let spec = timeout.map(|span| libc::timespec {
-        tv_sec: (span.as_nanos() / 1_000_000_000) as libc::time_t,
-        tv_nsec: (span.as_nanos() % 1_000_000_000) as _,
-    });
-    let room = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: `EpollEvent` is `epoll_event` (repr(transparent)), `room` of which may be written; `spec` lives
-    // as long as the call; no signal mask, so that its size does not matter.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_epoll_pwait2,
-            epoll.as_raw_fd(),
-            events.as_mut_ptr().cast::<libc::epoll_event>(),
-            room,
-            spec.as_ref().map_or(ptr::null(), ptr::from_ref),
-            ptr::null::<libc::sigset_t>(),
-            0usize,
-        )
-    };
-    match Errno::result(done) {
-        Ok(count) => Ok(usize::try_from(count).unwrap_or(0)),
-        Err(Errno::EINTR) => Ok(0),
-        Err(e) => Err(e.into()),
     }
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::net::IpAddr;
 
 use anabranch_algo::{Rate, Span};
-use anabranch_net::emulator::{Emulator, EmulatorHandle, IpPacket, PortId, Snapshot};
+use anabranch_emulator::{Emulator, EmulatorHandle, IpPacket, PortId, Snapshot};
 use anabranch_net::netlink::{Netlink, Route};
 use anabranch_net::{Namespace, Tun};
 use anabranch_overlay::domain::Domain;

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, PoisonError};
 
 use anabranch_algo::Span;
-use anabranch_net::emulator::{Driver, Emulator, EmulatorHandle, IpPacket, PortId, Snapshot};
+use anabranch_emulator::{Driver, Emulator, EmulatorHandle, IpPacket, PortId, Snapshot};
 use anabranch_net::netlink::{Endpoint, EndpointFlags, Limits, Netlink, PathManager, Route, Rule};
 use anabranch_net::{Namespace, Tun};
 use anabranch_sim::{LinkId, Net};

@@ -1,7 +1,6 @@
-//! Sockets, namespaces, netlink and the emulator on this Linux.
+//! Sockets, namespaces and netlink on this Linux.
 
 mod dscp;
-mod emulator;
 mod loopback;
 mod namespaces;
 mod netlink;

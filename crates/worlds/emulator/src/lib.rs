@@ -1,11 +1,21 @@
 //! The simulator's links between real network stacks, in real time.
 //!
-//! An [`Emulator`] is a [`anabranch_sim::Net`] whose packets come out of TUN devices and go into others, in
-//! namespaces with whatever runs there: the kernel's own TCP, unmodified programs. It adds nothing to what
-//! the links do. A packet enters the net with the time at which it was read. The net has its own clock and
-//! tells when the packet leaves: an emulator that wakes late does not move the departure, it only hands the
-//! packet over late. This lateness is counted for every packet ([`ConnectionStats::lateness`]). The wait
-//! before a packet is read cannot be measured; it takes about as long.
+//! **Purpose.** Lets whatever runs on this host, such as the kernel's own TCP and unmodified programs, meet
+//! the links of a scenario. An [`Emulator`] is a [`anabranch_sim::Net`] whose packets come out of TUN
+//! devices and go into others, in namespaces. It adds nothing to what the links do. A packet enters the net
+//! with the time at which it was read. The net has its own clock and tells when the packet leaves: an
+//! emulator that wakes late does not move the departure, it only hands the packet over late. This lateness
+//! is counted for every packet ([`ConnectionStats::lateness`]). The wait before a packet is read cannot be
+//! measured; it takes about as long.
+//!
+//! **Non-goals.** No behaviour of links: that is `sim`'s. No protocol: IP headers are read to mark and to
+//! count, and nothing behind them. No addresses and routes: whoever makes the namespaces sets them.
+//!
+//! **Map.**
+//! * [`Emulator`]: the net, the devices at its ends, what connects them; [`Emulator::start`] begins.
+//! * [`EmulatorHandle`]: what runs: changes of links, [`Snapshot`]s, the end.
+//! * [`Driver`]: the thread, for one emulator or many.
+//! * [`IpPacket`]: a packet as the net sees it; [`Histogram`]: how late packets were.
 //!
 //! **The thread.** A [`Driver`] is one, for one emulator or many. It waits for their devices and for the next
 //! event of their nets, to the nanosecond. It is of the real-time class if that is allowed
@@ -15,7 +25,7 @@
 //!
 //! ```no_run
 //! use anabranch_algo::{Rate, Span};
-//! use anabranch_net::emulator::{Emulator, IpPacket};
+//! use anabranch_emulator::{Emulator, IpPacket};
 //! use anabranch_net::{Namespace, Tun};
 //! use anabranch_sim::LinkConfig;
 //!
@@ -40,6 +50,9 @@
 //! # }
 //! ```
 
+#![cfg(target_os = "linux")]
+#![deny(unsafe_code)]
+
 mod buffer_pool;
 mod cross_traffic;
 mod driver;
@@ -49,6 +62,7 @@ mod histogram;
 mod ip_packet;
 mod setup;
 mod stats;
+mod syscalls;
 
 pub use driver::Driver;
 pub use handle::EmulatorHandle;

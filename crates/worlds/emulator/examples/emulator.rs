@@ -42,7 +42,7 @@ mod linux {
     use std::time::Duration;
 
     use anabranch_algo::{Rate, Span};
-    use anabranch_net::emulator::{Driver, Emulator, EmulatorHandle, Histogram, IpPacket, Snapshot};
+    use anabranch_emulator::{Driver, Emulator, EmulatorHandle, Histogram, IpPacket, Snapshot};
     use anabranch_net::{Clock, Namespace, Tun};
     use anabranch_sim::LinkConfig;
     use nix::sys::resource::{UsageWho, getrusage};

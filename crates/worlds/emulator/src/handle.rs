@@ -8,7 +8,7 @@ use anabranch_sim::{LinkChange, LinkId};
 
 use super::driver::Request;
 use super::{Driver, Emulator, Snapshot};
-use crate::Tun;
+use anabranch_net::Tun;
 
 impl Emulator {
     /// Starts the clock, and a thread for this emulator alone; see [`Driver`] for many.

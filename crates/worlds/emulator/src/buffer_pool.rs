@@ -3,7 +3,7 @@
 use std::io;
 use std::mem;
 
-use crate::tun::{HEADER_BYTES, PACKET_BYTES_MAX};
+use anabranch_net::tun::{HEADER_BYTES, PACKET_BYTES_MAX};
 
 /// Room for what most packets are.
 pub(super) const SMALL_BYTES: usize = 2_048;

@@ -43,8 +43,8 @@ pub struct PortStats {
     /// Reads that failed.
     pub unread: u64,
     /// Packets that the kernel dropped before they could be read, since too many waited
-    /// ([`tun::QUEUE_PACKETS`](crate::tun::QUEUE_PACKETS)): not 0 means that the run was not what was asked
-    /// for, unless a program sent without regard.
+    /// ([`anabranch_net::tun::QUEUE_PACKETS`]): not 0 means that the run was not what was asked for, unless a
+    /// program sent without regard.
     pub overflowed: u64,
 }
 

@@ -19,8 +19,10 @@ use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 use super::buffer_pool::BufferPool;
 use super::emulation::Emulation;
 use super::{Emulator, Snapshot};
-use crate::poll::{WakeReceiver, Waker};
-use crate::{Clock, syscalls};
+use anabranch_net::Clock;
+use anabranch_net::poll::{WakeReceiver, Waker};
+
+use crate::syscalls;
 
 /// What the wake-up is called among the devices.
 const WAKE: u64 = u64::MAX;

@@ -10,8 +10,8 @@ use super::buffer_pool::{BufferPool, SMALL_BYTES};
 use super::cross_traffic::CrossTrafficGenerator;
 use super::setup::{Connection, Port};
 use super::{ConnectionStats, Emulator, IpPacket, PortStats};
-use crate::tun::HEADER_BYTES;
-use crate::{Clock, Tun};
+use anabranch_net::tun::HEADER_BYTES;
+use anabranch_net::{Clock, Tun};
 
 /// Packets read from one device, and about as many written, before something else has its turn.
 const BATCH: usize = 64;

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use anabranch_algo::{Rate, Span, Time};
-use anabranch_net::emulator::{Driver, Emulator, EmulatorHandle, IpPacket, Snapshot};
+use anabranch_emulator::{Driver, Emulator, EmulatorHandle, IpPacket, Snapshot};
 use anabranch_net::{Clock, Datagrams, Ecn, Namespace, RecvBuffers, Tun, Udp, testing};
 use anabranch_sim::{CrossTraffic, LinkChange, LinkConfig, LinkId, Rng};
 use nix::sys::signal::{Signal, kill};
@@ -556,7 +556,7 @@ fn a_killed_process_leaves_nothing() {
     let Some(space) = space() else { return };
     let path = format!("/proc/{}/fd/{}", std::process::id(), space.as_fd().as_raw_fd());
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "emulator::child_that_is_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "child_that_is_killed", "--ignored", "--nocapture"])
         .env(SPACE, path)
         .stdout(Stdio::piped())
         .spawn()

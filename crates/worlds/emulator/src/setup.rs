@@ -7,7 +7,7 @@ use anabranch_sim::{CrossTraffic, LinkConfig, RouteId};
 use super::cross_traffic::CrossTrafficGenerator;
 use super::ip_packet::NO_ID;
 use super::{ConnectionStats, Histogram, IpPacket, PortId, PortStats};
-use crate::Tun;
+use anabranch_net::Tun;
 
 /// Links, and the devices between which they carry packets; see the [module](super).
 #[derive(Debug)]
