@@ -52,7 +52,7 @@ const fn beside_cubic(mbit: u64, rtt_ms: u64) -> Place {
 
 /// Seeds of each place.
 fn seeds() -> std::ops::RangeInclusive<u64> {
-    1..=anabranch_net::testing::extent(2, 4)
+    1..=anabranch_net::testing::extent(1, 4)
 }
 
 /// A LAN, a town, a continent and an ocean away.

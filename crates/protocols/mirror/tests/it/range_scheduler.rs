@@ -623,7 +623,7 @@ fn comparing_with_a_slow_mirror_costs_little() {
     for (slow_kbit, rtt) in
         [500, 1_000, 2_000, 5_000, 20_000].into_iter().flat_map(|slow| [20, 100].map(|rtt| (slow, rtt)))
     {
-        for (seed, order) in (0..4).flat_map(|seed| [(seed, [0, 1]), (seed, [1, 0])]) {
+        for (seed, order) in [(0, [0, 1]), (1, [1, 0])] {
             let mut links = order.map(|mirror| Link::new(mirror, mbit(100), rtt));
             links[usize::from(order[0] == 0)].rate = slow_kbit * 125;
             let mut pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
