@@ -20,8 +20,8 @@ use anabranch_algo::Span;
 use serde::Serialize;
 
 use crate::exit::{Code, Failure};
+use crate::hints::with_options;
 use crate::json::{self, End};
-use crate::wording::with_options;
 
 /// Between two pictures on a terminal.
 const REDRAW: Duration = Duration::from_millis(200);

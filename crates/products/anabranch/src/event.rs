@@ -42,7 +42,7 @@ pub enum Control {
     /// Go on.
     Continue,
     /// Stop soon, in order: what arrived is kept. The transfer ends with
-    /// [`Error::Interrupted`](crate::Error::Interrupted), unless it was done.
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), unless it was done.
     ///
     /// It can only be the answer to an event, so it may wait for the next [`Event::Progress`]. Whoever wants
     /// to stop at any time uses a [`Stop`], which is seen within a tenth of a second.

@@ -44,14 +44,14 @@
 //! ```no_run
 //! use std::time::{Duration, Instant};
 //!
-//! use anabranch::{Control, Error, Get};
+//! use anabranch::{Control, ErrorKind, Get};
 //!
 //! fn main() -> anabranch::Result<()> {
 //!     let get = || Ok(Get::new(["https://a.example/f.iso"])?.to_file("f.iso"));
 //!     let end = Instant::now() + Duration::from_secs(5);
 //!     let stopped = get()?.run(|_| if Instant::now() < end { Control::Continue } else { Control::Stop });
 //!     match stopped {
-//!         Err(Error::Interrupted(why)) => println!("{why}"),
+//!         Err(error) if error.kind() == ErrorKind::Interrupted => println!("{error}"),
 //!         done => println!("{}", done?.verdict()),
 //!     }
 //!     let report = get()?.run(|_| Control::Continue)?;
@@ -112,7 +112,7 @@ pub mod on_disk {
 
 pub use cache_dir::cache_dir;
 pub use checksum::Checksum;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, ErrorPlace, Hint, Result};
 pub use event::{Control, Event};
 pub use get::{Download, Get, Reader, Transfer, controllers, slow_starts};
 pub use hashing::HashProgress;

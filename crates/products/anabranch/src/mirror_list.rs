@@ -37,10 +37,10 @@ impl MakeMirrorList {
     /// how far it is; when that answers [`Control::Stop`], nothing is written.
     ///
     /// # Errors
-    /// [`Usage`](crate::Error::Usage) if something makes no sense or is not there;
-    /// [`System`](crate::Error::System) if a file cannot be read, or changes meanwhile;
-    /// [`Target`](crate::Error::Target) if something is there already or cannot be written;
-    /// [`Interrupted`](crate::Error::Interrupted) if it was stopped.
+    /// [`Usage`](crate::ErrorKind::Usage) if something makes no sense or is not there;
+    /// [`System`](crate::ErrorKind::System) if a file cannot be read, or changes meanwhile;
+    /// [`Target`](crate::ErrorKind::Target) if something is there already or cannot be written;
+    /// [`Interrupted`](crate::ErrorKind::Interrupted) if it was stopped.
     pub fn run(self, mut listener: impl FnMut(Event) -> Control) -> Result<MadeMirrorList> {
         let make = if self.path.is_dir() { directory::make } else { single_file::make };
         make(&self, &mut listener)

@@ -142,8 +142,9 @@ impl Signatures {
     /// What the file has to be signed by, if the user says so: the signatures that may turn out to be good.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is no signature, [`Error::Unreachable`] if a server could not be asked
-    /// that may have one, [`Error::Corrupt`] if none can be good whatever comes.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no signature,
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if a server could not be asked that may have
+    /// one, [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if none can be good whatever comes.
     pub(crate) fn signed(&mut self) -> Result<Option<Signed>> {
         self.look()?;
         let Some(keyring) = self.keyring.clone() else { return Ok(None) };
@@ -184,7 +185,8 @@ impl Keyring {
     /// Reads a keyring: binary or armored certificates, as `gpg --export` writes them.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it cannot be read or is none, or if no verifier is installed.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it cannot be read or is none, or if no verifier is
+    /// installed.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let failed = |e: &dyn std::fmt::Display| {
             Error::usage(format!("the keyring {} cannot be used: {e}", path.display()))
@@ -209,7 +211,7 @@ impl Keyring {
     /// Whether `signature`, binary or armored, is one of `file` by a key of this ring.
     ///
     /// # Errors
-    /// [`Error::System`] if the verifier cannot run.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the verifier cannot run.
     fn verify(&self, signature: &[u8], file: &File) -> Result<Verdict> {
         let failed = |e: io::Error| Error::system(format!("{} does not run: {e}", self.verifier.program()));
         // Both are handed over as files without a name, so that no other program can change them.

@@ -73,7 +73,8 @@ impl Serve {
     /// stay inside that directory.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there is no such file or directory, or it cannot be read.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if there is no such file or directory, or it cannot be
+    /// read.
     pub fn path(mut self, path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         catalog::check(&path)?;
@@ -131,8 +132,9 @@ impl Serve {
     /// say is in [`Source::notices`].
     ///
     /// # Errors
-    /// [`Error::System`] if a socket cannot be bound or a file not be read; [`Error::Usage`] if a path is not
-    /// there any more; [`Error::Interrupted`] if it was stopped while it hashed.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if a socket cannot be bound or a file not be read;
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a path is not there any more;
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if it was stopped while it hashed.
     pub fn start(self) -> Result<Source> {
         self.prepare(&mut |_| Control::Continue)
     }
@@ -169,7 +171,7 @@ impl Serve {
         let built = builder.job.watch(stop, &mut report, || builder.build(&self.paths))?;
         let warnings = builder.warnings.take();
         if stop.is_stopped() || builder.job.is_stopped() {
-            return Err(Error::Interrupted("interrupted while hashing".into()));
+            return Err(Error::interrupted("interrupted while hashing"));
         }
         match built {
             Ok(catalog) => Ok((catalog, warnings)),

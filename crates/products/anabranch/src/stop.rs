@@ -24,7 +24,7 @@ impl Stop {
     /// One that has not been used.
     ///
     /// # Errors
-    /// [`Error::System`] if the system has no descriptors left.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has no descriptors left.
     pub fn new() -> Result<Self> {
         let wake = WakeReceiver::new()
             .map_err(|e| Error::system(format!("the system has no descriptors left: {e}")))?;

@@ -142,8 +142,9 @@ impl Target {
     /// the bytes checked so far and can stop the check by returning false.
     ///
     /// # Errors
-    /// [`Error::Target`] if the target does not take the file, or has no room for what is missing of it;
-    /// [`Error::Interrupted`] if `progress` stopped the check.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the target does not take the file, or has no room
+    /// for what is missing of it; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress`
+    /// stopped the check.
     pub(crate) fn open(
         place: DestPath,
         id: ContentId,
@@ -199,7 +200,7 @@ impl Target {
     /// Puts a whole content, which is verified, in its place: through a part, as all that comes.
     ///
     /// # Errors
-    /// [`Error::Target`] if the target does not take it.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the target does not take it.
     pub(crate) fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
         let id = ContentId::of(bytes);
         let (mut target, there) =
@@ -234,7 +235,7 @@ impl Target {
     /// that is taken twice the last bytes count. `mark` says who brought it: see [`Slot::mark`].
     ///
     /// # Errors
-    /// [`Error::Target`] if they cannot be written.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if they cannot be written.
     ///
     /// # Panics
     /// If the bytes are not as many as the block has: the caller has verified something else.
@@ -268,7 +269,7 @@ impl Target {
     /// failure before the next [`flush`](Self::flush) may bring them back.)
     ///
     /// # Errors
-    /// [`Error::Target`] if the journal cannot be written.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the journal cannot be written.
     pub(crate) fn forget(&mut self, blocks: Range<u64>) -> Result<()> {
         self.checked = None;
         let State::Part(part) = &mut self.state else { return Ok(()) };
@@ -285,7 +286,7 @@ impl Target {
     /// Writes what is held back: the data first, then the journal.
     ///
     /// # Errors
-    /// [`Error::Target`] if it cannot be written.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be written.
     pub(crate) fn flush(&mut self) -> Result<()> {
         match &mut self.state {
             State::Part(part) => part.flush(&self.place),
@@ -296,7 +297,7 @@ impl Target {
     /// Lets the file be executed by whoever may read it, as the manifest of a directory says of some files.
     ///
     /// # Errors
-    /// [`Error::Target`] if that cannot be set.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be set.
     pub(crate) fn make_executable(&self) -> Result<()> {
         let State::Part(part) = &self.state else { return Ok(()) };
         let set = || {
@@ -327,8 +328,8 @@ impl Target {
     /// `progress` is called with the bytes read so far and stops it by returning false.
     ///
     /// # Errors
-    /// [`Error::Target`] if a block is missing or cannot be read, [`Error::Interrupted`] if `progress`
-    /// stopped it.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing or cannot be read,
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
     pub(crate) fn needs_others(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let Checked::Wrong(fault) = self.check(progress)? else { return Ok(false) };
         Ok(matches!(fault.kind, FaultKind::Bytes | FaultKind::Signature))
@@ -384,7 +385,7 @@ impl Target {
     fn root_of(&self, part: &Part) -> Result<[u8; 32]> {
         part.root(&self.place)?.ok_or_else(|| {
             let part = show(self.place.path().with_file_name(&part.name));
-            Error::target(format!("blocks are missing in {part}: repeat the request"))
+            Error::target(format!("blocks are missing in {part}: run the same `Get` again"))
         })
     }
 
@@ -392,12 +393,13 @@ impl Target {
     /// `progress` is called with the bytes read so far and stops it by returning false: what is here stays.
     ///
     /// # Errors
-    /// [`Error::Target`] if a block is missing, the hashes do not give the root (then part and journal are
-    /// removed, so that the next transfer begins afresh), the part's name stands for another file than the
-    /// one that was written, or the final name was taken meanwhile. [`Error::Corrupt`] if only the whole
-    /// could be checked, and is not what it should be; it is removed too, or has another name then if that is
-    /// [demanded](Demands::keeps_wrong). Where other bytes could not be right either, and these are those of
-    /// a hash that is known, part and journal stay.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing, the hashes do not give the root
+    /// (then part and journal are removed, so that the next transfer begins afresh), the part's name stands
+    /// for another file than the one that was written, or the final name was taken meanwhile.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if only the whole could be checked, and is not what
+    /// it should be; it is removed too, or has another name then if that is [demanded](Demands::keeps_wrong).
+    /// Where other bytes could not be right either, and these are those of a hash that is known, part and
+    /// journal stay.
     pub(crate) fn finish(mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Finished> {
         self.flush()?;
         let path = self.place.path();
@@ -475,7 +477,7 @@ impl Target {
                 "{text}: but only the server itself says what it should be, so it is kept as {kept}"
             )),
             None if proof.root == RootCheck::Blocks && *kind == FaultKind::Bytes => Error::target(format!(
-                "what was in {part_path} was not right and is removed: repeat the request"
+                "what was in {part_path} was not right and is removed: run the same `Get` again"
             )),
             None if if_wrong == IfWrong::KeepOnce => Error::corrupt(format!(
                 "{text}: {part_path} is removed, for it cannot be kept as {}.unverified: is that there \

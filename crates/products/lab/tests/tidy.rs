@@ -122,8 +122,8 @@ fn rooms() -> Vec<String> {
     rooms
 }
 
-/// Where the command says which option is meant by a setting that a message of the library names.
-const WORDING: &str = "crates/cli/src/wording.rs";
+/// The settings that messages of the libraries may name.
+const HINTS: &str = "crates/products/anabranch/src/error/hint.rs";
 
 /// Crates of machines: they report events and never print.
 const MACHINES: &[&str] =
@@ -396,7 +396,7 @@ fn machines_are_quiet_and_exceptions_have_reasons() {
 /// A program that uses the library has no options: what they are called is the command's.
 #[test]
 fn options_are_named_by_the_command_alone() {
-    let wording = fs::read_to_string(root().join(WORDING)).expect("the command's wording");
+    let hints = fs::read_to_string(root().join(HINTS)).expect("the hints");
     let mut violations = Vec::new();
     // Its options are those of the programs that it runs.
     let is_other = |path: &str| path == "crates/products/anabranch/src/openpgp.rs";
@@ -406,9 +406,10 @@ fn options_are_named_by_the_command_alone() {
         for (n, line) in text.lines().enumerate().take(lines_without_tests(path, text)) {
             let code = if line.trim_start().starts_with("//") { "" } else { line };
             let option = code.split("--").nth(1).filter(|o| o.starts_with(|c: char| c.is_ascii_lowercase()));
-            let setting = code.split('`').skip(1).step_by(2).find(|s| !wording.contains(&format!("`{s}`")));
+            let setting =
+                code.split('`').skip(1).step_by(2).find(|s| !hints.contains(&format!("= \"{s}\",")));
             let what = option.or(setting);
-            violations.extend(what.map(|what| format!("{path}:{}: {what}: see {WORDING}", n + 1)));
+            violations.extend(what.map(|what| format!("{path}:{}: {what}: see {HINTS}", n + 1)));
         }
     }
     report("settings in the library's messages", &violations);

@@ -95,7 +95,8 @@ impl State {
     /// Opens a file, or makes it, and gives a machine what is in it; with what a person should know.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the file is another thing, [`Error::Target`] if it cannot be used.
+    /// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the file is another thing,
+    /// [`ErrorKind::Target`](anabranch::ErrorKind::Target) if it cannot be used.
     pub(super) fn open(
         path: &Path,
         domain: &Domain,
@@ -122,7 +123,8 @@ impl State {
     /// Writes what must be before something is answered.
     ///
     /// # Errors
-    /// [`Error::Target`] if the file takes no more. What was not written was not answered either.
+    /// [`ErrorKind::Target`](anabranch::ErrorKind::Target) if the file takes no more. What was not written
+    /// was not answered either.
     pub(super) fn write(&mut self) -> Result<()> {
         if !self.owes {
             return Ok(());

@@ -70,8 +70,9 @@ impl Link {
     /// Connects to a server; with what a person should know.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the server does not answer, [`Error::Usage`] if it cannot be used,
-    /// [`Error::System`] if the system has no descriptors or threads left.
+    /// [`ErrorKind::Unreachable`](anabranch::ErrorKind::Unreachable) if the server does not answer,
+    /// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if it cannot be used,
+    /// [`ErrorKind::System`](anabranch::ErrorKind::System) if the system has no descriptors or threads left.
     pub(super) fn open(server: &StateServer, domain: &str) -> Result<(Self, String)> {
         let connect = || {
             let mut store = Store::connect(server, domain)?;

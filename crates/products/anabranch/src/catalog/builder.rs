@@ -36,7 +36,7 @@ impl Builder {
         for (named, root) in roots.into_iter().enumerate() {
             let hashed = hash::all(&self.job, self.cache.as_deref(), &root.files);
             if self.job.is_stopped() {
-                return Err(Error::Interrupted("interrupted while hashing".into()));
+                return Err(Error::interrupted("interrupted while hashing"));
             }
             let mut entries = Vec::new();
             for (file, hashed) in root.files.into_iter().zip(hashed) {

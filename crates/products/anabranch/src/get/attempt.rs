@@ -233,7 +233,7 @@ impl Trials {
             }
             (false, true) => Error::corrupt(format!("{error}; {}", self.text().unwrap_or_default())),
             (false, false) => Error::corrupt(format!(
-                "{}, and {} could not be asked: what came is kept, and the same request asks again; leave \
+                "{}, and {} could not be asked: what came is kept, and the same `Get` asks again; leave \
                  out the servers that do not answer to have the others decide",
                 self.text().unwrap_or_default(),
                 found.unheard.join(" and ")
@@ -457,11 +457,11 @@ fn doubted(
         history.forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
         return format!(
             "{url} says that it has not changed since an earlier transfer, but its content is another: \
-             what was known of it is forgotten, and the same request fetches what is there now"
+             what was known of it is forgotten, and the same `Get` fetches what is there now"
         );
     }
     let advice = match found.mirrors.len() {
-        1 => "repeat the request",
+        1 => "run the same `Get` again",
         _ => "name one mirror alone",
     };
     let host = host(url);

@@ -21,8 +21,8 @@ use crate::{Error, Progress, Report, Result, Verified};
 /// asked for, and blocks of it are proven.
 ///
 /// # Errors
-/// [`Error::Target`](crate::Error::Target) if none is,
-/// [`Error::Interrupted`](crate::Error::Interrupted) if the caller stops.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if none is,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
 pub(super) fn adopt(
     request: &Request,
     found: &DiscoveredFile,
@@ -78,9 +78,9 @@ pub(super) fn adopt(
 /// same length, and where a signature tells, the target looks itself.
 ///
 /// # Errors
-/// [`Error::Target`](crate::Error::Target) if another file is there and `overwrite` is not given, or one that
-/// begins otherwise than what mirrors have now,
-/// [`Error::Interrupted`](crate::Error::Interrupted) if the caller stops.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if another file is there and `overwrite` is not given, or
+/// one that begins otherwise than what mirrors have now,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
 pub(super) fn already(
     request: &Request,
     found: &DiscoveredFile,

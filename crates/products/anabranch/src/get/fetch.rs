@@ -131,7 +131,7 @@ fn from_network(request: &Request, name: &NetworkName, events: &mut EventLoop<'_
 /// Whether what is asked for can be had from sources that speak mmTP.
 ///
 /// # Errors
-/// [`Error::Usage`] if not.
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if not.
 fn check_for_sources(request: &Request, uri: &Uri) -> Result<()> {
     if uri.collection {
         request.allow_directory()?;

@@ -48,7 +48,8 @@ impl Locators {
     /// Reads the names: `anabranch:` URIs, URLs, Metalink files.
     ///
     /// # Errors
-    /// [`Error::Usage`] if one of them is no name, or they name different contents.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if one of them is no name, or they name different
+    /// contents.
     pub(super) fn read<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
         let mut new = Self::default();
         for name in names {
@@ -77,7 +78,8 @@ impl Locators {
     /// A class of the network has a name there.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it has no such class, or no name in a network is named.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it has no such class, or no name in a network is
+    /// named.
     pub(super) fn set_class(&mut self, class: &str) -> Result<()> {
         let network = self.network.take().ok_or_else(|| {
             Error::usage("`class` is of a name in a network: what is fetched from elsewhere has none")
@@ -114,7 +116,7 @@ impl Locators {
     /// Each URL alone, if these are of different files.
     ///
     /// # Errors
-    /// [`Error::Usage`] if something else is named, or two have one name.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if something else is named, or two have one name.
     pub(super) fn each(&self) -> Result<Vec<(Url, Self)>> {
         if self.uri.is_some() || self.network.is_some() || !self.lists.is_empty() || self.metalink.is_some() {
             return Err(Error::usage(

@@ -66,7 +66,8 @@ struct Taking {
 /// Takes the answer of `url`, over `via`.
 ///
 /// # Errors
-/// What the server fails with; [`Error::Target`] if what comes cannot be written.
+/// What the server fails with; [`ErrorKind::Target`](crate::ErrorKind::Target) if what comes cannot be
+/// written.
 pub(super) fn take(
     url: &Url,
     trusted: bool,
@@ -113,7 +114,7 @@ fn unnamed(directory: &Path) -> io::Result<File> {
 fn cannot_write(error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Error::target("the disk is full: make room and repeat the request")
+            Error::target("the disk is full: make room and run the same `Get` again")
         }
         _ => Error::target(format!("what comes cannot be written: {error}")),
     }

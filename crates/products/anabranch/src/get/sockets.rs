@@ -57,7 +57,7 @@ pub(super) struct Sockets {
 
 impl Sockets {
     /// # Errors
-    /// [`Error::System`] if the system has no descriptors left.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has no descriptors left.
     pub(super) fn new(options: &Options, observer: &mut Observer<'_>) -> Result<Self> {
         let wake = WakeReceiver::new().map_err(|e| Error::system(format!("no descriptors are left: {e}")))?;
         let clock = Clock::start();

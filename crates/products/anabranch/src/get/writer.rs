@@ -41,7 +41,7 @@ impl Writer {
     /// `waker` is used when a file has its place.
     ///
     /// # Errors
-    /// [`Error::System`] if a thread cannot be started.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if a thread cannot be started.
     pub(super) fn start(waker: Option<&Waker>) -> Result<Self> {
         let failed = |e: std::io::Error| Error::system(format!("cannot start a thread: {e}"));
         let (jobs, inbox) = channel();

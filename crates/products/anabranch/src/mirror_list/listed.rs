@@ -76,7 +76,8 @@ impl MirrorList {
     /// Reads a Metalink, of version 4 (RFC 5854) or 3.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there is none at `path`; [`Error::System`] if reading it fails on the way.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if there is none at `path`;
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if reading it fails on the way.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let name = show(path.as_ref());
         let file = File::open(path.as_ref()).map_err(|e| Error::usage(format!("cannot read {name}: {e}")))?;

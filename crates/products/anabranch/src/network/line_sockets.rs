@@ -64,7 +64,7 @@ impl LineSockets {
     /// Listens at all of these addresses; with port 0 at one port that is free on all.
     ///
     /// # Errors
-    /// [`Error::System`] if an address is not there, or the port in use.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if an address is not there, or the port in use.
     pub fn bind(addresses: &[IpAddr], port: u16) -> Result<Self> {
         let mut result = Err(Error::system("the node has no line"));
         for _ in 0..PORTS_TRIED {
@@ -92,7 +92,7 @@ impl LineSockets {
     /// Waits until something came, or it is `until`, or `stop` is stopped, or `other` is readable.
     ///
     /// # Errors
-    /// [`Error::System`] if the system cannot wait.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the system cannot wait.
     pub fn wait(&mut self, until: Time, stop: &Stop, other: Option<BorrowedFd<'_>>) -> Result<()> {
         let fixed = [stop.wake().as_fd()];
         let all = self.out.0.iter().map(|udp| udp.as_fd()).chain(fixed).chain(other);
@@ -105,7 +105,7 @@ impl LineSockets {
     /// Hands over what the sockets have that the last wait found readable.
     ///
     /// # Errors
-    /// [`Error::System`] if a socket fails.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if a socket fails.
     pub fn receive(&mut self, mut each: impl FnMut(&Outlets, Arrived<'_>)) -> Result<()> {
         let Self { out, poller, buffers, .. } = self;
         for (place, udp) in out.0.iter().enumerate() {

@@ -37,7 +37,8 @@ impl Place {
     /// whose address is one of this machine's; or the one that is named.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the file cannot be read or makes no sense, or it does not tell which node this is.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read or makes no sense, or it does
+    /// not tell which node this is.
     pub fn new(file: &Path, node: Option<&str>) -> Result<Self> {
         let shown = show(file);
         let wrong = |why: String| Error::usage(format!("domain {shown}: {why}"));
@@ -57,7 +58,7 @@ impl Place {
     /// need.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the file cannot be read or is no key of this domain.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read or is no key of this domain.
     pub fn with_key(mut self, file: &Path) -> Result<Self> {
         let wrong = |why: String| Error::usage(format!("key {}: {why}", show(file)));
         let text = match read(file) {
@@ -97,7 +98,7 @@ impl Place {
     /// Which paths transfers of a class ask for; without one, those that have none.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the domain has no such class.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the domain has no such class.
     pub(crate) fn path_choice(&self, class: Option<&str>) -> Result<PathChoice> {
         self.domain.path_choice(class).map_err(|e| Error::usage(format!("`class`: {e}")))
     }
@@ -156,7 +157,7 @@ impl Place {
     /// Whether a service of the domain is here.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is elsewhere.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is elsewhere.
     pub fn must_be_at(&self, what: &str, service: Service) -> Result<()> {
         if service.node == self.node {
             return Ok(());
@@ -172,7 +173,7 @@ impl Place {
     /// What a member's machine needs, whose answers come to `port`.
     ///
     /// # Errors
-    /// [`Error::System`] if the system has no random numbers.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has no random numbers.
     pub(crate) fn member(&self, port: u16, clock: Clock) -> Result<Member> {
         Ok(Member {
             domain: Arc::clone(&self.domain),

@@ -191,7 +191,7 @@ impl Source {
     /// Waits for the end, and returns what was done in all. The sockets are closed then.
     ///
     /// # Errors
-    /// [`Error::System`] if a socket failed.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if a socket failed.
     pub fn wait(mut self) -> Result<Stats> {
         self.supervisor.take().map_or_else(|| Ok(self.stats()), join)
     }

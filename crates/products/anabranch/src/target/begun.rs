@@ -32,7 +32,7 @@ impl<'a> Begun<'a> {
     /// What is at the place, if that may be the beginning of this content.
     ///
     /// # Errors
-    /// [`Error::Target`] if it cannot be read.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read.
     pub(crate) fn of(place: &'a DestPath, id: ContentId) -> Result<Option<Self>> {
         let entry = place.stat(place.name())?.filter(|entry| entry.file && entry.length < id.length);
         let Some(entry) = entry else { return Ok(None) };
@@ -45,7 +45,8 @@ impl<'a> Begun<'a> {
     /// bytes read so far and stops it by returning false.
     ///
     /// # Errors
-    /// [`Error::Target`] if it cannot be read, [`Error::Interrupted`] if `progress` stopped it.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read,
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
     pub(crate) fn right_blocks(
         &self,
         cvs: &[ChainingValue],
@@ -110,7 +111,7 @@ impl<'a> Begun<'a> {
     /// are right.
     ///
     /// # Errors
-    /// [`Error::Target`] if there is a part already, or it cannot be made one.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is a part already, or it cannot be made one.
     pub(crate) fn becomes_part(self, aliases: &Aliases, blocks: &[(u64, ChainingValue)]) -> Result<()> {
         let part = Part::open(self.place, &self.id, aliases, true, false)?;
         if !part.virgin {

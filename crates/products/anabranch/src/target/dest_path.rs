@@ -106,7 +106,7 @@ impl Directory {
     /// length, and is refused all the same: where they are, nobody knows before it is here.
     ///
     /// # Errors
-    /// [`Error::Target`] if it has not; `what` needs the room.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it has not; `what` needs the room.
     pub(crate) fn check_room(&self, what: &Path, bytes: u64) -> Result<()> {
         // What tells nothing of its size (some that are remote, or in user space) is believed to have room.
         let Ok(told) = nix::sys::statvfs::fstatvfs(&self.fd) else { return Ok(()) };
@@ -267,7 +267,7 @@ impl DestPath {
     /// Looks whether there is room for `bytes` more of the file: see [`Directory::check_room`].
     ///
     /// # Errors
-    /// [`Error::Target`] if there is not.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is not.
     pub(super) fn check_room(&self, bytes: u64) -> Result<()> {
         self.dir.check_room(&self.path(), bytes)
     }
@@ -348,7 +348,7 @@ impl DestPath {
     /// Whether something has the file's name.
     ///
     /// # Errors
-    /// [`Error::Target`] if that cannot be seen.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be seen.
     pub(crate) fn is_taken(&self) -> Result<bool> {
         Ok(self.stat(&self.name)?.is_some())
     }
@@ -479,8 +479,8 @@ fn missing(path: &Path) -> Error {
 pub(super) fn failure(doing: &str, path: &Path, error: &io::Error) -> Error {
     use io::ErrorKind as Kind;
     let advice = match error.kind() {
-        Kind::StorageFull => "the disk is full: make room and repeat the request, what arrived is kept",
-        Kind::QuotaExceeded => "your disk quota is used up: make room and repeat the request",
+        Kind::StorageFull => "the disk is full: make room and run the same `Get` again, what arrived is kept",
+        Kind::QuotaExceeded => "your disk quota is used up: make room and run the same `Get` again",
         Kind::FileTooLarge => "the file system or a resource limit (ulimit -f) forbids a file of this size",
         Kind::PermissionDenied => "permission denied: choose a place you may write to with `to_file`",
         Kind::ReadOnlyFilesystem => "the file system is read-only: choose another place with `to_file`",

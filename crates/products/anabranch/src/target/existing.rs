@@ -27,7 +27,8 @@ use crate::{Error, Result};
 /// false.
 ///
 /// # Errors
-/// [`Error::Target`] if something else is there, [`Error::Interrupted`] if `progress` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if something else is there,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
 pub(crate) fn is_there(
     place: &DestPath,
     id: ContentId,
@@ -43,7 +44,7 @@ pub(crate) fn is_there(
 /// A hash of the first bytes of the file at the place, as many as every server is asked for.
 ///
 /// # Errors
-/// [`Error::Target`] if it cannot be read.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read.
 pub(crate) fn opening_of(place: &DestPath) -> Result<[u8; 32]> {
     let mut bytes = Vec::new();
     let file = place.open(place.name(), OFlag::O_RDONLY);
@@ -64,7 +65,8 @@ pub(crate) fn block_of_file(path: &Path, id: &ContentId, block: u64) -> Option<C
 /// known: servers have another by now.
 ///
 /// # Errors
-/// [`Error::Target`] if it cannot be read, [`Error::Interrupted`] if `progress` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
 pub(crate) fn is_there_of_another_length(
     place: &DestPath,
     length: u64,
@@ -102,7 +104,7 @@ pub(super) fn is_there_already(
     if entry.link && std::fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
         // Such as /dev/stdout: replacing the link is never wanted.
         return Err(Error::target(format!(
-            "{} leads to a pipe or a device: name a file with `to_file`, or `read` it in order",
+            "{} leads to a pipe or a device: name a file with `to_file`, or say `read` to have it in order",
             show(path)
         )));
     }
@@ -162,8 +164,8 @@ pub(super) fn remove_outdated(place: &DestPath, urls: &[[u8; 32]]) {
 /// of one of its URLs, goes if that file is what is demanded; else it stays, for it may be right yet.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if it is not what is demanded, and something is there that stays;
-/// [`Error::Interrupted`] if `progress` stopped it.
+/// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it is not what is demanded, and something is there
+/// that stays; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
 pub(crate) fn make_way(
     place: &DestPath,
     file: &File,

@@ -32,7 +32,7 @@ pub(crate) enum There {
 /// What is there of a content of this length.
 ///
 /// # Errors
-/// [`Error::Target`] if the directory cannot be looked at.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if the directory cannot be looked at.
 pub(crate) fn what_is_there(place: &DestPath, length: u64) -> Result<There> {
     if place.stat(place.name())?.is_some_and(|entry| entry.file && entry.length == length) {
         return Ok(There::File);

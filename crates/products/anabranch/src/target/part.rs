@@ -200,7 +200,7 @@ impl Part {
     /// trace.
     ///
     /// # Errors
-    /// [`Error::Target`] if there is not.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is not.
     pub(super) fn check_room(&self, place: &DestPath, id: &ContentId) -> Result<()> {
         // Blocks of 512 bytes, whatever those of the file system are.
         let there = self.file.metadata().map_or(0, |meta| meta.blocks().saturating_mul(512));
@@ -328,7 +328,7 @@ impl Part {
         // Nor is it this journal's: with it, the next transfer would take that file for its part.
         let _ = place.unlink(&self.journal_name);
         Err(Error::target(format!(
-            "{} was removed or replaced while it was written: look at it, and repeat the request",
+            "{} was removed or replaced while it was written: look at it, and run the same `Get` again",
             show(place.path().with_file_name(&self.name))
         )))
     }
@@ -443,5 +443,5 @@ pub(crate) fn cv_of(id: &ContentId, block: u64, bytes: &[u8]) -> ChainingValue {
 }
 
 pub(super) fn interrupted() -> Error {
-    Error::interrupted("interrupted; repeat the request to go on")
+    Error::interrupted("interrupted; run the same `Get` again to go on")
 }

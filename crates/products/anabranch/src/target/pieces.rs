@@ -19,8 +19,9 @@ const READ_BYTES: u64 = 1 << 20;
 /// far and stops it by returning false.
 ///
 /// # Errors
-/// [`Error::Target`] if a file is there that has others, and `force` does not allow to replace it, or if it
-/// cannot be read; [`Error::Interrupted`] if `progress` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if a file is there that has others, and `force` does not
+/// allow to replace it, or if it cannot be read; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if
+/// `progress` stopped it.
 pub(crate) fn is_there_in_pieces(
     place: &DestPath,
     pieces: &Pieces,
@@ -51,7 +52,8 @@ pub(crate) fn is_there_in_pieces(
 /// by returning false.
 ///
 /// # Errors
-/// [`Error::Target`] if it cannot be read, [`Error::Interrupted`] if `each` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `each` stopped it.
 pub(crate) fn wrong_piece(
     place: &DestPath,
     file: &File,

@@ -234,7 +234,7 @@ fn consistent_but_wrong_parts_do_not_last() {
     let (target, there) = open_at(&path, id, false).expect("a target");
     assert!(missing(&id, &there).is_empty());
     let failure = target.finish(&mut |_| true).expect_err("not the root");
-    assert!(failure.to_string().contains("repeat the request"), "{failure}");
+    assert!(failure.to_string().contains("run the same `Get` again"), "{failure}");
     complete(&path, &bytes).expect("a file");
     assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes, 1));
 }

@@ -30,7 +30,8 @@ impl MirrorDriver {
     /// Begins to fetch the content from mirrors alone. Returns which blocks of the part count.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if an earlier transfer found that these mirrors together have another file.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if an earlier transfer found that these mirrors
+    /// together have another file.
     pub(in crate::get) fn want(&mut self, here: Here<'_>) -> Result<Bitmap> {
         let PoolState::Check(check) = &mut self.pool else { return Ok(here.there) };
         let check = std::mem::replace(check, Check::Nothing);
