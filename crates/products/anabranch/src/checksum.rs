@@ -114,7 +114,7 @@ fn read(list: &Path) -> Result<Vec<u8>> {
         File::open(list)?.take(LIST_MAX).read_to_end(&mut text)?;
         Ok(text)
     };
-    read().map_err(|e: std::io::Error| Error::usage(format!("{}: {e}", show(list))))
+    read().map_err(|e: std::io::Error| Error::usage(format!("{}: {e}", show(list))).at(list).because(e))
 }
 
 /// The last component of a path.
@@ -139,6 +139,7 @@ impl FileNames {
                     show(path),
                     show(String::from_utf8_lossy(&last(name)).as_ref())
                 ))
+                .at(path)
             })
         };
         for name in &self.own {
@@ -156,7 +157,8 @@ impl FileNames {
                          fetches every URL as a file of its own; if they are one, give its hash itself with \
                          `checksum`",
                         show(path)
-                    )));
+                    ))
+                    .at(path));
                 }
                 (Ok(Some(digests)), None) => first = Some((url, name, digests)),
                 (Ok(Some(_)), Some(_)) => {}
@@ -185,7 +187,8 @@ impl FileNames {
             } else {
                 show(names.join(" or "))
             }
-        )))
+        ))
+        .at(path))
     }
 }
 

@@ -9,28 +9,30 @@ use std::sync::Arc;
 
 use anabranch_mirror::url::Url;
 
+use crate::filenames::show;
+
 pub use hint::Hint;
 
 /// What the functions of this crate return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why it failed: of what [kind](Self::kind) it is, what is to be told of it, and where it is known, what it
-/// is [about](Self::place) and which error of the system or of a server led to it ([`std::error::Error::source`]).
+/// Why it failed: its [kind](Self::kind) and a message; if it is about one thing, [which](Self::place); and
+/// if an error of the system or of a server led to it, that one, as its [source](std::error::Error::source).
 ///
-/// The message is one or two sentences that say what happened and what to do next, without a final newline. It
-/// is complete: it names the place, and holds the words of the source where they tell anything. What servers
-/// and lists say stands in it as it came: [`text::printable`](crate::text::printable) makes it fit for a
-/// terminal. A setting that would help is named in back-quotes, as a [`Hint`].
+/// The message is one or two sentences that say what happened and what to do next, without a final newline.
+/// It is complete: it names the place, and has the words of the source, which need not be printed too. What
+/// servers and lists say stands in it as it came: [`text::printable`](crate::text::printable) makes it fit
+/// for a terminal. A setting that would help is named in back-quotes, as a [`Hint`].
 ///
 /// ```
-/// use anabranch::{ErrorKind, Get, Hint, ErrorPlace};
+/// use anabranch::{Error, ErrorKind, ErrorPlace, Get, Hint};
 ///
-/// let error = Get::new(["missing.iso"]).expect_err("no such file");
+/// let error = Get::new(["missing.meta4"]).err().expect("no such file");
 /// assert_eq!(error.kind(), ErrorKind::Usage);
-/// assert_eq!(error.place(), Some(&ErrorPlace::Path("missing.iso".into())));
-/// assert_eq!(error.to_string(), "missing.iso: No such file");
+/// assert_eq!(error.place(), Some(&ErrorPlace::Path("missing.meta4".into())));
+/// assert_eq!(error.to_string(), "missing.meta4: No such file");
 ///
-/// let error = anabranch::Error::target("f is there already: choose another `to_file`");
+/// let error = Error::target("f is there already: choose another `to_file`");
 /// assert_eq!(error.hints().next(), Some(Hint::ToFile));
 /// ```
 #[derive(Clone, Debug)]
@@ -68,6 +70,21 @@ impl ErrorKind {
     /// Whether nothing else is tried after such an error.
     pub(crate) const fn ends_all(self) -> bool {
         matches!(self, Self::Usage | Self::Interrupted | Self::System)
+    }
+
+    /// An error of this kind: why a file or a directory cannot be used.
+    pub(crate) fn cannot(
+        self,
+        doing: &str,
+        path: &Path,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        Error::new(self, format!("cannot {doing} {}: {source}", show(path))).at(path).because(source)
+    }
+
+    /// Whether sources are to blame, and others may have it.
+    pub(crate) const fn is_of_sources(self) -> bool {
+        matches!(self, Self::NotFound | Self::Unreachable | Self::Corrupt | Self::Refused)
     }
 
     /// An error of this kind.

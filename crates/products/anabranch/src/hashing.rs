@@ -94,8 +94,8 @@ impl HashJob {
         report: &mut dyn FnMut(HashProgress) -> Control,
         work: impl FnOnce() -> T + Send,
     ) -> Result<T> {
-        let ended =
-            WakeReceiver::new().map_err(|e| Error::system(format!("cannot watch the hashing: {e}")))?;
+        let ended = WakeReceiver::new()
+            .map_err(|e| Error::system(format!("cannot watch the hashing: {e}")).because(e))?;
         let (clock, waker) = (Clock::start(), ended.waker());
         let mut poller = Poller::new(clock);
         let start = clock.now();

@@ -127,7 +127,8 @@ impl Signatures {
     /// Looks at those that have come: whether its key is there is seen of other bytes too.
     fn look(&mut self) -> Result<()> {
         let Some(keyring) = &self.keyring else { return Ok(()) };
-        let nothing = nameless(&[]).map_err(|e| Error::system(format!("no memory for a signature: {e}")))?;
+        let nothing =
+            nameless(&[]).map_err(|e| Error::system(format!("no memory for a signature: {e}")).because(e))?;
         while let Some(signature) = self.came.first() {
             let verdict = keyring.verify(signature, &nothing)?;
             let signature = self.came.remove(0);
@@ -189,12 +190,12 @@ impl Keyring {
     /// installed.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let failed = |e: &dyn std::fmt::Display| {
-            Error::usage(format!("the keyring {} cannot be used: {e}", path.display()))
+            Error::usage(format!("the keyring {} cannot be used: {e}", path.display())).at(path)
         };
         let mut bytes = Vec::new();
         File::open(path)
             .and_then(|file| file.take(KEYRING_MAX + 1).read_to_end(&mut bytes))
-            .map_err(|e| failed(&e))?;
+            .map_err(|e| failed(&e).because(e))?;
         if bytes.len() as u64 > KEYRING_MAX {
             return Err(failed(&format!("it has more than {} MiB", KEYRING_MAX >> 20)));
         }
@@ -213,7 +214,8 @@ impl Keyring {
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if the verifier cannot run.
     fn verify(&self, signature: &[u8], file: &File) -> Result<Verdict> {
-        let failed = |e: io::Error| Error::system(format!("{} does not run: {e}", self.verifier.program()));
+        let failed =
+            |e: io::Error| Error::system(format!("{} does not run: {e}", self.verifier.program())).because(e);
         // Both are handed over as files without a name, so that no other program can change them.
         let keys = nameless(&self.keys).map_err(failed)?;
         let signature = nameless(signature).map_err(failed)?;

@@ -27,7 +27,7 @@ impl Stop {
     /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has no descriptors left.
     pub fn new() -> Result<Self> {
         let wake = WakeReceiver::new()
-            .map_err(|e| Error::system(format!("the system has no descriptors left: {e}")))?;
+            .map_err(|e| Error::system(format!("the system has no descriptors left: {e}")).because(e))?;
         Ok(Self { flag: Arc::default(), waker: wake.waker(), wake: Arc::new(wake), parent: None })
     }
 

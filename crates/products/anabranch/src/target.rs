@@ -166,7 +166,7 @@ impl Target {
         let mut part = Part::open(&place, &id, aliases, demands.can_judge(aliases), force)?;
         part.check_room(&place, &id)?;
         let done_bytes = if part.virgin { 0 } else { part.check(&place, &mut there, progress)? };
-        part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, &e))?;
+        part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, e))?;
         let state = State::Part(Box::new(part));
         Ok((Self::new(place, id, demands, force, state, there.clone(), done_bytes), there))
     }
@@ -304,7 +304,7 @@ impl Target {
             let mode = part.file.metadata()?.permissions().mode();
             part.file.set_permissions(Permissions::from_mode(mode | (mode & 0o444) >> 2))
         };
-        set().map_err(|e: io::Error| self.place.failure("make executable", &part.name, &e))
+        set().map_err(|e: io::Error| self.place.failure("make executable", &part.name, e))
     }
 
     /// The path of the file.
@@ -352,7 +352,7 @@ impl Target {
                 }
                 State::Whole(_) => {
                     let there = self.place.open(self.place.name(), OFlag::O_RDONLY);
-                    let there = there.map_err(|e| self.place.failure("read", self.place.name(), &e))?;
+                    let there = there.map_err(|e| self.place.failure("read", self.place.name(), e))?;
                     self.check_signature(&there)?
                 }
             },
@@ -384,8 +384,8 @@ impl Target {
     /// The root of what is recorded.
     fn root_of(&self, part: &Part) -> Result<[u8; 32]> {
         part.root(&self.place)?.ok_or_else(|| {
-            let part = show(self.place.path().with_file_name(&part.name));
-            Error::target(format!("blocks are missing in {part}: run the same `Get` again"))
+            let path = self.place.path().with_file_name(&part.name);
+            Error::target(format!("blocks are missing in {}: run the same `Get` again", show(&path))).at(path)
         })
     }
 
@@ -408,7 +408,7 @@ impl Target {
         }
         let signer = match self.check(progress)?.clone() {
             Checked::Right(signer) => signer,
-            Checked::Wrong(fault) => return Err(self.wrong(&fault)),
+            Checked::Wrong(fault) => return Err(self.wrong(&fault).at(self.place.path())),
         };
         let dissent = std::mem::take(&mut self.dissent);
         let part = match &self.state {
@@ -416,12 +416,12 @@ impl Target {
             State::Whole(root) => return Ok(Finished { path, root: *root, signer, dissent }),
         };
         let root = self.root_of(part)?;
-        part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
+        part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, e))?;
         // Making it durable may have taken long, and the name is what is renamed.
         part.check_inode(&self.place)?;
         self.place.rename(&part.name, self.force).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => exists(&path),
-            _ => self.place.failure("give its name to", self.place.name(), &e),
+            _ => self.place.failure("give its name to", self.place.name(), e),
         })?;
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
         let _ = self.place.unlink(&part.journal_name);
@@ -429,7 +429,7 @@ impl Target {
             drop(part.others.usual_lock);
             remove_outdated(&self.place, &part.others.outdated_by);
         }
-        self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
+        self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), e))?;
         Ok(Finished { path, root, signer, dissent })
     }
 

@@ -81,7 +81,7 @@ impl Link {
         };
         let (store, about) = connect().map_err(|failure: Failure| failure.error(server))?;
         let wake = WakeReceiver::new()
-            .map_err(|e| Error::system(format!("the system has no descriptors left: {e}")))?;
+            .map_err(|e| Error::system(format!("the system has no descriptors left: {e}")).because(e))?;
         let (queries, asked) = channel();
         let (told, reports) = channel();
         let worker = Worker {
@@ -98,7 +98,7 @@ impl Link {
         std::thread::Builder::new()
             .name("state".into())
             .spawn(move || worker.run(store))
-            .map_err(|e| Error::system(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| Error::system(format!("cannot start a thread: {e}")).because(e))?;
         let stats = SharedStateStats { answers: true, ..SharedStateStats::default() };
         let text = format!("keeps publications in {server}{about}");
         Ok((Self { queries, reports, wake, shown: server.to_string(), stats }, text))

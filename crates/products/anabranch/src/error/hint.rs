@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 macro_rules! hints {
     ($($(#[$doc:meta])+ $hint:ident = $name:literal,)+) => {
-        /// What a message names that its reader may change: a setting of this crate or of `anabranch-network`.
-        /// Errors, notices and warnings have the name of its method in back-quotes: `` choose another `to_file` ``.
-        /// A program whose users set it in another way [replaces](Self::replace) it by its own name, as the
-        /// `anabranch` command does by its options. It may match on all of them: when one is added, the compiler
-        /// tells that it has no name yet.
+        /// What a message names that its reader may change: a setting of this crate or of
+        /// `anabranch-network`. Errors, notices and warnings have the name of its method in back-quotes:
+        /// `` choose another `to_file` ``. A program whose users set it in another way
+        /// [replaces](Self::replace) it by its own name, as the `anabranch` command does by its options. It
+        /// may match on all of them: when one is added, the compiler tells that it has no name yet.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Hint {
             $($(#[$doc])+ $hint,)+
@@ -91,8 +91,8 @@ impl Hint {
         pieces(message).filter_map(|(_, hint)| hint)
     }
 
-    /// A message with a program's own names: each that is named in it is replaced, back-quotes and all, by what
-    /// `name` says.
+    /// A message with a program's own names: each that is named in it is replaced, back-quotes and all, by
+    /// what `name` says.
     ///
     /// ```
     /// use anabranch::Hint;

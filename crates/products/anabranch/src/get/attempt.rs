@@ -227,7 +227,7 @@ impl Trials {
         };
         let error = match (self.lengths.is_empty(), found.unheard.is_empty()) {
             (true, _) if self.incomplete.len() < 2 => error,
-            (true, _) => error.kind().error(self.incomplete.join("; ")),
+            (true, _) => error.with_message(self.incomplete.join("; ")),
             (false, true) if self.incomplete.is_empty() && self.wrong.len() < 2 && self.lengths.len() < 2 => {
                 error
             }
@@ -337,7 +337,8 @@ fn fetch_one(
     let verified = if is_deserted { found.verified() } else { Verified::Blocks };
     let transferred = transferred.map_err(|error| match &found.recalled {
         Some(recalled) if error.kind() == ErrorKind::Corrupt => {
-            Error::corrupt(doubted(&request.history, found, recalled, &content, &error.to_string()))
+            let said = doubted(&request.history, found, recalled, &content, error.message());
+            error.with_message(said)
         }
         _ => error,
     });

@@ -487,7 +487,7 @@ impl Discovery<'_> {
                     }
                 }
                 (Err(e), _) if self.mirrors.is_empty() => {
-                    return Err(Error::usage(format!("{url}: no Metalink: {e}")));
+                    return Err(Error::usage(format!("{url}: no Metalink: {e}")).at(&url).because(e));
                 }
                 (Err(_), _) => {}
             },

@@ -248,7 +248,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
                     }
                     let until = until.min(now + TICK).min(self.refresh_at);
                     let waited = self.world.wait(until, stage.listens());
-                    waited.map_err(|e| Error::system(format!("waiting for packets: {e}")))?;
+                    waited.map_err(|e| Error::system(format!("waiting for packets: {e}")).because(e))?;
                     if self.observer.is_stopped() {
                         return Err(Error::interrupted(format!("interrupted; {}", stage.interrupted())));
                     }

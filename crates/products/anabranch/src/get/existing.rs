@@ -54,7 +54,8 @@ pub(super) fn adopt(
                  replace it",
                 show(place.path()),
                 begun.length
-            )));
+            ))
+            .at(place.path()));
         }
     };
     if blocks.is_empty() {
@@ -62,7 +63,8 @@ pub(super) fn adopt(
             "{} is there, and nothing in it is proven to be of what would come: remove it, or let \
              `overwrite` replace it",
             show(place.path())
-        )));
+        ))
+        .at(place.path()));
     }
     let kept = blocks.len() as u64 * BLOCK_BYTES as u64;
     observer.notice(&format!(
@@ -122,7 +124,8 @@ pub(super) fn already(
                     "{} is there, as it came on {since}, but begins otherwise (the first 13 KiB) than the \
                      files of mirrors now: `overwrite` fetches it again",
                     show(place.path())
-                )));
+                ))
+                .at(place.path()));
             }
             let verified = Verified::Unchanged;
             same.map(|(id, since)| {

@@ -13,7 +13,7 @@ use super::network_source::NetworkName;
 use super::origin::{Origin, origin};
 use crate::checksum::FileNames;
 use crate::filenames::show;
-use crate::{Error, Result};
+use crate::{Error, ErrorPlace, HostPort, Result};
 
 /// Names of one content.
 #[derive(Clone, Debug, Default)]
@@ -57,8 +57,11 @@ impl Locators {
         }
         if let Some(uri) = &new.uri {
             for mirror in uri.mirrors.clone() {
-                let url = Url::parse(&mirror)
-                    .map_err(|e| Error::usage(format!("mirror {}: {e}", without_user(&mirror))))?;
+                let url = Url::parse(&mirror).map_err(|e| {
+                    Error::usage(format!("mirror {}: {e}", without_user(&mirror)))
+                        .at(ErrorPlace::Url(without_user(&mirror)))
+                        .because(e)
+                })?;
                 new.url(url);
             }
         }
@@ -86,6 +89,16 @@ impl Locators {
         })?;
         self.network = Some(network.with_class(class)?);
         Ok(())
+    }
+
+    /// The one server or source that has it, beside those of `from`, if there is only one.
+    pub(super) fn only_place(&self, from: &[HostPort]) -> Option<ErrorPlace> {
+        let sources = self.uri.iter().flat_map(|uri| &uri.from).cloned();
+        let sources = sources.chain(from.iter().map(ToString::to_string)).map(ErrorPlace::Address);
+        let urls = self.urls.iter().chain(&self.lists).map(ErrorPlace::from);
+        let mut places = sources.chain(urls);
+        let place = places.next()?;
+        (self.network.is_none() && self.metalink.is_none() && places.next().is_none()).then_some(place)
     }
 
     /// Whether HTTP has a part in it.
@@ -146,7 +159,8 @@ impl Locators {
     fn add(&mut self, name: &str) -> Result<()> {
         let lower = name.to_ascii_lowercase();
         if lower.starts_with("anabranch:") {
-            let uri: Uri = name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")))?;
+            let uri: Uri =
+                name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")).because(e))?;
             return match &self.uri {
                 Some(other) if other.id != uri.id => {
                     Err(Error::usage("two URIs with different contents: fetch one at a time"))
@@ -177,14 +191,16 @@ impl Locators {
                 "{}: a file of this machine is given by its name, without file:, and only a Metalink is of \
                  use",
                 show(name)
-            )));
+            ))
+            .at(ErrorPlace::Url(name.to_owned())));
         }
         if let Some((scheme, _)) = lower.split_once("://") {
             return Err(Error::usage(format!(
                 "{}: only http: and https: are spoken, not {}:",
                 show(without_user(name)),
                 show(scheme)
-            )));
+            ))
+            .at(ErrorPlace::Url(without_user(name))));
         }
         Err(Error::usage(format!(
             "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a file of that \
@@ -194,7 +210,11 @@ impl Locators {
     }
 
     fn web(&mut self, name: &str) -> Result<()> {
-        let url = Url::parse(name).map_err(|e| Error::usage(format!("{}: {e}", show(without_user(name)))))?;
+        let url = Url::parse(name).map_err(|e| {
+            Error::usage(format!("{}: {e}", show(without_user(name))))
+                .at(ErrorPlace::Url(without_user(name)))
+                .because(e)
+        })?;
         self.origins.push(origin(&url));
         if is_list(url.path()) {
             self.lists.push(url);
@@ -217,8 +237,8 @@ impl Locators {
             Ok(bytes)
         };
         let bytes = read().map_err(|e: std::io::Error| match e.kind() {
-            ErrorKind::NotFound => Error::usage(format!("{}: No such file", show(path))),
-            _ => Error::usage(format!("{}: {e}", show(path))),
+            ErrorKind::NotFound => Error::usage(format!("{}: No such file", show(path))).at(path).because(e),
+            _ => Error::usage(format!("{}: {e}", show(path))).at(path).because(e),
         })?;
         // The file itself rather than a list of who has it.
         let is_other = |bytes: &[u8]| bytes.len() > METALINK_MAX || !bytes.contains(&b'<');
@@ -228,7 +248,7 @@ impl Locators {
             } else {
                 format!("no Metalink: {e}")
             };
-            Error::usage(format!("{}: {why}", show(path)))
+            Error::usage(format!("{}: {why}", show(path))).at(path).because(e)
         })?;
         if self.metalink.is_some() {
             return Err(Error::usage("two Metalinks: fetch one at a time"));

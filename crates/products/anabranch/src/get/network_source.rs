@@ -38,10 +38,11 @@ impl NetworkName {
             )));
         }
         let wanted = if name.to_ascii_lowercase().starts_with("anabranch:") {
-            let uri: Uri = name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")))?;
+            let uri: Uri =
+                name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")).because(e))?;
             Wanted::Content(uri.id)
         } else {
-            let name: Name = name.parse().map_err(|e| Error::usage(format!("{e}")))?;
+            let name: Name = name.parse().map_err(|e| Error::usage(format!("{e}")).because(e))?;
             if domain.scope_key(name.scope()).is_none() {
                 return Err(Error::usage(unknown_scope(domain, name.scope())));
             }

@@ -103,7 +103,7 @@ pub(super) fn local_ends(
 ) -> Result<(Vec<Egress>, Limits)> {
     let via = |(text, limit): &(String, Option<Rate>)| match Egress::parse(text) {
         Ok(via) => Ok((via, *limit)),
-        Err(e) => Err(Error::usage(format!("interface or address {text}: {e}"))),
+        Err(e) => Err(Error::usage(format!("interface or address {text}: {e}")).because(e)),
     };
     let via: Vec<(Egress, Option<Rate>)> = named.iter().map(via).collect::<Result<_>>()?;
     let mut rates = [limit].into_iter().chain(via.iter().map(|(_, limit)| *limit));

@@ -69,7 +69,7 @@ impl Transfer {
         thread::Builder::new()
             .name("transfer".into())
             .spawn(work)
-            .map_err(|e| Error::system(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| Error::system(format!("cannot start a thread: {e}")).because(e))?;
         Ok(Self { shared, stop })
     }
 

@@ -43,7 +43,7 @@ impl Writer {
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if a thread cannot be started.
     pub(super) fn start(waker: Option<&Waker>) -> Result<Self> {
-        let failed = |e: std::io::Error| Error::system(format!("cannot start a thread: {e}"));
+        let failed = |e: std::io::Error| Error::system(format!("cannot start a thread: {e}")).because(e);
         let (jobs, inbox) = channel();
         let (outbox, ended) = channel();
         let inbox = Arc::new(Mutex::new(inbox));

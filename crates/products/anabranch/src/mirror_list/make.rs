@@ -1,12 +1,11 @@
 //! What a caller says of a list that is to be made, and how what is made gets its place.
 
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anabranch_mirror::metalink::{Mirror, PIECES_MAX, Pieces};
-use anabranch_mirror::url::Url;
+use anabranch_mirror::url::{Url, UrlError};
 use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
 use super::event::Event;
@@ -14,7 +13,7 @@ use super::listed::MirrorList;
 use crate::filenames::show;
 use crate::hashing::HashJob;
 use crate::secret::secret;
-use crate::{Control, Error, Result, Stop};
+use crate::{Control, Error, ErrorKind, Result, Stop};
 
 /// Bytes of a piece unless the caller says otherwise, or the file is so long that there would be too many.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -145,13 +144,10 @@ pub fn check_piece_bytes(bytes: u64) -> Result<u64, String> {
 }
 
 /// The mirrors in the order given, each once: `locate` says where on one the file is.
-pub(super) fn mirrors<E: Display>(
-    urls: &[Url],
-    locate: impl Fn(&Url) -> Result<Url, E>,
-) -> Result<Vec<Mirror>> {
+pub(super) fn mirrors(urls: &[Url], locate: impl Fn(&Url) -> Result<Url, UrlError>) -> Result<Vec<Mirror>> {
     let mut mirrors: Vec<Mirror> = Vec::new();
     for url in urls {
-        let url = locate(url).map_err(|e| Error::usage(format!("{url}: {e}")))?;
+        let url = locate(url).map_err(|e| Error::usage(format!("{url}: {e}")).at(url).because(e))?;
         if mirrors.iter().all(|mirror| mirror.url != url) {
             mirrors.push(Mirror { url, priority: mirrors.len() as u32 + 1, location: None });
         }
@@ -179,7 +175,7 @@ pub(super) fn piece_bytes(asked: Option<u64>, length: u64) -> Result<u64> {
 
 /// Puts a whole file in its place, or none.
 pub(super) fn write(path: &Path, contents: &[u8], force: bool) -> Result<()> {
-    let failed = |e: io::Error| Error::target(format!("cannot write {}: {e}", show(path)));
+    let failed = |e: io::Error| ErrorKind::Target.cannot("write", path, e);
     let unique = u64::from_le_bytes(*secret()?.first_chunk().expect("32 bytes are more than 8"));
     let temporary = path.with_file_name(format!(".anabranch-mirror-list.{unique:016x}"));
     let written = File::create_new(&temporary).and_then(|mut file| {
@@ -214,7 +210,7 @@ fn place(from: &Path, to: &Path, force: bool) -> io::Result<()> {
 }
 
 pub(super) fn exists(path: &Path) -> Error {
-    Error::target(format!("{} exists already: remove it, or let `overwrite` replace it", show(path)))
+    Error::target(format!("{} exists already: remove it, or let `overwrite` replace it", show(path))).at(path)
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl Agent {
     fn start(name: &str, stop: Stop, work: impl FnOnce(Stop) + Send + 'static) -> Result<Self> {
         let its = stop.clone();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(its));
-        let thread = thread.map_err(|e| Error::system(format!("cannot start a thread: {e}")))?;
+        let thread = thread.map_err(|e| Error::system(format!("cannot start a thread: {e}")).because(e))?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }

@@ -41,9 +41,9 @@ impl Place {
     /// not tell which node this is.
     pub fn new(file: &Path, node: Option<&str>) -> Result<Self> {
         let shown = show(file);
-        let wrong = |why: String| Error::usage(format!("domain {shown}: {why}"));
-        let text = read(file).map_err(|e| wrong(e.to_string()))?;
-        let domain = domain_file::read(&text).map_err(|e| wrong(e.to_string()))?;
+        let wrong = |why: String| Error::usage(format!("domain {shown}: {why}")).at(file);
+        let text = read(file).map_err(|e| wrong(e.to_string()).because(e))?;
+        let domain = domain_file::read(&text).map_err(|e| wrong(e.to_string()).because(e))?;
         let node = match node {
             Some(name) => domain.graph.by_name(name).ok_or_else(|| {
                 let names: Vec<&str> = domain.graph.nodes().iter().map(|node| &*node.name).take(20).collect();
@@ -60,14 +60,14 @@ impl Place {
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read or is no key of this domain.
     pub fn with_key(mut self, file: &Path) -> Result<Self> {
-        let wrong = |why: String| Error::usage(format!("key {}: {why}", show(file)));
+        let wrong = |why: String| Error::usage(format!("key {}: {why}", show(file))).at(file);
         let text = match read(file) {
             Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
                 return Err(wrong(KeyError::NoKey.to_string()));
             }
-            text => text.map_err(|e| wrong(e.to_string()))?,
+            text => text.map_err(|e| wrong(e.to_string()).because(e))?,
         };
-        self.key = Some(MemberKey::parse(&self.domain, &text).map_err(|e| wrong(e.to_string()))?);
+        self.key = Some(MemberKey::parse(&self.domain, &text).map_err(|e| wrong(e.to_string()).because(e))?);
         Ok(self)
     }
 
@@ -100,7 +100,7 @@ impl Place {
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the domain has no such class.
     pub(crate) fn path_choice(&self, class: Option<&str>) -> Result<PathChoice> {
-        self.domain.path_choice(class).map_err(|e| Error::usage(format!("`class`: {e}")))
+        self.domain.path_choice(class).map_err(|e| Error::usage(format!("`class`: {e}")).because(e))
     }
 
     /// What a node is called.

@@ -253,7 +253,9 @@ impl Workers {
         let mut result = Ok(());
         for (address, thread) in self.threads.drain(..) {
             if let Err(e) = join(thread) {
-                result = result.and(Err(Error::system(format!("the socket {address} failed: {e}"))));
+                result = result.and(Err(Error::system(format!("the socket {address} failed: {e}"))
+                    .at(address)
+                    .because(e)));
             }
         }
         result
@@ -367,5 +369,5 @@ fn offers(catalog: &Catalog, site: Option<&CatalogSite>, from: &[String], http: 
 }
 
 fn system(error: io::Error) -> Error {
-    Error::system(format!("system error: {error}"))
+    Error::system(format!("system error: {error}")).because(error)
 }

@@ -37,7 +37,7 @@ impl<'a> Begun<'a> {
         let entry = place.stat(place.name())?.filter(|entry| entry.file && entry.length < id.length);
         let Some(entry) = entry else { return Ok(None) };
         let file =
-            place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
+            place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), e))?;
         Ok(Some(Self { place, id, file, length: entry.length }))
     }
 
@@ -95,7 +95,7 @@ impl<'a> Begun<'a> {
         for block in 0..self.length / BLOCK_BYTES as u64 {
             let at = block * BLOCK_BYTES as u64;
             let read = read_up_to(&self.file, &mut bytes, at)
-                .map_err(|e| self.place.failure("read", self.place.name(), &e))?;
+                .map_err(|e| self.place.failure("read", self.place.name(), e))?;
             if read < bytes.len() {
                 break;
             }
@@ -119,7 +119,8 @@ impl<'a> Begun<'a> {
                 "{} is there, and so is {}, which this request would go on with: remove one of them",
                 show(self.place.path()),
                 show(self.place.path().with_file_name(&part.name))
-            )));
+            ))
+            .at(self.place.path()));
         }
         part.take_over(self.place, blocks)
     }

@@ -79,7 +79,7 @@ impl Output {
             Self::Own | Self::Path(_) | Self::Either(_) => None,
         };
         if let Some(directory) = directory {
-            std::fs::create_dir_all(directory).map_err(|e| failure("make the directory", directory, &e))?;
+            std::fs::create_dir_all(directory).map_err(|e| failure("make the directory", directory, e))?;
         }
         Ok(())
     }

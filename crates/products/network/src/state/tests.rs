@@ -53,7 +53,7 @@ impl Bed {
         Self { dir, domain: domain("small", &key(7), ["a", "b", "rv"]) }
     }
 
-    fn path(&self) -> std::path::PathBuf {
+    fn path(&self) -> PathBuf {
         self.dir.path().join("state")
     }
 

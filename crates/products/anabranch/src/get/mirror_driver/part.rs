@@ -50,8 +50,8 @@ impl MirrorDriver {
 
     /// A pool of the blocks that are missing.
     pub(super) fn pool_of(&self, check: Check, have: impl Fn(u64) -> bool) -> Result<Box<VerifiedPool>> {
-        let mut plain =
-            VerifiedPool::new(self.config.length, check, have).map_err(|e| Error::usage(e.to_string()))?;
+        let mut plain = VerifiedPool::new(self.config.length, check, have)
+            .map_err(|e| Error::usage(e.to_string()).because(e))?;
         plain.seed(self.seed);
         plain.set_horizon(self.horizon);
         if self.config.judged {
