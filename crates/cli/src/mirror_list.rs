@@ -4,8 +4,8 @@ mod show;
 
 use std::path::PathBuf;
 
-use anabranch::Control;
-use anabranch::mirror_list::{Event, MirrorList as List, Url, check_piece_bytes, parse_url};
+use anabranch::mirror_list::{MirrorList as List, Url, check_piece_bytes, parse_url};
+use anabranch::{Control, Event};
 use clap::{Args, Subcommand, ValueHint};
 
 use crate::exit::Outcome;

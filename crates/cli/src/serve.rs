@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use anabranch::serve::{Event, Offer, Stats};
-use anabranch::{Control, ErrorKind, text};
+use anabranch::serve::{Offer, Stats};
+use anabranch::{Control, ErrorKind, Event, text};
 use serde::Serialize;
 
 use crate::args::Serve;

@@ -115,11 +115,10 @@ pub use checksum::Checksum;
 pub use error::{Error, ErrorKind, ErrorPlace, Hint, Result};
 pub use event::{Control, Event};
 pub use get::{Download, Get, Reader, Transfer, controllers, slow_starts};
-pub use hashing::HashProgress;
 pub use host_port::{HostPort, PORT};
 pub use report::{
-    BannedSource, FileReport, GroupedPath, PathGroups, PathProgress, PathState, Progress, Report, Verified,
-    VouchedBy,
+    BannedSource, FileReport, GroupedPath, HashProgress, PathGroups, PathProgress, PathState, Progress,
+    Report, Verified, VouchedBy,
 };
 pub use secret::secret;
 pub use serve::{Serve, Source};

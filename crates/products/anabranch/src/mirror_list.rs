@@ -19,18 +19,16 @@
 //! ```
 
 mod directory;
-mod event;
 mod hash;
 mod listed;
 mod make;
 mod single_file;
 
 pub use anabranch_mirror::url::Url;
-pub use event::Event;
 pub use listed::{ListedFile, ListedMirror, MirrorList};
 pub use make::{MadeMirrorList, MakeMirrorList, check_piece_bytes, parse_url};
 
-use crate::{Control, Result};
+use crate::{Control, Event, Result};
 
 impl MakeMirrorList {
     /// Reads the file, or all files of the directory, once, and writes the list. Tells `listener` meanwhile

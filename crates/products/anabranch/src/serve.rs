@@ -8,11 +8,10 @@
 //! are hashed. Then each UDP socket gets a thread, HTTP another, and one more waits for the end.
 
 mod catalog_site;
-mod event;
 mod listen;
+mod peers;
 mod publish;
 mod source;
-mod stats;
 mod udp_worker;
 
 use std::net::SocketAddr;
@@ -21,14 +20,13 @@ use std::sync::Arc;
 
 use anabranch_algo::Rate;
 
-pub use event::{Event, Offer};
+pub use crate::report::source::{Offer, Stats};
 pub use source::Source;
-pub use stats::Stats;
 
 use crate::catalog::builder::Builder;
 use crate::catalog::{self, Catalog};
 use crate::network::{Name, Place, ScopeKey};
-use crate::{Control, Error, Result, Stop, cache_dir};
+use crate::{Control, Error, Event, Result, Stop, cache_dir};
 use publish::Publish;
 use source::Bound;
 

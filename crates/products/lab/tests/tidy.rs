@@ -28,7 +28,7 @@ const LARGE: &[(&str, usize)] = &[
     ("fields of products/anabranch: get::small_files::SmallFiles", 19),
     ("fields of products/anabranch: get::sockets::Sockets", 17),
     ("fields of products/anabranch: mirror_list::listed::ListedFile", 16),
-    ("fields of products/anabranch: serve::stats::Stats", 17),
+    ("fields of products/anabranch: report::source::Stats", 17),
     ("fields of products/lab: linux::flow::SocketFlow", 18),
     ("fields of products/lab: outcome::Row", 17),
     ("fields of products/lab: scenario::Measure", 16),

@@ -85,7 +85,7 @@ pub(super) fn take(
         url: url.clone(),
         trusted,
         via: via.clone(),
-        file: unnamed(output.outer()).map_err(|e| cannot_write(e))?,
+        file: unnamed(output.outer()).map_err(cannot_write)?,
         bytes: 0,
         tries: 0,
         is_asked: false,
@@ -157,7 +157,7 @@ impl Taking {
             return Err(failed.at(&self.url).because(error.clone()));
         }
         cx.observer.notice(&format!("{}: {error}: begun anew", host(&self.url)));
-        self.file.set_len(0).map_err(|e| cannot_write(e))?;
+        self.file.set_len(0).map_err(cannot_write)?;
         (self.bytes, self.is_asked) = (0, false);
         self.ask_at = now + pause(error).max(backoff(RETRY_MIN, self.tries, RETRY_MAX));
         Ok(())
@@ -189,7 +189,7 @@ impl Stage for Taking {
         events.drain(..).try_for_each(|event| {
             match event {
                 Event::Body { bytes, .. } => {
-                    self.file.write_all_at(&bytes, self.bytes).map_err(|e| cannot_write(e))?;
+                    self.file.write_all_at(&bytes, self.bytes).map_err(cannot_write)?;
                     self.bytes += bytes.len() as u64;
                     self.heard_at = now;
                 }

@@ -9,7 +9,6 @@ use anabranch_mirror::metalink::{
 };
 use anabranch_mirror::url::{Url, encode_component};
 
-use super::event::Event;
 use super::hash::{Hashed, hash, hash_small};
 use super::listed::MirrorList;
 use super::make::{self, MadeMirrorList, MakeMirrorList, exists, piece_bytes, write};
@@ -17,7 +16,7 @@ use crate::catalog::{FoundFile, Warnings, walk};
 use crate::file_identity::{FileIdentity, open_file};
 use crate::filenames::{hidden_warning, show};
 use crate::hashing::{HashJob, READ_BYTES};
-use crate::{Control, Error, ErrorKind, Result};
+use crate::{Control, Error, ErrorKind, Event, Result};
 
 /// Writes the Metalink of a directory.
 pub(super) fn make(

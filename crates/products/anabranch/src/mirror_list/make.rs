@@ -8,12 +8,11 @@ use anabranch_mirror::metalink::{Mirror, PIECES_MAX, Pieces};
 use anabranch_mirror::url::{Url, UrlError};
 use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
-use super::event::Event;
 use super::listed::MirrorList;
 use crate::filenames::show;
 use crate::hashing::HashJob;
 use crate::secret::secret;
-use crate::{Control, Error, ErrorKind, Result, Stop};
+use crate::{Control, Error, ErrorKind, Event, Result, Stop};
 
 /// Bytes of a piece unless the caller says otherwise, or the file is so long that there would be too many.
 const PIECE_BYTES: u64 = 1 << 20;

@@ -9,14 +9,13 @@ use anabranch_mirror::leaf_list::{self, LEAVES_MAX, LeafList};
 use anabranch_mirror::metalink::{self, Hashes, MIRRORS_MAX, Metalink, Mirror, Pieces, is_safe_name};
 use anabranch_mirror::url::{Url, encode_component};
 
-use super::event::Event;
 use super::hash::{Hashed, hash};
 use super::listed::MirrorList;
 use super::make::{self, MadeMirrorList, MakeMirrorList, exists, piece_bytes, write};
 use crate::file_identity::FileIdentity;
 use crate::filenames::show;
 use crate::hashing::HashJob;
-use crate::{Control, Error, ErrorKind, Result};
+use crate::{Control, Error, ErrorKind, Event, Result};
 
 /// What is written where, worked out before the file is read.
 struct Plan {

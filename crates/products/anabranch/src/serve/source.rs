@@ -13,18 +13,17 @@ use anabranch_overlay::client::Registered;
 use anabranch_overlay::message::refusal;
 
 use super::catalog_site::CatalogSite;
-use super::event::{Event, Offer};
 use super::listen::{drop_stale, is_loopback, reachable};
 use super::publish::Publish;
-use super::stats::Stats;
 use super::udp_worker::{Shared, UdpWorker};
 use crate::catalog::{Catalog, CatalogEntry};
 use crate::filenames::{hidden_warning, show};
 use crate::format::seconds;
 use crate::monitor::lock;
 use crate::network::Publishing;
+use crate::report::source::{Offer, Stats};
 use crate::secret::secret;
-use crate::{Control, Error, Result, Stop};
+use crate::{Control, Error, Event, Result, Stop};
 
 /// Time between two [`Event::Stats`].
 const STATS_EVERY: Span = Span::from_secs(1);

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use anabranch::mirror_list::{Event, MirrorList};
-use anabranch::{Control, ErrorKind, Stop};
+use anabranch::mirror_list::MirrorList;
+use anabranch::{Control, ErrorKind, Event, Stop};
 
 #[test]
 fn what_is_made_can_be_read() {

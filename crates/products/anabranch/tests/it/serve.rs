@@ -6,8 +6,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch::serve::Event;
-use anabranch::{Control, ErrorKind, Get, Serve, Stop};
+use anabranch::{Control, ErrorKind, Event, Get, Serve, Stop};
 use anabranch_mmtp::ChunksPerBlock;
 use anabranch_mmtp::uri::Uri;
 use anabranch_mmtp::wire::{self, Packet, Range, RangeKind};
