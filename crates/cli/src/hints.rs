@@ -31,7 +31,7 @@ const fn option(hint: Hint) -> &'static str {
         Hint::PieceBytes => "--piece-size",
         Hint::Proxy => "--proxy",
         Hint::Publish => "--publish",
-        Hint::Read => "--output -",
+        Hint::Read => "-o -",
         Hint::State => "--state",
         Hint::ToDirectory => "--output DIR",
         Hint::ToFile => "--output",
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn every_option_is_one() {
         let help: String = Cli::command().get_subcommands_mut().map(all_help).collect();
-        for option in Hint::ALL.iter().map(|hint| option(*hint)).filter(|option| option.starts_with("--")) {
+        for option in Hint::ALL.iter().map(|hint| option(*hint)).filter(|option| option.starts_with('-')) {
             let option = option.split(' ').next().unwrap_or_default();
             let goes_on = |rest: &str| rest.starts_with(|c: char| c.is_alphanumeric() || c == '-');
             assert!(help.split(option).skip(1).any(|rest| !goes_on(rest)), "{option}");
