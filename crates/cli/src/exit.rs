@@ -93,7 +93,7 @@ pub struct Failure {
     pub code: Code,
     /// One or two sentences, without a final newline.
     pub message: String,
-    /// What it is about, if it is an error of the library that says so.
+    /// What it is about, if that is one thing.
     pub place: Option<ErrorPlace>,
 }
 
@@ -116,6 +116,12 @@ impl Failure {
     /// Wrong usage: exit status 2.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Code::Usage, message)
+    }
+
+    /// The same failure, about this.
+    #[must_use]
+    pub fn at(self, place: impl Into<ErrorPlace>) -> Self {
+        Self { place: Some(place.into()), ..self }
     }
 
     /// What is printed of it: one line, but for what the kernel says, which has lines of its own.

@@ -68,8 +68,8 @@
 //!   order, while it comes. [`Checksum`]: what it must be. [`controllers`] and [`slow_starts`] name what
 //!   [`Get::controller`] takes.
 //! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
-//! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not,
-//!   and what to do.
+//! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not, with what
+//!   to do ([`ErrorKind`]), what it is about ([`ErrorPlace`]), and which settings would help ([`Hint`]).
 //! * [`Serve`], [`Source`]: files and directories for whoever knows their URI; [`mod@serve`].
 //! * [`network`]: content by name in publish/subscribe networks, as their hosts fetch and publish it.
 //! * [`mirror_list`]: what makes a file on plain web servers verifiable.
