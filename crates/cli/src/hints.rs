@@ -31,7 +31,7 @@ const fn option(hint: Hint) -> &'static str {
         Hint::PieceBytes => "--piece-size",
         Hint::Proxy => "--proxy",
         Hint::Publish => "--publish",
-        Hint::Read => "-o -",
+        Hint::Read => "-o - for standard output",
         Hint::State => "--state",
         Hint::ToDirectory => "--output DIR",
         Hint::ToFile => "--output",

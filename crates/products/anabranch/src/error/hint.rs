@@ -53,7 +53,7 @@ hints! {
     Key = "key",
     /// [`Get::keyring`](crate::Get::keyring).
     Keyring = "keyring",
-    /// The rate of a path: [`Get::via_limited`](crate::Get::via_limited).
+    /// [`Get::limit`](crate::Get::limit).
     Limit = "limit",
     /// [`Serve::listen`](crate::Serve::listen).
     Listen = "listen",

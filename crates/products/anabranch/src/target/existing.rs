@@ -110,7 +110,7 @@ pub(super) fn is_there_already(
     if entry.link && std::fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
         // Such as /dev/stdout: replacing the link is never wanted.
         return Err(Error::target(format!(
-            "{} leads to a pipe or a device: name a file with `to_file`, or say `read` to have it in order",
+            "{} leads to a pipe or a device: name a file with `to_file`, or say `read`",
             show(&path)
         ))
         .at(&path));
