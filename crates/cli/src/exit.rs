@@ -3,10 +3,14 @@
 use std::fmt;
 use std::fmt::Write as _;
 
-use crate::wording::with_options;
+use anabranch::ErrorPlace;
+use serde::Serialize;
+
+use crate::hints::with_options;
 
 /// Why a command did not end well; the number is the process's exit status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Code {
     /// Anything that has no code of its own.
@@ -89,6 +93,8 @@ pub struct Failure {
     pub code: Code,
     /// One or two sentences, without a final newline.
     pub message: String,
+    /// What it is about, if that is one thing.
+    pub place: Option<ErrorPlace>,
 }
 
 /// What every command returns.
@@ -97,7 +103,7 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 impl Failure {
     /// A failure with `code`.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), place: None }
     }
     /// A failure of the target: exit status 6.
     pub fn target(message: impl Into<String>) -> Self {
@@ -110,6 +116,12 @@ impl Failure {
     /// Wrong usage: exit status 2.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Code::Usage, message)
+    }
+
+    /// The same failure, about this.
+    #[must_use]
+    pub fn at(self, place: impl Into<ErrorPlace>) -> Self {
+        Self { place: Some(place.into()), ..self }
     }
 
     /// What is printed of it: one line, but for what the kernel says, which has lines of its own.
@@ -131,7 +143,7 @@ impl std::error::Error for Failure {}
 impl From<anabranch::Error> for Failure {
     fn from(error: anabranch::Error) -> Self {
         let code = Code::of(error.exit_status());
-        Self::new(code, with_options(&error.to_string()))
+        Self { place: error.place().cloned(), ..Self::new(code, with_options(error.message())) }
     }
 }
 
@@ -150,22 +162,19 @@ mod tests {
 
     #[test]
     fn errors_of_the_library_have_their_numbers() {
-        use anabranch::Error;
-        type Make = fn(String) -> Error;
-        let makes: [Make; 8] = [
-            Error::Usage,
-            Error::NotFound,
-            Error::Unreachable,
-            Error::Corrupt,
-            Error::Target,
-            Error::Refused,
-            Error::Interrupted,
-            Error::System,
+        use anabranch::{Error, ErrorKind};
+        let kinds = [
+            ErrorKind::Usage,
+            ErrorKind::NotFound,
+            ErrorKind::Unreachable,
+            ErrorKind::Corrupt,
+            ErrorKind::Target,
+            ErrorKind::Refused,
+            ErrorKind::Interrupted,
+            ErrorKind::System,
         ];
-        for make in makes {
-            let error = make("x".into());
-            let status = error.exit_status();
-            assert_eq!(Failure::from(error).code as u8, status);
+        for kind in kinds {
+            assert_eq!(Failure::from(Error::new(kind, "x")).code as u8, kind.exit_status());
         }
     }
 }

@@ -1,8 +1,9 @@
 //! What `--json` prints: one object a line on standard output. docs/json.md describes every one of them.
 
+use anabranch::ErrorPlace;
 use serde::Serialize;
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Code, Failure, Outcome};
 use crate::stdout;
 
 /// The version of what is printed, in each object. It grows when a field goes or comes to mean something
@@ -24,6 +25,36 @@ pub struct End {
     pub exit: u8,
     /// Why it is not 0, exactly as it came about; `null` if it is.
     pub error: Option<String>,
+    /// The exit status in a word, if it is not 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_kind: Option<Code>,
+    /// What the error is about, if that is one thing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_at: Option<At>,
+}
+
+/// What an error is about, by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum At {
+    /// A URL, without secrets.
+    Url(String),
+    /// A file or a directory.
+    Path(String),
+    /// A source, a service or a socket.
+    Address(String),
+}
+
+impl At {
+    /// What the library says of it; `None` if that is something that has no name here yet.
+    fn of(place: &ErrorPlace) -> Option<Self> {
+        match place {
+            ErrorPlace::Url(url) => Some(Self::Url(url.clone())),
+            ErrorPlace::Path(path) => Some(Self::Path(path.to_string_lossy().into_owned())),
+            ErrorPlace::Address(address) => Some(Self::Address(address.clone())),
+            _ => None,
+        }
+    }
 }
 
 impl End {
@@ -33,6 +64,8 @@ impl End {
         Self {
             exit: failure.map_or(0, |failure| failure.code as u8),
             error: failure.map(|failure| failure.message.clone()),
+            error_kind: failure.map(|failure| failure.code),
+            error_at: failure.and_then(|failure| At::of(failure.place.as_ref()?)),
         }
     }
 }
@@ -62,13 +95,21 @@ pub fn end(wanted: bool, outcome: Outcome) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::Path;
+
+    use anabranch::Error;
+
     use super::*;
 
     #[test]
     fn each_line_says_what_it_is_and_texts_are_exact() {
-        let end = End::new(Some(&Failure::target("\u{9b}2J\u{202e}")));
-        let line = text("summary", &end);
-        assert_eq!(line, "{\"version\":1,\"event\":\"summary\",\"exit\":6,\"error\":\"\u{9b}2J\u{202e}\"}\n");
+        let error = Error::target("\u{9b}2J\u{202e}").at(OsStr::from_bytes(b"a\xff").as_ref() as &Path);
+        let line = text("summary", &End::new(Some(&error.into())));
+        let end = "\"error_kind\":\"target\",\"error_at\":{\"path\":\"a\u{fffd}\"}}\n";
+        let begin = "{\"version\":1,\"event\":\"summary\",\"exit\":6,\"error\":\"\u{9b}2J\u{202e}\",";
+        assert_eq!(line, format!("{begin}{end}"));
         let line = text("summary", &End::new(None));
         assert_eq!(line, "{\"version\":1,\"event\":\"summary\",\"exit\":0,\"error\":null}\n");
     }

@@ -12,7 +12,7 @@
 //!   wrong with a command line; [`exit`]: exit status; [`stdout`], and [`json`]: what programs read there.
 //! * [`serve`]: the source.
 //! * [`get`]: options to a request of the library, which does the work; [`view`]: what the user sees;
-//!   [`wording`]: the library's messages with the names of options.
+//!   [`hints`]: the library's messages with the names of options.
 //! * [`network_options`]: where this machine is in a publish/subscribe network.
 //! * [`mirror_list`]: hashes and mirrors of a file, written and shown.
 //! * [`signals`]: Ctrl-C to a stop.
@@ -36,6 +36,7 @@ pub mod dispatch;
 pub mod exit;
 pub mod get;
 mod hash_line;
+pub mod hints;
 #[cfg(all(target_os = "linux", any(feature = "lab", feature = "network")))]
 mod holder;
 pub mod json;
@@ -66,6 +67,5 @@ pub mod stdout;
 mod toml_name;
 pub mod usage;
 pub mod view;
-pub mod wording;
 
 pub use anabranch::text as names;

@@ -110,7 +110,7 @@ fn write_page(dir: &Path, command: &Command, name: &str) -> Outcome {
 }
 
 fn target(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::target(format!("cannot write {}: {error}", show(path)))
+    Failure::target(format!("cannot write {}: {error}", show(path))).at(path)
 }
 
 /// One page: what clap_mangen makes of the definition, with EXAMPLES and EXIT STATUS under their customary

@@ -4,15 +4,15 @@ mod show;
 
 use std::path::PathBuf;
 
-use anabranch::Control;
-use anabranch::mirror_list::{Event, MirrorList as List, Url, check_piece_bytes, parse_url};
+use anabranch::mirror_list::{MirrorList as List, Url, check_piece_bytes, parse_url};
+use anabranch::{Control, Event};
 use clap::{Args, Subcommand, ValueHint};
 
 use crate::exit::Outcome;
 use crate::hash_line;
+use crate::hints::with_options;
 use crate::signals::stop_on_signals;
 use crate::view::{Lines, say};
-use crate::wording::with_options;
 
 /// What `--help` says of it.
 const LONG: &str = "Make plain web servers sources that need no trust.\n\n\

@@ -34,7 +34,7 @@ pub(crate) fn create_secret(path: &Path, text: &str) -> Outcome {
 /// Why a file was not written.
 pub(crate) fn failed(path: &Path, error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::AlreadyExists => Failure::target(format!("{} exists already", show(path))),
-        _ => Failure::target(format!("cannot write {}: {error}", show(path))),
+        io::ErrorKind::AlreadyExists => Failure::target(format!("{} exists already", show(path))).at(path),
+        _ => Failure::target(format!("cannot write {}: {error}", show(path))).at(path),
     }
 }

@@ -2,19 +2,19 @@
 
 use std::net::SocketAddr;
 
-use anabranch::serve::{Event, Offer, Stats};
-use anabranch::{Control, Error, text};
+use anabranch::serve::{Offer, Stats};
+use anabranch::{Control, ErrorKind, Event, text};
 use serde::Serialize;
 
 use crate::args::Serve;
 use crate::exit::{Failure, Outcome};
 use crate::hash_line;
+use crate::hints::with_options;
 use crate::json::{self, End};
 use crate::network_options::scope_key;
 use crate::signals::stop_on_signals;
 use crate::stdout;
 use crate::view::{Lines, can_redraw, say};
-use crate::wording::with_options;
 
 /// Reports between two plain lines where there is no terminal.
 const PLAIN_EVERY: u64 = 60;
@@ -63,7 +63,7 @@ fn run(args: &Serve, view: &mut View) -> Outcome<Option<Stats>> {
     });
     match served {
         Ok(stats) => Ok(Some(stats)),
-        Err(Error::Interrupted(_)) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -20,8 +20,8 @@ use anabranch_algo::Span;
 use serde::Serialize;
 
 use crate::exit::{Code, Failure};
+use crate::hints::with_options;
 use crate::json::{self, End};
-use crate::wording::with_options;
 
 /// Between two pictures on a terminal.
 const REDRAW: Duration = Duration::from_millis(200);
@@ -391,8 +391,10 @@ fn bar(percent: f64, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
-    use anabranch::{BannedSource, GroupedPath, PathGroups, PathState, Verified};
+    use anabranch::{BannedSource, Error, GroupedPath, PathGroups, PathState, Verified};
 
     fn progress() -> Progress {
         let path = |source: &str, rate_bytes, share_percent| {
@@ -524,14 +526,22 @@ mod tests {
     fn the_summary_has_the_keys_that_scripts_know() {
         let mut report = Report::default();
         report.banned = banned("a", "b");
-        let failure = Failure::target("full");
+        let failure = Failure::from(Error::target("full").at(Path::new("f")));
         let text = json::text("summary", &Summary::new(&report, Some(&failure)));
         let keys = ["version", "event", "last", "target", "content", "banned", "complete", "verified"];
-        let keys = keys.iter().chain(&["verified_by", "unverified_since", "exit", "error"]);
+        let keys = keys.iter().chain(&[
+            "verified_by",
+            "unverified_since",
+            "exit",
+            "error",
+            "error_kind",
+            "error_at",
+        ]);
         let places: Vec<usize> = keys
             .map(|key| text.find(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key}: {text}")))
             .collect();
         assert!(places.is_sorted(), "{text}");
-        assert!(text.ends_with("\"exit\":6,\"error\":\"full\"}\n"), "{text}");
+        let end = r#""exit":6,"error":"full","error_kind":"target","error_at":{"path":"f"}}"#;
+        assert!(text.ends_with(&format!("{end}\n")), "{text}");
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn write(get: &Get, stop: &Stop, listener: impl FnMut(Event)) -> Outc
         }
         Some(Err(Ended::Write(e))) => Err(Failure::target(format!("standard output: {e}"))),
         Some(Err(Ended::Read(failure))) => Err(failure),
-        None => Err(Error::Interrupted("interrupted: standard output takes no more".into()).into()),
+        None => Err(Error::interrupted("interrupted: standard output takes no more").into()),
     }
 }
 

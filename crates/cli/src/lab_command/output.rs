@@ -135,5 +135,5 @@ pub(super) fn save(path: &Path, text: &str) -> Outcome {
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::target(format!("cannot write {}: {error}", show(path)))
+    Failure::target(format!("cannot write {}: {error}", show(path))).at(path)
 }

@@ -116,5 +116,5 @@ fn print(
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::target(format!("cannot use {}: {error}", show(path)))
+    Failure::target(format!("cannot use {}: {error}", show(path))).at(path)
 }

@@ -13,7 +13,7 @@ use crate::common::{anabranch, noise};
 use crate::peers::site::Site;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const DOCUMENT: &str = include_str!("../../../../docs/json.md");
 
@@ -149,6 +149,12 @@ fn a_transfer_is_documented_however_it_ends() {
         let end = summary(&done.out);
         assert_eq!((&end["exit"], &end["complete"]), (&status.into(), &false.into()), "{}", done.out);
         assert_eq!(done.err, format!("anabranch: {}\n", end["error"].as_str().expect("why")));
+        let (kind, at) = match status {
+            5 => ("corrupt", Value::Null),
+            4 => ("unreachable", json!({ "url": "http://127.0.0.1:1/f" })),
+            _ => ("target", json!({ "path": ground.target() })),
+        };
+        assert_eq!((&end["error_kind"], &end["error_at"]), (&kind.into(), &at), "{end}");
         all.extend(objects(&done.out));
     }
     fs::remove_file(ground.target()).expect("the file");

@@ -81,7 +81,8 @@ impl KnownHash {
     /// The hashes that are known. `names`: what the file may be called in a list.
     ///
     /// # Errors
-    /// [`Error::Usage`] if a list cannot be read, does not have it, or has another hash for each of two URLs.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a list cannot be read, does not have it, or has
+    /// another hash for each of two URLs.
     pub(crate) fn of_file(known: Option<&Self>, names: impl FnOnce() -> FileNames) -> Result<ListedHash> {
         match known {
             None => Ok(ListedHash::default()),
@@ -94,7 +95,7 @@ impl KnownHash {
     /// The same hash, and a list is read now: a pipe gives what it has once.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it cannot be read.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it cannot be read.
     pub(crate) fn loaded(self) -> Result<Self> {
         Ok(match self {
             Self::In(list) => {
@@ -113,7 +114,7 @@ fn read(list: &Path) -> Result<Vec<u8>> {
         File::open(list)?.take(LIST_MAX).read_to_end(&mut text)?;
         Ok(text)
     };
-    read().map_err(|e: std::io::Error| Error::usage(format!("{}: {e}", show(list))))
+    read().map_err(|e: std::io::Error| Error::usage(format!("{}: {e}", show(list))).at(list).because(e))
 }
 
 /// The last component of a path.
@@ -128,7 +129,7 @@ impl FileNames {
     /// and if several URLs are there, they have to have the same hash.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it has no hash of any of them, or several.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it has no hash of any of them, or several.
     fn listed(&self, path: &Path, text: &[u8]) -> Result<ListedHash> {
         let look = |name: &[u8]| {
             Digests::in_list(text, name).map_err(|Ambiguous| {
@@ -138,6 +139,7 @@ impl FileNames {
                     show(path),
                     show(String::from_utf8_lossy(&last(name)).as_ref())
                 ))
+                .at(path)
             })
         };
         for name in &self.own {
@@ -155,7 +157,8 @@ impl FileNames {
                          fetches every URL as a file of its own; if they are one, give its hash itself with \
                          `checksum`",
                         show(path)
-                    )));
+                    ))
+                    .at(path));
                 }
                 (Ok(Some(digests)), None) => first = Some((url, name, digests)),
                 (Ok(Some(_)), Some(_)) => {}
@@ -184,7 +187,8 @@ impl FileNames {
             } else {
                 show(names.join(" or "))
             }
-        )))
+        ))
+        .at(path))
     }
 }
 
@@ -192,7 +196,7 @@ impl FromStr for Checksum {
     type Err = Error;
 
     /// # Errors
-    /// [`Error::Usage`] if it is no hash of these kinds.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is no hash of these kinds.
     fn from_str(text: &str) -> Result<Self> {
         Digests::parse(text).map(Self).ok_or_else(|| {
             Error::usage(format!(
@@ -206,6 +210,7 @@ impl FromStr for Checksum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     /// What this list has of a file with these URLs.
     fn listed(text: &str, urls: &[&str]) -> Result<ListedHash> {
@@ -230,12 +235,14 @@ mod tests {
         };
         let digests = Digests::of_sha256([0xbb; 32]);
         assert_eq!(of(&["none", "b.iso", "a.iso"]), Ok(ListedHash { digests, name: None }));
-        let Err(Error::Usage(why)) = of(&["none", "c"]) else { panic!("neither is there") };
+        let Err(error) = of(&["none", "c"]) else { panic!("neither is there") };
+        let (kind, why) = (error.kind(), error.message());
+        assert_eq!(kind, ErrorKind::Usage);
         assert!(why.contains("SHA256SUMS has no SHA-256") && why.contains("none or c"), "{why}");
         let missing = KnownHash::In(dir.path().join("no"));
-        let Err(Error::Usage(why)) = KnownHash::of_file(Some(&missing), FileNames::default) else {
-            panic!("no file")
-        };
+        let Err(error) = KnownHash::of_file(Some(&missing), FileNames::default) else { panic!("no file") };
+        let (kind, why) = (error.kind(), error.message());
+        assert_eq!(kind, ErrorKind::Usage);
         assert!(why.contains("os error 2"), "{why}");
         assert!(missing.loaded().is_err());
         let read = known.loaded().expect("a list");
@@ -247,7 +254,9 @@ mod tests {
     fn urls_of_which_a_list_has_different_hashes_are_of_different_files() {
         let list = two();
         for urls in [["a.iso", "dir/b.iso"], ["b.iso", "x/a.iso"]] {
-            let Err(Error::Usage(why)) = listed(&list, &urls) else { panic!("{urls:?} are two files") };
+            let Err(error) = listed(&list, &urls) else { panic!("{urls:?} are two files") };
+            let (kind, why) = (error.kind(), error.message());
+            assert_eq!(kind, ErrorKind::Usage);
             assert!(urls.iter().all(|url| why.contains(&format!("http://h/{url}"))), "{why}");
             assert!(why.contains("`each`") && why.contains("SHA256SUMS"), "{why}");
         }

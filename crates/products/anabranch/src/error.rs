@@ -1,53 +1,68 @@
 //! Why a transfer, a source or a mirror list did not come about, and what to do about it.
 
+mod hint;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anabranch_mirror::url::Url;
+
+use crate::filenames::show;
+
+pub use hint::Hint;
+
 /// What the functions of this crate return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why it failed. Each holds one or two sentences that say what happened and what to do next, without a final
-/// newline; they are what [`Display`](std::fmt::Display) writes. A setting that would help is named as the
-/// method that sets it, in backquotes: `overwrite`. A program whose users set it in another way puts its own
-/// name there, as the `anabranch` command puts its options. What servers and lists say stands in it as it
-/// came: [`text::printable`](crate::text::printable) makes it fit for a terminal.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The request makes no sense: an address, a URI, a file or a combination of options. Change the request.
-    #[error("{0}")]
-    Usage(String),
-    /// Every source that answered said that it does not have this content. Name other sources.
-    #[error("{0}")]
-    NotFound(String),
-    /// No source answered in time. What arrived is kept: repeat the request later, or with other sources.
-    #[error("{0}")]
-    Unreachable(String),
-    /// The bytes are not those of the content id, hash or checksum. Name other sources, or check the hash.
-    #[error("{0}")]
-    Corrupt(String),
-    /// The destination does not take it: disk full, not writable, exists already, or in use by another
-    /// transfer. Make room, or choose another destination.
-    #[error("{0}")]
-    Target(String),
-    /// HTTP servers refuse it (401, 403, 407): give a name and a password, or others.
-    #[error("{0}")]
-    Refused(String),
-    /// It was stopped by the caller. What arrived is kept, and the same request resumes.
-    #[error("{0}")]
-    Interrupted(String),
-    /// A system error that none of the others describes.
-    #[error("{0}")]
-    System(String),
+/// Why it failed: its [kind](Self::kind) and a message; if it is about one thing, [which](Self::place); and
+/// if an error of the system or of a server led to it, that one, as its [source](std::error::Error::source).
+///
+/// The message is one or two sentences that say what happened and what to do next, without a final newline.
+/// It is complete: it names the place, and has the words of the source, which need not be printed too. What
+/// servers and lists say stands in it as it came: [`text::printable`](crate::text::printable) makes it fit
+/// for a terminal. A setting that would help is named in back-quotes, as a [`Hint`].
+///
+/// ```
+/// use anabranch::{Error, ErrorKind, ErrorPlace, Get, Hint};
+///
+/// let error = Get::new(["missing.meta4"]).err().expect("no such file");
+/// assert_eq!(error.kind(), ErrorKind::Usage);
+/// assert_eq!(error.place(), Some(&ErrorPlace::Path("missing.meta4".into())));
+/// assert_eq!(error.to_string(), "missing.meta4: No such file");
+///
+/// let error = Error::target("f is there already: choose another `to_file`");
+/// assert_eq!(error.hints().next(), Some(Hint::ToFile));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    place: Option<ErrorPlace>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// The variants of [`Error`] without their words: for what has several reasons to weigh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ErrorKind {
+/// What to do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The request makes no sense: an address, a URI, a file or a combination of options. Change the request.
     Usage,
+    /// Every source that answered said that it does not have this content. Name other sources.
     NotFound,
+    /// No source answered in time. What arrived is kept: repeat the request later, or with other sources.
     Unreachable,
+    /// The bytes are not those of the content id, hash or checksum. Name other sources, or check the hash.
     Corrupt,
+    /// The destination does not take it: disk full, not writable, exists already, or in use by another
+    /// transfer. Make room, or choose another destination.
     Target,
+    /// Servers refuse it (HTTP's 401, 403 and 407): give a name and a password, or others.
     Refused,
+    /// It was stopped by the caller. What arrived is kept, and the same request resumes.
     Interrupted,
+    /// A system error that none of the others describes.
     System,
 }
 
@@ -57,88 +72,240 @@ impl ErrorKind {
         matches!(self, Self::Usage | Self::Interrupted | Self::System)
     }
 
+    /// An error of this kind: why a file or a directory cannot be used.
+    pub(crate) fn cannot(
+        self,
+        doing: &str,
+        path: &Path,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        Error::new(self, format!("cannot {doing} {}: {source}", show(path))).at(path).because(source)
+    }
+
+    /// Whether sources are to blame, and others may have it.
+    pub(crate) const fn is_of_sources(self) -> bool {
+        matches!(self, Self::NotFound | Self::Unreachable | Self::Corrupt | Self::Refused)
+    }
+
     /// An error of this kind.
     pub(crate) fn error(self, message: impl Into<String>) -> Error {
-        let message = message.into();
+        Error::new(self, message)
+    }
+
+    /// The exit status of a command that fails with it: 2 to 6 for the first five kinds in their order, 9 if
+    /// servers refuse, 130 if it was stopped, as shells have it for Ctrl-C, and 1 for all else.
+    #[must_use]
+    pub const fn exit_status(self) -> u8 {
         match self {
-            Self::Usage => Error::Usage(message),
-            Self::NotFound => Error::NotFound(message),
-            Self::Unreachable => Error::Unreachable(message),
-            Self::Corrupt => Error::Corrupt(message),
-            Self::Target => Error::Target(message),
-            Self::Refused => Error::Refused(message),
-            Self::Interrupted => Error::Interrupted(message),
-            Self::System => Error::System(message),
+            Self::Usage => 2,
+            Self::NotFound => 3,
+            Self::Unreachable => 4,
+            Self::Corrupt => 5,
+            Self::Target => 6,
+            Self::Refused => 9,
+            Self::Interrupted => 130,
+            Self::System => 1,
         }
     }
 }
 
+/// What an [`Error`] is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorPlace {
+    /// A URL, without the name and the password that it may hold.
+    Url(String),
+    /// A file or a directory of this machine, as the request names it or as it was found.
+    Path(PathBuf),
+    /// A source, a service or a socket: the host or address, and the port.
+    Address(String),
+}
+
+impl fmt::Display for ErrorPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(text) | Self::Address(text) => f.write_str(text),
+            Self::Path(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl From<&Path> for ErrorPlace {
+    fn from(path: &Path) -> Self {
+        Self::Path(path.to_owned())
+    }
+}
+
+impl From<&PathBuf> for ErrorPlace {
+    fn from(path: &PathBuf) -> Self {
+        Self::Path(path.clone())
+    }
+}
+
+impl From<PathBuf> for ErrorPlace {
+    fn from(path: PathBuf) -> Self {
+        Self::Path(path)
+    }
+}
+
+impl From<&Url> for ErrorPlace {
+    fn from(url: &Url) -> Self {
+        // A URL displays without its secrets.
+        Self::Url(url.to_string())
+    }
+}
+
+impl From<SocketAddr> for ErrorPlace {
+    fn from(address: SocketAddr) -> Self {
+        Self::Address(address.to_string())
+    }
+}
+
+impl From<&crate::HostPort> for ErrorPlace {
+    fn from(source: &crate::HostPort) -> Self {
+        Self::Address(source.to_string())
+    }
+}
+
 impl Error {
+    /// An error of this kind, with a message as [`Error`] describes it.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), place: None, source: None }
+    }
+
     /// A request that makes no sense.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self::Usage(message.into())
+        Self::new(ErrorKind::Usage, message)
     }
 
-    /// A destination that does not take it.
-    pub fn target(message: impl Into<String>) -> Self {
-        Self::Target(message.into())
-    }
-
-    /// A system error that has no variant of its own.
-    pub fn system(message: impl Into<String>) -> Self {
-        Self::System(message.into())
-    }
-
-    pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::NotFound(message.into())
+    /// No source has it.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NotFound, message)
     }
 
     /// Nothing answers in time.
     pub fn unreachable(message: impl Into<String>) -> Self {
-        Self::Unreachable(message.into())
+        Self::new(ErrorKind::Unreachable, message)
     }
 
-    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
-        Self::Corrupt(message.into())
+    /// Wrong bytes.
+    pub fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, message)
     }
 
-    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
-        Self::Interrupted(message.into())
+    /// A destination that does not take it.
+    pub fn target(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Target, message)
     }
 
-    /// The exit status of a command that fails with it: 2 to 6 for the first five variants in their order,
-    /// 9 if servers refuse, 130 if it was stopped, as shells have it for Ctrl-C, and 1 for all else.
+    /// Servers refuse it.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Refused, message)
+    }
+
+    /// The caller stopped it.
+    pub fn interrupted(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Interrupted, message)
+    }
+
+    /// A system error that has no kind of its own.
+    pub fn system(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::System, message)
+    }
+
+    /// The same error, about this. A place that it has already stays: it is nearer to what failed.
     #[must_use]
-    pub const fn exit_status(&self) -> u8 {
-        match self {
-            Self::Usage(_) => 2,
-            Self::NotFound(_) => 3,
-            Self::Unreachable(_) => 4,
-            Self::Corrupt(_) => 5,
-            Self::Target(_) => 6,
-            Self::Refused(_) => 9,
-            Self::Interrupted(_) => 130,
-            Self::System(_) => 1,
-        }
+    pub fn at(mut self, place: impl Into<ErrorPlace>) -> Self {
+        self.place.get_or_insert_with(|| place.into());
+        self
     }
 
-    /// Its variant.
-    pub(crate) const fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Usage(_) => ErrorKind::Usage,
-            Self::NotFound(_) => ErrorKind::NotFound,
-            Self::Unreachable(_) => ErrorKind::Unreachable,
-            Self::Corrupt(_) => ErrorKind::Corrupt,
-            Self::Target(_) => ErrorKind::Target,
-            Self::Refused(_) => ErrorKind::Refused,
-            Self::Interrupted(_) => ErrorKind::Interrupted,
-            Self::System(_) => ErrorKind::System,
-        }
+    /// The same error, with what led to it. A source that it has already stays.
+    #[must_use]
+    pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.source.get_or_insert_with(|| Arc::new(source));
+        self
     }
 
     /// The same error with other words.
     #[must_use]
     pub fn with_message(self, message: impl Into<String>) -> Self {
-        self.kind().error(message)
+        Self { message: message.into(), ..self }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What it displays as.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The one URL, file or address that it is about, if there is one.
+    #[must_use]
+    pub const fn place(&self) -> Option<&ErrorPlace> {
+        self.place.as_ref()
+    }
+
+    /// The settings that its message names, in their order.
+    pub fn hints(&self) -> impl Iterator<Item = Hint> {
+        Hint::named_in(&self.message)
+    }
+
+    /// [`ErrorKind::exit_status`] of its kind.
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        self.kind.exit_status()
+    }
+}
+
+/// Errors are equal that say the same of the same: the sources of errors cannot be compared.
+impl PartialEq for Error {
+    fn eq(&self, other: &Self) -> bool {
+        (self.kind, &self.message, &self.place) == (other.kind, &other.message, &other.place)
+    }
+}
+
+impl Eq for Error {}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.source.as_deref()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn the_nearest_place_and_source_stay() {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let error = Error::target("no room for a with `to_file`").at(Path::new("a")).because(full());
+        let error = error.with_message("b: no `room`, `overwrite`").at(Path::new("b")).because(fmt::Error);
+        assert_eq!((error.kind(), error.exit_status()), (ErrorKind::Target, 6));
+        assert_eq!(error.place(), Some(&ErrorPlace::Path("a".into())));
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::StorageFull));
+        assert_eq!(error.hints().collect::<Vec<_>>(), [Hint::Overwrite]);
+    }
+
+    #[test]
+    fn a_place_keeps_no_secret() {
+        let url = Url::parse("https://name:secret@a.example/f").expect("a URL");
+        assert_eq!(ErrorPlace::from(&url), ErrorPlace::Url("https://a.example/f".into()));
     }
 }

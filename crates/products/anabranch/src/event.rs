@@ -1,16 +1,25 @@
 //! What a caller is told while something runs, and what it answers.
 
+use std::net::SocketAddr;
+
 use anabranch_algo::{Span, Time};
 
-use crate::report::{FileReport, PathGroups, Progress, Report};
+use crate::report::source::{Offer, Stats};
+use crate::report::{FileReport, HashProgress, PathGroups, Progress, Report};
 use crate::stop::Stop;
 
-/// What happens in a transfer, in the order in which it happens.
+/// What happens, in the order in which it happens: the same for all that tells a listener.
+///
+/// * A get ([`Download`](crate::Download), [`Transfer`](crate::Transfer)) tells `Progress`, `Banned`,
+///   `Groups`, `Notice`, `Warning`, `FileFinished`, and at its end `Finished`;
+/// * a source ([`Serve::run`](crate::Serve::run)) tells `Hashing`, `Notice`, `Offer`, `Listening`, `Stats`;
+/// * what makes a list of mirrors ([`mirror_list`](crate::mirror_list)) tells `Hashing`, `Notice`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// How far it is; sent at the pace that the request asks for, and once more just before the end, with the
-    /// numbers of [`Report::last`]. While mirrors are asked what they have nothing is known but the time.
+    /// How far a transfer is; sent at the pace that the request asks for, and once more just before the end,
+    /// with the numbers of [`Report::last`]. While mirrors are asked what they have nothing is known but the
+    /// time.
     Progress(Box<Progress>),
     /// A source is not asked any more, because it sent wrong bytes.
     Banned {
@@ -22,8 +31,8 @@ pub enum Event {
     /// Paths have come apart or together since they began, as [`Groups::Auto`](crate::get::Groups::Auto)
     /// found.
     Groups(PathGroups),
-    /// Something else that the person who waits should know: one sentence. It names settings, and has texts
-    /// of servers, as an [`Error`](crate::Error) does.
+    /// Something else that the person who waits should know: one sentence. It names settings, each a
+    /// [`Hint`](crate::Hint), and has texts of servers, as an [`Error`](crate::Error) does.
     Notice(String),
     /// The same, where it shows that what comes may be wrong, and no error follows from that: to be told also
     /// to those who want to hear of nothing else.
@@ -31,8 +40,26 @@ pub enum Event {
     /// One of several files has ended, good or not: see [`Get::each`](crate::Get::each). What is told before
     /// is of it, and of none before it.
     FileFinished(Box<FileReport>),
-    /// The end, good or not; nothing follows.
+    /// The end of a transfer, good or not; nothing follows.
     Finished(Box<Report>),
+    /// How far hashing is; every 100 ms while it lasts.
+    Hashing(HashProgress),
+    /// One thing on offer. Directories come first, then files.
+    Offer(Offer),
+    /// The source answers at these addresses.
+    Listening {
+        /// The UDP sockets, with the ports they got.
+        addresses: Vec<SocketAddr>,
+        /// The addresses of HTTP, with the ports they got.
+        http: Vec<SocketAddr>,
+    },
+    /// What the source has done so far; every second.
+    Stats {
+        /// Counters since the start.
+        stats: Box<Stats>,
+        /// Rate of sending since the last of these events, in bytes a second.
+        rate_bytes: u64,
+    },
 }
 
 /// What the listener wants.
@@ -41,8 +68,8 @@ pub enum Event {
 pub enum Control {
     /// Go on.
     Continue,
-    /// Stop soon, in order: what arrived is kept. The transfer ends with
-    /// [`Error::Interrupted`](crate::Error::Interrupted), unless it was done.
+    /// Stop soon, in order: what arrived is kept. A transfer ends with
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), unless it was done.
     ///
     /// It can only be the answer to an event, so it may wait for the next [`Event::Progress`]. Whoever wants
     /// to stop at any time uses a [`Stop`], which is seen within a tenth of a second.

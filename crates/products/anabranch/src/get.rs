@@ -98,8 +98,8 @@ const BACKGROUND: &str = "ledbat-pp";
 /// ```
 ///
 /// The names that [`Get::new`] takes are read at once. All that the other methods take is checked when a
-/// transfer begins, for interfaces and files come and go: then [`Error::Usage`](crate::Error::Usage) says
-/// what is wrong with it.
+/// transfer begins, for interfaces and files come and go: then [`ErrorKind::Usage`](crate::ErrorKind::Usage)
+/// says what is wrong with it.
 #[derive(Clone)]
 pub struct Get {
     locators: Locators,
@@ -112,8 +112,8 @@ impl Get {
     /// a pipe, or a URL that ends in `.meta4` or `.metalink`). A Metalink of several files is a directory.
     ///
     /// # Errors
-    /// [`Error::Usage`](crate::Error::Usage) if one of them is no such name, a Metalink file cannot be read,
-    /// or they name different contents.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if one of them is no such name, a Metalink file cannot
+    /// be read, or they name different contents.
     pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
         Ok(Self::of(Locators::read(names)?))
     }
@@ -122,7 +122,7 @@ impl Get {
     /// `anabranch:` URI, whose content is looked up whatever its name is.
     ///
     /// # Errors
-    /// [`Error::Usage`](crate::Error::Usage) if it is no such name, or this node forwards.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is no such name, or this node forwards.
     pub fn name(place: &Place, name: &str) -> Result<Self> {
         let network = Some(NetworkName::read(place, name)?);
         Ok(Self::of(Locators { network, ..Locators::default() }))
@@ -131,8 +131,8 @@ impl Get {
     /// Has the paths and the mark (DSCP) of a class of the network. Without this: those without a class.
     ///
     /// # Errors
-    /// [`Error::Usage`](crate::Error::Usage) if the domain has no such class, or no [`name`](Self::name) in a
-    /// network is fetched.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the domain has no such class, or no
+    /// [`name`](Self::name) in a network is fetched.
     pub fn class(mut self, class: &str) -> Result<Self> {
         self.locators.set_class(class)?;
         Ok(self)
@@ -307,8 +307,9 @@ impl Get {
     /// tells how each ends; one that does not come keeps no other from coming, and the transfer ends with an
     /// error of the first one's kind.
     ///
-    /// A transfer begins with [`Error::Usage`](crate::Error::Usage) if something else than URLs is named, two
-    /// URLs have one name, or what is asked for is of one file: `to_file`, `read`, `checksum`, `from_source`.
+    /// A transfer begins with [`ErrorKind::Usage`](crate::ErrorKind::Usage) if something else than URLs is
+    /// named, two URLs have one name, or what is asked for is of one file: `to_file`, `read`, `checksum`,
+    /// `from_source`.
     #[must_use]
     pub const fn each(mut self) -> Self {
         self.settings.is_each = true;
@@ -361,14 +362,15 @@ impl Get {
     /// ```
     ///
     /// # Errors
-    /// [`Error::System`](crate::Error::System) if there can be no thread. What is wrong with the request is
-    /// what the first read fails with: [`Error::Usage`](crate::Error::Usage) if it is a directory.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if there can be no thread. What is wrong with the
+    /// request is what the first read fails with: [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is a
+    /// directory.
     pub fn read(&self) -> Result<Reader> {
         self.reader(Stop::new()?)
     }
 
-    /// The same; reads fail with [`Error::Interrupted`](crate::Error::Interrupted) soon after `stop` is used,
-    /// by a signal handler or another thread.
+    /// The same; reads fail with [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) soon after `stop`
+    /// is used, by a signal handler or another thread.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -397,7 +399,7 @@ mod tests {
     use anabranch_algo::control::ALGORITHMS;
 
     use super::*;
-    use crate::Error;
+    use crate::ErrorKind;
 
     #[test]
     fn a_server_may_be_silent_for_as_long_as_the_whole_transfer() {
@@ -420,7 +422,9 @@ mod tests {
                 assert_eq!(request(&format!("{controller}+{start}")), Ok(()));
             }
         }
-        let Err(Error::Usage(why)) = request("bogus") else { panic!("there is none of that name") };
+        let Err(error) = request("bogus") else { panic!("there is none of that name") };
+        let (kind, why) = (error.kind(), error.message());
+        assert_eq!(kind, ErrorKind::Usage);
         let first = ALGORITHMS[0].name;
         assert!(why.contains(&format!("controller bogus: there are {first}, ")), "{why}");
         assert!(why.contains(" lia, ") && why.contains("hystart"), "{why}");

@@ -11,35 +11,13 @@ use anabranch_algo::{Rate, Span};
 use anabranch_net::{Clock, Interest, Poller, WakeReceiver};
 
 use crate::format::seconds;
+use crate::report::HashProgress;
 use crate::{Control, Error, Result, Stop};
 
 /// Bytes that are read at once.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 /// Time between two reports.
 const REPORT_EVERY: Span = Span::from_millis(100);
-
-/// How far hashing is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct HashProgress {
-    /// Bytes hashed so far.
-    pub done_bytes: u64,
-    /// Bytes there are to hash, as far as known.
-    pub total_bytes: u64,
-    /// Time since hashing began, in seconds.
-    pub elapsed_s: f64,
-    /// Mean rate since then, in bytes a second.
-    pub rate_bytes: u64,
-}
-
-impl HashProgress {
-    /// How long it will take yet at this rate, in seconds; `None` while that is unknown.
-    #[must_use]
-    pub fn left_s(&self) -> Option<f64> {
-        let left = self.total_bytes.saturating_sub(self.done_bytes);
-        (self.rate_bytes > 0).then(|| left as f64 / self.rate_bytes as f64)
-    }
-}
 
 /// What the threads that hash and the one that watches them share.
 #[derive(Debug, Default)]
@@ -94,8 +72,8 @@ impl HashJob {
         report: &mut dyn FnMut(HashProgress) -> Control,
         work: impl FnOnce() -> T + Send,
     ) -> Result<T> {
-        let ended =
-            WakeReceiver::new().map_err(|e| Error::system(format!("cannot watch the hashing: {e}")))?;
+        let ended = WakeReceiver::new()
+            .map_err(|e| Error::system(format!("cannot watch the hashing: {e}")).because(e))?;
         let (clock, waker) = (Clock::start(), ended.waker());
         let mut poller = Poller::new(clock);
         let start = clock.now();

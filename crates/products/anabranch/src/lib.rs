@@ -44,14 +44,14 @@
 //! ```no_run
 //! use std::time::{Duration, Instant};
 //!
-//! use anabranch::{Control, Error, Get};
+//! use anabranch::{Control, ErrorKind, Get};
 //!
 //! fn main() -> anabranch::Result<()> {
 //!     let get = || Ok(Get::new(["https://a.example/f.iso"])?.to_file("f.iso"));
 //!     let end = Instant::now() + Duration::from_secs(5);
 //!     let stopped = get()?.run(|_| if Instant::now() < end { Control::Continue } else { Control::Stop });
 //!     match stopped {
-//!         Err(Error::Interrupted(why)) => println!("{why}"),
+//!         Err(error) if error.kind() == ErrorKind::Interrupted => println!("{error}"),
 //!         done => println!("{}", done?.verdict()),
 //!     }
 //!     let report = get()?.run(|_| Control::Continue)?;
@@ -68,8 +68,8 @@
 //!   order, while it comes. [`Checksum`]: what it must be. [`controllers`] and [`slow_starts`] name what
 //!   [`Get::controller`] takes.
 //! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
-//! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not,
-//!   and what to do.
+//! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not, with what
+//!   to do ([`ErrorKind`]), what it is about ([`ErrorPlace`]), and which settings would help ([`Hint`]).
 //! * [`Serve`], [`Source`]: files and directories for whoever knows their URI; [`mod@serve`].
 //! * [`network`]: content by name in publish/subscribe networks, as their hosts fetch and publish it.
 //! * [`mirror_list`]: what makes a file on plain web servers verifiable.
@@ -112,14 +112,13 @@ pub mod on_disk {
 
 pub use cache_dir::cache_dir;
 pub use checksum::Checksum;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, ErrorPlace, Hint, Result};
 pub use event::{Control, Event};
 pub use get::{Download, Get, Reader, Transfer, controllers, slow_starts};
-pub use hashing::HashProgress;
 pub use host_port::{HostPort, PORT};
 pub use report::{
-    BannedSource, FileReport, GroupedPath, PathGroups, PathProgress, PathState, Progress, Report, Verified,
-    VouchedBy,
+    BannedSource, FileReport, GroupedPath, HashProgress, PathGroups, PathProgress, PathState, Progress,
+    Report, Verified, VouchedBy,
 };
 pub use secret::secret;
 pub use serve::{Serve, Source};

@@ -19,28 +19,26 @@
 //! ```
 
 mod directory;
-mod event;
 mod hash;
 mod listed;
 mod make;
 mod single_file;
 
 pub use anabranch_mirror::url::Url;
-pub use event::Event;
 pub use listed::{ListedFile, ListedMirror, MirrorList};
 pub use make::{MadeMirrorList, MakeMirrorList, check_piece_bytes, parse_url};
 
-use crate::{Control, Result};
+use crate::{Control, Event, Result};
 
 impl MakeMirrorList {
     /// Reads the file, or all files of the directory, once, and writes the list. Tells `listener` meanwhile
     /// how far it is; when that answers [`Control::Stop`], nothing is written.
     ///
     /// # Errors
-    /// [`Usage`](crate::Error::Usage) if something makes no sense or is not there;
-    /// [`System`](crate::Error::System) if a file cannot be read, or changes meanwhile;
-    /// [`Target`](crate::Error::Target) if something is there already or cannot be written;
-    /// [`Interrupted`](crate::Error::Interrupted) if it was stopped.
+    /// [`Usage`](crate::ErrorKind::Usage) if something makes no sense or is not there;
+    /// [`System`](crate::ErrorKind::System) if a file cannot be read, or changes meanwhile;
+    /// [`Target`](crate::ErrorKind::Target) if something is there already or cannot be written;
+    /// [`Interrupted`](crate::ErrorKind::Interrupted) if it was stopped.
     pub fn run(self, mut listener: impl FnMut(Event) -> Control) -> Result<MadeMirrorList> {
         let make = if self.path.is_dir() { directory::make } else { single_file::make };
         make(&self, &mut listener)

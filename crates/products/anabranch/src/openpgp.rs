@@ -127,7 +127,8 @@ impl Signatures {
     /// Looks at those that have come: whether its key is there is seen of other bytes too.
     fn look(&mut self) -> Result<()> {
         let Some(keyring) = &self.keyring else { return Ok(()) };
-        let nothing = nameless(&[]).map_err(|e| Error::system(format!("no memory for a signature: {e}")))?;
+        let nothing =
+            nameless(&[]).map_err(|e| Error::system(format!("no memory for a signature: {e}")).because(e))?;
         while let Some(signature) = self.came.first() {
             let verdict = keyring.verify(signature, &nothing)?;
             let signature = self.came.remove(0);
@@ -142,8 +143,9 @@ impl Signatures {
     /// What the file has to be signed by, if the user says so: the signatures that may turn out to be good.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if there is no signature, [`Error::Unreachable`] if a server could not be asked
-    /// that may have one, [`Error::Corrupt`] if none can be good whatever comes.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no signature,
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if a server could not be asked that may have
+    /// one, [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if none can be good whatever comes.
     pub(crate) fn signed(&mut self) -> Result<Option<Signed>> {
         self.look()?;
         let Some(keyring) = self.keyring.clone() else { return Ok(None) };
@@ -184,15 +186,16 @@ impl Keyring {
     /// Reads a keyring: binary or armored certificates, as `gpg --export` writes them.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it cannot be read or is none, or if no verifier is installed.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it cannot be read or is none, or if no verifier is
+    /// installed.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let failed = |e: &dyn std::fmt::Display| {
-            Error::usage(format!("the keyring {} cannot be used: {e}", path.display()))
+            Error::usage(format!("the keyring {} cannot be used: {e}", path.display())).at(path)
         };
         let mut bytes = Vec::new();
         File::open(path)
             .and_then(|file| file.take(KEYRING_MAX + 1).read_to_end(&mut bytes))
-            .map_err(|e| failed(&e))?;
+            .map_err(|e| failed(&e).because(e))?;
         if bytes.len() as u64 > KEYRING_MAX {
             return Err(failed(&format!("it has more than {} MiB", KEYRING_MAX >> 20)));
         }
@@ -209,9 +212,10 @@ impl Keyring {
     /// Whether `signature`, binary or armored, is one of `file` by a key of this ring.
     ///
     /// # Errors
-    /// [`Error::System`] if the verifier cannot run.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the verifier cannot run.
     fn verify(&self, signature: &[u8], file: &File) -> Result<Verdict> {
-        let failed = |e: io::Error| Error::system(format!("{} does not run: {e}", self.verifier.program()));
+        let failed =
+            |e: io::Error| Error::system(format!("{} does not run: {e}", self.verifier.program())).because(e);
         // Both are handed over as files without a name, so that no other program can change them.
         let keys = nameless(&self.keys).map_err(failed)?;
         let signature = nameless(signature).map_err(failed)?;

@@ -1,4 +1,6 @@
-//! What a transfer looks like while it runs, and at its end.
+//! What is told of what runs, and of how it ended: of transfers here, of sources in [`source`].
+
+pub(crate) mod source;
 
 use std::fmt;
 
@@ -105,6 +107,29 @@ impl fmt::Display for PathState {
 impl Serialize for PathState {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+/// How far hashing is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct HashProgress {
+    /// Bytes hashed so far.
+    pub done_bytes: u64,
+    /// Bytes there are to hash, as far as known.
+    pub total_bytes: u64,
+    /// Time since hashing began, in seconds.
+    pub elapsed_s: f64,
+    /// Mean rate since then, in bytes a second.
+    pub rate_bytes: u64,
+}
+
+impl HashProgress {
+    /// How long it will take yet at this rate, in seconds; `None` while that is unknown.
+    #[must_use]
+    pub fn left_s(&self) -> Option<f64> {
+        let left = self.total_bytes.saturating_sub(self.done_bytes);
+        (self.rate_bytes > 0).then(|| left as f64 / self.rate_bytes as f64)
     }
 }
 

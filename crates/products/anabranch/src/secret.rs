@@ -10,6 +10,6 @@ use crate::{Error, Result};
 pub fn secret() -> Result<[u8; 32]> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)
-        .map_err(|e| Error::system(format!("the system has no random numbers: {e}")))?;
+        .map_err(|e| Error::system(format!("the system has no random numbers: {e}")).because(e))?;
     Ok(secret)
 }

@@ -8,11 +8,10 @@
 //! are hashed. Then each UDP socket gets a thread, HTTP another, and one more waits for the end.
 
 mod catalog_site;
-mod event;
 mod listen;
+mod peers;
 mod publish;
 mod source;
-mod stats;
 mod udp_worker;
 
 use std::net::SocketAddr;
@@ -21,14 +20,13 @@ use std::sync::Arc;
 
 use anabranch_algo::Rate;
 
-pub use event::{Event, Offer};
+pub use crate::report::source::{Offer, Stats};
 pub use source::Source;
-pub use stats::Stats;
 
 use crate::catalog::builder::Builder;
 use crate::catalog::{self, Catalog};
 use crate::network::{Name, Place, ScopeKey};
-use crate::{Control, Error, Result, Stop, cache_dir};
+use crate::{Control, Error, Event, Result, Stop, cache_dir};
 use publish::Publish;
 use source::Bound;
 
@@ -73,7 +71,8 @@ impl Serve {
     /// stay inside that directory.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there is no such file or directory, or it cannot be read.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if there is no such file or directory, or it cannot be
+    /// read.
     pub fn path(mut self, path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         catalog::check(&path)?;
@@ -131,8 +130,9 @@ impl Serve {
     /// say is in [`Source::notices`].
     ///
     /// # Errors
-    /// [`Error::System`] if a socket cannot be bound or a file not be read; [`Error::Usage`] if a path is not
-    /// there any more; [`Error::Interrupted`] if it was stopped while it hashed.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if a socket cannot be bound or a file not be read;
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a path is not there any more;
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if it was stopped while it hashed.
     pub fn start(self) -> Result<Source> {
         self.prepare(&mut |_| Control::Continue)
     }
@@ -169,7 +169,7 @@ impl Serve {
         let built = builder.job.watch(stop, &mut report, || builder.build(&self.paths))?;
         let warnings = builder.warnings.take();
         if stop.is_stopped() || builder.job.is_stopped() {
-            return Err(Error::Interrupted("interrupted while hashing".into()));
+            return Err(Error::interrupted("interrupted while hashing"));
         }
         match built {
             Ok(catalog) => Ok((catalog, warnings)),

@@ -24,10 +24,10 @@ impl Stop {
     /// One that has not been used.
     ///
     /// # Errors
-    /// [`Error::System`] if the system has no descriptors left.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has no descriptors left.
     pub fn new() -> Result<Self> {
         let wake = WakeReceiver::new()
-            .map_err(|e| Error::system(format!("the system has no descriptors left: {e}")))?;
+            .map_err(|e| Error::system(format!("the system has no descriptors left: {e}")).because(e))?;
         Ok(Self { flag: Arc::default(), waker: wake.waker(), wake: Arc::new(wake), parent: None })
     }
 

@@ -142,8 +142,9 @@ impl Target {
     /// the bytes checked so far and can stop the check by returning false.
     ///
     /// # Errors
-    /// [`Error::Target`] if the target does not take the file, or has no room for what is missing of it;
-    /// [`Error::Interrupted`] if `progress` stopped the check.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the target does not take the file, or has no room
+    /// for what is missing of it; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress`
+    /// stopped the check.
     pub(crate) fn open(
         place: DestPath,
         id: ContentId,
@@ -165,7 +166,7 @@ impl Target {
         let mut part = Part::open(&place, &id, aliases, demands.can_judge(aliases), force)?;
         part.check_room(&place, &id)?;
         let done_bytes = if part.virgin { 0 } else { part.check(&place, &mut there, progress)? };
-        part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, &e))?;
+        part.file.set_len(id.length).map_err(|e| place.failure("give its length to", &part.name, e))?;
         let state = State::Part(Box::new(part));
         Ok((Self::new(place, id, demands, force, state, there.clone(), done_bytes), there))
     }
@@ -199,7 +200,7 @@ impl Target {
     /// Puts a whole content, which is verified, in its place: through a part, as all that comes.
     ///
     /// # Errors
-    /// [`Error::Target`] if the target does not take it.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the target does not take it.
     pub(crate) fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
         let id = ContentId::of(bytes);
         let (mut target, there) =
@@ -234,7 +235,7 @@ impl Target {
     /// that is taken twice the last bytes count. `mark` says who brought it: see [`Slot::mark`].
     ///
     /// # Errors
-    /// [`Error::Target`] if they cannot be written.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if they cannot be written.
     ///
     /// # Panics
     /// If the bytes are not as many as the block has: the caller has verified something else.
@@ -268,7 +269,7 @@ impl Target {
     /// failure before the next [`flush`](Self::flush) may bring them back.)
     ///
     /// # Errors
-    /// [`Error::Target`] if the journal cannot be written.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the journal cannot be written.
     pub(crate) fn forget(&mut self, blocks: Range<u64>) -> Result<()> {
         self.checked = None;
         let State::Part(part) = &mut self.state else { return Ok(()) };
@@ -285,7 +286,7 @@ impl Target {
     /// Writes what is held back: the data first, then the journal.
     ///
     /// # Errors
-    /// [`Error::Target`] if it cannot be written.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be written.
     pub(crate) fn flush(&mut self) -> Result<()> {
         match &mut self.state {
             State::Part(part) => part.flush(&self.place),
@@ -296,14 +297,14 @@ impl Target {
     /// Lets the file be executed by whoever may read it, as the manifest of a directory says of some files.
     ///
     /// # Errors
-    /// [`Error::Target`] if that cannot be set.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be set.
     pub(crate) fn make_executable(&self) -> Result<()> {
         let State::Part(part) = &self.state else { return Ok(()) };
         let set = || {
             let mode = part.file.metadata()?.permissions().mode();
             part.file.set_permissions(Permissions::from_mode(mode | (mode & 0o444) >> 2))
         };
-        set().map_err(|e: io::Error| self.place.failure("make executable", &part.name, &e))
+        set().map_err(|e: io::Error| self.place.failure("make executable", &part.name, e))
     }
 
     /// The path of the file.
@@ -327,8 +328,8 @@ impl Target {
     /// `progress` is called with the bytes read so far and stops it by returning false.
     ///
     /// # Errors
-    /// [`Error::Target`] if a block is missing or cannot be read, [`Error::Interrupted`] if `progress`
-    /// stopped it.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing or cannot be read,
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
     pub(crate) fn needs_others(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let Checked::Wrong(fault) = self.check(progress)? else { return Ok(false) };
         Ok(matches!(fault.kind, FaultKind::Bytes | FaultKind::Signature))
@@ -351,7 +352,7 @@ impl Target {
                 }
                 State::Whole(_) => {
                     let there = self.place.open(self.place.name(), OFlag::O_RDONLY);
-                    let there = there.map_err(|e| self.place.failure("read", self.place.name(), &e))?;
+                    let there = there.map_err(|e| self.place.failure("read", self.place.name(), e))?;
                     self.check_signature(&there)?
                 }
             },
@@ -383,8 +384,8 @@ impl Target {
     /// The root of what is recorded.
     fn root_of(&self, part: &Part) -> Result<[u8; 32]> {
         part.root(&self.place)?.ok_or_else(|| {
-            let part = show(self.place.path().with_file_name(&part.name));
-            Error::target(format!("blocks are missing in {part}: repeat the request"))
+            let path = self.place.path().with_file_name(&part.name);
+            Error::target(format!("blocks are missing in {}: run the same `Get` again", show(&path))).at(path)
         })
     }
 
@@ -392,12 +393,13 @@ impl Target {
     /// `progress` is called with the bytes read so far and stops it by returning false: what is here stays.
     ///
     /// # Errors
-    /// [`Error::Target`] if a block is missing, the hashes do not give the root (then part and journal are
-    /// removed, so that the next transfer begins afresh), the part's name stands for another file than the
-    /// one that was written, or the final name was taken meanwhile. [`Error::Corrupt`] if only the whole
-    /// could be checked, and is not what it should be; it is removed too, or has another name then if that is
-    /// [demanded](Demands::keeps_wrong). Where other bytes could not be right either, and these are those of
-    /// a hash that is known, part and journal stay.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing, the hashes do not give the root
+    /// (then part and journal are removed, so that the next transfer begins afresh), the part's name stands
+    /// for another file than the one that was written, or the final name was taken meanwhile.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if only the whole could be checked, and is not what
+    /// it should be; it is removed too, or has another name then if that is [demanded](Demands::keeps_wrong).
+    /// Where other bytes could not be right either, and these are those of a hash that is known, part and
+    /// journal stay.
     pub(crate) fn finish(mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Finished> {
         self.flush()?;
         let path = self.place.path();
@@ -406,7 +408,7 @@ impl Target {
         }
         let signer = match self.check(progress)?.clone() {
             Checked::Right(signer) => signer,
-            Checked::Wrong(fault) => return Err(self.wrong(&fault)),
+            Checked::Wrong(fault) => return Err(self.wrong(&fault).at(self.place.path())),
         };
         let dissent = std::mem::take(&mut self.dissent);
         let part = match &self.state {
@@ -414,12 +416,12 @@ impl Target {
             State::Whole(root) => return Ok(Finished { path, root: *root, signer, dissent }),
         };
         let root = self.root_of(part)?;
-        part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
+        part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, e))?;
         // Making it durable may have taken long, and the name is what is renamed.
         part.check_inode(&self.place)?;
         self.place.rename(&part.name, self.force).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => exists(&path),
-            _ => self.place.failure("give its name to", self.place.name(), &e),
+            _ => self.place.failure("give its name to", self.place.name(), e),
         })?;
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
         let _ = self.place.unlink(&part.journal_name);
@@ -427,7 +429,7 @@ impl Target {
             drop(part.others.usual_lock);
             remove_outdated(&self.place, &part.others.outdated_by);
         }
-        self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
+        self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), e))?;
         Ok(Finished { path, root, signer, dissent })
     }
 
@@ -475,7 +477,7 @@ impl Target {
                 "{text}: but only the server itself says what it should be, so it is kept as {kept}"
             )),
             None if proof.root == RootCheck::Blocks && *kind == FaultKind::Bytes => Error::target(format!(
-                "what was in {part_path} was not right and is removed: repeat the request"
+                "what was in {part_path} was not right and is removed: run the same `Get` again"
             )),
             None if if_wrong == IfWrong::KeepOnce => Error::corrupt(format!(
                 "{text}: {part_path} is removed, for it cannot be kept as {}.unverified: is that there \

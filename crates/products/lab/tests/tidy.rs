@@ -28,7 +28,7 @@ const LARGE: &[(&str, usize)] = &[
     ("fields of products/anabranch: get::small_files::SmallFiles", 19),
     ("fields of products/anabranch: get::sockets::Sockets", 17),
     ("fields of products/anabranch: mirror_list::listed::ListedFile", 16),
-    ("fields of products/anabranch: serve::stats::Stats", 17),
+    ("fields of products/anabranch: report::source::Stats", 17),
     ("fields of products/lab: linux::flow::SocketFlow", 18),
     ("fields of products/lab: outcome::Row", 17),
     ("fields of products/lab: scenario::Measure", 16),
@@ -55,7 +55,6 @@ const LARGE: &[(&str, usize)] = &[
     ("files of protocols/mmtp: subscriber::download::state::Download", 6),
     ("files of protocols/mmtp: subscriber::state::Subscriber", 7),
     ("files of worlds/net: netlink::rtnetlink::Netlink", 5),
-    ("lines of products/anabranch: target::part::open_as", 82),
     ("lines of products/proxy: client::datagrams::serve", 88),
     ("lines of products/proxy: server::serve", 87),
 ];
@@ -124,8 +123,8 @@ fn rooms() -> Vec<String> {
     rooms
 }
 
-/// Where the command says which option is meant by a setting that a message of the library names.
-const WORDING: &str = "crates/cli/src/wording.rs";
+/// The settings that messages of the libraries may name.
+const HINTS: &str = "crates/products/anabranch/src/error/hint.rs";
 
 /// Crates of machines: they report events and never print.
 const MACHINES: &[&str] =
@@ -398,19 +397,25 @@ fn machines_are_quiet_and_exceptions_have_reasons() {
 /// A program that uses the library has no options: what they are called is the command's.
 #[test]
 fn options_are_named_by_the_command_alone() {
-    let wording = fs::read_to_string(root().join(WORDING)).expect("the command's wording");
+    let hints = fs::read_to_string(root().join(HINTS)).expect("the hints");
     let mut violations = Vec::new();
     // Its options are those of the programs that it runs.
-    let is_other = |path: &str| path == "crates/products/anabranch/src/openpgp.rs";
-    let libraries = ["crates/products/anabranch/src/", "crates/products/network/src/"];
+    let is_other = |path: &str| path == "crates/products/anabranch/src/openpgp.rs" || path == HINTS;
+    let libraries = [
+        "crates/products/anabranch/src/",
+        "crates/products/network/src/",
+        "crates/protocols/mirror/src/",
+        "crates/worlds/http/src/",
+    ];
     let ours = |path: &str| libraries.iter().any(|library| path.starts_with(library)) && !is_other(path);
     for (path, text) in sources().iter().filter(|(path, _)| ours(path)) {
         for (n, line) in text.lines().enumerate().take(lines_without_tests(path, text)) {
             let code = if line.trim_start().starts_with("//") { "" } else { line };
             let option = code.split("--").nth(1).filter(|o| o.starts_with(|c: char| c.is_ascii_lowercase()));
-            let setting = code.split('`').skip(1).step_by(2).find(|s| !wording.contains(&format!("`{s}`")));
+            let setting =
+                code.split('`').skip(1).step_by(2).find(|s| !hints.contains(&format!("= \"{s}\",")));
             let what = option.or(setting);
-            violations.extend(what.map(|what| format!("{path}:{}: {what}: see {WORDING}", n + 1)));
+            violations.extend(what.map(|what| format!("{path}:{}: {what}: see {HINTS}", n + 1)));
         }
     }
     report("settings in the library's messages", &violations);

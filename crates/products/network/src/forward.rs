@@ -74,7 +74,8 @@ pub struct CacheStats {
 /// `listener` answers [`Control::Stop`].
 ///
 /// # Errors
-/// [`Error::Usage`] if the node is a host, [`Error::System`] if it cannot listen.
+/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the node is a host,
+/// [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen.
 pub fn forward(
     place: &Place,
     cache: Option<(Policy, usize)>,

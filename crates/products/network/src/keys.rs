@@ -11,7 +11,7 @@ use anabranch::{Error, Result};
 /// The key of a new domain's services.
 ///
 /// # Errors
-/// [`Error::System`] if the system has no random numbers.
+/// [`ErrorKind::System`](anabranch::ErrorKind::System) if the system has no random numbers.
 pub fn new_services_key() -> Result<DomainKey> {
     Ok(DomainKey::new(secret()?))
 }
@@ -19,7 +19,7 @@ pub fn new_services_key() -> Result<DomainKey> {
 /// The key that a service needs at a place.
 ///
 /// # Errors
-/// [`Error::Usage`] if the place has none, or another one.
+/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the place has none, or another one.
 pub(crate) fn services_key(place: &Place) -> Result<Option<DomainKey>> {
     match (place.domain().is_keyed(), place.key()) {
         (true, Some(MemberKey::Services(key))) => Ok(Some(key.clone())),
@@ -30,7 +30,7 @@ pub(crate) fn services_key(place: &Place) -> Result<Option<DomainKey>> {
 /// The secret that a forwarder needs at a place.
 ///
 /// # Errors
-/// [`Error::Usage`] if the place has none, or another one.
+/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the place has none, or another one.
 pub(crate) fn forwarder_secret(place: &Place) -> Result<Option<NodeSecret>> {
     match (place.domain().is_keyed(), place.key()) {
         (true, Some(MemberKey::Forwarder(node, secret))) if *node == place.node() => Ok(Some(secret.clone())),

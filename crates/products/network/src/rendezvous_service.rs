@@ -49,10 +49,10 @@ pub struct RendezvousStats {
 /// there. If it is a server, what it knows is there alone, and others of the same domain may share it.
 ///
 /// # Errors
-/// [`Error::Usage`](anabranch::Error::Usage) if the domain has another node for that or the state is another
-/// thing, [`Error::Target`](anabranch::Error::Target) if a file cannot be used, or takes no more later on,
-/// [`Error::Unreachable`](anabranch::Error::Unreachable) if a server does not answer at the start;
-/// [`Error::System`](anabranch::Error::System) if it cannot listen.
+/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the domain has another node for that or the state is
+/// another thing, [`ErrorKind::Target`](anabranch::ErrorKind::Target) if a file cannot be used, or takes no
+/// more later on, [`ErrorKind::Unreachable`](anabranch::ErrorKind::Unreachable) if a server does not answer
+/// at the start; [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen.
 pub fn rendezvous(
     place: &Place,
     state: Option<&StateAt>,

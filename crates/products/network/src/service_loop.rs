@@ -45,7 +45,8 @@ pub(super) trait Service {
 /// Runs a service at a node's addresses until `stop` is stopped or `listener` answers [`Control::Stop`].
 ///
 /// # Errors
-/// [`Error::System`](anabranch::Error::System) if it cannot listen; what `service` and its work fail with.
+/// [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen; what `service` and its work fail
+/// with.
 pub(super) fn run<S: Service>(
     place: &Place,
     port: u16,

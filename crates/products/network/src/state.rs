@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anabranch_algo::Time;
 use anabranch_overlay::domain::Domain;
@@ -84,7 +84,7 @@ impl StateStats {
 /// See the [module](self).
 pub(super) struct State {
     database: Database,
-    path: String,
+    path: PathBuf,
     stats: StateStats,
     changes: Vec<Change>,
     /// Whether some of them must be written before anything is answered.
@@ -95,22 +95,22 @@ impl State {
     /// Opens a file, or makes it, and gives a machine what is in it; with what a person should know.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the file is another thing, [`Error::Target`] if it cannot be used.
+    /// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the file is another thing,
+    /// [`ErrorKind::Target`](anabranch::ErrorKind::Target) if it cannot be used.
     pub(super) fn open(
         path: &Path,
         domain: &Domain,
         now: Time,
         machine: &mut Rendezvous,
     ) -> Result<(Self, String)> {
-        let shown = show(path).to_string();
-        let failed = |error: redb::Error| failure(&shown, &error);
+        let failed = |error: redb::Error| failure(path, error);
         let mut builder = Database::builder();
         builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
         let database = builder.create(path).map_err(|e| failed(e.into()))?;
-        check_kind(&database, &shown, domain)?;
+        check_kind(&database, path, domain)?;
         let stats = take_back(&database, domain, now, machine).map_err(failed)?;
-        let text = stats.text(&shown);
-        Ok((Self { database, path: shown, stats, changes: Vec::new(), owes: false }, text))
+        let text = stats.text(&show(path));
+        Ok((Self { database, path: path.to_owned(), stats, changes: Vec::new(), owes: false }, text))
     }
 
     /// Takes note of a change, to be written.
@@ -122,14 +122,15 @@ impl State {
     /// Writes what must be before something is answered.
     ///
     /// # Errors
-    /// [`Error::Target`] if the file takes no more. What was not written was not answered either.
+    /// [`ErrorKind::Target`](anabranch::ErrorKind::Target) if the file takes no more. What was not written
+    /// was not answered either.
     pub(super) fn write(&mut self) -> Result<()> {
         if !self.owes {
             return Ok(());
         }
         self.owes = false;
         self.stats.commits += 1;
-        commit(&self.database, &mut self.changes).map_err(|error| failure(&self.path, &error))
+        commit(&self.database, &mut self.changes).map_err(|error| failure(&self.path, error))
     }
 
     /// What has been done.
@@ -156,9 +157,9 @@ fn commit(database: &Database, changes: &mut Vec<Change>) -> Result<(), redb::Er
 }
 
 /// Whether the file is what this program keeps for this domain; a new one becomes that.
-fn check_kind(database: &Database, path: &str, domain: &Domain) -> Result<()> {
-    let failed = |error: redb::Error| failure(path, &error);
-    let other = || Error::usage(format!("{path} {IS_NONE}"));
+fn check_kind(database: &Database, path: &Path, domain: &Domain) -> Result<()> {
+    let failed = |error: redb::Error| failure(path, error);
+    let other = || is_none(path);
     let read = database.begin_read().map_err(|e| failed(e.into()))?;
     let about = match read.open_table(ABOUT) {
         Ok(about) => about,
@@ -175,16 +176,20 @@ fn check_kind(database: &Database, path: &str, domain: &Domain) -> Result<()> {
     };
     if value("format")? != [FORMAT] {
         return Err(Error::usage(format!(
-            "{path} was written by a newer anabranch: use that one, or name another file with `state`"
-        )));
+            "{} was written by a newer anabranch: use that one, or name another file with `state`",
+            show(path)
+        ))
+        .at(path));
     }
     let theirs = value("domain")?;
     if theirs != domain.name.as_bytes() {
         return Err(Error::usage(format!(
-            "{path} is the state of the domain {}, not of {}: name another file with `state`",
+            "{} is the state of the domain {}, not of {}: name another file with `state`",
+            show(path),
             anabranch::text::printable(&String::from_utf8_lossy(&theirs)),
             domain.name
-        )));
+        ))
+        .at(path));
     }
     Ok(())
 }
@@ -289,10 +294,17 @@ fn take_back(
 const IS_NONE: &str = "is no state of a rendezvous: name another file with `state`. If it was cut short when \
                        it was made, remove it";
 
+fn is_none(path: &Path) -> Error {
+    Error::usage(format!("{} {IS_NONE}", show(path))).at(path)
+}
+
 /// What to do about a failure of the file.
-fn failure(path: &str, error: &redb::Error) -> Error {
+fn failure(path: &Path, error: redb::Error) -> Error {
     use redb::Error as E;
-    let advice = match error {
+    if let E::Io(error) = error {
+        return io_failure(path, error);
+    }
+    let advice = match &error {
         E::DatabaseAlreadyOpen | E::LockProtocolMismatch => {
             "is in use by another rendezvous: end that one, or name another file with `state`".into()
         }
@@ -301,15 +313,14 @@ fn failure(path: &str, error: &redb::Error) -> Error {
                 .into()
         }
         E::Corrupted(what) => damaged(what),
-        E::Io(error) => return io_failure(path, error),
         // The tables are there, but are others.
         E::TableTypeMismatch { .. }
         | E::TableIsMultimap(_)
         | E::TableIsNotMultimap(_)
-        | E::TypeDefinitionChanged { .. } => return Error::usage(format!("{path} {IS_NONE}")),
+        | E::TypeDefinitionChanged { .. } => return is_none(path).because(error),
         other => format!("cannot be used: {other}"),
     };
-    Error::target(format!("{path} {advice}"))
+    Error::target(format!("{} {advice}", show(path))).at(path).because(error)
 }
 
 fn damaged(how: &str) -> String {
@@ -319,12 +330,13 @@ fn damaged(how: &str) -> String {
     )
 }
 
-fn io_failure(path: &str, error: &io::Error) -> Error {
+fn io_failure(path: &Path, error: io::Error) -> Error {
     use io::ErrorKind as Kind;
     let advice = match error.kind() {
-        Kind::InvalidData => return Error::usage(format!("{path} {IS_NONE}")),
+        Kind::InvalidData => return is_none(path).because(error),
         Kind::UnexpectedEof => {
-            return Error::target(format!("{path} {}", damaged("it was cut short")));
+            let message = format!("{} {}", show(path), damaged("it was cut short"));
+            return Error::target(message).at(path).because(error);
         }
         Kind::StorageFull | Kind::QuotaExceeded => {
             "the disk is full: make room and start again; what was answered is in the file".into()
@@ -338,7 +350,7 @@ fn io_failure(path: &str, error: &io::Error) -> Error {
         Kind::ReadOnlyFilesystem => "the file system is read-only: name a file elsewhere with `state`".into(),
         _ => error.to_string(),
     };
-    Error::target(format!("cannot use the state {path}: {advice}"))
+    Error::target(format!("cannot use the state {}: {advice}", show(path))).at(path).because(error)
 }
 
 #[cfg(test)]

@@ -70,8 +70,9 @@ impl Link {
     /// Connects to a server; with what a person should know.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the server does not answer, [`Error::Usage`] if it cannot be used,
-    /// [`Error::System`] if the system has no descriptors or threads left.
+    /// [`ErrorKind::Unreachable`](anabranch::ErrorKind::Unreachable) if the server does not answer,
+    /// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if it cannot be used,
+    /// [`ErrorKind::System`](anabranch::ErrorKind::System) if the system has no descriptors or threads left.
     pub(super) fn open(server: &StateServer, domain: &str) -> Result<(Self, String)> {
         let connect = || {
             let mut store = Store::connect(server, domain)?;
@@ -80,7 +81,7 @@ impl Link {
         };
         let (store, about) = connect().map_err(|failure: Failure| failure.error(server))?;
         let wake = WakeReceiver::new()
-            .map_err(|e| Error::system(format!("the system has no descriptors left: {e}")))?;
+            .map_err(|e| Error::system(format!("the system has no descriptors left: {e}")).because(e))?;
         let (queries, asked) = channel();
         let (told, reports) = channel();
         let worker = Worker {
@@ -97,7 +98,7 @@ impl Link {
         std::thread::Builder::new()
             .name("state".into())
             .spawn(move || worker.run(store))
-            .map_err(|e| Error::system(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| Error::system(format!("cannot start a thread: {e}")).because(e))?;
         let stats = SharedStateStats { answers: true, ..SharedStateStats::default() };
         let text = format!("keeps publications in {server}{about}");
         Ok((Self { queries, reports, wake, shown: server.to_string(), stats }, text))

@@ -39,8 +39,8 @@ pub struct TopologyStats {
 /// until `stop` is stopped or `listener` answers [`Control::Stop`].
 ///
 /// # Errors
-/// [`Error::Usage`](anabranch::Error::Usage) if the domain has another node for that,
-/// [`Error::System`](anabranch::Error::System) if it cannot listen.
+/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the domain has another node for that,
+/// [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen.
 pub fn manage_topology(
     place: &Place,
     stop: &Stop,

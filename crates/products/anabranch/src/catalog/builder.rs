@@ -8,7 +8,7 @@ use anabranch_mmtp::tree::Outboard;
 use super::{Body, Catalog, Warnings, cache, hash, walk};
 use crate::filenames::show;
 use crate::hashing::HashJob;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// How to build a catalog.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Builder {
         for (named, root) in roots.into_iter().enumerate() {
             let hashed = hash::all(&self.job, self.cache.as_deref(), &root.files);
             if self.job.is_stopped() {
-                return Err(Error::Interrupted("interrupted while hashing".into()));
+                return Err(Error::interrupted("interrupted while hashing"));
             }
             let mut entries = Vec::new();
             for (file, hashed) in root.files.into_iter().zip(hashed) {
@@ -46,7 +46,7 @@ impl Builder {
                         self.warnings.add(format!("skipped {}: {e}", show(&file.path)));
                         continue;
                     }
-                    Err(e) => return Err(Error::system(format!("cannot read {}: {e}", show(&file.path)))),
+                    Err(e) => return Err(ErrorKind::System.cannot("read", &file.path, e)),
                 };
                 if root.directory {
                     entries.push(Entry {
@@ -59,7 +59,7 @@ impl Builder {
             }
             if root.directory {
                 let manifest = Collection::new(entries)
-                    .map_err(|e| Error::system(format!("cannot offer {}: {e}", show(&root.path))))?
+                    .map_err(|e| ErrorKind::System.cannot("offer", &root.path, e))?
                     .encode();
                 let outboard = Outboard::of_bytes(&manifest);
                 catalog.add((named, Vec::new()), root.path, true, outboard, Body::Memory(manifest));

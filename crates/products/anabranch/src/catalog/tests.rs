@@ -8,7 +8,7 @@ use anabranch_mmtp::collection::Collection;
 
 use super::builder::Builder;
 use super::warnings::WARNINGS_MAX;
-use crate::hashing::HashProgress;
+use crate::report::HashProgress;
 
 fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * i / 3 + i) as u8).collect()

@@ -17,7 +17,7 @@ use super::warnings::Warnings;
 use crate::filenames::show;
 use crate::hashing::HashJob;
 use crate::target::is_reserved;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// What is at a path that the caller named.
 pub(crate) struct Root {
@@ -49,13 +49,15 @@ impl FoundFile {
 /// # Errors
 /// If it is not there, not readable, or neither a file nor a directory.
 pub(crate) fn check(named: &Path) -> Result<(PathBuf, Metadata)> {
-    let unreadable = |e: io::Error| Error::usage(format!("cannot read {}: {e}", show(named)));
+    let unreadable = |e: io::Error| ErrorKind::Usage.cannot("read", named, e);
     let path = named.canonicalize().map_err(unreadable)?;
     let meta = path.metadata().map_err(unreadable)?;
     if meta.is_dir() {
         std::fs::read_dir(&path).map_err(unreadable)?;
     } else if !meta.is_file() {
-        return Err(Error::usage(format!("cannot offer {}: neither a file nor a directory", show(named))));
+        return Err(
+            Error::usage(format!("cannot offer {}: neither a file nor a directory", show(named))).at(named)
+        );
     }
     Ok((path, meta))
 }
@@ -93,7 +95,8 @@ pub(crate) fn walk(named: &Path, job: &HashJob, warnings: &Warnings) -> Result<R
             return Err(Error::system(format!(
                 "cannot offer {}: more than {ENTRIES_MAX} files; offer parts of it",
                 show(named)
-            )));
+            ))
+            .at(named));
         }
     }
     files.sort_unstable_by(|a, b| a.relative.cmp(&b.relative));

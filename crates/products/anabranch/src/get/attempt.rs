@@ -227,13 +227,13 @@ impl Trials {
         };
         let error = match (self.lengths.is_empty(), found.unheard.is_empty()) {
             (true, _) if self.incomplete.len() < 2 => error,
-            (true, _) => error.kind().error(self.incomplete.join("; ")),
+            (true, _) => error.with_message(self.incomplete.join("; ")),
             (false, true) if self.incomplete.is_empty() && self.wrong.len() < 2 && self.lengths.len() < 2 => {
                 error
             }
             (false, true) => Error::corrupt(format!("{error}; {}", self.text().unwrap_or_default())),
             (false, false) => Error::corrupt(format!(
-                "{}, and {} could not be asked: what came is kept, and the same request asks again; leave \
+                "{}, and {} could not be asked: what came is kept, and the same `Get` asks again; leave \
                  out the servers that do not answer to have the others decide",
                 self.text().unwrap_or_default(),
                 found.unheard.join(" and ")
@@ -337,7 +337,8 @@ fn fetch_one(
     let verified = if is_deserted { found.verified() } else { Verified::Blocks };
     let transferred = transferred.map_err(|error| match &found.recalled {
         Some(recalled) if error.kind() == ErrorKind::Corrupt => {
-            Error::corrupt(doubted(&request.history, found, recalled, &content, &error.to_string()))
+            let said = doubted(&request.history, found, recalled, &content, error.message());
+            error.with_message(said)
         }
         _ => error,
     });
@@ -457,11 +458,11 @@ fn doubted(
         history.forget(found.mirrors.iter().map(|mirror| &mirror.url), id);
         return format!(
             "{url} says that it has not changed since an earlier transfer, but its content is another: \
-             what was known of it is forgotten, and the same request fetches what is there now"
+             what was known of it is forgotten, and the same `Get` fetches what is there now"
         );
     }
     let advice = match found.mirrors.len() {
-        1 => "repeat the request",
+        1 => "run the same `Get` again",
         _ => "name one mirror alone",
     };
     let host = host(url);

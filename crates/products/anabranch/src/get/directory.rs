@@ -305,7 +305,7 @@ impl DirectoryDownload<'_> {
         match failure {
             None => Ok(()),
             Some(error)
-                if is_of_the_file(error.kind()) || (in_the_way && error.kind() == ErrorKind::Target) =>
+                if error.kind().is_of_sources() || (in_the_way && error.kind() == ErrorKind::Target) =>
             {
                 events.observer.notice(&format!("{}: {error}", show(&name)));
                 self.sum.lacks(name, &error);
@@ -356,9 +356,4 @@ impl DirectoryDownload<'_> {
         let mut destination = || self.place(&file.name);
         attempt::fetch(self.request, *candidates, &[], &mut destination, events)
     }
-}
-
-/// Whether other files may come all the same.
-const fn is_of_the_file(code: ErrorKind) -> bool {
-    matches!(code, ErrorKind::NotFound | ErrorKind::Unreachable | ErrorKind::Corrupt | ErrorKind::Refused)
 }

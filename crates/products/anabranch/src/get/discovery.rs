@@ -259,7 +259,8 @@ struct Discovery<'a> {
 /// Asks all servers, over the first local end of the request that works; returns with what they say.
 ///
 /// # Errors
-/// [`Error::Usage`] if a list of mirrors is none, [`Error::Interrupted`] if the caller stops.
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a list of mirrors is none,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
 fn ask_all<'a>(
     asked: Locators,
     said: Expected,
@@ -486,7 +487,7 @@ impl Discovery<'_> {
                     }
                 }
                 (Err(e), _) if self.mirrors.is_empty() => {
-                    return Err(Error::usage(format!("{url}: no Metalink: {e}")));
+                    return Err(Error::usage(format!("{url}: no Metalink: {e}")).at(&url).because(e));
                 }
                 (Err(_), _) => {}
             },

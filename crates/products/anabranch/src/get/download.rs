@@ -18,7 +18,8 @@ use crate::{Control, Error, Event, Report, Result, Stop};
 /// What arrives is kept in `NAME.part`, with a journal beside it, and `NAME` appears at the end, whole and
 /// verified as far as [`Report::verified`] and [`Report::verified_by`] say. A whole file that only the hash
 /// of its own server calls wrong is kept as `NAME.unverified`. After a failure or a stop the same request
-/// resumes. Of two downloads to the same path at the same time the second fails with [`Error::Target`].
+/// resumes. Of two downloads to the same path at the same time the second fails with
+/// [`ErrorKind::Target`](crate::ErrorKind::Target).
 #[derive(Clone)]
 pub struct Download {
     named: Locators,
@@ -44,14 +45,16 @@ impl Download {
     /// Goes on with a file at the destination that another program has begun, as `curl -C -` does: it is
     /// shorter than what is to come, and a leaf list or a Metalink has hashes of its blocks or pieces. It
     /// becomes `NAME.part`, and what these do not prove comes anew. Without such hashes, or if none of its
-    /// blocks is right, the transfer fails with [`Error::Target`], and the file stays.
+    /// blocks is right, the transfer fails with [`ErrorKind::Target`](crate::ErrorKind::Target), and the file
+    /// stays.
     #[must_use]
     pub const fn adopt(mut self, adopt: bool) -> Self {
         self.adopts = adopt;
         self
     }
 
-    /// Ends with [`Error::Interrupted`] when `stop` is used, by a signal handler or another thread.
+    /// Ends with [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) when `stop` is used, by a signal
+    /// handler or another thread.
     #[must_use]
     pub fn stopped_by(mut self, stop: &Stop) -> Self {
         self.stop = Some(stop.clone());
@@ -60,7 +63,8 @@ impl Download {
 
     /// Runs the transfer on this thread until it ends. `listener` hears what happens; the last event is
     /// [`Event::Finished`], whose report is also returned if all went well. When the listener answers
-    /// [`Control::Stop`], the transfer ends soon, in order, with [`Error::Interrupted`].
+    /// [`Control::Stop`], the transfer ends soon, in order, with
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted).
     ///
     /// # Errors
     /// See [`Error`]. What arrived is kept, unless nobody can tell whether it is right.
@@ -72,8 +76,8 @@ impl Download {
     /// Starts the transfer on a thread of its own. Dropping the handle stops it; see [`Transfer`].
     ///
     /// # Errors
-    /// [`Error::System`] if there can be no thread. What is wrong with the request is what the transfer ends
-    /// with.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if there can be no thread. What is wrong with the
+    /// request is what the transfer ends with.
     pub fn start(self) -> Result<Transfer> {
         // The handle stops this transfer, not what else the caller's `Stop` is for.
         let stop = self.stop.as_ref().map_or_else(Stop::new, Stop::below)?;
@@ -102,7 +106,7 @@ impl Download {
     /// A download of each URL, as if it were alone.
     ///
     /// # Errors
-    /// [`Error::Usage`] if what is asked for is of one file.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if what is asked for is of one file.
     fn each(self) -> Result<Vec<(Url, Self)>> {
         let files = self.named.each()?;
         if !self.output.needs_name(false) {

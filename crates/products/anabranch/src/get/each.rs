@@ -103,5 +103,7 @@ fn stopped(sum: &FileTotals) -> Error {
         0 => String::new(),
         lost => format!("; {lost} files could not be had before"),
     };
-    Error::interrupted(format!("interrupted; what arrived is kept{before}: repeat the request to go on"))
+    Error::interrupted(format!(
+        "interrupted; what arrived is kept{before}: run the same `Get` again to go on"
+    ))
 }

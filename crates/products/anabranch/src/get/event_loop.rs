@@ -72,7 +72,7 @@ pub(super) struct Liveness {
 }
 
 /// What becomes of what has come, mostly.
-pub(super) const RESUMES: &str = "what arrived is kept, and the same request resumes";
+pub(super) const RESUMES: &str = "what arrived is kept, and the same `Get` resumes";
 
 /// A part of a transfer; see the [module](self).
 pub(super) trait Stage {
@@ -214,8 +214,8 @@ impl<'a, 'o> EventLoop<'a, 'o> {
     /// Runs a stage to its end.
     ///
     /// # Errors
-    /// What the stage fails with; [`Error::Unreachable`] if nobody answers any more,
-    /// [`Error::Interrupted`] if the caller stops.
+    /// What the stage fails with; [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if nobody answers
+    /// any more, [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
     pub(super) fn run(&mut self, stage: &mut dyn Stage) -> Result<()> {
         let result = self.turns(stage);
         let result = stage.finish(&mut self.context(), result);
@@ -248,7 +248,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
                     }
                     let until = until.min(now + TICK).min(self.refresh_at);
                     let waited = self.world.wait(until, stage.listens());
-                    waited.map_err(|e| Error::system(format!("waiting for packets: {e}")))?;
+                    waited.map_err(|e| Error::system(format!("waiting for packets: {e}")).because(e))?;
                     if self.observer.is_stopped() {
                         return Err(Error::interrupted(format!("interrupted; {}", stage.interrupted())));
                     }

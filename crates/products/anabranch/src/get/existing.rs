@@ -21,8 +21,8 @@ use crate::{Error, Progress, Report, Result, Verified};
 /// asked for, and blocks of it are proven.
 ///
 /// # Errors
-/// [`Error::Target`](crate::Error::Target) if none is,
-/// [`Error::Interrupted`](crate::Error::Interrupted) if the caller stops.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if none is,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
 pub(super) fn adopt(
     request: &Request,
     found: &DiscoveredFile,
@@ -54,7 +54,8 @@ pub(super) fn adopt(
                  replace it",
                 show(place.path()),
                 begun.length
-            )));
+            ))
+            .at(place.path()));
         }
     };
     if blocks.is_empty() {
@@ -62,7 +63,8 @@ pub(super) fn adopt(
             "{} is there, and nothing in it is proven to be of what would come: remove it, or let \
              `overwrite` replace it",
             show(place.path())
-        )));
+        ))
+        .at(place.path()));
     }
     let kept = blocks.len() as u64 * BLOCK_BYTES as u64;
     observer.notice(&format!(
@@ -78,9 +80,9 @@ pub(super) fn adopt(
 /// same length, and where a signature tells, the target looks itself.
 ///
 /// # Errors
-/// [`Error::Target`](crate::Error::Target) if another file is there and `overwrite` is not given, or one that
-/// begins otherwise than what mirrors have now,
-/// [`Error::Interrupted`](crate::Error::Interrupted) if the caller stops.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if another file is there and `overwrite` is not given, or
+/// one that begins otherwise than what mirrors have now,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
 pub(super) fn already(
     request: &Request,
     found: &DiscoveredFile,
@@ -122,7 +124,8 @@ pub(super) fn already(
                     "{} is there, as it came on {since}, but begins otherwise (the first 13 KiB) than the \
                      files of mirrors now: `overwrite` fetches it again",
                     show(place.path())
-                )));
+                ))
+                .at(place.path()));
             }
             let verified = Verified::Unchanged;
             same.map(|(id, since)| {

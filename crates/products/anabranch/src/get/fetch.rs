@@ -33,7 +33,7 @@ use crate::event::{Event, Observer};
 use crate::filenames::lossy;
 use crate::host_port::HostPort;
 use crate::target::{Aliases, FinalCheck, RootCheck};
-use crate::{Error, Report, Result, VouchedBy};
+use crate::{Error, ErrorPlace, Report, Result, VouchedBy};
 
 /// Fetches what `locators` name over real sockets; the last event says how it ended.
 pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Report> {
@@ -82,9 +82,19 @@ pub(super) fn failed(error: Error, observer: &mut Observer<'_>) -> Result<Report
 /// What failed before there was anything to report.
 pub(super) fn fetch_named(
     request: &Request,
-    mut named: Locators,
+    named: Locators,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Outcome> {
+    let place = named.only_place(&request.from);
+    let about = |error: Error| match &place {
+        Some(place) if error.kind().is_of_sources() => error.at(place.clone()),
+        _ => error,
+    };
+    let Outcome { report, result } = fetch_all(request, named, events).map_err(about)?;
+    Ok(Outcome { report, result: result.map_err(about) })
+}
+
+fn fetch_all(request: &Request, mut named: Locators, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
     if let Some(name) = named.network.take() {
         return from_network(request, &name, events);
     }
@@ -131,7 +141,7 @@ fn from_network(request: &Request, name: &NetworkName, events: &mut EventLoop<'_
 /// Whether what is asked for can be had from sources that speak mmTP.
 ///
 /// # Errors
-/// [`Error::Usage`] if not.
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if not.
 fn check_for_sources(request: &Request, uri: &Uri) -> Result<()> {
     if uri.collection {
         request.allow_directory()?;
@@ -220,6 +230,7 @@ fn collection(
     let manifest = content.fetch_manifest(uri.id, events)?;
     let collection = Collection::parse(&manifest).map_err(|e| {
         Error::system(format!("the URI says it is a directory, but its content is no manifest: {e}"))
+            .because(e)
     })?;
     let root = Rc::new(request.output.directory(path)?);
     if root.is_empty() {
@@ -260,7 +271,9 @@ fn resolve(
 ) -> Result<Vec<(String, Vec<SocketAddr>)>> {
     let mut hosts: Vec<HostPort> = Vec::new();
     for text in uri.iter().flat_map(|uri| &uri.from) {
-        hosts.push(text.parse().map_err(|e| Error::usage(format!("source {text} in the URI: {e}")))?);
+        hosts.push(text.parse().map_err(|e| {
+            Error::usage(format!("source {text} in the URI: {e}")).at(ErrorPlace::Address(text.clone()))
+        })?);
     }
     hosts.extend(request.from.iter().cloned());
     let mut sources: Vec<(String, Vec<SocketAddr>)> = Vec::new();

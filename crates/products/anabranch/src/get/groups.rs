@@ -71,7 +71,8 @@ pub(super) struct Line {
 
 impl GroupPolicy {
     /// # Errors
-    /// [`Error::Usage`] if the file cannot be read, or has a line that makes no sense; with its number.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read, or has a line that makes no
+    /// sense; with its number.
     pub(super) fn new(groups: &Groups) -> Result<Self> {
         Ok(match groups {
             Groups::Auto => Self::Auto,
@@ -139,16 +140,17 @@ impl Line {
 }
 
 fn read(path: &Path) -> Result<Vec<Line>> {
-    let failed = |why: String| Error::usage(format!("`groups` {}: {why}", path.display()));
+    let failed = |why: String| Error::usage(format!("`groups` {}: {why}", path.display())).at(path);
     let mut text = String::new();
-    let file =
-        File::open(path).map_err(|e| failed(format!("{e} (or say `Groups::Auto`, `All` or `None`)")))?;
+    let file = File::open(path).map_err(|e| failed(format!("{e} (or say auto, all or none)")).because(e))?;
     let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-    read.map_err(|e| failed(e.to_string()))?;
+    read.map_err(|e| failed(e.to_string()).because(e))?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(failed("larger than 1 MiB: is it the right file?".into()));
     }
-    parse(&text).map_err(|(number, why)| Error::usage(format!("`groups` {}:{number}: {why}", path.display())))
+    parse(&text).map_err(|(number, why)| {
+        Error::usage(format!("`groups` {}:{number}: {why}", path.display())).at(path)
+    })
 }
 
 /// The lines of a file, or the number of the first that makes no sense, and why.

@@ -13,7 +13,7 @@ use super::network_source::NetworkName;
 use super::origin::{Origin, origin};
 use crate::checksum::FileNames;
 use crate::filenames::show;
-use crate::{Error, Result};
+use crate::{Error, ErrorPlace, HostPort, Result};
 
 /// Names of one content.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,8 @@ impl Locators {
     /// Reads the names: `anabranch:` URIs, URLs, Metalink files.
     ///
     /// # Errors
-    /// [`Error::Usage`] if one of them is no name, or they name different contents.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if one of them is no name, or they name different
+    /// contents.
     pub(super) fn read<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
         let mut new = Self::default();
         for name in names {
@@ -56,8 +57,11 @@ impl Locators {
         }
         if let Some(uri) = &new.uri {
             for mirror in uri.mirrors.clone() {
-                let url = Url::parse(&mirror)
-                    .map_err(|e| Error::usage(format!("mirror {}: {e}", without_user(&mirror))))?;
+                let url = Url::parse(&mirror).map_err(|e| {
+                    Error::usage(format!("mirror {}: {e}", without_user(&mirror)))
+                        .at(ErrorPlace::Url(without_user(&mirror)))
+                        .because(e)
+                })?;
                 new.url(url);
             }
         }
@@ -77,13 +81,24 @@ impl Locators {
     /// A class of the network has a name there.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it has no such class, or no name in a network is named.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it has no such class, or no name in a network is
+    /// named.
     pub(super) fn set_class(&mut self, class: &str) -> Result<()> {
         let network = self.network.take().ok_or_else(|| {
             Error::usage("`class` is of a name in a network: what is fetched from elsewhere has none")
         })?;
         self.network = Some(network.with_class(class)?);
         Ok(())
+    }
+
+    /// The one server or source that has it, beside those of `from`, if there is only one.
+    pub(super) fn only_place(&self, from: &[HostPort]) -> Option<ErrorPlace> {
+        let sources = self.uri.iter().flat_map(|uri| &uri.from).cloned();
+        let sources = sources.chain(from.iter().map(ToString::to_string)).map(ErrorPlace::Address);
+        let urls = self.urls.iter().chain(&self.lists).map(ErrorPlace::from);
+        let mut places = sources.chain(urls);
+        let place = places.next()?;
+        (self.network.is_none() && self.metalink.is_none() && places.next().is_none()).then_some(place)
     }
 
     /// Whether HTTP has a part in it.
@@ -114,7 +129,7 @@ impl Locators {
     /// Each URL alone, if these are of different files.
     ///
     /// # Errors
-    /// [`Error::Usage`] if something else is named, or two have one name.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if something else is named, or two have one name.
     pub(super) fn each(&self) -> Result<Vec<(Url, Self)>> {
         if self.uri.is_some() || self.network.is_some() || !self.lists.is_empty() || self.metalink.is_some() {
             return Err(Error::usage(
@@ -144,7 +159,8 @@ impl Locators {
     fn add(&mut self, name: &str) -> Result<()> {
         let lower = name.to_ascii_lowercase();
         if lower.starts_with("anabranch:") {
-            let uri: Uri = name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")))?;
+            let uri: Uri =
+                name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")).because(e))?;
             return match &self.uri {
                 Some(other) if other.id != uri.id => {
                     Err(Error::usage("two URIs with different contents: fetch one at a time"))
@@ -175,14 +191,16 @@ impl Locators {
                 "{}: a file of this machine is given by its name, without file:, and only a Metalink is of \
                  use",
                 show(name)
-            )));
+            ))
+            .at(ErrorPlace::Url(name.to_owned())));
         }
         if let Some((scheme, _)) = lower.split_once("://") {
             return Err(Error::usage(format!(
                 "{}: only http: and https: are spoken, not {}:",
                 show(without_user(name)),
                 show(scheme)
-            )));
+            ))
+            .at(ErrorPlace::Url(without_user(name))));
         }
         Err(Error::usage(format!(
             "{}: neither a URI of ours (anabranch:…), nor a URL (http://…, https://…), nor a file of that \
@@ -192,7 +210,11 @@ impl Locators {
     }
 
     fn web(&mut self, name: &str) -> Result<()> {
-        let url = Url::parse(name).map_err(|e| Error::usage(format!("{}: {e}", show(without_user(name)))))?;
+        let url = Url::parse(name).map_err(|e| {
+            Error::usage(format!("{}: {e}", show(without_user(name))))
+                .at(ErrorPlace::Url(without_user(name)))
+                .because(e)
+        })?;
         self.origins.push(origin(&url));
         if is_list(url.path()) {
             self.lists.push(url);
@@ -215,8 +237,8 @@ impl Locators {
             Ok(bytes)
         };
         let bytes = read().map_err(|e: std::io::Error| match e.kind() {
-            ErrorKind::NotFound => Error::usage(format!("{}: No such file", show(path))),
-            _ => Error::usage(format!("{}: {e}", show(path))),
+            ErrorKind::NotFound => Error::usage(format!("{}: No such file", show(path))).at(path).because(e),
+            _ => Error::usage(format!("{}: {e}", show(path))).at(path).because(e),
         })?;
         // The file itself rather than a list of who has it.
         let is_other = |bytes: &[u8]| bytes.len() > METALINK_MAX || !bytes.contains(&b'<');
@@ -226,7 +248,7 @@ impl Locators {
             } else {
                 format!("no Metalink: {e}")
             };
-            Error::usage(format!("{}: {why}", show(path)))
+            Error::usage(format!("{}: {why}", show(path))).at(path).because(e)
         })?;
         if self.metalink.is_some() {
             return Err(Error::usage("two Metalinks: fetch one at a time"));

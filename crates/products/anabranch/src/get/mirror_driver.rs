@@ -277,8 +277,8 @@ impl MirrorDriver {
     /// Follows the machine until it waits; returns until when.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if mirrors differ and nothing tells which is right; what the last one failed with
-    /// if none is left.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if mirrors differ and nothing tells which is right;
+    /// what the last one failed with if none is left.
     pub(super) fn drain(
         &mut self,
         subscriber: &mut Subscriber,
@@ -472,7 +472,7 @@ impl MirrorDriver {
         let have_changed = self.mirrors.iter().all(|state| state.status.has_changed);
         let advice = match has_brought && self.is_hashless() {
             false if has_brought && have_changed => {
-                "what arrived is kept, and is of the file that was there before: the same request fetches \
+                "what arrived is kept, and is of the file that was there before: the same `Get` fetches \
                  what is there now"
             }
             false if has_brought => "what arrived is kept: name another",

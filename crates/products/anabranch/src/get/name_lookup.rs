@@ -26,7 +26,7 @@ impl Stage for Lookup<'_> {
 /// Looks names up: what [`World::resolve`](super::world::World::resolve) says of them is final then.
 ///
 /// # Errors
-/// [`Error::Interrupted`](crate::Error::Interrupted), with this message, if the caller stops.
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), with this message, if the caller stops.
 pub(super) fn look_up(
     hosts: &[String],
     interrupted: &'static str,

@@ -27,7 +27,7 @@ impl NetworkName {
     /// A name, or a URI whose content is wanted, as a node of a network sees it.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is no such name, or the node forwards.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is no such name, or the node forwards.
     pub(super) fn read(place: &Place, name: &str) -> Result<Self> {
         let domain = place.domain();
         if domain.is_forwarder(place.node()) {
@@ -38,10 +38,11 @@ impl NetworkName {
             )));
         }
         let wanted = if name.to_ascii_lowercase().starts_with("anabranch:") {
-            let uri: Uri = name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")))?;
+            let uri: Uri =
+                name.parse().map_err(|e| Error::usage(format!("not a URI of ours: {e}")).because(e))?;
             Wanted::Content(uri.id)
         } else {
-            let name: Name = name.parse().map_err(|e| Error::usage(format!("{e}")))?;
+            let name: Name = name.parse().map_err(|e| Error::usage(format!("{e}")).because(e))?;
             if domain.scope_key(name.scope()).is_none() {
                 return Err(Error::usage(unknown_scope(domain, name.scope())));
             }
@@ -53,7 +54,7 @@ impl NetworkName {
     /// The same as a transfer of a class.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the domain has no such class.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the domain has no such class.
     pub(super) fn with_class(self, class: &str) -> Result<Self> {
         Ok(Self { paths: self.place.path_choice(Some(class))?, ..self })
     }
@@ -183,7 +184,7 @@ impl Stage for LookUp<'_> {
                     return Err(Error::not_found(format!("nobody in the domain {domain} publishes {name}")));
                 }
                 Event::Refused(reason) => {
-                    return Err(Error::Refused(format!(
+                    return Err(Error::refused(format!(
                         "the domain {domain} refuses: {}; do all members have the same file of it?",
                         refusal::text(reason)
                     )));

@@ -66,7 +66,8 @@ struct Taking {
 /// Takes the answer of `url`, over `via`.
 ///
 /// # Errors
-/// What the server fails with; [`Error::Target`] if what comes cannot be written.
+/// What the server fails with; [`ErrorKind::Target`](crate::ErrorKind::Target) if what comes cannot be
+/// written.
 pub(super) fn take(
     url: &Url,
     trusted: bool,
@@ -84,7 +85,7 @@ pub(super) fn take(
         url: url.clone(),
         trusted,
         via: via.clone(),
-        file: unnamed(output.outer()).map_err(|e| cannot_write(&e))?,
+        file: unnamed(output.outer()).map_err(cannot_write)?,
         bytes: 0,
         tries: 0,
         is_asked: false,
@@ -110,12 +111,12 @@ fn unnamed(directory: &Path) -> io::Result<File> {
     open(directory).or_else(|_| open(&std::env::temp_dir()))
 }
 
-fn cannot_write(error: &io::Error) -> Error {
+fn cannot_write(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Error::target("the disk is full: make room and repeat the request")
+            Error::target("the disk is full: make room and run the same `Get` again").because(error)
         }
-        _ => Error::target(format!("what comes cannot be written: {error}")),
+        _ => Error::target(format!("what comes cannot be written: {error}")).because(error),
     }
 }
 
@@ -152,10 +153,11 @@ impl Taking {
         self.silence = self.silence + now.since(self.heard_at);
         if !may_work || self.tries >= TRIES_MAX || self.silence >= cx.timeout {
             let why = describe(error, self.trusted);
-            return Err(code(error).error(format!("{}: {why}", host(&self.url))));
+            let failed = code(error).error(format!("{}: {why}", host(&self.url)));
+            return Err(failed.at(&self.url).because(error.clone()));
         }
         cx.observer.notice(&format!("{}: {error}: begun anew", host(&self.url)));
-        self.file.set_len(0).map_err(|e| cannot_write(&e))?;
+        self.file.set_len(0).map_err(cannot_write)?;
         (self.bytes, self.is_asked) = (0, false);
         self.ask_at = now + pause(error).max(backoff(RETRY_MIN, self.tries, RETRY_MAX));
         Ok(())
@@ -187,7 +189,7 @@ impl Stage for Taking {
         events.drain(..).try_for_each(|event| {
             match event {
                 Event::Body { bytes, .. } => {
-                    self.file.write_all_at(&bytes, self.bytes).map_err(|e| cannot_write(&e))?;
+                    self.file.write_all_at(&bytes, self.bytes).map_err(cannot_write)?;
                     self.bytes += bytes.len() as u64;
                     self.heard_at = now;
                 }
@@ -204,7 +206,7 @@ impl Stage for Taking {
     }
 
     fn give_up(&mut self, why: String) -> Result<()> {
-        Err(Error::unreachable(format!("{}: {why}", host(&self.url))))
+        Err(Error::unreachable(format!("{}: {why}", host(&self.url))).at(&self.url))
     }
 
     fn progress(&mut self, now: Time) -> Option<Progress> {
@@ -219,7 +221,7 @@ impl Stage for Taking {
 impl OneAnswer {
     fn read(&self, bytes: &mut [u8], at: u64) -> Result<()> {
         let read = self.file.read_exact_at(bytes, at);
-        read.map_err(|e| Error::target(format!("what came cannot be read again: {e}")))
+        read.map_err(|e| Error::target(format!("what came cannot be read again: {e}")).because(e))
     }
 
     /// Puts it into its place, if it is what is demanded. It goes there as a part, as all that comes; what is

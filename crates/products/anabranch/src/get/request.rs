@@ -54,7 +54,7 @@ impl Request {
     /// The place of a file at `path`, which [`Output::file_path`] has given.
     ///
     /// # Errors
-    /// [`Error::Target`] if its directory cannot be made or opened.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if its directory cannot be made or opened.
     pub(super) fn place(&self, path: &Path) -> Result<DestPath> {
         let place = self.output.place(path)?;
         #[cfg(any(test, feature = "soak"))]
@@ -65,7 +65,7 @@ impl Request {
     /// What is asked for is a directory.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is to be read in order.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is to be read in order.
     pub(super) fn allow_directory(&self) -> Result<()> {
         match self.reader {
             Some(_) => Err(Error::usage(
@@ -96,14 +96,14 @@ const NO_RATE: Rate = Rate::from_bytes(0);
 /// The local ends that are `named`, each perhaps with what may be taken over it, and all limits.
 ///
 /// # Errors
-/// [`Error::Usage`] if one is not there, or nothing would come.
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if one is not there, or nothing would come.
 pub(super) fn local_ends(
     named: &[(String, Option<Rate>)],
     limit: Option<Rate>,
 ) -> Result<(Vec<Egress>, Limits)> {
     let via = |(text, limit): &(String, Option<Rate>)| match Egress::parse(text) {
         Ok(via) => Ok((via, *limit)),
-        Err(e) => Err(Error::usage(format!("interface or address {text}: {e}"))),
+        Err(e) => Err(Error::usage(format!("interface or address {text}: {e}")).because(e)),
     };
     let via: Vec<(Egress, Option<Rate>)> = named.iter().map(via).collect::<Result<_>>()?;
     let mut rates = [limit].into_iter().chain(via.iter().map(|(_, limit)| *limit));

@@ -63,7 +63,7 @@ pub(super) fn has_others(routes: &[Route], this: usize) -> bool {
 /// That every named local end leads to a mirror. `why`: what is known if one does not.
 ///
 /// # Errors
-/// [`Error::Unreachable`] if one does not.
+/// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if one does not.
 pub(super) fn all_lead(named: &[Egress], routes: &[Route], why: Option<&str>) -> Result<()> {
     let Some(via) = named.iter().find(|via| !routes.iter().any(|route| route.via == **via)) else {
         return Ok(());

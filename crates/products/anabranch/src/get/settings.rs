@@ -65,7 +65,8 @@ impl Settings {
     /// The same for each of so many files. A list of hashes is read now, once.
     ///
     /// # Errors
-    /// [`Error::Usage`] if something of it is of one content, or the list cannot be read.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if something of it is of one content, or the list cannot
+    /// be read.
     pub(super) fn of_each(self, files: usize) -> Result<Self> {
         if !self.from.is_empty() {
             return Err(Error::usage(
@@ -85,7 +86,7 @@ impl Settings {
     /// A request for what is `named`, with every option checked.
     ///
     /// # Errors
-    /// [`Error::Usage`] if one makes no sense, or names what is not there.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if one makes no sense, or names what is not there.
     pub(super) fn request(self, named: &Locators) -> Result<Request> {
         let (via, limits) = local_ends(&self.via, self.limit)?;
         let algorithm =

@@ -23,11 +23,11 @@ const OPEN_MAX: usize = 64;
 /// Of several contents, those that are whole and wait to be made durable.
 const ENDING_MAX: usize = 64;
 /// What is said where nothing tells what version of a file came.
-const FORGETS: &str = "the server gives neither ETag nor date, so the same request cannot go on with what \
+const FORGETS: &str = "the server gives neither ETag nor date, so the same `Get` cannot go on with what \
                        arrived: it would with `checksum` from the beginning";
 /// The same where the server sends no parts.
 const BEGINS_ANEW: &str =
-    "the server gives neither ETag nor date, and no ranges, so the same request begins anew";
+    "the server gives neither ETag nor date, and no ranges, so the same `Get` begins anew";
 
 /// Asks a machine for a content, of which some blocks are here already. Returns the number of the download,
 /// and which of these blocks count.
@@ -275,8 +275,8 @@ impl Sink {
     /// How it ends when all has come that can be had.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if some contents were given up; as for [`complete`](Self::complete), if one could
-    /// not get its name.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if some contents were given up; as for
+    /// [`complete`](Self::complete), if one could not get its name.
     pub(super) fn result(&mut self) -> Result<()> {
         while let Some((_, outcome)) = self.writer.as_mut().and_then(Writer::wait) {
             outcome?;
@@ -412,11 +412,11 @@ impl Sink {
         match self.reading() {
             Some(_) => reassembly_buffer::INTERRUPTED,
             None if of_one_answer => {
-                "the server's ETag is another with each answer, so the same request cannot go \
+                "the server's ETag is another with each answer, so the same `Get` cannot go \
                  on with what arrived: it would with `checksum` from the beginning"
             }
             None if of_no_version && self.forgets.is_none() => {
-                "no server gives an ETag or date that stays, so the same request cannot go on \
+                "no server gives an ETag or date that stays, so the same `Get` cannot go on \
                  with what arrived: it would with `checksum` from the beginning"
             }
             None => self.forgets.unwrap_or(RESUMES),

@@ -114,8 +114,8 @@ impl<'a> SmallFiles<'a> {
     /// caller named. `by`: who says what the files are.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if none leads from a named `via`; [`Error::System`] if a thread cannot be
-    /// started.
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if none leads from a named `via`;
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if a thread cannot be started.
     pub(super) fn new(
         items: &'a [FileJob],
         named: &[Origin],

@@ -408,7 +408,7 @@ mod tests {
                 );
                 let error = ended.result.expect_err("no room");
                 assert!(ended.had_no_room && error.kind() == ErrorKind::Target, "{error}");
-                let says = "the disk is full: make room and repeat the request, what arrived is kept";
+                let says = "the disk is full: make room and run the same `Get` again, what arrived is kept";
                 assert!(error.to_string().contains(says), "{error}");
                 assert!(!dir.path().join("f").exists());
                 let ended = command.run(2, Weather::default(), &natures, sources);

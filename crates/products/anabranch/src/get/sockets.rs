@@ -57,9 +57,10 @@ pub(super) struct Sockets {
 
 impl Sockets {
     /// # Errors
-    /// [`Error::System`] if the system has no descriptors left.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has no descriptors left.
     pub(super) fn new(options: &Options, observer: &mut Observer<'_>) -> Result<Self> {
-        let wake = WakeReceiver::new().map_err(|e| Error::system(format!("no descriptors are left: {e}")))?;
+        let wake = WakeReceiver::new()
+            .map_err(|e| Error::system(format!("no descriptors are left: {e}")).because(e))?;
         let clock = Clock::start();
         let monitor = NetworkMonitor::new()
             .map_err(|e| observer.notice(&format!("cannot watch the interfaces: {e}")))
@@ -141,7 +142,8 @@ impl World for Sockets {
 
     fn open_http(&mut self) -> Result<()> {
         if self.client.is_none() {
-            let client = Client::start(self.options.clone()).map_err(|e| Error::usage(e.to_string()))?;
+            let client =
+                Client::start(self.options.clone()).map_err(|e| Error::usage(e.to_string()).because(e))?;
             self.client = Some(client);
         }
         Ok(())

@@ -69,7 +69,7 @@ impl Transfer {
         thread::Builder::new()
             .name("transfer".into())
             .spawn(work)
-            .map_err(|e| Error::system(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| Error::system(format!("cannot start a thread: {e}")).because(e))?;
         Ok(Self { shared, stop })
     }
 
@@ -97,7 +97,8 @@ impl Transfer {
         self.shared.lock().result.is_some()
     }
 
-    /// Ends it soon, in order: what arrived is kept. It ends with [`Error::Interrupted`], unless it was done.
+    /// Ends it soon, in order: what arrived is kept. It ends with
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), unless it was done.
     pub fn stop(&self) {
         self.stop.stop();
     }

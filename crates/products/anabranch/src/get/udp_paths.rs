@@ -136,8 +136,8 @@ impl UdpPaths {
     /// A path for every source and every local address that leads there; none without sources.
     ///
     /// # Errors
-    /// If they are `needed`: [`Error::Unreachable`] if no path leads to any source, or none from a named
-    /// local end.
+    /// If they are `needed`: [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if no path leads to
+    /// any source, or none from a named local end.
     pub(super) fn new(
         request: &Request,
         algorithm: Algorithm,

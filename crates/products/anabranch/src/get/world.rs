@@ -50,7 +50,7 @@ pub(super) trait World {
     /// Bits that nobody can guess.
     ///
     /// # Errors
-    /// [`Error::System`](crate::Error::System) if the system has none.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has none.
     fn secret(&mut self) -> Result<[u8; 32]>;
 
     /// Ends a wait from another thread.
@@ -59,7 +59,7 @@ pub(super) trait World {
     /// Makes HTTP possible; what is possible already stays as it is.
     ///
     /// # Errors
-    /// [`Error::Usage`](crate::Error::Usage) if an option cannot be followed.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if an option cannot be followed.
     fn open_http(&mut self) -> Result<()>;
 
     /// Whether `url` is asked for through a proxy.

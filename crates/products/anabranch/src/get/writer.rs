@@ -41,9 +41,9 @@ impl Writer {
     /// `waker` is used when a file has its place.
     ///
     /// # Errors
-    /// [`Error::System`] if a thread cannot be started.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if a thread cannot be started.
     pub(super) fn start(waker: Option<&Waker>) -> Result<Self> {
-        let failed = |e: std::io::Error| Error::system(format!("cannot start a thread: {e}"));
+        let failed = |e: std::io::Error| Error::system(format!("cannot start a thread: {e}")).because(e);
         let (jobs, inbox) = channel();
         let (outbox, ended) = channel();
         let inbox = Arc::new(Mutex::new(inbox));

@@ -9,7 +9,6 @@ use anabranch_mirror::metalink::{
 };
 use anabranch_mirror::url::{Url, encode_component};
 
-use super::event::Event;
 use super::hash::{Hashed, hash, hash_small};
 use super::listed::MirrorList;
 use super::make::{self, MadeMirrorList, MakeMirrorList, exists, piece_bytes, write};
@@ -17,7 +16,7 @@ use crate::catalog::{FoundFile, Warnings, walk};
 use crate::file_identity::{FileIdentity, open_file};
 use crate::filenames::{hidden_warning, show};
 use crate::hashing::{HashJob, READ_BYTES};
-use crate::{Control, Error, Result};
+use crate::{Control, Error, ErrorKind, Event, Result};
 
 /// Writes the Metalink of a directory.
 pub(super) fn make(
@@ -27,15 +26,11 @@ pub(super) fn make(
     // If it was named `.`, its real name.
     let real = match args.path.file_name() {
         Some(_) => args.path.clone(),
-        None => args
-            .path
-            .canonicalize()
-            .map_err(|e| Error::usage(format!("cannot read {}: {e}", show(&args.path))))?,
+        None => args.path.canonicalize().map_err(|e| ErrorKind::Usage.cannot("read", &args.path, e))?,
     };
-    let name = real
-        .file_name()
-        .and_then(|name| name.to_str())
-        .ok_or_else(|| Error::usage(format!("{} has no name in UTF-8 to call a Metalink by", show(&real))))?;
+    let name = real.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+        Error::usage(format!("{} has no name in UTF-8 to call a Metalink by", show(&real))).at(&real)
+    })?;
     let beside = args.directory.as_deref().or(real.parent()).unwrap_or(Path::new(""));
     let path = beside.join(format!("{name}.meta4"));
     if !args.overwrite && path.symlink_metadata().is_ok() {
@@ -44,7 +39,8 @@ pub(super) fn make(
     if let Some(url) = args.urls.iter().find(|url| url.has_query()) {
         return Err(Error::usage(format!(
             "{url} has a query, so no file can be below it: the URL of a directory ends in / and has none"
-        )));
+        ))
+        .at(url));
     }
     let (job, warnings) = (HashJob::default(), Warnings::default());
     let root = walk(&args.path, &job, &warnings)?;
@@ -55,13 +51,14 @@ pub(super) fn make(
         }
     }
     match root.files.len() {
-        0 => return Err(Error::usage(format!("{} has no files", show(&args.path)))),
+        0 => return Err(Error::usage(format!("{} has no files", show(&args.path))).at(&args.path)),
         n if n > FILES_MAX => {
             return Err(Error::usage(format!(
                 "{} has {n} files, and a Metalink describes at most {FILES_MAX}: make one of each directory \
                  in it, or pack small files into an archive",
                 show(&args.path)
-            )));
+            ))
+            .at(&args.path));
         }
         _ => {}
     }
@@ -69,14 +66,16 @@ pub(super) fn make(
     job.set_total(length);
     let files = args.watch(&job, listener, || describe_all(args, &root.files, &job))??;
     let metalink = Metalink { files };
-    let text = metalink.emit().map_err(|e| Error::usage(format!("no Metalink can say this: {e}")))?;
+    let text =
+        metalink.emit().map_err(|e| Error::usage(format!("no Metalink can say this: {e}")).because(e))?;
     if text.len() > METALINK_MAX {
         return Err(Error::usage(format!(
             "the Metalink would have {} bytes, and {METALINK_MAX} are the most that is read: name fewer \
              mirrors, choose larger `piece_bytes`, or make one of each directory in {}",
             text.len(),
             show(&args.path)
-        )));
+        ))
+        .at(&args.path));
     }
     write(&path, text.as_bytes(), args.overwrite)?;
     Ok(MadeMirrorList {
@@ -101,10 +100,11 @@ fn describe_all(args: &MakeMirrorList, files: &[FoundFile], job: &HashJob) -> Re
                 "a Metalink cannot name {}: expected a name in UTF-8 without controls",
                 show(&found.path)
             ))
+            .at(&found.path)
         })?;
         let bytes = piece_bytes(args.piece_bytes, found.length)?;
-        let hashed = hash_found(found, bytes, job)
-            .map_err(|e| Error::system(format!("cannot read {}: {e}", show(&found.path))))?;
+        let hashed =
+            hash_found(found, bytes, job).map_err(|e| ErrorKind::System.cannot("read", &found.path, e))?;
         described.push(metalink::File {
             name: name.to_owned(),
             size: Some(hashed.id.length),

@@ -10,7 +10,7 @@ use data_encoding::HEXLOWER;
 use serde::Serialize;
 
 use crate::filenames::show;
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// What a Metalink says of its files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,24 +76,28 @@ impl MirrorList {
     /// Reads a Metalink, of version 4 (RFC 5854) or 3.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there is none at `path`; [`Error::System`] if reading it fails on the way.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if there is none at `path`;
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if reading it fails on the way.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
-        let name = show(path.as_ref());
-        let file = File::open(path.as_ref()).map_err(|e| Error::usage(format!("cannot read {name}: {e}")))?;
+        let path = path.as_ref();
+        let name = show(path);
+        let file = File::open(path).map_err(|e| ErrorKind::Usage.cannot("read", path, e))?;
         if file.metadata().is_ok_and(|meta| meta.is_dir()) {
-            return Err(Error::usage(format!("{name} is a directory")));
+            return Err(Error::usage(format!("{name} is a directory")).at(path));
         }
-        let unreadable = |e: io::Error| Error::system(format!("cannot read {name}: {e}"));
+        let unreadable = |e: io::Error| ErrorKind::System.cannot("read", path, e);
         let mut contents = Vec::new();
         file.take(METALINK_MAX as u64 + 1).read_to_end(&mut contents).map_err(unreadable)?;
         if contents.len() > METALINK_MAX {
             return Err(Error::usage(format!(
                 "{name} is no Metalink of use: it is longer than the {METALINK_MAX} bytes that are read"
-            )));
+            ))
+            .at(path));
         }
         let metalink = Metalink::parse(&contents);
-        let metalink =
-            metalink.map_err(|bad| Error::usage(format!("{name} is no Metalink of use: {bad}")))?;
+        let metalink = metalink.map_err(|bad| {
+            Error::usage(format!("{name} is no Metalink of use: {bad}")).at(path).because(bad)
+        })?;
         Ok(Self::of(&metalink))
     }
 

@@ -1,20 +1,18 @@
 //! What a caller says of a list that is to be made, and how what is made gets its place.
 
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anabranch_mirror::metalink::{Mirror, PIECES_MAX, Pieces};
-use anabranch_mirror::url::Url;
+use anabranch_mirror::url::{Url, UrlError};
 use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
-use super::event::Event;
 use super::listed::MirrorList;
 use crate::filenames::show;
 use crate::hashing::HashJob;
 use crate::secret::secret;
-use crate::{Control, Error, Result, Stop};
+use crate::{Control, Error, ErrorKind, Event, Result, Stop};
 
 /// Bytes of a piece unless the caller says otherwise, or the file is so long that there would be too many.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -65,7 +63,8 @@ impl MakeMirrorList {
     /// slash is a directory with the file in it; of a directory, it is the directory itself.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is no such URL, or has a user name or a password, which would be published.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is no such URL, or has a user name or a password,
+    /// which would be published.
     pub fn url(mut self, url: &str) -> Result<Self> {
         self.urls.push(parse_url(url).map_err(|why| Error::usage(format!("{url}: {why}")))?);
         Ok(self)
@@ -82,9 +81,9 @@ impl MakeMirrorList {
     /// than 128 GiB.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is no multiple, or more than any file has.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is no multiple, or more than any file has.
     pub fn piece_bytes(mut self, bytes: u64) -> Result<Self> {
-        self.piece_bytes = Some(check_piece_bytes(bytes).map_err(Error::Usage)?);
+        self.piece_bytes = Some(check_piece_bytes(bytes).map_err(Error::usage)?);
         Ok(self)
     }
 
@@ -112,7 +111,7 @@ impl MakeMirrorList {
         let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         let result = job.watch(&stop, &mut |progress| listener(Event::Hashing(progress)), work)?;
         if stop.is_stopped() || job.is_stopped() {
-            return Err(Error::Interrupted("interrupted while hashing; nothing was written".into()));
+            return Err(Error::interrupted("interrupted while hashing; nothing was written"));
         }
         Ok(result)
     }
@@ -144,13 +143,10 @@ pub fn check_piece_bytes(bytes: u64) -> Result<u64, String> {
 }
 
 /// The mirrors in the order given, each once: `locate` says where on one the file is.
-pub(super) fn mirrors<E: Display>(
-    urls: &[Url],
-    locate: impl Fn(&Url) -> Result<Url, E>,
-) -> Result<Vec<Mirror>> {
+pub(super) fn mirrors(urls: &[Url], locate: impl Fn(&Url) -> Result<Url, UrlError>) -> Result<Vec<Mirror>> {
     let mut mirrors: Vec<Mirror> = Vec::new();
     for url in urls {
-        let url = locate(url).map_err(|e| Error::usage(format!("{url}: {e}")))?;
+        let url = locate(url).map_err(|e| Error::usage(format!("{url}: {e}")).at(url).because(e))?;
         if mirrors.iter().all(|mirror| mirror.url != url) {
             mirrors.push(Mirror { url, priority: mirrors.len() as u32 + 1, location: None });
         }
@@ -178,7 +174,7 @@ pub(super) fn piece_bytes(asked: Option<u64>, length: u64) -> Result<u64> {
 
 /// Puts a whole file in its place, or none.
 pub(super) fn write(path: &Path, contents: &[u8], force: bool) -> Result<()> {
-    let failed = |e: io::Error| Error::target(format!("cannot write {}: {e}", show(path)));
+    let failed = |e: io::Error| ErrorKind::Target.cannot("write", path, e);
     let unique = u64::from_le_bytes(*secret()?.first_chunk().expect("32 bytes are more than 8"));
     let temporary = path.with_file_name(format!(".anabranch-mirror-list.{unique:016x}"));
     let written = File::create_new(&temporary).and_then(|mut file| {
@@ -213,12 +209,13 @@ fn place(from: &Path, to: &Path, force: bool) -> io::Result<()> {
 }
 
 pub(super) fn exists(path: &Path) -> Error {
-    Error::target(format!("{} exists already: remove it, or let `overwrite` replace it", show(path)))
+    Error::target(format!("{} exists already: remove it, or let `overwrite` replace it", show(path))).at(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     #[test]
     fn sizes_of_pieces() {
@@ -231,7 +228,7 @@ mod tests {
         assert_eq!(piece_bytes(None, (PIECES_MADE_MAX << 20) + 1).unwrap(), 2 * PIECE_BYTES);
         assert_eq!(piece_bytes(Some(16_384), 1 << 30).unwrap(), 16_384);
         let failure = piece_bytes(Some(16_384), 1 << 40).unwrap_err();
-        assert!(matches!(&failure, Error::Usage(why) if why.contains("try 8Mi")), "{failure}");
+        assert!((failure.kind() == ErrorKind::Usage && failure.message().contains("try 8Mi")), "{failure}");
         assert!(piece_bytes(None, LENGTH_MAX).is_ok());
     }
 
@@ -241,13 +238,13 @@ mod tests {
         let path = dir.path().join("x");
         write(&path, b"one", false).expect("it is written");
         let there = write(&path, b"two", false).expect_err("it is there");
-        assert!(matches!(there, Error::Target(_)), "{there}");
+        assert!(there.kind() == ErrorKind::Target, "{there}");
         assert_eq!(std::fs::read(&path).expect("a file"), b"one");
         write(&path, b"three", true).expect("it is written");
         assert_eq!(std::fs::read(&path).expect("a file"), b"three");
         assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 1);
         let nowhere = dir.path().join("none/x");
         let nowhere = write(&nowhere, b"x", true).expect_err("no directory");
-        assert!(matches!(nowhere, Error::Target(_)), "{nowhere}");
+        assert!(nowhere.kind() == ErrorKind::Target, "{nowhere}");
     }
 }

@@ -9,14 +9,13 @@ use anabranch_mirror::leaf_list::{self, LEAVES_MAX, LeafList};
 use anabranch_mirror::metalink::{self, Hashes, MIRRORS_MAX, Metalink, Mirror, Pieces, is_safe_name};
 use anabranch_mirror::url::{Url, encode_component};
 
-use super::event::Event;
 use super::hash::{Hashed, hash};
 use super::listed::MirrorList;
 use super::make::{self, MadeMirrorList, MakeMirrorList, exists, piece_bytes, write};
 use crate::file_identity::FileIdentity;
 use crate::filenames::show;
 use crate::hashing::HashJob;
-use crate::{Control, Error, Result};
+use crate::{Control, Error, ErrorKind, Event, Result};
 
 /// What is written where, worked out before the file is read.
 struct Plan {
@@ -32,6 +31,7 @@ impl Plan {
         let name = named.ok_or_else(|| {
             let file = show(&args.path);
             Error::usage(format!("a Metalink cannot name {file}: expected a name in UTF-8 without controls"))
+                .at(&args.path)
         })?;
         let directory = args.directory.as_deref().or(args.path.parent()).unwrap_or(Path::new(""));
         let at = |suffix: &str| directory.join(format!("{name}{suffix}"));
@@ -67,11 +67,12 @@ pub(super) fn make(
             return Err(exists(path));
         }
     }
-    let unreadable = |e: io::Error| Error::system(format!("cannot read {}: {e}", show(&args.path)));
-    let file =
-        File::open(&args.path).map_err(|e| Error::usage(format!("cannot read {}: {e}", show(&args.path))))?;
+    let unreadable = |e: io::Error| ErrorKind::System.cannot("read", &args.path, e);
+    let file = File::open(&args.path).map_err(|e| ErrorKind::Usage.cannot("read", &args.path, e))?;
     if !file.metadata().is_ok_and(|meta| meta.is_file()) {
-        return Err(Error::usage(format!("cannot read {}: not a regular file", show(&args.path))));
+        return Err(
+            Error::usage(format!("cannot read {}: not a regular file", show(&args.path))).at(&args.path)
+        );
     }
     let identity = FileIdentity::to_hash(&file).map_err(unreadable)?;
     let bytes = piece_bytes(args.piece_bytes, identity.length)?;
@@ -112,7 +113,8 @@ fn write_all(
         ..metalink::File::default()
     };
     let metalink = Metalink { files: vec![file] };
-    let text = metalink.emit().map_err(|e| Error::usage(format!("no Metalink can say this: {e}")))?;
+    let text =
+        metalink.emit().map_err(|e| Error::usage(format!("no Metalink can say this: {e}")).because(e))?;
     write(&plan.metalink, text.as_bytes(), args.overwrite)?;
     Ok(MadeMirrorList {
         metalink: plan.metalink,

@@ -32,7 +32,7 @@ impl Agent {
     fn start(name: &str, stop: Stop, work: impl FnOnce(Stop) + Send + 'static) -> Result<Self> {
         let its = stop.clone();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(its));
-        let thread = thread.map_err(|e| Error::system(format!("cannot start a thread: {e}")))?;
+        let thread = thread.map_err(|e| Error::system(format!("cannot start a thread: {e}")).because(e))?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }
@@ -95,7 +95,8 @@ impl Watch {
     /// take.
     ///
     /// # Errors
-    /// [`Error::System`] if it cannot listen, [`Error::Unreachable`] if no line leads to the services.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if it cannot listen,
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if no line leads to the services.
     pub(crate) fn start(place: &Place, wanted: Wanted, paths: PathChoice, waker: Waker) -> Result<Self> {
         let mut sockets = LineSockets::bind(&place.addresses(), 0)?;
         let member = place.member(sockets.port(), sockets.clock)?;
@@ -148,7 +149,7 @@ impl Publishing {
     /// Begins to publish, until `outer` is stopped.
     ///
     /// # Errors
-    /// [`Error::System`] if it cannot listen.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if it cannot listen.
     pub(crate) fn start(
         place: &Place,
         key: Arc<ScopeKey>,

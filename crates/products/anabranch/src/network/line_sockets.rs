@@ -1,6 +1,5 @@
 //! A node's sockets: one at its address on each line.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -64,14 +63,14 @@ impl LineSockets {
     /// Listens at all of these addresses; with port 0 at one port that is free on all.
     ///
     /// # Errors
-    /// [`Error::System`] if an address is not there, or the port in use.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if an address is not there, or the port in use.
     pub fn bind(addresses: &[IpAddr], port: u16) -> Result<Self> {
-        let mut result = Err(Error::system("the node has no line"));
-        for _ in 0..PORTS_TRIED {
-            result = listen(addresses, port).map_err(|e| Error::system(e.to_string()));
+        let mut result = listen(addresses, port);
+        for _ in 1..PORTS_TRIED {
             if port != 0 || result.is_ok() {
                 break;
             }
+            result = listen(addresses, port);
         }
         let clock = Clock::start();
         Ok(Self { out: Outlets(result?), poller: Poller::new(clock), buffers: RecvBuffers::new(), clock })
@@ -92,20 +91,20 @@ impl LineSockets {
     /// Waits until something came, or it is `until`, or `stop` is stopped, or `other` is readable.
     ///
     /// # Errors
-    /// [`Error::System`] if the system cannot wait.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the system cannot wait.
     pub fn wait(&mut self, until: Time, stop: &Stop, other: Option<BorrowedFd<'_>>) -> Result<()> {
         let fixed = [stop.wake().as_fd()];
         let all = self.out.0.iter().map(|udp| udp.as_fd()).chain(fixed).chain(other);
         self.poller
             .wait(all.map(|fd| (fd, Interest::Read)), until)
-            .map_err(|e| Error::system(format!("waiting for packets: {e}")))?;
+            .map_err(|e| Error::system(format!("waiting for packets: {e}")).because(e))?;
         Ok(())
     }
 
     /// Hands over what the sockets have that the last wait found readable.
     ///
     /// # Errors
-    /// [`Error::System`] if a socket fails.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if a socket fails.
     pub fn receive(&mut self, mut each: impl FnMut(&Outlets, Arrived<'_>)) -> Result<()> {
         let Self { out, poller, buffers, .. } = self;
         for (place, udp) in out.0.iter().enumerate() {
@@ -120,7 +119,9 @@ impl LineSockets {
                     Ok(RecvOutcome::Received { more: true }) => {}
                     Ok(_) => break,
                     Err(e) => {
-                        return Err(Error::system(format!("the socket {} failed: {e}", udp.local_addr())));
+                        return Err(Error::system(format!("the socket {} failed: {e}", udp.local_addr()))
+                            .at(udp.local_addr())
+                            .because(e));
                     }
                 }
             }
@@ -129,16 +130,17 @@ impl LineSockets {
     }
 }
 
-fn listen(addresses: &[IpAddr], port: u16) -> io::Result<Vec<Udp>> {
+fn listen(addresses: &[IpAddr], port: u16) -> Result<Vec<Udp>> {
     let mut port = port;
     let mut sockets = Vec::new();
-    for address in addresses {
-        let udp = Udp::listen(SocketAddr::new(*address, port))?;
+    for ip in addresses {
+        let address = SocketAddr::new(*ip, port);
+        let udp = Udp::listen(address).map_err(|e| Error::system(e.to_string()).at(address).because(e))?;
         port = udp.local_addr().port();
         sockets.push(udp);
     }
     if sockets.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the node has no line"));
+        return Err(Error::system("the node has no line"));
     }
     Ok(sockets)
 }

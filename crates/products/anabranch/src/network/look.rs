@@ -64,9 +64,11 @@ impl LookedPath {
 /// paths a transfer of a class from there would have, as a [`Get`](crate::Get) asks. Gives up after `within`.
 ///
 /// # Errors
-/// [`Error::Usage`] if the node forwards or is the destination, or there is no such class,
-/// [`Error::NotFound`] if nobody publishes the name, [`Error::Unreachable`] if a service does not answer,
-/// [`Error::System`] if one refuses or this node cannot listen, [`Error::Interrupted`] if `stop` is stopped.
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the node forwards or is the destination, or there is no
+/// such class, [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nobody publishes the name,
+/// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if a service does not answer,
+/// [`ErrorKind::System`](crate::ErrorKind::System) if one refuses or this node cannot listen,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `stop` is stopped.
 pub fn look(
     place: &Place,
     to: Option<&Destination>,

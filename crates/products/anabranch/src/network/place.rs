@@ -37,12 +37,13 @@ impl Place {
     /// whose address is one of this machine's; or the one that is named.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the file cannot be read or makes no sense, or it does not tell which node this is.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read or makes no sense, or it does
+    /// not tell which node this is.
     pub fn new(file: &Path, node: Option<&str>) -> Result<Self> {
         let shown = show(file);
-        let wrong = |why: String| Error::usage(format!("domain {shown}: {why}"));
-        let text = read(file).map_err(|e| wrong(e.to_string()))?;
-        let domain = domain_file::read(&text).map_err(|e| wrong(e.to_string()))?;
+        let wrong = |why: String| Error::usage(format!("domain {shown}: {why}")).at(file);
+        let text = read(file).map_err(|e| wrong(e.to_string()).because(e))?;
+        let domain = domain_file::read(&text).map_err(|e| wrong(e.to_string()).because(e))?;
         let node = match node {
             Some(name) => domain.graph.by_name(name).ok_or_else(|| {
                 let names: Vec<&str> = domain.graph.nodes().iter().map(|node| &*node.name).take(20).collect();
@@ -57,16 +58,16 @@ impl Place {
     /// need.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the file cannot be read or is no key of this domain.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read or is no key of this domain.
     pub fn with_key(mut self, file: &Path) -> Result<Self> {
-        let wrong = |why: String| Error::usage(format!("key {}: {why}", show(file)));
+        let wrong = |why: String| Error::usage(format!("key {}: {why}", show(file))).at(file);
         let text = match read(file) {
             Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
                 return Err(wrong(KeyError::NoKey.to_string()));
             }
-            text => text.map_err(|e| wrong(e.to_string()))?,
+            text => text.map_err(|e| wrong(e.to_string()).because(e))?,
         };
-        self.key = Some(MemberKey::parse(&self.domain, &text).map_err(|e| wrong(e.to_string()))?);
+        self.key = Some(MemberKey::parse(&self.domain, &text).map_err(|e| wrong(e.to_string()).because(e))?);
         Ok(self)
     }
 
@@ -97,9 +98,9 @@ impl Place {
     /// Which paths transfers of a class ask for; without one, those that have none.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the domain has no such class.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the domain has no such class.
     pub(crate) fn path_choice(&self, class: Option<&str>) -> Result<PathChoice> {
-        self.domain.path_choice(class).map_err(|e| Error::usage(format!("`class`: {e}")))
+        self.domain.path_choice(class).map_err(|e| Error::usage(format!("`class`: {e}")).because(e))
     }
 
     /// What a node is called.
@@ -156,7 +157,7 @@ impl Place {
     /// Whether a service of the domain is here.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is elsewhere.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is elsewhere.
     pub fn must_be_at(&self, what: &str, service: Service) -> Result<()> {
         if service.node == self.node {
             return Ok(());
@@ -172,7 +173,7 @@ impl Place {
     /// What a member's machine needs, whose answers come to `port`.
     ///
     /// # Errors
-    /// [`Error::System`] if the system has no random numbers.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has no random numbers.
     pub(crate) fn member(&self, port: u16, clock: Clock) -> Result<Member> {
         Ok(Member {
             domain: Arc::clone(&self.domain),

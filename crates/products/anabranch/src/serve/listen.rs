@@ -18,14 +18,15 @@ const STALE_MAX: usize = 1_000;
 pub(super) fn udp(addresses: &[SocketAddr]) -> Result<Vec<Udp>> {
     let in_use = " (UDP): is another source running? Choose another port with `listen` ADDR:PORT; \
                   port 0 takes a free one";
-    let refused = |e: io::Error| failure(&e, in_use);
+    let listen =
+        |address: SocketAddr| Udp::listen(address).map_err(|e| (e.kind(), failure(e, in_use).at(address)));
     if !addresses.is_empty() {
-        return addresses.iter().map(|address| Udp::listen(*address).map_err(refused)).collect();
+        return addresses.iter().map(|address| listen(*address).map_err(|(_, error)| error)).collect();
     }
-    let v4 = Udp::listen((Ipv4Addr::UNSPECIFIED, PORT).into()).map_err(refused)?;
-    match Udp::listen((Ipv6Addr::UNSPECIFIED, PORT).into()) {
+    let v4 = listen((Ipv4Addr::UNSPECIFIED, PORT).into()).map_err(|(_, error)| error)?;
+    match listen((Ipv6Addr::UNSPECIFIED, PORT).into()) {
         Ok(v6) => Ok(vec![v4, v6]),
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Err(refused(e)),
+        Err((io::ErrorKind::AddrInUse, error)) => Err(error),
         Err(_) => Ok(vec![v4]),
     }
 }
@@ -35,17 +36,20 @@ pub(super) fn http(addresses: &[SocketAddr]) -> Result<Option<Server>> {
     if addresses.is_empty() {
         return Ok(None);
     }
-    let refused = |e: io::Error| failure(&e, ": choose another port with `http` ADDR:PORT");
-    Server::bind(addresses).map(Some).map_err(refused)
+    Server::bind(addresses).map(Some).map_err(|e| {
+        let error = failure(e, ": choose another port with `http` ADDR:PORT");
+        if let [address] = addresses { error.at(*address) } else { error }
+    })
 }
 
-fn failure(error: &io::Error, in_use: &str) -> Error {
-    Error::system(match error.kind() {
+fn failure(error: io::Error, in_use: &str) -> Error {
+    let message = match error.kind() {
         io::ErrorKind::AddrInUse => format!("{error}{in_use}"),
         io::ErrorKind::AddrNotAvailable => format!("{error}: this machine has no such address"),
         io::ErrorKind::PermissionDenied => format!("{error}: ports below 1024 need privileges"),
         _ => error.to_string(),
-    })
+    };
+    Error::system(message).because(error)
 }
 
 /// Drops what came in while files were being hashed: its senders have given up or will ask again.

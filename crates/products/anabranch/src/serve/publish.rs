@@ -21,7 +21,8 @@ pub(super) struct Publish {
 
 impl Publish {
     /// # Errors
-    /// [`Error::Usage`] if the name cannot be published here, or there is not one path that has it.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the name cannot be published here, or there is not
+    /// one path that has it.
     pub(super) fn check(&self, paths: &[PathBuf]) -> Result<()> {
         let (domain, scope) = (self.place.domain(), self.name.scope());
         if paths.len() != 1 {
@@ -44,7 +45,8 @@ impl Publish {
     /// Publishes what was named.
     ///
     /// # Errors
-    /// [`Error::System`] if it cannot listen for answers, [`Error::Usage`] if no forwarder reaches it.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if it cannot listen for answers,
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if no forwarder reaches it.
     pub(super) fn start(
         self,
         catalog: &Catalog,

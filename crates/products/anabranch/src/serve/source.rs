@@ -13,18 +13,17 @@ use anabranch_overlay::client::Registered;
 use anabranch_overlay::message::refusal;
 
 use super::catalog_site::CatalogSite;
-use super::event::{Event, Offer};
 use super::listen::{drop_stale, is_loopback, reachable};
 use super::publish::Publish;
-use super::stats::Stats;
 use super::udp_worker::{Shared, UdpWorker};
 use crate::catalog::{Catalog, CatalogEntry};
 use crate::filenames::{hidden_warning, show};
 use crate::format::seconds;
 use crate::monitor::lock;
 use crate::network::Publishing;
+use crate::report::source::{Offer, Stats};
 use crate::secret::secret;
-use crate::{Control, Error, Result, Stop};
+use crate::{Control, Error, Event, Result, Stop};
 
 /// Time between two [`Event::Stats`].
 const STATS_EVERY: Span = Span::from_secs(1);
@@ -191,7 +190,7 @@ impl Source {
     /// Waits for the end, and returns what was done in all. The sockets are closed then.
     ///
     /// # Errors
-    /// [`Error::System`] if a socket failed.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if a socket failed.
     pub fn wait(mut self) -> Result<Stats> {
         self.supervisor.take().map_or_else(|| Ok(self.stats()), join)
     }
@@ -253,7 +252,9 @@ impl Workers {
         let mut result = Ok(());
         for (address, thread) in self.threads.drain(..) {
             if let Err(e) = join(thread) {
-                result = result.and(Err(Error::system(format!("the socket {address} failed: {e}"))));
+                result = result.and(Err(Error::system(format!("the socket {address} failed: {e}"))
+                    .at(address)
+                    .because(e)));
             }
         }
         result
@@ -367,5 +368,5 @@ fn offers(catalog: &Catalog, site: Option<&CatalogSite>, from: &[String], http: 
 }
 
 fn system(error: io::Error) -> Error {
-    Error::system(format!("system error: {error}"))
+    Error::system(format!("system error: {error}")).because(error)
 }

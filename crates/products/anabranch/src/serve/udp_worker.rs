@@ -17,10 +17,11 @@ use anabranch_net::{Clock, Datagrams, Interest, Poller, RecvBuffers, RecvOutcome
 use anabranch_overlay::dscp::DscpSet;
 use anabranch_overlay::frame::{self, Frame};
 
-use super::stats::{Peers, Stats};
+use super::peers::Peers;
 use crate::Stop;
 use crate::catalog::{Catalog, READ_CHUNKS_MAX};
 use crate::monitor::lock;
+use crate::report::source::Stats;
 
 /// Bytes of replies that wait for a socket at most. At 1 Gbit/s that is 34 ms.
 const QUEUE_BYTES_MAX: usize = 4 << 20;

@@ -32,12 +32,12 @@ impl<'a> Begun<'a> {
     /// What is at the place, if that may be the beginning of this content.
     ///
     /// # Errors
-    /// [`Error::Target`] if it cannot be read.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read.
     pub(crate) fn of(place: &'a DestPath, id: ContentId) -> Result<Option<Self>> {
         let entry = place.stat(place.name())?.filter(|entry| entry.file && entry.length < id.length);
         let Some(entry) = entry else { return Ok(None) };
         let file =
-            place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
+            place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), e))?;
         Ok(Some(Self { place, id, file, length: entry.length }))
     }
 
@@ -45,7 +45,8 @@ impl<'a> Begun<'a> {
     /// bytes read so far and stops it by returning false.
     ///
     /// # Errors
-    /// [`Error::Target`] if it cannot be read, [`Error::Interrupted`] if `progress` stopped it.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read,
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
     pub(crate) fn right_blocks(
         &self,
         cvs: &[ChainingValue],
@@ -94,7 +95,7 @@ impl<'a> Begun<'a> {
         for block in 0..self.length / BLOCK_BYTES as u64 {
             let at = block * BLOCK_BYTES as u64;
             let read = read_up_to(&self.file, &mut bytes, at)
-                .map_err(|e| self.place.failure("read", self.place.name(), &e))?;
+                .map_err(|e| self.place.failure("read", self.place.name(), e))?;
             if read < bytes.len() {
                 break;
             }
@@ -110,7 +111,7 @@ impl<'a> Begun<'a> {
     /// are right.
     ///
     /// # Errors
-    /// [`Error::Target`] if there is a part already, or it cannot be made one.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is a part already, or it cannot be made one.
     pub(crate) fn becomes_part(self, aliases: &Aliases, blocks: &[(u64, ChainingValue)]) -> Result<()> {
         let part = Part::open(self.place, &self.id, aliases, true, false)?;
         if !part.virgin {
@@ -118,7 +119,8 @@ impl<'a> Begun<'a> {
                 "{} is there, and so is {}, which this request would go on with: remove one of them",
                 show(self.place.path()),
                 show(self.place.path().with_file_name(&part.name))
-            )));
+            ))
+            .at(self.place.path()));
         }
         part.take_over(self.place, blocks)
     }

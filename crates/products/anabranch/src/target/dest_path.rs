@@ -24,7 +24,7 @@ use nix::unistd::UnlinkatFlags;
 use super::room::Room;
 use crate::filenames::{self, show};
 use crate::monitor::lock;
-use crate::{Error, Result, format};
+use crate::{Error, ErrorKind, Result, format};
 
 /// How the names of parts begin in a directory that is fetched whole. There `NAME.part` may be the name of
 /// another of its files; so names that begin like this are kept for parts, and no file of a directory may
@@ -58,9 +58,7 @@ impl Directory {
     pub(crate) fn create(path: &Path) -> Result<Self> {
         match std::fs::create_dir(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing(path.parent().unwrap_or(path))),
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                Err(failure("make the directory", path, &e))
-            }
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(failure("make the directory", path, e)),
             made => {
                 let new = Self::open(path)?;
                 if made.is_ok() {
@@ -96,7 +94,7 @@ impl Directory {
         let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let fd = nix::fcntl::open(opened, flags, Mode::empty()).map_err(|e| match e {
             Errno::ENOENT => missing(opened),
-            e => failure("open the directory", opened, &e.into()),
+            e => failure("open the directory", opened, e.into()),
         })?;
         Ok(Self { fd, path: path.to_owned(), made: Mutex::default() })
     }
@@ -106,7 +104,7 @@ impl Directory {
     /// length, and is refused all the same: where they are, nobody knows before it is here.
     ///
     /// # Errors
-    /// [`Error::Target`] if it has not; `what` needs the room.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it has not; `what` needs the room.
     pub(crate) fn check_room(&self, what: &Path, bytes: u64) -> Result<()> {
         // What tells nothing of its size (some that are remote, or in user space) is believed to have room.
         let Ok(told) = nix::sys::statvfs::fstatvfs(&self.fd) else { return Ok(()) };
@@ -119,7 +117,8 @@ impl Directory {
             "{} needs {bytes} more, and its file system has {free} free: make room, or choose another place \
              with `to_file`",
             show(what)
-        )))
+        ))
+        .at(what))
     }
 
     /// Whether nothing is in it.
@@ -160,7 +159,7 @@ impl Directory {
         let Some(name) = names.pop() else {
             return Err(Error::system("refused: an empty path in the collection"));
         };
-        let mut fd = self.fd.try_clone().map_err(|e| failure("open the directory", &self.path, &e))?;
+        let mut fd = self.fd.try_clone().map_err(|e| failure("open the directory", &self.path, e))?;
         let mut path = self.path.clone();
         for dir in names {
             path.push(&dir);
@@ -170,14 +169,15 @@ impl Directory {
                     lock(&self.made).push(made);
                 }
                 Err(Errno::EEXIST) => {}
-                Err(e) => return Err(failure("make the directory", &path, &e.into())),
+                Err(e) => return Err(failure("make the directory", &path, e.into())),
             }
             fd = nix::fcntl::openat(&fd, dir.as_os_str(), BELOW, Mode::empty()).map_err(|e| match e {
                 Errno::ELOOP | Errno::ENOTDIR => Error::target(format!(
                     "{} is there and is not a directory (symbolic links are not followed): remove it first",
                     show(&path)
-                )),
-                e => failure("open the directory", &path, &e.into()),
+                ))
+                .at(&path),
+                e => failure("open the directory", &path, e.into()),
             })?;
         }
         Ok(DestPath::new(Self { fd, path, made: Mutex::default() }, name, true))
@@ -237,7 +237,7 @@ impl DestPath {
     /// If there is no such directory, or no name in the path.
     pub(crate) fn of(path: &Path) -> Result<Self> {
         let Some(name) = path.file_name() else {
-            return Err(Error::target(format!("{} is not a file name", show(path))));
+            return Err(Error::target(format!("{} is not a file name", show(path))).at(path));
         };
         if path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(missing(path));
@@ -267,7 +267,7 @@ impl DestPath {
     /// Looks whether there is room for `bytes` more of the file: see [`Directory::check_room`].
     ///
     /// # Errors
-    /// [`Error::Target`] if there is not.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is not.
     pub(super) fn check_room(&self, bytes: u64) -> Result<()> {
         self.dir.check_room(&self.path(), bytes)
     }
@@ -348,7 +348,7 @@ impl DestPath {
     /// Whether something has the file's name.
     ///
     /// # Errors
-    /// [`Error::Target`] if that cannot be seen.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be seen.
     pub(crate) fn is_taken(&self) -> Result<bool> {
         Ok(self.stat(&self.name)?.is_some())
     }
@@ -368,7 +368,7 @@ impl DestPath {
                 }))
             }
             Err(Errno::ENOENT) => Ok(None),
-            Err(e) => Err(self.failure("look at", name, &e.into())),
+            Err(e) => Err(self.failure("look at", name, e.into())),
         }
     }
 
@@ -438,7 +438,7 @@ impl DestPath {
     }
 
     /// A failure about `name` in this directory.
-    pub(super) fn failure(&self, doing: &str, name: &OsStr, error: &io::Error) -> Error {
+    pub(super) fn failure(&self, doing: &str, name: &OsStr, error: io::Error) -> Error {
         failure(doing, &self.dir.path.join(name), error)
     }
 }
@@ -471,16 +471,17 @@ pub(super) struct Entry {
 
 /// A directory is not there.
 fn missing(path: &Path) -> Error {
-    let path = show(path);
-    Error::target(format!("there is no directory {path}: make it first, or choose another `to_file`"))
+    let shown = show(path);
+    Error::target(format!("there is no directory {shown}: make it first, or choose another `to_file`"))
+        .at(path)
 }
 
 /// A failure of the target, with what to do about it.
-pub(super) fn failure(doing: &str, path: &Path, error: &io::Error) -> Error {
+pub(super) fn failure(doing: &str, path: &Path, error: io::Error) -> Error {
     use io::ErrorKind as Kind;
     let advice = match error.kind() {
-        Kind::StorageFull => "the disk is full: make room and repeat the request, what arrived is kept",
-        Kind::QuotaExceeded => "your disk quota is used up: make room and repeat the request",
+        Kind::StorageFull => "the disk is full: make room and run the same `Get` again, what arrived is kept",
+        Kind::QuotaExceeded => "your disk quota is used up: make room and run the same `Get` again",
         Kind::FileTooLarge => "the file system or a resource limit (ulimit -f) forbids a file of this size",
         Kind::PermissionDenied => "permission denied: choose a place you may write to with `to_file`",
         Kind::ReadOnlyFilesystem => "the file system is read-only: choose another place with `to_file`",
@@ -490,9 +491,9 @@ pub(super) fn failure(doing: &str, path: &Path, error: &io::Error) -> Error {
         Kind::InvalidFilename => {
             "the name is too long for this file system: choose another one with `to_file`"
         }
-        _ => return Error::target(format!("cannot {doing} {}: {error}", show(path))),
+        _ => return ErrorKind::Target.cannot(doing, path, error),
     };
-    Error::target(format!("cannot {doing} {}: {advice}", show(path)))
+    Error::target(format!("cannot {doing} {}: {advice}", show(path))).at(path).because(error)
 }
 
 #[cfg(test)]

@@ -27,7 +27,8 @@ use crate::{Error, Result};
 /// false.
 ///
 /// # Errors
-/// [`Error::Target`] if something else is there, [`Error::Interrupted`] if `progress` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if something else is there,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
 pub(crate) fn is_there(
     place: &DestPath,
     id: ContentId,
@@ -43,12 +44,12 @@ pub(crate) fn is_there(
 /// A hash of the first bytes of the file at the place, as many as every server is asked for.
 ///
 /// # Errors
-/// [`Error::Target`] if it cannot be read.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read.
 pub(crate) fn opening_of(place: &DestPath) -> Result<[u8; 32]> {
     let mut bytes = Vec::new();
     let file = place.open(place.name(), OFlag::O_RDONLY);
     file.and_then(|file| file.take(METADATA_BYTES).read_to_end(&mut bytes))
-        .map_err(|e| place.failure("read", place.name(), &e))?;
+        .map_err(|e| place.failure("read", place.name(), e))?;
     Ok(*blake3::hash(&bytes).as_bytes())
 }
 
@@ -64,7 +65,8 @@ pub(crate) fn block_of_file(path: &Path, id: &ContentId, block: u64) -> Option<C
 /// known: servers have another by now.
 ///
 /// # Errors
-/// [`Error::Target`] if it cannot be read, [`Error::Interrupted`] if `progress` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
 pub(crate) fn is_there_of_another_length(
     place: &DestPath,
     length: u64,
@@ -76,7 +78,7 @@ pub(crate) fn is_there_of_another_length(
         return Ok(None);
     };
     let file =
-        place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
+        place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), e))?;
     let (root, found) = hashes(place, &file, &proof.digests, progress)?;
     let id = ContentId { root, length: entry.length };
     Ok(proof.mismatch(&id, root, &found).is_none().then_some(id))
@@ -94,27 +96,36 @@ pub(super) fn is_there_already(
     let Some(entry) = place.stat(place.name())? else { return Ok(None) };
     let path = place.path();
     if entry.directory {
-        return Err(Error::target(format!("{} is a directory: choose a name with `to_file`", show(path))));
+        return Err(
+            Error::target(format!("{} is a directory: choose a name with `to_file`", show(&path))).at(&path)
+        );
     }
     if !entry.file && !entry.link {
-        return Err(Error::target(format!("{} is not a regular file: choose another `to_file`", show(path))));
+        return Err(Error::target(format!(
+            "{} is not a regular file: choose another `to_file`",
+            show(&path)
+        ))
+        .at(&path));
     }
     if entry.link && std::fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
         // Such as /dev/stdout: replacing the link is never wanted.
         return Err(Error::target(format!(
-            "{} leads to a pipe or a device: name a file with `to_file`, or `read` it in order",
-            show(path)
-        )));
+            "{} leads to a pipe or a device: name a file with `to_file`, or say `read`",
+            show(&path)
+        ))
+        .at(&path));
     }
     let Demands { proof, signed, .. } = demands;
     let is_known = proof.is_something() || signed.is_some();
     if entry.file && entry.length == id.length && is_known && !place.is_anew() {
         let file =
-            place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
+            place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), e))?;
         let (root, found) = hashes(place, &file, &proof.digests, progress)?;
         let is_right = match (proof.mismatch(id, root, &found), signed) {
             (Some(Mismatch::Contradiction(why)), _) => {
-                return Err(Error::corrupt(format!("{}{why}; it was there already and stays", show(path))));
+                return Err(
+                    Error::corrupt(format!("{}{why}; it was there already and stays", show(&path))).at(&path)
+                );
             }
             (Some(Mismatch::Other(_)), _) => false,
             // Where a hash tells that it is the file, the signature must be right at the end.
@@ -133,8 +144,9 @@ pub(super) fn is_there_already(
         false => Err(Error::target(format!(
             "{} is there already, and nothing tells whether it is what would come: choose another \
              `to_file`, or let `overwrite` replace it",
-            show(path)
-        ))),
+            show(&path)
+        ))
+        .at(&path)),
     }
 }
 
@@ -162,8 +174,8 @@ pub(super) fn remove_outdated(place: &DestPath, urls: &[[u8; 32]]) {
 /// of one of its URLs, goes if that file is what is demanded; else it stays, for it may be right yet.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if it is not what is demanded, and something is there that stays;
-/// [`Error::Interrupted`] if `progress` stopped it.
+/// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it is not what is demanded, and something is there
+/// that stays; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
 pub(crate) fn make_way(
     place: &DestPath,
     file: &File,
@@ -187,7 +199,7 @@ pub(crate) fn make_way(
     };
     if let Some(why) = wrong {
         let (path, part) = (place.path(), place.path().with_file_name(part));
-        return Err(Error::corrupt(format!("{}{why}; {} stays", show(path), show(part))));
+        return Err(Error::corrupt(format!("{}{why}; {} stays", show(&path), show(part))).at(&path));
     }
     remove_leftovers(place, id);
     remove_outdated(place, &aliases.urls);
@@ -224,4 +236,5 @@ pub(super) fn exists(path: &Path) -> Error {
         "{} is there already, with other content: choose another `to_file`, or let `overwrite` replace it",
         show(path)
     ))
+    .at(path)
 }

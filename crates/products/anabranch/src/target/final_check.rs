@@ -185,7 +185,7 @@ fn read_all(
     let (mut bytes, mut at) = (vec![0; 1 << 20], 0);
     loop {
         let read = read_up_to(file, &mut bytes, at);
-        let read = read.map_err(|e| place.failure("read", place.name(), &e))?;
+        let read = read.map_err(|e| place.failure("read", place.name(), e))?;
         each(&bytes[..read]);
         at += read as u64;
         if read == 0 {

@@ -32,7 +32,7 @@ pub(crate) enum There {
 /// What is there of a content of this length.
 ///
 /// # Errors
-/// [`Error::Target`] if the directory cannot be looked at.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if the directory cannot be looked at.
 pub(crate) fn what_is_there(place: &DestPath, length: u64) -> Result<There> {
     if place.stat(place.name())?.is_some_and(|entry| entry.file && entry.length == length) {
         return Ok(There::File);
@@ -95,15 +95,16 @@ pub(super) fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Locked, bo
     for _ in 0..100 {
         let known = place.stat(name)?.is_some();
         let file =
-            place.open(name, OFlag::O_RDWR | OFlag::O_CREAT).map_err(|e| place.failure("write", name, &e))?;
+            place.open(name, OFlag::O_RDWR | OFlag::O_CREAT).map_err(|e| place.failure("write", name, e))?;
         let lock = Locked::new(file).map_err(|e| match e {
             Errno::EWOULDBLOCK => Error::target(format!(
                 "another get is writing {}: wait for it, or choose another `to_file`",
                 show(place.path())
-            )),
-            e => place.failure("lock", name, &e.into()),
+            ))
+            .at(place.path()),
+            e => place.failure("lock", name, e.into()),
         })?;
-        let stat = nix::sys::stat::fstat(&*lock).map_err(|e| place.failure("look at", name, &e.into()))?;
+        let stat = nix::sys::stat::fstat(&*lock).map_err(|e| place.failure("look at", name, e.into()))?;
         if place.stat(name)?.is_some_and(|entry| entry.inode == (stat.st_dev, stat.st_ino)) {
             return Ok((lock, known));
         }
@@ -111,7 +112,8 @@ pub(super) fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Locked, bo
     Err(Error::target(format!(
         "the journal of {} comes and goes: is another get at work?",
         show(place.path())
-    )))
+    ))
+    .at(place.path()))
 }
 
 /// Reads until `bytes` is full or the file ends.

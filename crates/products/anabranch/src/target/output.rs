@@ -39,7 +39,7 @@ impl Output {
     /// serves.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the name is needed and is not a file name.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the name is needed and is not a file name.
     pub(crate) fn file_path(&self, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
         self.path(false, name, id)
     }
@@ -48,7 +48,7 @@ impl Output {
     /// request resumes what it began.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the name is needed and is not a file name.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the name is needed and is not a file name.
     pub(crate) fn directory_path(&self, name: Option<&[u8]>, id: &ContentId) -> Result<PathBuf> {
         self.path(true, name, id)
     }
@@ -57,7 +57,7 @@ impl Output {
     /// made if the caller says that it is one: by [`Inside`](Self::Inside), or with a slash at its end.
     ///
     /// # Errors
-    /// [`Error::Target`] if it cannot be made or opened.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be made or opened.
     pub(crate) fn place(&self, path: &Path) -> Result<DestPath> {
         self.make_outer()?;
         DestPath::of(path)
@@ -66,7 +66,7 @@ impl Output {
     /// The same for a directory, one of [`directory_path`](Self::directory_path).
     ///
     /// # Errors
-    /// [`Error::Target`] if it cannot be made or opened.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be made or opened.
     pub(crate) fn directory(&self, path: &Path) -> Result<Directory> {
         self.make_outer()?;
         Directory::create(path)
@@ -79,7 +79,7 @@ impl Output {
             Self::Own | Self::Path(_) | Self::Either(_) => None,
         };
         if let Some(directory) = directory {
-            std::fs::create_dir_all(directory).map_err(|e| failure("make the directory", directory, &e))?;
+            std::fs::create_dir_all(directory).map_err(|e| failure("make the directory", directory, e))?;
         }
         Ok(())
     }

@@ -123,10 +123,9 @@ impl Part {
         let (journal, mut known) = lock_journal(place, &journal_name)?;
         let there = place.stat(&name)?;
         if there.is_some_and(|entry| !entry.file) {
-            return Err(Error::target(format!(
-                "{} is in the way and is not a regular file: remove it",
-                show(place.path().with_file_name(&name))
-            )));
+            let path = place.path().with_file_name(&name);
+            let why = "is in the way and is not a regular file: remove it";
+            return Err(Error::target(format!("{} {why}", show(&path))).at(path));
         }
         let (header, mut behind) = read_journal(place, (&journal, &journal_name), id.length)?;
         let mut names: Vec<[u8; 32]> = [&[id.root], &aliases.recorded[..]].concat();
@@ -145,11 +144,9 @@ impl Part {
             if !known {
                 let _ = place.unlink(&journal_name);
             }
-            let in_the_way = if there.is_some() { &name } else { &journal_name };
-            return Err(Error::target(format!(
-                "{} is there and {why}remove it, or let `overwrite` replace it",
-                show(place.path().with_file_name(in_the_way))
-            )));
+            let path = place.path().with_file_name(if there.is_some() { &name } else { &journal_name });
+            let advice = "remove it, or let `overwrite` replace it";
+            return Err(Error::target(format!("{} is there and {why}{advice}", show(&path))).at(path));
         }
         known = ours.is_some() && there.is_some();
         // Without a hash nothing of a URL that has another version now goes into this part.
@@ -166,7 +163,7 @@ impl Part {
             journal
                 .set_len(0)
                 .and_then(|()| place.write_all(&journal, &mut [IoSlice::new(&journal::header(&id))], 0))
-                .map_err(|e| place.failure("write", &journal_name, &e))?;
+                .map_err(|e| place.failure("write", &journal_name, e))?;
             behind = Behind::default();
         }
         let Behind { mut places, banned, alone } = behind;
@@ -174,7 +171,7 @@ impl Part {
         record_names(place, (&journal, &journal_name), &id, &mut places, &names)?;
         let file = place
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
-            .map_err(|e| place.failure("write", &name, &e))?;
+            .map_err(|e| place.failure("write", &name, e))?;
         let (virgin, held, unsynced) = (!known, Vec::new(), false);
         let left = known.then(|| Left::new(id.blocks(), changed, alone));
         let versions = aliases.versions.iter().map(|version| (version.url, version.name)).collect();
@@ -200,7 +197,7 @@ impl Part {
     /// trace.
     ///
     /// # Errors
-    /// [`Error::Target`] if there is not.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is not.
     pub(super) fn check_room(&self, place: &DestPath, id: &ContentId) -> Result<()> {
         // Blocks of 512 bytes, whatever those of the file system are.
         let there = self.file.metadata().map_or(0, |meta| meta.blocks().saturating_mul(512));
@@ -226,12 +223,12 @@ impl Part {
         let (mut kept, mut checked) = (0, 0);
         for first in (0..id.blocks()).step_by(CHECK_BLOCKS as usize) {
             let read = read_up_to(&self.journal, &mut slots, journal::slot_offset(first))
-                .map_err(|e| place.failure("read", &self.journal_name, &e))?;
+                .map_err(|e| place.failure("read", &self.journal_name, e))?;
             for (block, slot) in (first..id.blocks()).zip(slots[..read].chunks_exact(SLOT_BYTES)) {
                 let Some(slot) = journal::parse_slot(id, block, slot) else { continue };
                 let bytes = &mut bytes[..id.block_len(block)];
                 let read = read_up_to(&self.file, bytes, block * BLOCK_BYTES as u64)
-                    .map_err(|e| place.failure("read", &self.name, &e))?;
+                    .map_err(|e| place.failure("read", &self.name, e))?;
                 checked += read as u64;
                 if read == bytes.len() && cv_of(id, block, bytes) == slot.cv {
                     there.insert(block);
@@ -260,7 +257,7 @@ impl Part {
             let blank = &mut [IoSlice::new(&blank[..slots * SLOT_BYTES])];
             place
                 .write_all(&self.journal, blank, journal::slot_offset(first))
-                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+                .map_err(|e| place.failure("write", &self.journal_name, e))?;
         }
         Ok(())
     }
@@ -268,21 +265,21 @@ impl Part {
     pub(super) fn flush(&mut self, place: &DestPath) -> Result<()> {
         if self.unsynced {
             // Once for all that was forgotten. An old record would still fit the bytes that are there.
-            self.journal.sync_data().map_err(|e| place.failure("make durable", &self.journal_name, &e))?;
+            self.journal.sync_data().map_err(|e| place.failure("make durable", &self.journal_name, e))?;
             self.unsynced = false;
         }
         let mut held = std::mem::take(&mut self.held);
         // Stable: the last copy of a block is written last.
         held.sort_by_key(|h| h.block);
         for run in held.chunk_by(|a, b| a.block + 1 == b.block) {
-            self.write_run(place, run).map_err(|e| place.failure("write", &self.name, &e))?;
+            self.write_run(place, run).map_err(|e| place.failure("write", &self.name, e))?;
             let mut slots = Vec::with_capacity(run.len() * SLOT_BYTES);
             for one in run {
                 slots.extend(journal::slot(&self.id, one.block, &one.slot));
             }
             place
                 .write_all(&self.journal, &mut [IoSlice::new(&slots)], journal::slot_offset(run[0].block))
-                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+                .map_err(|e| place.failure("write", &self.journal_name, e))?;
         }
         held.clear();
         self.held = held;
@@ -321,16 +318,15 @@ impl Part {
     /// whatever has that name.
     pub(super) fn check_inode(&self, place: &DestPath) -> Result<()> {
         let written =
-            nix::sys::stat::fstat(&self.file).map_err(|e| place.failure("look at", &self.name, &e.into()))?;
+            nix::sys::stat::fstat(&self.file).map_err(|e| place.failure("look at", &self.name, e.into()))?;
         if place.stat(&self.name)?.is_some_and(|entry| entry.inode == (written.st_dev, written.st_ino)) {
             return Ok(());
         }
         // Nor is it this journal's: with it, the next transfer would take that file for its part.
         let _ = place.unlink(&self.journal_name);
-        Err(Error::target(format!(
-            "{} was removed or replaced while it was written: look at it, and repeat the request",
-            show(place.path().with_file_name(&self.name))
-        )))
+        let path = place.path().with_file_name(&self.name);
+        let why = "was removed or replaced while it was written: look at it, and run the same `Get` again";
+        Err(Error::target(format!("{} {why}", show(&path))).at(path))
     }
 
     /// What is recorded of a block.
@@ -365,7 +361,7 @@ impl Part {
             _ => tree::root_of_leaves(leaves),
         };
         match failed {
-            Some(e) => Err(place.failure("read", &self.journal_name, &e)),
+            Some(e) => Err(place.failure("read", &self.journal_name, e)),
             None => Ok(root.filter(|_| recorded == id.blocks())),
         }
     }
@@ -377,7 +373,7 @@ fn read_journal(
     (journal, journal_name): (&File, &OsStr),
     length: u64,
 ) -> Result<(std::result::Result<ContentId, Unreadable>, Behind)> {
-    let failure = |e| place.failure("read", journal_name, &e);
+    let failure = |e| place.failure("read", journal_name, e);
     let mut head = [0; HEADER_BYTES];
     let read = read_up_to(journal, &mut head, 0).map_err(failure)?;
     let header = journal::parse_header(&head[..read]);
@@ -427,7 +423,7 @@ fn record_names(
         let slot = journal::alias_slot(id, n, name);
         place
             .write_all(journal, &mut [IoSlice::new(&slot)], journal::slot_offset(id.blocks() + n as u64))
-            .map_err(|e| place.failure("write", journal_name, &e))?;
+            .map_err(|e| place.failure("write", journal_name, e))?;
     }
     Ok(())
 }
@@ -443,5 +439,5 @@ pub(crate) fn cv_of(id: &ContentId, block: u64, bytes: &[u8]) -> ChainingValue {
 }
 
 pub(super) fn interrupted() -> Error {
-    Error::interrupted("interrupted; repeat the request to go on")
+    Error::interrupted("interrupted; run the same `Get` again to go on")
 }

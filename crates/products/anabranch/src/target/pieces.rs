@@ -19,8 +19,9 @@ const READ_BYTES: u64 = 1 << 20;
 /// far and stops it by returning false.
 ///
 /// # Errors
-/// [`Error::Target`] if a file is there that has others, and `force` does not allow to replace it, or if it
-/// cannot be read; [`Error::Interrupted`] if `progress` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if a file is there that has others, and `force` does not
+/// allow to replace it, or if it cannot be read; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if
+/// `progress` stopped it.
 pub(crate) fn is_there_in_pieces(
     place: &DestPath,
     pieces: &Pieces,
@@ -29,7 +30,7 @@ pub(crate) fn is_there_in_pieces(
 ) -> Result<Option<ContentId>> {
     let Some(entry) = place.stat(place.name())?.filter(|entry| entry.file) else { return Ok(None) };
     let file =
-        place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), &e))?;
+        place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), e))?;
     let mut root = blake3::Hasher::new();
     let wrong = wrong_piece(place, &file, entry.length, pieces, &mut |bytes, all| {
         root.update(bytes);
@@ -51,7 +52,8 @@ pub(crate) fn is_there_in_pieces(
 /// by returning false.
 ///
 /// # Errors
-/// [`Error::Target`] if it cannot be read, [`Error::Interrupted`] if `each` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `each` stopped it.
 pub(crate) fn wrong_piece(
     place: &DestPath,
     file: &File,
@@ -69,9 +71,9 @@ pub(crate) fn wrong_piece(
         let mut hasher = pieces.hashes.hasher();
         while at < end {
             let read = &mut bytes[..(end - at).min(READ_BYTES) as usize];
-            let got = read_up_to(file, read, at).map_err(|e| place.failure("read", place.name(), &e))?;
+            let got = read_up_to(file, read, at).map_err(|e| place.failure("read", place.name(), e))?;
             if got < read.len() {
-                return Err(Error::target("the file became shorter while it was read"));
+                return Err(Error::target("the file became shorter while it was read").at(place.path()));
             }
             hasher.update(read);
             at += got as u64;

@@ -54,7 +54,7 @@ impl Target {
     /// ask it, if it has the same version then.
     ///
     /// # Errors
-    /// [`Error::Target`](crate::Error::Target) if that cannot be recorded.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be recorded.
     pub(crate) fn refute(&mut self, url: &str) -> Result<()> {
         let clue = self.records().and_then(|records| records.refuted_clue(url));
         match (&mut self.state, clue) {
@@ -66,7 +66,7 @@ impl Target {
     /// This mirror is tried alone, and brings something: the next transfer goes on with it.
     ///
     /// # Errors
-    /// [`Error::Target`](crate::Error::Target) if that cannot be recorded.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be recorded.
     pub(crate) fn tried_alone(&mut self, url: &str) -> Result<()> {
         match &mut self.state {
             State::Part(part) => part.tried_alone(&self.place, alone_clue(url)),

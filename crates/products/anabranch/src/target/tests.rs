@@ -6,6 +6,7 @@ use anabranch_mmtp::id::BLOCK_BYTES;
 use super::part::is_zero;
 use super::*;
 use crate::error::ErrorKind;
+use crate::{ErrorPlace, Hint};
 
 use std::fs;
 use std::path::Path;
@@ -234,7 +235,7 @@ fn consistent_but_wrong_parts_do_not_last() {
     let (target, there) = open_at(&path, id, false).expect("a target");
     assert!(missing(&id, &there).is_empty());
     let failure = target.finish(&mut |_| true).expect_err("not the root");
-    assert!(failure.to_string().contains("repeat the request"), "{failure}");
+    assert!(failure.to_string().contains("run the same `Get` again"), "{failure}");
     complete(&path, &bytes).expect("a file");
     assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes, 1));
 }
@@ -825,6 +826,9 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
     let (short, id) = (ContentId::of(b"short"), ContentId::of(b"same length"));
     let why = |id| open_at(&path, id, false).expect_err("in the way").to_string();
     fs::write(&part, b"somebody's").expect("a file");
+    let in_the_way = open_at(&path, id, false).expect_err("in the way");
+    assert_eq!(in_the_way.place(), Some(&ErrorPlace::Path(part.clone())));
+    assert_eq!(in_the_way.hints().collect::<Vec<_>>(), [Hint::Overwrite]);
     assert!(why(id).contains("f.part is there and has no journal: "), "{}", why(id));
     open_at(&path, id, true).expect("it is replaced");
     // Where no hash tells which is meant.

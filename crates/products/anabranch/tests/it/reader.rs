@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anabranch::get::{READ_AHEAD_BYTES, Reader};
-use anabranch::{Checksum, Error, Event, Get, Serve, Source, Stop, Verified};
+use anabranch::{Checksum, Error, ErrorKind, Event, Get, Serve, Source, Stop, Verified};
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_mmtp::uri::Uri;
@@ -189,7 +189,7 @@ fn an_error_is_no_end() {
     let (read, error) =
         fails(get([url(&source)]).checksum(Checksum::sha256([0; 32])).read().expect("a reader"));
     assert_eq!(read, bytes.len());
-    assert!(matches!(&error, Error::Corrupt(why) if why.contains("handed over")), "{error}");
+    assert!((error.kind() == ErrorKind::Corrupt && error.message().contains("handed over")), "{error}");
     // Nobody is there any more.
     for name in [uri(&source), url(&source)] {
         let dir = tempfile::tempdir().expect("a directory");
@@ -199,14 +199,14 @@ fn an_error_is_no_end() {
         reader.read_exact(&mut [0; 3]).expect("the beginning");
         drop(source);
         let (read, error) = fails(reader);
-        assert!(read < bytes.len() && matches!(error, Error::Unreachable(_)), "{error}");
+        assert!(read < bytes.len() && error.kind() == ErrorKind::Unreachable, "{error}");
         assert!(!error.to_string().contains("kept"), "nothing is: {error}");
     }
     // Nobody ever was, and it makes no sense.
     let reader = get(["http://127.0.0.1:1/f"]).timeout(Duration::from_secs(1)).read().expect("a reader");
-    assert!(matches!(fails(reader), (0, Error::Unreachable(_))));
+    assert!(matches!(fails(reader), (0, error) if error.kind() == ErrorKind::Unreachable));
     let reader = get([url(&source)]).via("no-such-device").read().expect("a reader");
-    assert!(matches!(fails(reader), (0, Error::Usage(_))));
+    assert!(matches!(fails(reader), (0, error) if error.kind() == ErrorKind::Usage));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_directory_is_refused() {
     let metalink = format!("http://{}/d.meta4", source.http_addresses()[0]);
     for name in [uri(&source), metalink] {
         let (_, error) = fails(get([name]).read().expect("a reader"));
-        assert!(matches!(&error, Error::Usage(why) if why.contains("`to_directory`")), "{error}");
+        assert!((error.kind() == ErrorKind::Usage && error.message().contains("`to_directory`")), "{error}");
     }
 }
 
@@ -244,6 +244,6 @@ fn dropping_it_or_a_stop_ends_the_transfer() {
             stop.stop();
         }
         let (_, error) = fails(reader);
-        assert!(matches!(error, Error::Interrupted(_)), "{error}");
+        assert!(error.kind() == ErrorKind::Interrupted, "{error}");
     }
 }

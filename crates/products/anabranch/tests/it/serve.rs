@@ -6,8 +6,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use anabranch::serve::Event;
-use anabranch::{Control, Error, Get, Serve, Stop};
+use anabranch::{Control, ErrorKind, Event, Get, Serve, Stop};
 use anabranch_mmtp::ChunksPerBlock;
 use anabranch_mmtp::uri::Uri;
 use anabranch_mmtp::wire::{self, Packet, Range, RangeKind};
@@ -149,7 +148,10 @@ fn a_get_of_a_file_that_is_gone_ends_at_once() {
     let clock = anabranch_net::Clock::start();
     let get = Get::new([source.uris().next().expect("an offer")]).expect("a URI");
     let result = get.to_file(dir.path().join("to")).run(|_| Control::Continue);
-    assert!(matches!(&result, Err(Error::NotFound(why)) if why.contains("changed")), "{result:?}");
+    assert!(
+        matches!(&result, Err(e) if e.kind() == ErrorKind::NotFound && e.message().contains("changed")),
+        "{result:?}"
+    );
     assert!(clock.now().as_nanos() < 5_000_000_000, "it asked for a file that cannot be had");
 }
 
@@ -192,13 +194,13 @@ fn whoever_runs_it_is_told_and_ends_it() {
 #[test]
 fn what_cannot_be_served_is_said() {
     let missing = Serve::new().path("/nonexistent").expect_err("nothing is there");
-    assert!(matches!(&missing, Error::Usage(why) if why.contains("/nonexistent")), "{missing}");
+    assert!((missing.kind() == ErrorKind::Usage && missing.message().contains("/nonexistent")), "{missing}");
     let dir = tempfile::tempdir().expect("a directory");
     let source = serve(dir.path()).start().expect("a source");
     let taken = serve(dir.path()).listen(source.addresses()[0]).start().expect_err("the port is taken");
-    assert!(matches!(taken, Error::System(_)), "{taken}");
+    assert!(taken.kind() == ErrorKind::System, "{taken}");
     let stop = Stop::new().expect("a stop");
     stop.stop();
     let stopped = serve(dir.path()).stopped_by(&stop).start().expect_err("it was stopped before");
-    assert!(matches!(stopped, Error::Interrupted(_)), "{stopped}");
+    assert!(stopped.kind() == ErrorKind::Interrupted, "{stopped}");
 }

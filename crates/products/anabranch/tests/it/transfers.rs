@@ -1,12 +1,12 @@
 //! Transfers in one process: side by side, stopped, resumed, waited for and listened to.
 
-use std::fs;
+use std::error::Error as _;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::thread;
 use std::time::Duration;
+use std::{fs, io, thread};
 
 use crate::memory_source::MemorySource;
-use anabranch::{Control, Error, Event, Get, Stop, Transfer};
+use anabranch::{Control, ErrorKind, ErrorPlace, Event, Get, Stop, Transfer};
 use anabranch_algo::SplitMix64;
 use anabranch_mmtp::tree::Outboard;
 use anabranch_mmtp::uri::Uri;
@@ -60,7 +60,7 @@ fn a_listener_can_stop_while_mirrors_do_not_answer() {
             Control::Stop
         }
     });
-    assert!(matches!(stopped, Err(Error::Interrupted(_))), "{stopped:?}");
+    assert!(matches!(&stopped, Err(e) if e.kind() == ErrorKind::Interrupted), "{stopped:?}");
     let asking = |event: &Event| {
         matches!(event, Event::Progress(progress) if progress.note.as_deref()
             == Some("asking the mirrors what they have") && progress.elapsed_s > 0.4)
@@ -96,7 +96,7 @@ fn two_transfers_do_not_disturb_each_other_and_one_is_stopped() {
 
     assert!(!stopped.is_finished(), "the other one goes on");
     stopped.stop();
-    assert!(matches!(stopped.wait(), Err(Error::Interrupted(_))));
+    assert!(matches!(&stopped.wait(), Err(e) if e.kind() == ErrorKind::Interrupted));
     assert!(!slow_path.exists() && dir.path().join("slow.part").exists());
 
     // What arrived is taken up again.
@@ -122,7 +122,7 @@ fn a_listener_stops_it_and_so_does_a_dropped_handle() {
         }
         _ => Control::Continue,
     });
-    assert!(matches!(result, Err(Error::Interrupted(_))));
+    assert!(matches!(&result, Err(e) if e.kind() == ErrorKind::Interrupted));
     assert_eq!(finished, 1);
 
     let transfer = download.start().expect("a thread");
@@ -136,7 +136,7 @@ fn a_listener_stops_it_and_so_does_a_dropped_handle() {
 fn that_nobody_can_be_reached_is_said_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let nobody = TcpListener::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address");
-    let get = Get::new([format!("http://{nobody}/f")]).expect("a URL").proxy("");
+    let get = Get::new([format!("http://name:secret@{nobody}/f")]).expect("a URL").proxy("");
     let mut notices = String::new();
     let result = get.to_file(dir.path().join("f")).run(|event| {
         if let Event::Notice(text) = event {
@@ -144,7 +144,10 @@ fn that_nobody_can_be_reached_is_said_once() {
         }
         Control::Continue
     });
-    let Err(Error::Unreachable(why)) = result else { panic!("{result:?}") };
+    let Err(error) = result else { panic!("{result:?}") };
+    let (kind, why) = (error.kind(), error.message());
+    assert_eq!(kind, ErrorKind::Unreachable);
+    assert_eq!(error.place(), Some(&ErrorPlace::Url(format!("http://{nobody}/f"))), "without its secrets");
     assert_eq!(why.matches(&nobody.to_string()).count(), 1, "{why}");
     assert!(why.contains("refused") && !notices.contains("refused"), "{notices}");
 }
@@ -158,14 +161,33 @@ fn one_stop_ends_what_waits_for_a_source() {
     let get = get(&bytes, silent.local_addr().expect("an address"));
     let transfer = get.to_file(dir.path().join("f")).stopped_by(&stop).start().expect("a thread");
     stop.stop();
-    assert!(matches!(transfer.wait(), Err(Error::Interrupted(_))));
+    assert!(matches!(&transfer.wait(), Err(e) if e.kind() == ErrorKind::Interrupted));
     assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 0, "no trace is left");
 }
 
 #[test]
+fn errors_say_what_they_are_about_and_what_led_to_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let no_list = dir.path().join("no.meta4");
+    let error = Get::new([no_list.to_str().expect("UTF-8")]).err().expect("no such file");
+    assert_eq!(error.place(), Some(&ErrorPlace::Path(no_list)));
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::NotFound));
+    let nobody = UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address");
+    let uri = Uri { from: vec![nobody.to_string()], ..Uri::new(anabranch_mmtp::ContentId::of(b"f")) };
+    let get = Get::new([uri.to_string()]).expect("a URI").timeout(Duration::from_millis(200));
+    let error = get.to_file(dir.path().join("f")).run(|_| Control::Continue).expect_err("nobody is there");
+    assert_eq!(error.place(), Some(&ErrorPlace::Address(nobody.to_string())), "{error}");
+    // What is wrong here is not about the server, but about the place of the file.
+    let get = Get::new([format!("http://{nobody}/f")]).expect("a URL").via("no-such-device");
+    let error = get.to_file(dir.path().join("f")).run(|_| Control::Continue).expect_err("no such device");
+    assert_eq!(error.place(), None, "{error}");
+}
+
+#[test]
 fn requests_that_make_no_sense() {
-    assert!(matches!(Get::new(["ftp://a/b"]), Err(Error::Usage(_))));
-    assert!(matches!(Get::new([""; 0]), Err(Error::Usage(_))));
+    assert!(matches!(&Get::new(["ftp://a/b"]), Err(e) if e.kind() == ErrorKind::Usage));
+    assert!(matches!(&Get::new([""; 0]), Err(e) if e.kind() == ErrorKind::Usage));
     let get = Get::new(["http://127.0.0.1:1/f"]).expect("a URL");
     for get in [get.clone().via("no-such-device"), get.clone().controller("vegas"), get.from_source(":5")] {
         let mut finished = false;
@@ -173,7 +195,7 @@ fn requests_that_make_no_sense() {
             finished = matches!(event, Event::Finished(_));
             Control::Continue
         });
-        assert!(matches!(result, Err(Error::Usage(_))) && finished);
+        assert!(matches!(&result, Err(e) if e.kind() == ErrorKind::Usage) && finished);
     }
 }
 

@@ -1,6 +1,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use anabranch::ErrorKind;
 use anabranch_algo::Span;
 use anabranch_mmtp::ContentId;
 use anabranch_overlay::domain_file;
@@ -52,7 +53,7 @@ impl Bed {
         Self { dir, domain: domain("small", &key(7), ["a", "b", "rv"]) }
     }
 
-    fn path(&self) -> std::path::PathBuf {
+    fn path(&self) -> PathBuf {
         self.dir.path().join("state")
     }
 
@@ -138,7 +139,9 @@ fn what_the_domain_has_changed_is_dropped() {
 fn one_process_at_a_time() {
     let bed = Bed::new();
     let first = bed.open().expect("a new one");
-    let Error::Target(why) = bed.refused() else { panic!("another error") };
+    let error = bed.refused();
+    let (kind, why) = (error.kind(), error.message());
+    assert_eq!(kind, ErrorKind::Target);
     assert!(why.contains("is in use by another rendezvous: end that one"), "{why}");
     drop(first);
     bed.open().expect("it is free again");
@@ -149,7 +152,9 @@ fn what_is_another_thing_is_left_alone() {
     let bed = Bed::new();
     for text in ["a letter to somebody", &"a long one ".repeat(100_000)] {
         fs::write(bed.path(), text).expect("written");
-        let Error::Usage(why) = bed.refused() else { panic!("another error") };
+        let error = bed.refused();
+        let (kind, why) = (error.kind(), error.message());
+        assert_eq!(kind, ErrorKind::Usage);
         assert!(why.contains("is no state of a rendezvous: name another file"), "{why}");
         assert!(fs::read_to_string(bed.path()).expect("a file") == text);
     }
@@ -161,19 +166,25 @@ fn what_is_another_thing_is_left_alone() {
         write.open_table(TableDefinition::<u64, u64>::new(name)).expect("a table").insert(1, 2).expect("put");
         write.commit().expect("committed");
         drop(database);
-        let Error::Usage(why) = bed.refused() else { panic!("another error") };
+        let error = bed.refused();
+        let (kind, why) = (error.kind(), error.message());
+        assert_eq!(kind, ErrorKind::Usage);
         assert!(why.contains("is no state of a rendezvous"), "{why}");
         fs::remove_file(bed.path()).expect("removed");
     }
     fs::create_dir(bed.path()).expect("a directory");
-    let Error::Target(why) = bed.refused() else { panic!("another error") };
+    let error = bed.refused();
+    let (kind, why) = (error.kind(), error.message());
+    assert_eq!(kind, ErrorKind::Target);
     assert!(why.contains("it is a directory"), "{why}");
     fs::remove_dir(bed.path()).expect("removed");
     let mut machine = Rendezvous::new(Arc::clone(&bed.domain));
     let nowhere = bed.path().join("state");
-    let Err(Error::Target(why)) = State::open(&nowhere, &bed.domain, NOW, &mut machine).map(drop) else {
+    let Err(error) = State::open(&nowhere, &bed.domain, NOW, &mut machine).map(drop) else {
         panic!("another error")
     };
+    let (kind, why) = (error.kind(), error.message());
+    assert_eq!(kind, ErrorKind::Target);
     assert!(why.contains("there is no such directory"), "{why}");
 }
 
@@ -182,14 +193,18 @@ fn the_state_of_another_domain_or_of_a_newer_version() {
     let bed = Bed::new();
     bed.filled();
     let other = bed.open_at(&domain("large", &key(7), ["a", "b", "rv"]), NOW);
-    let Err(Error::Usage(why)) = other.map(drop) else { panic!("another error") };
+    let Err(error) = other.map(drop) else { panic!("another error") };
+    let (kind, why) = (error.kind(), error.message());
+    assert_eq!(kind, ErrorKind::Usage);
     assert!(why.contains("is the state of the domain small, not of large: name another file"), "{why}");
     let database = Database::create(bed.path()).expect("a database");
     let write = database.begin_write().expect("begun");
     write.open_table(ABOUT).expect("a table").insert("format", &[FORMAT + 1][..]).expect("put");
     write.commit().expect("committed");
     drop(database);
-    let Error::Usage(why) = bed.refused() else { panic!("another error") };
+    let error = bed.refused();
+    let (kind, why) = (error.kind(), error.message());
+    assert_eq!(kind, ErrorKind::Usage);
     assert!(why.contains("was written by a newer anabranch: use that one"), "{why}");
 }
 
@@ -204,8 +219,11 @@ fn a_damaged_file_is_told_and_never_a_panic() {
         match bed.open() {
             // In a part that nothing is in, or that the other half of the header makes up for.
             Ok((state, ..)) => assert_eq!(state.stats().foreign, 0),
-            Err(Error::Target(why)) if why.contains("is damaged (") => told += 1,
-            Err(Error::Usage(_) | Error::Target(_)) => {}
+            Err(error) if error.message().contains("is damaged (") => {
+                assert_eq!(error.kind(), ErrorKind::Target);
+                told += 1;
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Usage | ErrorKind::Target) => {}
             Err(other) => panic!("{other:?}"),
         }
     };

@@ -33,8 +33,8 @@ impl StateAt {
     /// `valkeys://`; `redis+unix:///PATH[?db=DB]`), or the path of a file.
     ///
     /// # Errors
-    /// [`Error::Usage`] if it is an address of another kind, or none. What is wrong is not repeated: there
-    /// may be a password in it.
+    /// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if it is an address of another kind, or none. What
+    /// is wrong is not repeated: there may be a password in it.
     pub fn parse(text: &OsStr) -> Result<Self> {
         match text.to_str().filter(|text| text.contains("://")) {
             None => Ok(Self::File(text.into())),
@@ -89,6 +89,8 @@ impl fmt::Debug for StateServer {
 
 #[cfg(test)]
 mod tests {
+    use anabranch::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -116,7 +118,9 @@ mod tests {
             "rediss://me:hunter2@h/#insecure2",
             "redis+unix:me:hunter2://",
         ] {
-            let Err(Error::Usage(why)) = parsed(wrong) else { panic!("{wrong}") };
+            let Err(error) = parsed(wrong) else { panic!("{wrong}") };
+            let (kind, why) = (error.kind(), error.message());
+            assert_eq!(kind, ErrorKind::Usage);
             assert!(why.starts_with("`state` is no address") && !why.contains("hunter2"), "{why}");
         }
     }

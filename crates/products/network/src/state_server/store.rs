@@ -10,8 +10,8 @@ use anabranch_overlay::rendezvous::shared::{Ask, Field, Keep, Query, Told};
 use redis::{Cmd, Connection, ErrorKind, RedisError, ServerErrorKind, Value, cmd};
 
 use super::address::StateServer;
-use anabranch::Error;
 use anabranch::text::printable;
+use anabranch::{Error, ErrorPlace};
 
 /// How long the server may take to let in, and over one answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -56,7 +56,8 @@ impl Failure {
     /// As an error of the start.
     pub(super) fn error(&self, server: &StateServer) -> Error {
         let text = format!("the state {server} {}", self.text);
-        if self.passes { Error::unreachable(text) } else { Error::usage(text) }
+        let error = if self.passes { Error::unreachable(text) } else { Error::usage(text) };
+        error.at(ErrorPlace::Url(server.to_string()))
     }
 }
 

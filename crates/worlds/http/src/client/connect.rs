@@ -185,7 +185,7 @@ impl Connection {
         }
         let http = if origin.secure {
             let name = ServerName::try_from(origin.host.trim_end_matches('.').to_owned())
-                .map_err(|_| FetchError::Refused(format!("`{}` is no name TLS can have", origin.host)))?;
+                .map_err(|_| FetchError::Refused(format!("{:?} is no name TLS can have", origin.host)))?;
             let connector = TlsConnector::from(settings.tls().map_err(FetchError::Tls)?);
             let stream = BufReader::with_capacity(TLS_READ_BYTES, stream);
             let stream = connector.connect(name, stream).await.map_err(|e| tls::handshake_error(&e))?;

@@ -60,6 +60,8 @@ pub enum FetchError {
     Refused(String),
 }
 
+impl std::error::Error for FetchError {}
+
 impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

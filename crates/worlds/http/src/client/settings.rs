@@ -65,7 +65,7 @@ impl Settings {
             let (Ok(field), Ok(value)) =
                 (HeaderName::from_bytes(name.trim().as_bytes()), HeaderValue::from_str(value.trim()))
             else {
-                return Err(StartError(format!("`{name}` with its value is no header field")));
+                return Err(StartError(format!("{name:?} with its value is no header field")));
             };
             if RESERVED_FIELDS.contains(&field) {
                 return Err(StartError(format!("the header field {field} cannot be set")));

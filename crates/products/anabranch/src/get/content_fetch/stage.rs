@@ -114,7 +114,7 @@ impl Stage for Run<'_> {
             0 if self.fetch.paths.links.is_empty() => "do the servers answer others?".to_owned(),
             0 => "is a source running there, and its UDP port open?".to_owned(),
             kept if self.interrupted() == RESUMES => {
-                format!("{} are kept, and the same request resumes", bytes(kept))
+                format!("{} are kept, and the same `Get` resumes", bytes(kept))
             }
             _ => self.interrupted().to_owned(),
         };

@@ -47,9 +47,12 @@ pub(in crate::get) enum Discovered<'a> {
 /// a Metalink of the user's, and that cannot be reached, or cannot answer now, if others have answered.
 ///
 /// # Errors
-/// [`Error::Usage`] if that contradicts itself, [`Error::NotFound`], [`Error::Unreachable`] or
-/// [`Error::Refused`] if no server has it, [`Error::Corrupt`] if they have different files and nothing tells
-/// which is meant, [`Error::Interrupted`] if the caller stops.
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if that contradicts itself,
+/// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound),
+/// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) or
+/// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if no server has it,
+/// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if they have different files and nothing tells which is
+/// meant, [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
 pub(in crate::get) fn discover<'a>(
     asked: Locators,
     said: Expected,
@@ -133,7 +136,7 @@ impl Candidates<'_> {
     /// Lets come first what an earlier run has begun, or finished.
     ///
     /// # Errors
-    /// [`Error::Target`] if the directory cannot be looked at.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the directory cannot be looked at.
     pub(in crate::get) fn sort_by_what_is_there(&mut self, place: &DestPath) -> Result<()> {
         if self.first.as_ref().is_some_and(|first| first.came.is_some()) {
             return Ok(());
@@ -299,7 +302,7 @@ impl Discovery<'_> {
     /// known, so that each block tells whether it is right.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if nothing tells which is meant.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if nothing tells which is meant.
     pub(super) fn variants(&mut self, length: Option<u64>, has_parts: bool) -> Result<Variants> {
         let voters = self.first_of_use(|number| self.mirrors[number].head.is_some());
         let evidence = |number: usize| {

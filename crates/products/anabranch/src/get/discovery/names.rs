@@ -60,7 +60,7 @@ impl Discovery<'_> {
                 if !self.is_here {
                     self.says.notices.push(match begins_anew {
                         true => "the server gives neither ETag nor date, and no ranges: if this is \
-                                 interrupted, the same request begins anew"
+                                 interrupted, the same `Get` begins anew"
                             .to_owned(),
                         false => {
                             "the server gives neither ETag nor date: if this is interrupted, it cannot resume"

@@ -25,7 +25,7 @@ impl Discovery<'_> {
     /// Refuses URLs of different names that are of different files.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there are two.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if there are two.
     pub(super) fn refuse_different_files(&self) -> Result<()> {
         if self.wanted.is_name_given || !self.wants_claims() {
             return Ok(());

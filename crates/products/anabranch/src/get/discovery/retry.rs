@@ -170,7 +170,8 @@ impl Discovery<'_> {
             }
             ProbeKind::List if self.mirrors.is_empty() => {
                 let why = describe(&error, self.is_named(&probe.url));
-                return Err(code(&error).error(format!("{}: {why}", probe.url)));
+                let failed = code(&error).error(format!("{}: {why}", probe.url));
+                return Err(failed.at(&probe.url).because(error));
             }
             ProbeKind::Leaves
                 if matches!(error, FetchError::Refused(_))

@@ -27,7 +27,7 @@ impl MirrorConfig {
     /// Looks the mirrors' names up.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if the caller stops.
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
     pub(in crate::get) fn look_up(&self, events: &mut EventLoop<'_, '_>) -> Result<()> {
         let direct = self.mirrors.iter().filter(|mirror| !events.world.is_proxied(mirror.url.as_str()));
         let hosts: Vec<String> = direct.map(|mirror| host_of(&mirror.url).to_owned()).collect();
@@ -40,7 +40,8 @@ impl MirrorDriver {
     /// [looked up](MirrorConfig::look_up).
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if none leads to any, or none from a named `via`.
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if none leads to any, or none from a named
+    /// `via`.
     pub(in crate::get) fn new(
         mut parts: MirrorConfig,
         named: &[Egress],

@@ -30,7 +30,8 @@ impl MirrorDriver {
     /// Begins to fetch the content from mirrors alone. Returns which blocks of the part count.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if an earlier transfer found that these mirrors together have another file.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if an earlier transfer found that these mirrors
+    /// together have another file.
     pub(in crate::get) fn want(&mut self, here: Here<'_>) -> Result<Bitmap> {
         let PoolState::Check(check) = &mut self.pool else { return Ok(here.there) };
         let check = std::mem::replace(check, Check::Nothing);
@@ -49,8 +50,8 @@ impl MirrorDriver {
 
     /// A pool of the blocks that are missing.
     pub(super) fn pool_of(&self, check: Check, have: impl Fn(u64) -> bool) -> Result<Box<VerifiedPool>> {
-        let mut plain =
-            VerifiedPool::new(self.config.length, check, have).map_err(|e| Error::usage(e.to_string()))?;
+        let mut plain = VerifiedPool::new(self.config.length, check, have)
+            .map_err(|e| Error::usage(e.to_string()).because(e))?;
         plain.seed(self.seed);
         plain.set_horizon(self.horizon);
         if self.config.judged {

@@ -15,7 +15,7 @@ impl MirrorDriver {
     /// has verified yet, is held against what is known without sources; it is not asked for again.
     ///
     /// # Errors
-    /// [`Error::Usage`] if what is known is not of this content.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if what is known is not of this content.
     pub(in crate::get) fn go_alone(&mut self, now: Time, subscriber: &mut Subscriber) -> Result<()> {
         let PoolState::Subscriber(download) = self.pool else { return Ok(()) };
         // What is under way is taken from the other pool then: all that has come of it has been delivered.

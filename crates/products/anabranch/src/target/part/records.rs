@@ -21,10 +21,10 @@ impl Part {
             let slot = journal::slot(&self.id, *block, &Slot { cv: *cv, mark: 0 });
             place
                 .write_all(&self.journal, &mut [IoSlice::new(&slot)], journal::slot_offset(*block))
-                .map_err(|e| place.failure("write", &self.journal_name, &e))?;
+                .map_err(|e| place.failure("write", &self.journal_name, e))?;
         }
-        self.journal.sync_data().map_err(|e| place.failure("make durable", &self.journal_name, &e))?;
-        place.rename_from(&self.name).map_err(|e| place.failure("rename", place.name(), &e))
+        self.journal.sync_data().map_err(|e| place.failure("make durable", &self.journal_name, e))?;
+        place.rename_from(&self.name).map_err(|e| place.failure("rename", place.name(), e))
     }
 
     /// The number in marks of the mirror whose version has this name.
@@ -53,6 +53,6 @@ impl Part {
         let at = journal::slot_offset(self.id.blocks() + n as u64);
         place
             .write_all(&self.journal, &mut [IoSlice::new(slot)], at)
-            .map_err(|e| place.failure("write", &self.journal_name, &e))
+            .map_err(|e| place.failure("write", &self.journal_name, e))
     }
 }

@@ -1,16 +1,41 @@
-//! What a source counts.
+//! What a source offers, and what it counts.
 
-use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use anabranch_algo::{Span, Time};
+use anabranch_mmtp::ContentId;
 use anabranch_mmtp::publisher::Counters;
 use serde::Serialize;
 
-/// Peers that a socket remembers. With more of them, the number shown is a lower bound.
-const PEERS_MAX: usize = 16_384;
-/// How long a peer counts after its last packet.
-const PEER_LIFETIME: Span = Span::from_secs(60);
+/// One thing on offer: a file or a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Offer {
+    /// What a receiver fetches it by: its content id, its name, and the addresses of this source.
+    pub uri: String,
+    /// Its content id.
+    pub content: ContentId,
+    /// Whether it is a directory; the content is its manifest then.
+    pub directory: bool,
+    /// Whether it was named itself ([`Serve::path`](crate::Serve::path)), and was not found in a directory.
+    pub named: bool,
+    /// Where it is on this machine, without symbolic links.
+    pub path: PathBuf,
+    /// Its URLs: one list for each address that HTTP listens on, with one URL (at most 8) for each address of
+    /// this machine by which that one is reached.
+    pub http: Vec<Vec<String>>,
+    /// The URLs of a directory's Metalink, by which [`Get`](crate::Get) fetches it over HTTP: as in `http`,
+    /// but none where there is no Metalink.
+    pub metalinks: Vec<Vec<String>>,
+}
+
+impl Offer {
+    /// Its first URL, if it is served over HTTP.
+    #[must_use]
+    pub fn url(&self) -> Option<&str> {
+        self.http.iter().flatten().next().map(String::as_str)
+    }
+}
 
 /// What a source has done since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -124,46 +149,9 @@ impl Stats {
     }
 }
 
-/// Addresses that sent something in the last minute.
-#[derive(Debug, Default)]
-pub(crate) struct Peers {
-    seen: HashMap<IpAddr, Time>,
-    pruned: Time,
-}
-
-impl Peers {
-    pub(crate) fn see(&mut self, now: Time, peer: IpAddr) {
-        if self.seen.len() < PEERS_MAX || self.seen.contains_key(&peer) {
-            self.seen.insert(peer, now);
-        }
-    }
-
-    pub(crate) fn count(&mut self, now: Time) -> u64 {
-        if now.since(self.pruned) >= Span::from_secs(1) {
-            self.pruned = now;
-            self.seen.retain(|_, seen| now.since(*seen) < PEER_LIFETIME);
-        }
-        self.seen.len() as u64
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
-
-    #[test]
-    fn peers_are_forgotten_and_bounded() {
-        let mut peers = Peers::default();
-        let at = |secs| Time::ZERO + Span::from_secs(secs);
-        for n in 0..PEERS_MAX as u32 + 10 {
-            peers.see(at(1), Ipv4Addr::from_bits(n).into());
-        }
-        peers.see(at(50), Ipv4Addr::from_bits(3).into());
-        assert_eq!(peers.count(at(50)), PEERS_MAX as u64);
-        assert_eq!(peers.count(at(62)), 1);
-        assert_eq!(peers.count(at(120)), 0);
-    }
 
     #[test]
     fn problems_are_named() {
