@@ -79,6 +79,9 @@ pub(super) struct Row {
     pub(super) within: Span,
     /// What the file is called in its URL.
     pub(super) called: &'static str,
+    /// The file is read in order (`-o -`) while it comes. It has arrived if all was handed over and no error
+    /// came; where the row says that there is no file, not a byte was handed over.
+    pub(super) in_order: bool,
 }
 
 /// A row in which the file arrives.
@@ -95,6 +98,7 @@ pub(super) fn row(name: &'static str, knows: Knows, mirrors: fn() -> Vec<Mirror>
         percent: 110,
         within: Span::from_secs(10),
         called: FILE,
+        in_order: false,
     }
 }
 
@@ -144,6 +148,11 @@ impl Row {
         Self { called, ..self }
     }
 
+    /// The file is read in order.
+    pub(super) fn in_order(self) -> Self {
+        Self { in_order: true, ..self }
+    }
+
     /// Its line in the manual.
     pub(super) fn line(&self) -> String {
         let end = match self.arrives.is_empty() {
@@ -154,7 +163,8 @@ impl Row {
         let chance = self.may_name.iter().map(|name| format!("({name})"));
         let named: Vec<String> = self.named.iter().map(|&name| name.to_owned()).chain(chance).collect();
         format!(
-            "| {} | {} | {end} | {} | {} | {} | {} s |",
+            "| {}{} | {} | {end} | {} | {} | {} | {} s |",
+            if self.in_order { "`-o -`: " } else { "" },
             self.name,
             self.knows.words(),
             self.exit_status,
