@@ -16,7 +16,6 @@ mod existing;
 mod final_check;
 pub mod journal;
 mod journal_file;
-mod left;
 mod output;
 mod part;
 mod pieces;
@@ -319,7 +318,7 @@ impl Target {
         {
             // Should one of them stay, it is as good as new for the next transfer.
             let _ = self.place.unlink(&part.name);
-            let _ = self.place.unlink(&part.journal_name);
+            let _ = self.place.unlink(&part.journal.name);
         }
     }
 
@@ -422,7 +421,7 @@ impl Target {
             _ => self.place.failure("give its name to", self.place.name(), &e),
         })?;
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
-        let _ = self.place.unlink(&part.journal_name);
+        let _ = self.place.unlink(&part.journal.name);
         if let State::Part(part) = self.state {
             drop(part.others.usual_lock);
             remove_outdated(&self.place, &part.others.outdated_by);
@@ -462,7 +461,7 @@ impl Target {
         if kept.is_none() {
             let _ = self.place.unlink(&part.name);
         }
-        let _ = self.place.unlink(&part.journal_name);
+        let _ = self.place.unlink(&part.journal.name);
         let kept = kept.map(|name| show(self.place.path().with_file_name(name)));
         match kept {
             Some(kept) if is_in_doubt => Error::corrupt(format!("{text}: it is kept as {kept}; {ADVICE}")),

@@ -15,8 +15,8 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use super::aliases::Aliases;
 use super::dest_path::DestPath;
 use super::final_check::{Demands, FinalCheck, Mismatch, hashes};
-use super::journal::{self, HEADER_BYTES};
-use super::journal_file::{Behind, read_up_to};
+use super::journal::{self, HEADER_BYTES, Record};
+use super::journal_file::{read_behind, read_up_to};
 use super::part::cv_of;
 use crate::filenames::show;
 use crate::openpgp::Verdict;
@@ -153,7 +153,8 @@ pub(super) fn remove_outdated(place: &DestPath, urls: &[[u8; 32]]) {
         remove_part(place, &names, |journal, of| {
             // `NAME.8` may be another file of the user's.
             of_length.is_none_or(|length| length == of.length)
-                && Behind::read(journal, of).is_ok_and(|behind| behind.has_one_of(urls))
+                && read_behind(journal, of)
+                    .is_ok_and(|behind| urls.iter().any(|clue| behind.has(Record::Alias, clue)))
         });
     }
 }
