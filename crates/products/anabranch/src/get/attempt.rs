@@ -26,23 +26,22 @@ use super::outcome::FileOutcome;
 use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
+use crate::event::Observer;
 use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, block_of_file};
 use crate::{BannedSource, Error, Report, Result, Verified, VouchedBy};
 
-/// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Returns which variant
-/// came, or was tried last, and how that ended.
-pub(super) fn fetch(
+/// Fetches a file that mirrors, and perhaps `sources`, have. `begin` sees the first variant, and tells where
+/// the file goes; none: it is read in order. Returns which variant came, or was tried last, and how that
+/// ended.
+pub(super) fn fetch<'o>(
     request: &Request,
     mut candidates: Candidates<'_>,
     sources: &[(String, Vec<SocketAddr>)],
-    destination: &mut dyn FnMut() -> Result<DestPath>,
-    events: &mut EventLoop<'_, '_>,
+    begin: &mut dyn FnMut(&DiscoveredFile, &mut Observer<'o>) -> Result<Option<DestPath>>,
+    events: &mut EventLoop<'_, 'o>,
 ) -> Result<(DiscoveredFile, FileOutcome)> {
-    if !candidates.variants.is_empty() {
-        candidates.sort_by_what_is_there(&destination()?)?;
-    }
     let mut trials = Trials::default();
-    let mut last = None;
+    let (mut place, mut last) = (None, None);
     loop {
         let mut attempt = match candidates.next(request, events) {
             Some(Ok(attempt)) => attempt,
@@ -54,6 +53,18 @@ pub(super) fn fetch(
             }
             None => return trials.end(last),
         };
+        let place = match &place {
+            Some(place) => place,
+            None => {
+                let new = place.insert(begin(&attempt.found, events.observer)?);
+                if let Some(new) = new.as_ref().filter(|_| attempt.came.is_none()) {
+                    candidates.variants.push_front(attempt.variant);
+                    candidates.sort_by_what_is_there(new)?;
+                    continue;
+                }
+                new
+            }
+        };
         trials.forget_versions(&mut attempt);
         // What is read in order is of one variant. The part of a wrong variant is kept for servers that could
         // not be asked.
@@ -63,7 +74,7 @@ pub(super) fn fetch(
         let sources = if attempt.variant.is_alone { &[] } else { sources };
         let mut findings = Findings::default();
         let run = |events: &mut EventLoop<'_, '_>| {
-            fetch_one(request, &attempt, sources, destination, has_others, &mut findings, events)
+            fetch_one(request, &attempt, sources, place.as_ref(), has_others, &mut findings, events)
         };
         let (ended, gave_way) = events.with_patience(patience, run);
         trials.note(&attempt, &findings);
@@ -76,7 +87,7 @@ pub(super) fn fetch(
             let outvoted = candidates.outvoted();
             outcome.report.banned.extend(outvoted.map(|(source, reason)| BannedSource { source, reason }));
             if outcome.result.is_ok() {
-                trials.name_liars(&candidates, &attempt, destination, &mut outcome.report, events);
+                trials.name_liars(&candidates, &attempt, place.as_ref(), &mut outcome.report, events);
             }
             return Ok((attempt.found, outcome));
         };
@@ -128,7 +139,7 @@ struct Trials {
     lengths: BTreeSet<u64>,
     /// What kept others from coming whole.
     incomplete: Vec<String>,
-    /// What the first variant failed with that did not even begin.
+    /// What the last variant failed with that did not even begin.
     kind: Option<ErrorKind>,
 }
 
@@ -169,7 +180,7 @@ impl Trials {
     /// An attempt has failed; without one, a variant did not even begin.
     fn failed(&mut self, of: Option<(&Attempt, &Findings)>, error: &Error) {
         let Some((attempt, findings)) = of else {
-            self.kind.get_or_insert(error.kind());
+            self.kind = Some(error.kind());
             return self.incomplete.push(error.to_string());
         };
         let length = attempt.found.id.length;
@@ -248,15 +259,12 @@ impl Trials {
         &self,
         candidates: &Candidates<'_>,
         right: &Attempt,
-        destination: &mut dyn FnMut() -> Result<DestPath>,
+        place: Option<&DestPath>,
         report: &mut Report,
         events: &mut EventLoop<'_, '_>,
     ) {
-        if right.found.check != Check::Nothing || !right.found.is_judged_as_a_whole() {
-            return;
-        }
-        let path = destination().map(|place| place.path());
-        let cv = |block| block_of_file(path.as_ref().ok()?, &right.found.id, block);
+        let Some(place) = place.filter(|_| right.found.is_judged_as_a_whole()) else { return };
+        let cv = |block| block_of_file(&place.path(), &right.found.id, block);
         let mut named: Vec<(String, String)> = variants::liars(&self.differences, cv)
             .into_iter()
             .map(|(mirror, block)| (host(candidates.url(mirror)), format!("wrong bytes in block {block}")))
@@ -289,19 +297,21 @@ fn fetch_one(
     request: &Request,
     attempt: &Attempt,
     sources: &[(String, Vec<SocketAddr>)],
-    destination: &mut dyn FnMut() -> Result<DestPath>,
+    place: Option<&DestPath>,
     has_others: bool,
     findings: &mut Findings,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<FileOutcome> {
     let Attempt { variant, found, others, came } = attempt;
-    existing::adopt(request, found, destination, events.observer)?;
-    if let Some(end) = existing::already(request, found, destination, events.observer)? {
-        return Ok(end);
+    if let Some(place) = place {
+        existing::adopt(request, found, place, events.observer)?;
+        if let Some(end) = existing::already(request, found, place, events.observer)? {
+            return Ok(end);
+        }
     }
     // With `overwrite` what has never been verified is fetched again.
     let anew = request.force && found.since().is_some();
-    let mut destination = || destination().map(|path| path.anew(anew));
+    let place = place.map(|place| place.clone().anew(anew));
     let mut mirrors = found.mirrors.clone();
     if !sources.is_empty() {
         // They are verified as they come.
@@ -325,9 +335,9 @@ fn fetch_one(
     };
     let mut content = ContentFetch::new(request, sources, Some(config), events)?;
     let wanted = Wanted { id: found.id, aliases: found.aliases.clone(), demands: demands(found, sources) };
-    let transferred = match came {
-        None => transfer(request, &wanted, &mut destination, &mut content, events),
-        Some(came) => place(came, found.pieces().as_ref(), wanted, destination()?, request.force, events),
+    let transferred = match (came, place) {
+        (Some(came), Some(place)) => put(came, found.pieces().as_ref(), wanted, place, request.force, events),
+        (_, place) => transfer(request, &wanted, place, &mut content, events),
     };
     *findings = content.findings();
     if came.is_some() && transferred.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
@@ -487,7 +497,7 @@ pub(super) struct Arrived {
 }
 
 /// Puts what came in one answer into its place.
-fn place(
+fn put(
     came: &OneAnswer,
     pieces: Option<&Pieces>,
     wanted: Wanted,
@@ -506,16 +516,17 @@ fn place(
 pub(super) fn transfer(
     request: &Request,
     wanted: &Wanted,
-    destination: &mut dyn FnMut() -> Result<DestPath>,
+    place: Option<DestPath>,
     content: &mut ContentFetch,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Arrived> {
-    let destination = match &request.reader {
-        Some(buffer) => {
+    let destination = match (&request.reader, place) {
+        (Some(buffer), _) => {
             buffer.wake_by(events.world.waker());
             Destination::Reader(buffer.clone())
         }
-        None => Destination::File(destination()?),
+        (None, Some(place)) => Destination::File(place),
+        (None, None) => return Err(Error::system("a file without a place")),
     };
     let open = Box::new(move || Ok(destination));
     let (id, aliases, demands) = (wanted.id, wanted.aliases.clone(), wanted.demands.clone());

@@ -25,6 +25,7 @@ use super::request::Request;
 use super::small_files::{ByteTotals, FileJob, Hash, SMALL_BYTES, SmallFiles};
 use crate::error::ErrorKind;
 use crate::event::CHECKING_PART;
+use crate::event::Observer;
 use crate::filenames::{lossy, show};
 use crate::format::bytes;
 use crate::target::{DestPath, Directory, is_there};
@@ -353,8 +354,8 @@ impl DirectoryDownload<'_> {
         };
         // The Metalink of one file is taken for the user's: it is of whom the whole one is.
         candidates.are_vouched_for_by(&self.by);
-        let mut destination = || self.place(&file.name);
-        attempt::fetch(self.request, *candidates, &[], &mut destination, events)
+        let mut begin = |_: &DiscoveredFile, _: &mut Observer<'_>| self.place(&file.name).map(Some);
+        attempt::fetch(self.request, *candidates, &[], &mut begin, events)
     }
 }
 

@@ -26,15 +26,14 @@ use crate::{Error, Progress, Report, Result, Verified};
 pub(super) fn adopt(
     request: &Request,
     found: &DiscoveredFile,
-    destination: &mut dyn FnMut() -> Result<DestPath>,
+    place: &DestPath,
     observer: &mut Observer<'_>,
 ) -> Result<()> {
-    if !request.adopts || request.force || request.reader.is_some() {
+    if !request.adopts || request.force {
         return Ok(());
     }
-    let place = destination()?;
     let total_bytes = found.id.length;
-    let Some(begun) = Begun::of(&place, found.id)? else { return Ok(()) };
+    let Some(begun) = Begun::of(place, found.id)? else { return Ok(()) };
     let clock = Clock::start();
     let mut progress = |done_bytes: u64| {
         let progress = Progress { total_bytes, done_bytes, ..Progress::default() };
@@ -84,7 +83,7 @@ pub(super) fn adopt(
 pub(super) fn already(
     request: &Request,
     found: &DiscoveredFile,
-    destination: &mut dyn FnMut() -> Result<DestPath>,
+    place: &DestPath,
     observer: &mut Observer<'_>,
 ) -> Result<Option<FileOutcome>> {
     if found.signed.is_some() {
@@ -99,24 +98,22 @@ pub(super) fn already(
         !observer.is_stopped()
     };
     let report = match &found.there[..] {
-        _ if request.reader.is_some() => return Ok(None),
         // Nothing shows that it is right: with `overwrite` it is fetched again.
         [_, ..] if request.force => return Ok(None),
         known @ [_, ..] => {
-            let place = destination()?;
             let mut seen = BTreeSet::new();
             let known: Vec<_> = known.iter().filter(|known| seen.insert(known.id.root)).collect();
             let mut same = None;
             for (number, ExistingFile { id, since }) in known.iter().enumerate() {
                 // If it is none of them, that is said.
                 let may_be_another = number + 1 < known.len();
-                if is_there(&place, *id, FinalCheck::ROOT, may_be_another, &mut progress)?.is_some() {
+                if is_there(place, *id, FinalCheck::ROOT, may_be_another, &mut progress)?.is_some() {
                     same = Some((*id, since.clone()));
                     break;
                 }
             }
             if let Some((_, since)) = &same
-                && is_contradicted(found, &place)?
+                && is_contradicted(found, place)?
             {
                 return Err(Error::target(format!(
                     "{} is there, as it came on {since}, but begins otherwise (the first 13 KiB) than the \
@@ -133,12 +130,12 @@ pub(super) fn already(
             let Some(pieces) = found.pieces().filter(|_| !found.proof.is_something()) else {
                 return Ok(None);
             };
-            let id = is_there_in_pieces(&destination()?, &pieces, request.force, &mut progress)?;
+            let id = is_there_in_pieces(place, &pieces, request.force, &mut progress)?;
             let (verified, verified_by) = (Verified::Pieces, found.vouched_by.clone());
             id.map(|id| (id, Report { verified, verified_by, ..Report::default() }))
         }
         [] => {
-            let id = is_there_of_another_length(&destination()?, length, &found.proof, &mut progress)?;
+            let id = is_there_of_another_length(place, length, &found.proof, &mut progress)?;
             if id.is_some() {
                 observer.notice(&format!("servers have a file of {length} bytes by now"));
             }

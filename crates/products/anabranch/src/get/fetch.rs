@@ -180,9 +180,9 @@ fn fetch_verified(
         collection(request, uri, &path, &mut content, events)
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
-        let mut destination = || request.place(&path);
+        let place = request.reader.is_none().then(|| request.place(&path)).transpose()?;
         let wanted = Wanted { id: uri.id, aliases: Aliases::default(), demands };
-        attempt::transfer(request, &wanted, &mut destination, &mut content, events).map(drop)
+        attempt::transfer(request, &wanted, place, &mut content, events).map(drop)
     };
     Ok(Outcome { report: content.report(&uri.id, lossy(&path), whole.is_ok()), result: whole })
 }

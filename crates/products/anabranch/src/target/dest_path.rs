@@ -10,9 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-#[cfg(any(test, feature = "soak"))]
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use anabranch_mmtp::collection::COMPONENT_MAX;
 use nix::errno::Errno;
@@ -190,9 +188,9 @@ pub(crate) fn is_reserved(name: &[u8]) -> bool {
 }
 
 /// A directory that is open, and a name in it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DestPath {
-    dir: Directory,
+    dir: Arc<Directory>,
     name: OsString,
     /// Other names of the directory are fetched too.
     among_others: bool,
@@ -204,9 +202,9 @@ pub(crate) struct DestPath {
 }
 
 impl DestPath {
-    const fn new(dir: Directory, name: OsString, among_others: bool) -> Self {
+    fn new(dir: Directory, name: OsString, among_others: bool) -> Self {
         Self {
-            dir,
+            dir: Arc::new(dir),
             name,
             among_others,
             anew: false,

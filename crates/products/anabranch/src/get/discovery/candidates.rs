@@ -75,8 +75,7 @@ pub(in crate::get) fn discover<'a>(
     let (known, signed, variants) = resolved?;
     discovery.says.warnings.drain(..).for_each(|warning| events.observer.warning(&warning));
     let has_round = round == Round::First && !absent.is_empty();
-    let (files, first) = (BTreeMap::new(), None);
-    let candidates = Candidates { discovery, known, signed, variants, files, first, has_round };
+    let candidates = Candidates { discovery, known, signed, variants, files: BTreeMap::new(), has_round };
     candidates.outvoted().for_each(|(name, why)| events.observer.banned(&name, &why));
     Ok(Discovered::File(Box::new(candidates)))
 }
@@ -90,8 +89,6 @@ pub(in crate::get) struct Candidates<'a> {
     pub(in crate::get) variants: Variants,
     /// What there is to know of the file of each length, with all its mirrors.
     files: BTreeMap<u64, DiscoveredFile>,
-    /// The first attempt, once it was looked at.
-    first: Option<Attempt>,
     /// There is another round, with servers that could not be asked in this one.
     has_round: bool,
 }
@@ -107,40 +104,11 @@ pub(in crate::get) struct Attempt {
 }
 
 impl Candidates<'_> {
-    /// The first attempt. It is taken in one answer if there is no other way to know its length.
-    ///
-    /// # Errors
-    /// What the last one fails with.
-    pub(in crate::get) fn first(
-        &mut self,
-        request: &Request,
-        events: &mut EventLoop<'_, '_>,
-    ) -> Result<&DiscoveredFile> {
-        while self.first.is_none() {
-            match self.next(request, events) {
-                Some(Ok(attempt)) => self.first = Some(attempt),
-                Some(Err(error)) => match self.next_text().filter(|_| !error.kind().ends_all()) {
-                    Some(next) => events.observer.notice(&format!("{error}: trying {next}")),
-                    None => return Err(error),
-                },
-                None => break,
-            }
-        }
-        let first = self.first.as_ref().map(|attempt| &attempt.found);
-        first.ok_or_else(|| Error::not_found("no mirror has the file"))
-    }
-
     /// Lets come first what an earlier run has begun, or finished.
     ///
     /// # Errors
     /// [`Error::Target`] if the directory cannot be looked at.
     pub(in crate::get) fn sort_by_what_is_there(&mut self, place: &DestPath) -> Result<()> {
-        if self.first.as_ref().is_some_and(|first| first.came.is_some()) {
-            return Ok(());
-        }
-        if let Some(first) = self.first.take() {
-            self.variants.push_front(first.variant);
-        }
         let lengths: BTreeSet<u64> = self.variants.iter().filter_map(|variant| variant.length).collect();
         let mut there = BTreeMap::new();
         for length in lengths {
@@ -193,9 +161,6 @@ impl Candidates<'_> {
         request: &Request,
         events: &mut EventLoop<'_, '_>,
     ) -> Option<Result<Attempt>> {
-        if let Some(first) = self.first.take() {
-            return Some(Ok(first));
-        }
         let variant = self.variants.take()?;
         let Some(length) = variant.length else { return Some(self.measure(variant, request, events)) };
         let found = match self.file_of(length, events.observer) {

@@ -72,6 +72,12 @@ pub(super) fn rows() -> Vec<Row> {
         .names(&["a", "b"])
         .fetches(700)
         .within(60),
+        of("the only mirror says no length and always breaks off", || {
+            vec![honest().without_length(&content()).breaking_off(400_000)]
+        })
+        .fails(4)
+        .fetches(200)
+        .within(30),
         of("a mirror lies, the honest one says no length and always breaks off", || {
             vec![having(&other()), honest().without_length(&content()).breaking_off(400_000)]
         })
