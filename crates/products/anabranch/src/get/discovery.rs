@@ -496,9 +496,9 @@ impl Discovery<'_> {
                 let number = by.unwrap_or_default();
                 let name =
                     self.mirrors.get(number).and_then(|mirror| mirror.url.file_name()).unwrap_or_default();
-                self.documents
-                    .told
-                    .extend(leaf_list::b3sum(&body, &name).map(|root| (number, Told::Root(root))));
+                let root = leaf_list::b3sum(&body, &name);
+                let told = root.map(|root| (number, Told { root: Some(root), ..Told::default() }));
+                self.documents.told.extend(told);
             }
         }
         if self.documents.told.len() > known {
@@ -537,7 +537,7 @@ impl Discovery<'_> {
         self.documents.signatures.add(file.signature.clone().unwrap_or_default().into_bytes());
         match by {
             None => self.documents.metalink = Some(file),
-            Some(number) => self.documents.told.push((number, Told::Listed(Box::new(file)))),
+            Some(number) => self.documents.told.push((number, file.into())),
         }
     }
 }

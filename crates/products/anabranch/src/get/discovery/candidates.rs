@@ -16,7 +16,7 @@ use anabranch_mirror::variants::{Ballot, Evidence, Variant, Variants};
 use anabranch_mirror::verified_pool::Check;
 use anabranch_mmtp::ContentId;
 
-use super::resolution::Known;
+use super::told::Told;
 use super::{Discovery, Expected, Round, ask_all};
 use crate::error::ErrorKind;
 use crate::event::Observer;
@@ -84,7 +84,7 @@ pub(in crate::get) fn discover<'a>(
 pub(in crate::get) struct Candidates<'a> {
     discovery: Discovery<'a>,
     /// What the user knows of the content.
-    known: Known,
+    known: Told,
     signed: Option<Signed>,
     pub(in crate::get) variants: Variants,
     /// What there is to know of the file of each length, with all its mirrors.
