@@ -35,7 +35,7 @@ pub(crate) use existing::{
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
 pub(crate) use journal_file::what_is_there;
 pub(crate) use output::Output;
-pub(crate) use part::cv_of;
+use part::cv_of;
 pub(crate) use pieces::{is_there_in_pieces, wrong_piece};
 pub(crate) use records::Records;
 #[cfg(any(test, feature = "soak"))]
@@ -64,11 +64,9 @@ use part::{Part, PendingWrite};
 /// Blocks held back for one write: a segment's worth, 1 MiB.
 pub(crate) const HELD_BLOCKS_MAX: usize = SEGMENT_BLOCKS as usize;
 
-/// A file that has its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A file that has its name, or was read in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finished {
-    /// Where it is.
-    pub(crate) path: PathBuf,
     /// The root of its content.
     pub(crate) root: [u8; 32],
     /// The fingerprint of the key that signed it, if it had to be.
@@ -195,20 +193,28 @@ impl Target {
         Ok(Checked::Wrong(Fault { text: format!("{}: {why}", show(self.place.path())), kind }))
     }
 
-    /// Puts a whole content, which is verified, in its place: through a part, as all that comes.
+    /// Puts a whole content in its place: through a part, as all that comes. `read` fills a slice with what
+    /// is from an offset on. The other parameters are those of [`open`](Self::open).
     ///
     /// # Errors
-    /// [`Error::Target`] if the target does not take it.
-    pub(crate) fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
-        let id = ContentId::of(bytes);
-        let (mut target, there) =
-            Self::open(place, id, &Aliases::default(), FinalCheck::ROOT, force, &mut |_| true)?;
-        for (block, bytes) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
-            if !there.contains(block) {
-                target.write(block, bytes, cv_of(&id, block, bytes), 0)?;
-            }
+    /// As [`open`](Self::open) and [`finish`](Self::finish), and what `read` fails with.
+    pub(crate) fn put(
+        place: DestPath,
+        id: ContentId,
+        aliases: &Aliases,
+        demands: impl Into<Demands>,
+        force: bool,
+        read: &mut dyn FnMut(&mut [u8], u64) -> Result<()>,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Finished> {
+        let (mut target, there) = Self::open(place, id, aliases, demands, force, progress)?;
+        for block in (0..id.blocks()).filter(|block| !there.contains(*block)) {
+            let mut bytes = vec![0; id.block_len(block)];
+            read(&mut bytes, block * BLOCK_BYTES as u64)?;
+            let cv = cv_of(&id, block, &bytes);
+            target.write(block, bytes, cv, 0)?;
         }
-        target.finish(&mut |_| true).map(drop)
+        target.finish(progress)
     }
 
     /// Bytes that it will have.
@@ -410,7 +416,7 @@ impl Target {
         let dissent = std::mem::take(&mut self.dissent);
         let part = match &self.state {
             State::Part(part) => part,
-            State::Whole(root) => return Ok(Finished { path, root: *root, signer, dissent }),
+            State::Whole(root) => return Ok(Finished { root: *root, signer, dissent }),
         };
         let root = self.root_of(part)?;
         part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, &e))?;
@@ -427,7 +433,7 @@ impl Target {
             remove_outdated(&self.place, &part.others.outdated_by);
         }
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), &e))?;
-        Ok(Finished { path, root, signer, dissent })
+        Ok(Finished { root, signer, dissent })
     }
 
     /// The error for a whole that is wrong. It is removed, for resuming would fail in the same way for ever;

@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use anabranch_mirror::metalink::Pieces;
 use anabranch_mirror::range_scheduler::MirrorId;
 use anabranch_mirror::variants::{self, Differences};
 use anabranch_mirror::verified_pool::Check;
@@ -20,14 +19,13 @@ use super::event_loop::EventLoop;
 use super::existing;
 use super::history::{History, HistoryEntry, Provenance};
 use super::mirror_driver::{Findings, Found, MirrorConfig};
-use super::one_answer::OneAnswer;
 use super::origin::host;
 use super::outcome::FileOutcome;
 use super::request::Request;
 use super::sink::{Destination, Job, Sink};
 use crate::error::ErrorKind;
 use crate::event::Observer;
-use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, block_of_file};
+use crate::target::{Aliases, Demands, DestPath, Finished, IfWrong, RootCheck, block_of_file};
 use crate::{BannedSource, Error, Report, Result, Verified, VouchedBy};
 
 /// Fetches a file that mirrors, and perhaps `sources`, have. `begin` sees the first variant, and tells where
@@ -336,7 +334,13 @@ fn fetch_one(
     let mut content = ContentFetch::new(request, sources, Some(config), events)?;
     let wanted = Wanted { id: found.id, aliases: found.aliases.clone(), demands: demands(found, sources) };
     let transferred = match (came, place) {
-        (Some(came), Some(place)) => put(came, found.pieces().as_ref(), wanted, place, request.force, events),
+        (Some(came), Some(place)) => {
+            let (cx, length) = (&mut events.context(), wanted.id.length);
+            let mut checking = checking(cx, CHECKING_WHOLE);
+            let mut progress = |bytes| checking(length, bytes);
+            let pieces = found.pieces();
+            came.put(pieces.as_ref(), wanted, place, request.force, &mut progress).map(Some)
+        }
         (_, place) => transfer(request, &wanted, place, &mut content, events),
     };
     *findings = content.findings();
@@ -373,20 +377,20 @@ fn outcome(
     attempt: &Attempt,
     content: &ContentFetch,
     mut verified: Verified,
-    transferred: Result<Arrived>,
+    transferred: Result<Option<Finished>>,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<FileOutcome> {
     let Attempt { found, came, .. } = attempt;
-    let (whole, signer, dissent) = match transferred {
-        Ok(Arrived { root, signer, dissent }) => (Ok(root), signer, dissent),
-        Err(error) => (Err(error), None, Vec::new()),
+    let (result, finished) = match transferred {
+        Ok(finished) => (Ok(()), finished),
+        Err(error) => (Err(error), None),
     };
-    let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
-    if whole.is_ok() && !found.named {
+    let id = finished.as_ref().map_or(found.id, |finished| ContentId { root: finished.root, ..found.id });
+    let Finished { signer, dissent, .. } = finished.unwrap_or_default();
+    if result.is_ok() && !found.named {
         remember(&request.history, found, content, id, signer.is_some() || verified != Verified::Nothing);
     }
     dissent.iter().for_each(|warning| events.observer.warning(warning));
-    let result = whole.map(drop);
     let is_wrong = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt);
     if is_wrong || result.is_err() && verified == Verified::Whole {
         // It was to be at the end.
@@ -486,32 +490,6 @@ pub(super) struct Wanted {
     pub(super) demands: Demands,
 }
 
-/// What has come.
-pub(super) struct Arrived {
-    /// Its root, if it was looked at.
-    root: Option<[u8; 32]>,
-    /// The fingerprint of the key that signed it.
-    signer: Option<String>,
-    /// What servers say of it that say something else.
-    dissent: Vec<String>,
-}
-
-/// Puts what came in one answer into its place.
-fn put(
-    came: &OneAnswer,
-    pieces: Option<&Pieces>,
-    wanted: Wanted,
-    place: DestPath,
-    force: bool,
-    events: &mut EventLoop<'_, '_>,
-) -> Result<Arrived> {
-    let what = (wanted.id, wanted.aliases, wanted.demands);
-    let mut cx = events.context();
-    let mut arrivals = came.put(pieces, what, place, force, &mut checking(&mut cx, CHECKING_WHOLE))?;
-    let (root, signer) = (arrivals.root(), arrivals.signer().map(str::to_owned));
-    Ok(Arrived { root, signer, dissent: arrivals.dissent() })
-}
-
 /// Fetches one file, to `place` unless it is read in order.
 pub(super) fn transfer(
     request: &Request,
@@ -519,7 +497,7 @@ pub(super) fn transfer(
     place: Option<DestPath>,
     content: &mut ContentFetch,
     events: &mut EventLoop<'_, '_>,
-) -> Result<Arrived> {
+) -> Result<Option<Finished>> {
     let destination = match (&request.reader, place) {
         (Some(buffer), _) => {
             buffer.wake_by(events.world.waker());
@@ -533,6 +511,5 @@ pub(super) fn transfer(
     let job = Job { id, aliases, demands, executable: false, open };
     let mut arrivals = Sink::new(vec![job], request.force);
     content.run(&mut arrivals, events)?;
-    let (root, signer) = (arrivals.root(), arrivals.signer().map(str::to_owned));
-    Ok(Arrived { root, signer, dissent: arrivals.dissent() })
+    Ok(arrivals.into_finished())
 }

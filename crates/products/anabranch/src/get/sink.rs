@@ -14,7 +14,7 @@ use super::reassembly_buffer::{self, ReassemblyBuffer};
 use super::writer::Writer;
 use crate::filenames::{first_few, show};
 use crate::target::journal::NOTHING_CLUE;
-use crate::target::{Aliases, Demands, DestPath, Records, Target};
+use crate::target::{Aliases, Demands, DestPath, Finished, Records, Target};
 use crate::{Error, Result};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
@@ -63,12 +63,8 @@ pub(super) struct Sink {
     open: BTreeMap<DownloadId, SinkEntry>,
     force: bool,
     memory: Option<Vec<u8>>,
-    /// Of the file that was finished last.
-    root: Option<[u8; 32]>,
-    /// The fingerprint of the key that signed it.
-    signer: Option<String>,
-    /// What servers say of it that say something else.
-    dissent: Vec<String>,
+    /// What was finished last.
+    finished: Option<Finished>,
     /// How many contents there were, and the paths of those that cannot be had.
     count: usize,
     /// Gives several contents their names; none before the first, and where there is only one.
@@ -101,9 +97,7 @@ impl Sink {
             open: BTreeMap::new(),
             force,
             memory: None,
-            root: None,
-            signer: None,
-            dissent: Vec::new(),
+            finished: None,
             done_bytes: 0,
             resumed_bytes: 0,
             forgets: None,
@@ -293,19 +287,9 @@ impl Sink {
         )))
     }
 
-    /// The root of the file that was finished last.
-    pub(super) const fn root(&self) -> Option<[u8; 32]> {
-        self.root
-    }
-
-    /// The fingerprint of the key that signed it.
-    pub(super) fn signer(&self) -> Option<&str> {
-        self.signer.as_deref()
-    }
-
-    /// What servers say of that file that say something else.
-    pub(super) fn dissent(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.dissent)
+    /// What was finished last.
+    pub(super) fn into_finished(self) -> Option<Finished> {
+        self.finished
     }
 
     /// Whether a content, all of which is here, is not what it should be, and other bytes may be. Of one that
@@ -340,14 +324,12 @@ impl Sink {
                     return self.finish(*target);
                 }
                 let length = target.length();
-                let finished = target.finish(&mut |bytes| checking(length, bytes))?;
-                (self.root, self.signer) = (Some(finished.root), finished.signer);
-                self.dissent = finished.dissent;
+                self.finished = Some(target.finish(&mut |bytes| checking(length, bytes))?);
                 Ok(())
             }
             Some(SinkEntry::Reader(buffer)) => {
                 let (root, dissent) = buffer.complete()?;
-                (self.root, self.dissent) = (Some(root), dissent);
+                self.finished = Some(Finished { root, signer: None, dissent });
                 Ok(())
             }
             Some(SinkEntry::Memory(memory)) => {
