@@ -296,32 +296,24 @@ impl Discovery<'_> {
 
     /// Nothing tells which length is meant but what most origins have. Returns the mirrors with a vote that
     /// have it.
-    fn vote_on_lengths(&self, variants: &mut Variants) -> Result<Vec<MirrorId>> {
+    fn vote_on_lengths(&self, variants: &mut Variants) -> Result<Vec<usize>> {
         // One of unknown length is only taken where no server says any.
         let is_known = |variant: &Variant| variant.length.is_some();
         let told = self.told_length();
         if variants.iter().any(is_known) || told.is_some() {
             variants.retain(is_known);
         }
-        let said = |variants: &Variants| -> Vec<(MirrorId, Option<u64>)> {
-            let all = variants.iter().flat_map(|one| one.mirrors.iter().map(|place| (*place, one.length)));
-            let named = |place: &MirrorId| self.mirrors[usize::from(*place)].named;
-            let (named, others): (Vec<_>, Vec<_>) = all.partition(|(place, _)| named(place));
-            if named.is_empty() { others } else { named }
-        };
-        let mut votes: Vec<(MirrorId, Option<u64>)> = Vec::new();
-        for (place, length) in said(variants) {
-            let is_same = |(other, _): &(MirrorId, _)| self.are_of_same_origin(place, *other);
-            if !votes.iter().any(is_same) {
-                votes.push((place, length));
-            }
-        }
+        let its = |variant: &Variant, number: usize| variant.mirrors.contains(&(number as MirrorId));
+        let variant = |number| variants.iter().find(|variant| its(variant, number));
+        let voters = self.first_of_use(|number| variant(number).is_some());
+        let votes: Vec<(usize, Option<u64>)> =
+            voters.into_iter().filter_map(|number| Some((number, variant(number)?.length))).collect();
         match Ballot::of(votes.iter().map(|(_, length)| *length), 0) {
             Ballot::Majority(length) => variants.retain(|variant| variant.length == length),
             _ if votes.is_empty() => return Ok(Vec::new()),
             _ => {
-                let each = votes.iter().filter_map(|(place, length)| {
-                    Some(format!("{} has {} bytes", self.mirrors[usize::from(*place)].url, (*length)?))
+                let each = votes.iter().filter_map(|(number, length)| {
+                    Some(format!("{} has {} bytes", self.mirrors[*number].url, (*length)?))
                 });
                 return Err(Error::corrupt(format!(
                     "the URLs are of files of different lengths, and nothing tells which is meant: {}: name \
@@ -330,20 +322,20 @@ impl Discovery<'_> {
                 )));
             }
         }
-        let has_it = |place: &MirrorId| variants.iter().any(|variant| variant.mirrors.contains(place));
-        Ok(votes.into_iter().map(|(place, _)| place).filter(has_it).collect())
+        let has_it = |number: &usize| variants.iter().any(|variant| its(variant, *number));
+        Ok(votes.into_iter().map(|(number, _)| number).filter(has_it).collect())
     }
 
     /// Of files of one length, the one whose first bytes most voters have.
-    fn vote_on_openings(&mut self, variants: &mut Variants, voters: &[MirrorId]) -> Result<()> {
+    fn vote_on_openings(&mut self, variants: &mut Variants, voters: &[usize]) -> Result<()> {
         let opening = |place: &MirrorId| self.mirrors[usize::from(*place)].opening;
-        let said: Vec<_> = voters.iter().filter_map(opening).collect();
+        let said: Vec<_> = voters.iter().filter_map(|number| self.mirrors[*number].opening).collect();
         let are_same = said.windows(2).all(|two| two[0] == two[1]);
         let right = match Ballot::of(said.iter().copied(), voters.len() - said.len()) {
             Ballot::Majority(right) => Some(right),
             _ if are_same => said.first().copied(),
             _ => {
-                let names: Vec<String> = voters.iter().map(|place| self.label(usize::from(*place))).collect();
+                let names: Vec<String> = voters.iter().map(|number| self.label(*number)).collect();
                 let why = match self.is_hashless() {
                     true => "there is no hash to tell which are right",
                     false => "what is read in order cannot be fetched again",
@@ -356,7 +348,7 @@ impl Discovery<'_> {
             }
         };
         // Mirrors without a vote do not make another variant.
-        variants.retain(|variant| variant.mirrors.iter().any(|place| voters.contains(place)));
+        variants.retain(|variant| variant.mirrors.iter().any(|place| voters.contains(&usize::from(*place))));
         let Some(right) = right else { return Ok(()) };
         let is_other = |variant: &Variant| variant.mirrors.iter().filter_map(opening).any(|its| its != right);
         let others = variants.iter().filter(|variant| is_other(variant));

@@ -5,11 +5,12 @@
 //! alone is its own authority, also for the mirrors that it introduces. What servers say that the user did
 //! not name never counts.
 
+use std::collections::BTreeSet;
+
 use anabranch_mirror::digests::{DIGEST_KINDS, Digests};
 use anabranch_mirror::http_fields;
 use anabranch_mirror::leaf_list::LeafList;
 use anabranch_mirror::metalink::{File, Hashes};
-use anabranch_mirror::range_scheduler::MirrorId;
 use anabranch_mirror::variants::Ballot;
 use anabranch_mirror::verified_pool::can_check_pieces;
 
@@ -41,18 +42,17 @@ impl Discovery<'_> {
         id.is_none() && digests.is_empty() && self.documents.metalink.is_none()
     }
 
-    /// The first of the URLs of each origin that the user named.
-    pub(super) fn first_of_each_origin(&self) -> impl Iterator<Item = usize> {
-        let is_first = |number: &usize| {
-            self.mirrors[*number].named && self.of_same_origin(*number).next() == Some(*number)
-        };
-        (0..self.mirrors.len()).filter(is_first)
-    }
-
-    /// Of the URLs of each origin that the user named the first that is of use.
+    /// Who has a vote: of the URLs of each origin that the user named the first that is of use. If none is,
+    /// the same of those that the user did not name.
     pub(super) fn first_of_use(&self, is_of_use: impl Fn(usize) -> bool) -> Vec<usize> {
-        let of_origin = |first| self.of_same_origin(first).find(|number| is_of_use(*number));
-        self.first_of_each_origin().filter_map(of_origin).collect()
+        let all = |named: bool| (0..self.mirrors.len()).filter(move |n| self.mirrors[*n].named == named);
+        let of = |named: bool| {
+            let mut origins = BTreeSet::new();
+            let useful = all(named).filter(|number| is_of_use(*number));
+            useful.filter(|number| origins.insert(origin_text(&self.mirrors[*number].url))).collect()
+        };
+        let named: Vec<usize> = of(true);
+        if named.is_empty() { of(false) } else { named }
     }
 
     /// The URLs of the origin of this one that the user named.
@@ -62,16 +62,11 @@ impl Discovery<'_> {
             .filter(move |other| self.mirrors[*other].named && origin(&self.mirrors[*other].url) == own)
     }
 
-    /// Those of them that answered for at least one of their URLs.
-    fn voters(&self) -> Vec<usize> {
-        let answered = |number| self.of_same_origin(number).any(|other| self.mirrors[other].head.is_some());
-        self.first_of_each_origin().filter(|number| answered(*number)).collect()
-    }
-
     /// The value that more than half of the voters say. `of` reads it from what the server of a URL says.
     /// An origin that says two different things has no vote.
     fn quorum<T: PartialEq + Clone>(&self, of: impl Fn(&Self, usize) -> Vec<T>) -> Option<Quorum<T>> {
-        let voters = self.voters();
+        let is_heard = |number: usize| self.mirrors[number].named && self.mirrors[number].head.is_some();
+        let voters = self.first_of_use(is_heard);
         let mut said: Vec<(usize, T)> = Vec::new();
         for voter in &voters {
             let mut says = self.of_same_origin(*voter).flat_map(|number| of(self, number));
@@ -86,11 +81,6 @@ impl Discovery<'_> {
             said.iter().filter(|(_, its)| *its == value).map(|(voter, _)| host(&self.mirrors[*voter].url));
         let hosts = hosts.collect();
         Some((value, hosts))
-    }
-
-    /// Whether two URLs are of one origin.
-    pub(super) fn are_of_same_origin(&self, one: MirrorId, other: MirrorId) -> bool {
-        origin(&self.mirrors[usize::from(one)].url) == origin(&self.mirrors[usize::from(other)].url)
     }
 
     /// What the server of this URL tells, if it is of a file of this length.

@@ -89,8 +89,8 @@ impl Discovery<'_> {
             ProbeKind::List => METALINK_SUFFIX,
             ProbeKind::Mirror(_) | ProbeKind::Signature => return,
         };
-        let others: Vec<usize> = self.first_of_each_origin().filter(|number| *number > 0).collect();
-        for number in others.into_iter().take(BESIDE_MAX - 1) {
+        let firsts = self.first_of_use(|number| self.mirrors[number].named);
+        for number in firsts.into_iter().filter(|number| *number > 0).take(BESIDE_MAX - 1) {
             let Ok(url) = self.mirrors[number].url.sibling(suffix) else { continue };
             let max = if kind == ProbeKind::Line { LINE_MAX } else { METALINK_MAX };
             match kind {
