@@ -4,7 +4,7 @@
 //! An attempt takes up the part that the one before has left, as a transfer does after an interruption: what
 //! the journal records of each block tells which of them count.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use anabranch_mirror::range_scheduler::MirrorId;
@@ -131,12 +131,12 @@ struct Trials {
     differences: Differences,
     /// Mirrors that have another version than when they were asked first.
     changed: BTreeSet<MirrorId>,
-    /// The hosts whose whole file was wrong.
-    wrong: BTreeSet<String>,
+    /// The hosts whose whole file was wrong, each with a hash of its first bytes.
+    wrong: BTreeMap<String, Option<[u8; 32]>>,
     /// The lengths of variants that are not what is wanted.
     lengths: BTreeSet<u64>,
-    /// What kept others from coming whole.
-    incomplete: Vec<String>,
+    /// What did not come whole, each with why.
+    incomplete: Vec<(String, String)>,
     /// What the last variant failed with that did not even begin.
     kind: Option<ErrorKind>,
 }
@@ -179,43 +179,51 @@ impl Trials {
     fn failed(&mut self, of: Option<(&Attempt, &Findings)>, error: &Error) {
         let Some((attempt, findings)) = of else {
             self.kind = Some(error.kind());
-            return self.incomplete.push(error.to_string());
+            return self.is_incomplete(error.to_string(), String::new());
         };
         let length = attempt.found.id.length;
-        let hosts = attempt.found.mirrors.iter().map(|mirror| host(&mirror.url));
+        let mirrors = &attempt.found.mirrors;
         match (findings.found, error.kind()) {
             (Some(Found::Wrong), _) | (None, ErrorKind::Corrupt) => {
                 self.lengths.insert(length);
                 if findings.is_pure {
-                    self.wrong.extend(hosts);
+                    self.wrong.extend(mirrors.iter().map(|mirror| (host(&mirror.url), mirror.opening)));
                 }
             }
             (Some(Found::Differ), _) => {}
             (None, _) => {
-                let hosts = hosts.collect::<Vec<_>>().join(", ");
-                self.incomplete
-                    .push(format!("the file of {length} bytes from {hosts} does not come whole ({error})"));
+                let hosts: Vec<String> = mirrors.iter().map(|mirror| host(&mirror.url)).collect();
+                let what = format!("the file of {length} bytes from {}", hosts.join(", "));
+                self.is_incomplete(what, format!(" does not come whole ({error})"));
             }
         }
+    }
+
+    /// Of what comes again and again the last reason is kept.
+    fn is_incomplete(&mut self, what: String, why: String) {
+        self.incomplete.retain(|(other, _)| *other != what);
+        self.incomplete.push((what, why));
     }
 
     /// What was in vain, if anything was.
     fn text(&self) -> Option<String> {
         let lengths: Vec<String> = self.lengths.iter().map(u64::to_string).collect();
-        let wrong: Vec<&str> = self.wrong.iter().map(String::as_str).collect();
+        let wrong: Vec<&str> = self.wrong.keys().map(String::as_str).collect();
+        let openings: BTreeSet<_> = self.wrong.values().collect();
+        let are_same = self.differences.is_empty() && openings.len() == 1 && lengths.len() == 1;
         let who = match wrong.len() {
             0 => String::new(),
             1 => format!(", and {} alone does not have it", wrong[0]),
-            _ if self.differences.is_empty() => {
+            _ if are_same => {
                 format!(": {} were tried alone, and all have the same bytes", wrong.join(" and "))
             }
             _ => format!(", and {}, each tried alone, do not have it", wrong.join(" and ")),
         };
-        let is_wrong = !lengths.is_empty();
-        let text = is_wrong.then(|| {
+        let text = (!lengths.is_empty()).then(|| {
             format!("what came of {} bytes is not the file that is wanted{who}", lengths.join(" or "))
         });
-        let all: Vec<String> = text.into_iter().chain(self.incomplete.iter().cloned()).collect();
+        let incomplete = self.incomplete.iter().map(|(what, why)| format!("{what}{why}"));
+        let all: Vec<String> = text.into_iter().chain(incomplete).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
@@ -234,19 +242,18 @@ impl Trials {
             let kind = self.kind.unwrap_or(ErrorKind::NotFound);
             return Err(kind.error(self.text().unwrap_or_else(|| "no mirror has the file".to_owned())));
         };
-        let error = match (self.lengths.is_empty(), found.unheard.is_empty()) {
-            (true, _) if self.incomplete.len() < 2 => error,
-            (true, _) => error.kind().error(self.incomplete.join("; ")),
-            (false, true) if self.incomplete.is_empty() && self.wrong.len() < 2 && self.lengths.len() < 2 => {
-                error
-            }
-            (false, true) => Error::corrupt(format!("{error}; {}", self.text().unwrap_or_default())),
-            (false, false) => Error::corrupt(format!(
-                "{}, and {} could not be asked: what came is kept, and the same request asks again; leave \
+        let text = self.text().unwrap_or_default();
+        let is_wrong = !self.lengths.is_empty();
+        let is_one = self.lengths.len() + self.incomplete.len() < 2 && self.wrong.len() < 2;
+        let error = match () {
+            () if is_wrong && !found.unheard.is_empty() => Error::corrupt(format!(
+                "{text}, and {} could not be asked: what came is kept, and the same request asks again; leave \
                  out the servers that do not answer to have the others decide",
-                self.text().unwrap_or_default(),
                 found.unheard.join(" and ")
             )),
+            () if is_one => error,
+            () if is_wrong => Error::corrupt(format!("{error}; {text}")),
+            () => error.kind().error(text),
         };
         let outcome = ended.map_err(|_| error.clone())?;
         Ok((found, FileOutcome { result: Err(error), ..outcome }))
