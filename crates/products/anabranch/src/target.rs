@@ -30,7 +30,7 @@ pub(crate) use claims::{Claim, Dissent, hold};
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
 pub(crate) use existing::{
-    block_of_file, is_there, is_there_of_another_length, make_way, opening_of, remove_leftovers,
+    block_of_file, exists, is_there, make_way, opening_of, remove_leftovers, what_has_the_name,
 };
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
 pub(crate) use journal_file::what_is_there;
@@ -56,7 +56,7 @@ use nix::fcntl::OFlag;
 use crate::filenames::show;
 use crate::openpgp::Verdict;
 use crate::{Error, Result};
-use existing::{exists, is_there_already, remove_outdated};
+use existing::{is_there_already, remove_outdated};
 use final_check::digests;
 use journal::Slot;
 use part::{Part, PendingWrite};

@@ -1,9 +1,9 @@
 //! A file that exists at the destination before anything is fetched: whether it is the one that is wanted.
 
-use std::collections::BTreeSet;
-
+use anabranch_mirror::digests::Digests;
 use anabranch_mirror::variants::Ballot;
 use anabranch_mirror::verified_pool::Check;
+use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_net::Clock;
 
@@ -13,7 +13,7 @@ use super::request::Request;
 use crate::event::{CHECKING_PART, Observer};
 use crate::filenames::show;
 use crate::target::{
-    Begun, Blocks, DestPath, FinalCheck, is_there, is_there_in_pieces, is_there_of_another_length, opening_of,
+    Begun, Blocks, DestPath, exists, is_there_in_pieces, opening_of, remove_leftovers, what_has_the_name,
 };
 use crate::{Error, Progress, Report, Result, Verified};
 
@@ -101,30 +101,20 @@ pub(super) fn already(
         // Nothing shows that it is right: with `overwrite` it is fetched again.
         [_, ..] if request.force => return Ok(None),
         known @ [_, ..] => {
-            let mut seen = BTreeSet::new();
-            let known: Vec<_> = known.iter().filter(|known| seen.insert(known.id.root)).collect();
-            let mut same = None;
-            for (number, ExistingFile { id, since }) in known.iter().enumerate() {
-                // If it is none of them, that is said.
-                let may_be_another = number + 1 < known.len();
-                if is_there(place, *id, FinalCheck::ROOT, may_be_another, &mut progress)?.is_some() {
-                    same = Some((*id, since.clone()));
-                    break;
-                }
-            }
-            if let Some((_, since)) = &same
-                && is_contradicted(found, place)?
-            {
+            let there = what_has_the_name(place, |its| its == length, &Digests::default(), &mut progress)?;
+            let Some((_, id, _)) = there else { return Ok(None) };
+            let Some(ExistingFile { since, .. }) = known.iter().find(|known| known.id == id) else {
+                return Err(exists(&place.path()));
+            };
+            if is_contradicted(found, place)? {
                 return Err(Error::target(format!(
                     "{} is there, as it came on {since}, but begins otherwise (the first 13 KiB) than the \
                      files of mirrors now: `overwrite` fetches it again",
                     show(place.path())
                 )));
             }
-            let verified = Verified::Unchanged;
-            same.map(|(id, since)| {
-                (id, Report { verified, unverified_since: Some(since), ..Report::default() })
-            })
+            let (verified, unverified_since) = (Verified::Unchanged, Some(since.clone()));
+            Some((id, Report { verified, unverified_since, ..Report::default() }))
         }
         [] if found.proof.digests.is_empty() => {
             let Some(pieces) = found.pieces().filter(|_| !found.proof.is_something()) else {
@@ -135,7 +125,10 @@ pub(super) fn already(
             id.map(|id| (id, Report { verified, verified_by, ..Report::default() }))
         }
         [] => {
-            let id = is_there_of_another_length(place, length, &found.proof, &mut progress)?;
+            let proof = &found.proof;
+            let there = what_has_the_name(place, |its| its != length, &proof.digests, &mut progress)?;
+            let is_it = |id: &ContentId, found: &Digests| proof.mismatch(id, id.root, found).is_none();
+            let id = there.filter(|(_, id, found)| is_it(id, found)).map(|(_, id, _)| id);
             if id.is_some() {
                 observer.notice(&format!("servers have a file of {length} bytes by now"));
             }
@@ -144,6 +137,7 @@ pub(super) fn already(
         }
     };
     let Some((id, report)) = report else { return Ok(None) };
+    remove_leftovers(place, &id);
     let all = id.length;
     let last = Progress { total_bytes: all, done_bytes: all, resumed_bytes: all, ..Progress::default() };
     let report = Report { last, content: Some(id.to_string()), complete: true, ..report };
