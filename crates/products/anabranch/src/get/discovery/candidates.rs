@@ -267,11 +267,14 @@ impl Discovery<'_> {
     /// [`Error::Corrupt`] if nothing tells which is meant.
     pub(super) fn variants(&mut self, length: Option<u64>, has_parts: bool) -> Result<Variants> {
         let voters = self.first_of_use(|number| self.mirrors[number].head.is_some());
+        // What servers tell of it themselves says a length only where no answer and no user does.
+        let is_unknown = !self.tries_variants && self.heads().all(|head| head.length.is_none());
+        let told = if is_unknown { length.or_else(|| self.told_length()) } else { length };
         let evidence = |number: usize| {
             let head = self.mirrors[number].head.as_ref()?;
             let opening = self.mirrors[number].opening.filter(|_| !has_parts);
             Some(Evidence {
-                length: head.length.or(length),
+                length: head.length.or(told),
                 opening,
                 has_vote: voters.contains(&number),
                 ranges: head.ranges,
@@ -299,8 +302,7 @@ impl Discovery<'_> {
     fn vote_on_lengths(&self, variants: &mut Variants) -> Result<Vec<usize>> {
         // One of unknown length is only taken where no server says any.
         let is_known = |variant: &Variant| variant.length.is_some();
-        let told = self.told_length();
-        if variants.iter().any(is_known) || told.is_some() {
+        if variants.iter().any(is_known) {
             variants.retain(is_known);
         }
         let its = |variant: &Variant, number: usize| variant.mirrors.contains(&(number as MirrorId));

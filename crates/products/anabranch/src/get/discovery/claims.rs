@@ -89,13 +89,13 @@ impl Discovery<'_> {
         its.filter(move |told| told.length.is_none_or(|its| its == length))
     }
 
-    /// The length that Metalinks tell.
+    /// The length that servers tell beside the file.
     pub(super) fn told_length(&self) -> Option<u64> {
-        let lengths = |this: &Self, number: usize| {
-            let listed = |(by, told): &&(usize, Told)| *by == number && told.leaves.is_none();
-            this.documents.told.iter().filter(listed).filter_map(|(_, told)| told.length).collect()
+        let told = |this: &Self, number: usize| {
+            let its = this.documents.told.iter().filter(|(by, _)| *by == number);
+            its.filter_map(|(_, told)| told.length).collect()
         };
-        self.quorum(lengths).map(|(length, _)| length)
+        self.quorum(told).map(|(length, _)| length)
     }
 
     /// What servers say themselves, as far as more than half of them say the same: the strongest of it, and

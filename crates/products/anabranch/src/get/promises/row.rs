@@ -23,6 +23,8 @@ pub(super) enum Knows {
     Leaves,
     /// The SHA-256 of each piece, in a Metalink of the user's.
     Pieces,
+    /// Its URLs; each mirror has a Metalink beside the file, with its length and SHA-256.
+    Beside,
     /// A Metalink of several files with the SHA-256 of each.
     Directory,
 }
@@ -30,7 +32,7 @@ pub(super) enum Knows {
 impl Knows {
     /// Whether nothing but the right bytes may arrive.
     pub(super) const fn is_hash(self) -> bool {
-        !matches!(self, Self::Nothing | Self::Length)
+        !matches!(self, Self::Nothing | Self::Length | Self::Beside)
     }
 
     const fn words(self) -> &'static str {
@@ -41,6 +43,7 @@ impl Knows {
             Self::Blake3 => "content id",
             Self::Leaves => "content id, leaf list",
             Self::Pieces => "pieces",
+            Self::Beside => "Metalink beside it",
             Self::Directory => "Metalink of 6 files",
         }
     }

@@ -64,17 +64,25 @@ impl Ground {
     pub(super) fn new(mirrors: Vec<Mirror>, knows: Knows, content: Bytes, called: &'static str) -> Self {
         let dir = run_dir();
         fs::create_dir(dir.path().join("to")).expect("a directory");
-        let leaves = Bytes::from(if knows == Knows::Leaves { leaf_list(&content) } else { Vec::new() });
-        let with_leaves = |mirror: Mirror| {
-            let leaves = leaves.clone();
+        let (suffix, beside) = match knows {
+            Knows::Leaves => (SUFFIX, leaf_list(&content)),
+            Knows::Beside => {
+                let file = described(called, &content, &Servers::new());
+                (".meta4", Metalink { files: vec![file] }.emit().expect("a Metalink").into_bytes())
+            }
+            _ => ("", Vec::new()),
+        };
+        let beside = Bytes::from(beside);
+        let with_beside = |mirror: Mirror| {
+            let beside = beside.clone();
             mirror.but(move |asked, reply| {
                 let is_asked =
-                    !leaves.is_empty() && reply.status == 404 && asked.request.path.ends_with(SUFFIX);
-                if is_asked { Reply { delay: reply.delay, ..Reply::new(200, leaves.clone()) } } else { reply }
+                    !beside.is_empty() && reply.status == 404 && asked.request.path.ends_with(suffix);
+                if is_asked { Reply { delay: reply.delay, ..Reply::new(200, beside.clone()) } } else { reply }
             })
         };
         let servers =
-            mirrors.into_iter().enumerate().map(|(n, mirror)| (host(n), Rc::new(with_leaves(mirror))));
+            mirrors.into_iter().enumerate().map(|(n, mirror)| (host(n), Rc::new(with_beside(mirror))));
         Self { servers: servers.collect(), dir, knows, content, called, in_order: false }
     }
 
@@ -88,7 +96,7 @@ impl Ground {
         let id = Uri::new(ContentId::of(&self.content)).to_string();
         let list = self.dir.path().join("list.meta4");
         match self.knows {
-            Knows::Nothing => Get::new(urls),
+            Knows::Nothing | Knows::Beside => Get::new(urls),
             Knows::Sha256 => {
                 Ok(Get::new(urls)?.checksum(Checksum::sha256(Sha256::digest(&self.content).into())))
             }
