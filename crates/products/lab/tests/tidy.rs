@@ -55,7 +55,6 @@ const LARGE: &[(&str, usize)] = &[
     ("files of protocols/mmtp: subscriber::download::state::Download", 6),
     ("files of protocols/mmtp: subscriber::state::Subscriber", 7),
     ("files of worlds/net: netlink::rtnetlink::Netlink", 5),
-    ("lines of products/anabranch: target::part::open_as", 82),
     ("lines of products/proxy: client::datagrams::serve", 88),
     ("lines of products/proxy: server::serve", 87),
 ];

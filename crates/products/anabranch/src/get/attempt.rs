@@ -22,10 +22,10 @@ use super::mirror_driver::{Findings, Found, MirrorConfig};
 use super::origin::host;
 use super::outcome::FileOutcome;
 use super::request::Request;
-use super::sink::{Destination, Job, Sink};
+use super::sink::{Destination, Job, Sink, Wanted};
 use crate::error::ErrorKind;
 use crate::event::Observer;
-use crate::target::{Aliases, Demands, DestPath, Finished, IfWrong, RootCheck, block_of_file};
+use crate::target::{Demands, DestPath, Finished, IfWrong, RootCheck, block_of_file};
 use crate::{BannedSource, Error, Report, Result, Verified, VouchedBy};
 
 /// Fetches a file that mirrors, and perhaps `sources`, have. `begin` sees the first variant, and tells where
@@ -247,8 +247,8 @@ impl Trials {
         let is_one = self.lengths.len() + self.incomplete.len() < 2 && self.wrong.len() < 2;
         let error = match () {
             () if is_wrong && !found.unheard.is_empty() => Error::corrupt(format!(
-                "{text}, and {} could not be asked: what came is kept, and the same request asks again; leave \
-                 out the servers that do not answer to have the others decide",
+                "{text}, and {} could not be asked: what came is kept, and the same request asks again; \
+                 leave out the servers that do not answer to have the others decide",
                 found.unheard.join(" and ")
             )),
             () if is_one => error,
@@ -348,7 +348,7 @@ fn fetch_one(
             let pieces = found.pieces();
             came.put(pieces.as_ref(), wanted, place, request.force, &mut progress).map(Some)
         }
-        (_, place) => transfer(request, &wanted, place, &mut content, events),
+        (_, place) => transfer(request, wanted, place, &mut content, events),
     };
     *findings = content.findings();
     if came.is_some() && transferred.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
@@ -489,18 +489,10 @@ fn doubted(
     format!("{message}; it was held against what {host} had on {day} and says it still has: {advice}")
 }
 
-/// What is to come.
-pub(super) struct Wanted {
-    pub(super) id: ContentId,
-    /// What the content is known by besides.
-    pub(super) aliases: Aliases,
-    pub(super) demands: Demands,
-}
-
 /// Fetches one file, to `place` unless it is read in order.
 pub(super) fn transfer(
     request: &Request,
-    wanted: &Wanted,
+    wanted: Wanted,
     place: Option<DestPath>,
     content: &mut ContentFetch,
     events: &mut EventLoop<'_, '_>,
@@ -514,8 +506,7 @@ pub(super) fn transfer(
         (None, None) => return Err(Error::system("a file without a place")),
     };
     let open = Box::new(move || Ok(destination));
-    let (id, aliases, demands) = (wanted.id, wanted.aliases.clone(), wanted.demands.clone());
-    let job = Job { id, aliases, demands, executable: false, open };
+    let job = Job { wanted, executable: false, open };
     let mut arrivals = Sink::new(vec![job], request.force);
     content.run(&mut arrivals, events)?;
     Ok(arrivals.into_finished())

@@ -17,10 +17,10 @@ use anabranch_mirror::url::Url;
 use anabranch_net::Egress;
 use nix::fcntl::OFlag;
 
-use super::attempt::Wanted;
 use super::event_loop::{Context, EventLoop, Liveness, Poll, Stage};
 use super::origin::host;
 use super::server_status::{code, describe, pause};
+use super::sink::Wanted;
 use crate::format::seconds;
 use crate::report::one_a_path;
 use crate::target::{DestPath, Finished, Output, Target, make_way, wrong_piece};

@@ -41,12 +41,18 @@ pub(super) struct Here<'a> {
     pub(super) records: Option<Records<'a>>,
 }
 
-/// One content and the place where it is to go; the place is looked up when its turn comes.
-pub(super) struct Job {
+/// A content that is to come.
+#[derive(Clone)]
+pub(super) struct Wanted {
     pub(super) id: ContentId,
-    /// What the content is known by besides.
+    /// What it is known by besides.
     pub(super) aliases: Aliases,
     pub(super) demands: Demands,
+}
+
+/// One content and the place where it is to go; the place is looked up when its turn comes.
+pub(super) struct Job {
+    pub(super) wanted: Wanted,
     pub(super) executable: bool,
     pub(super) open: Box<dyn FnOnce() -> Result<Destination>>,
 }
@@ -89,7 +95,7 @@ impl Sink {
     /// Files.
     pub(super) fn new(wanted: Vec<Job>, force: bool) -> Self {
         Self {
-            total_bytes: wanted.iter().map(|w| w.id.length).sum(),
+            total_bytes: wanted.iter().map(|job| job.wanted.id.length).sum(),
             count: wanted.len(),
             writer: None,
             missing: Vec::new(),
@@ -130,10 +136,10 @@ impl Sink {
     ) -> Result<bool> {
         let mut any = false;
         while self.open.len() < OPEN_MAX {
-            let Some(wanted) = self.waiting.pop_front() else { break };
+            let Some(Job { wanted, executable, open }) = self.waiting.pop_front() else { break };
             any = true;
             let id = wanted.id;
-            let path = match (wanted.open)()? {
+            let path = match open()? {
                 Destination::File(path) => path,
                 Destination::Reader(buffer) => {
                     let there = buffer.open(id, wanted.demands);
@@ -160,10 +166,7 @@ impl Sink {
             target.count_only(&counts);
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
-            self.open.insert(
-                download,
-                SinkEntry::File { target: Box::new(target), executable: wanted.executable },
-            );
+            self.open.insert(download, SinkEntry::File { target: Box::new(target), executable });
         }
         Ok(any)
     }

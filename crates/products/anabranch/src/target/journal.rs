@@ -63,8 +63,8 @@ pub const NOTHING_CLUE: [u8; 32] = *b"why:nothing\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
 pub struct Slot {
     /// Its chaining value.
     pub cv: ChainingValue,
-    /// The [number](Behind::number_of) of the mirror that brought it; 0 if a hash vouches for the block itself, or if
-    /// the journal has no number of that mirror.
+    /// The [number](Behind::number_of) of the mirror that brought it; 0 if a hash vouches for the block
+    /// itself, or if the journal has no number of that mirror.
     pub mark: u8,
 }
 

@@ -286,10 +286,7 @@ impl Discovery<'_> {
             variants.retain(|variant| variant.length == Some(length));
         }
         if !self.tries_variants {
-            let voters = self.vote_on_lengths(&mut variants)?;
-            if !has_parts {
-                self.vote_on_openings(&mut variants, &voters)?;
-            }
+            self.vote(&mut variants, has_parts)?;
         }
         if let Some(length) = length.or_else(|| variants.iter().next()?.length) {
             self.tell_other_lengths(length);
@@ -297,9 +294,9 @@ impl Discovery<'_> {
         Ok(variants)
     }
 
-    /// Nothing tells which length is meant but what most origins have. Returns the mirrors with a vote that
-    /// have it.
-    fn vote_on_lengths(&self, variants: &mut Variants) -> Result<Vec<usize>> {
+    /// Nothing tells which variant is meant but what most origins have: the length first, and then the first
+    /// bytes, unless the parts have hashes.
+    fn vote(&mut self, variants: &mut Variants, has_parts: bool) -> Result<()> {
         // One of unknown length is only taken where no server says any.
         let is_known = |variant: &Variant| variant.length.is_some();
         if variants.iter().any(is_known) {
@@ -312,7 +309,7 @@ impl Discovery<'_> {
             voters.into_iter().filter_map(|number| Some((number, variant(number)?.length))).collect();
         match Ballot::of(votes.iter().map(|(_, length)| *length), 0) {
             Ballot::Majority(length) => variants.retain(|variant| variant.length == length),
-            _ if votes.is_empty() => return Ok(Vec::new()),
+            _ if votes.is_empty() => return Ok(()),
             _ => {
                 let each = votes.iter().filter_map(|(number, length)| {
                     Some(format!("{} has {} bytes", self.mirrors[*number].url, (*length)?))
@@ -324,12 +321,11 @@ impl Discovery<'_> {
                 )));
             }
         }
+        if has_parts {
+            return Ok(());
+        }
         let has_it = |number: &usize| variants.iter().any(|variant| its(variant, *number));
-        Ok(votes.into_iter().map(|(number, _)| number).filter(has_it).collect())
-    }
-
-    /// Of files of one length, the one whose first bytes most voters have.
-    fn vote_on_openings(&mut self, variants: &mut Variants, voters: &[usize]) -> Result<()> {
+        let voters: Vec<usize> = votes.into_iter().map(|(number, _)| number).filter(has_it).collect();
         let opening = |place: &MirrorId| self.mirrors[usize::from(*place)].opening;
         let said: Vec<_> = voters.iter().filter_map(|number| self.mirrors[*number].opening).collect();
         let are_same = said.windows(2).all(|two| two[0] == two[1]);

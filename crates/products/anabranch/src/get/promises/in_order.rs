@@ -1,4 +1,4 @@
-//! Files that are read in order (`-o -`): nothing can be fetched again, so that mirrors are compared by votes
+//! Files that are read in order: nothing can be fetched again, so that mirrors are compared by votes
 //! before a byte is handed over, also where a hash of the whole is known.
 
 use super::mirrors::{having, honest, other};

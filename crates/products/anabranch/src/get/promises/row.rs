@@ -82,7 +82,7 @@ pub(super) struct Row {
     pub(super) within: Span,
     /// What the file is called in its URL.
     pub(super) called: &'static str,
-    /// The file is read in order (`-o -`) while it comes. It has arrived if all was handed over and no error
+    /// The file is read in order while it comes. It has arrived if all was handed over and no error
     /// came; where the row says that there is no file, not a byte was handed over.
     pub(super) in_order: bool,
 }
@@ -167,7 +167,7 @@ impl Row {
         let named: Vec<String> = self.named.iter().map(|&name| name.to_owned()).chain(chance).collect();
         format!(
             "| {}{} | {} | {end} | {} | {} | {} | {} s |",
-            if self.in_order { "`-o -`: " } else { "" },
+            if self.in_order { "in order: " } else { "" },
             self.name,
             self.knows.words(),
             self.exit_status,
