@@ -3,8 +3,8 @@
 //! Blocks are written to `NAME.part` (in a directory that is fetched whole, to a name that begins with
 //! [`PART_PREFIX`]; beside a part of another length, to `NAME.LENGTH.part`); a [`journal`] beside it
 //! records which are there. Both survive a stop, kill -9 and power loss: the next transfer hashes every block
-//! that the journal records and keeps those whose bytes are still the recorded ones. At the end the hashes
-//! must give the content's root, or whatever else it is checked by; then the part is renamed to `NAME`.
+//! that the journal records and keeps those whose bytes are still the recorded ones. At the end the whole
+//! must have the content's root, or the other hashes that are known; then the part is renamed to `NAME`.
 //!
 //! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
@@ -111,14 +111,14 @@ struct Fault {
 enum FaultKind {
     /// Its bytes: others may be right.
     Bytes,
-    /// Nobody whom the user trusts has signed them, and no hash of them is known: others may be signed.
+    /// No key that the user trusts has signed them, and no hash of them is known: others may be signed.
     Signature,
-    /// The same, and no other bytes would be signed either.
+    /// No signature by a key of the user's is of any use: other bytes would not be signed either.
     NoSignature,
-    /// Its bytes are those of a hash that is known, but nobody whom the user trusts has signed them, or
+    /// Its bytes are those of a hash that is known, but no key that the user trusts has signed them, or
     /// another hash is of other bytes. They stay.
     Contradiction,
-    /// Servers that the user named say different things of it, and nobody vouches for any.
+    /// Servers that the user named say different things of it, and it has no voucher.
     Contested,
 }
 
@@ -236,7 +236,7 @@ impl Target {
 
     /// Takes a verified block. It is held back until [`HELD_BLOCKS_MAX`] are held or [`flush`](Self::flush)
     /// is called; call that whenever there is a pause, because held blocks do not survive a crash. Of a block
-    /// that is taken twice the last bytes count. `mark` says who brought it: see [`Slot::mark`].
+    /// that is taken twice the last bytes count. `mark` is the number of its mirror: see [`Slot::mark`].
     ///
     /// # Errors
     /// [`Error::Target`] if they cannot be written.
@@ -298,7 +298,7 @@ impl Target {
         }
     }
 
-    /// Lets the file be executed by whoever may read it, as the manifest of a directory says of some files.
+    /// Lets all users execute the file who may read it, as the manifest of a directory says of some files.
     ///
     /// # Errors
     /// [`Error::Target`] if that cannot be set.
@@ -322,13 +322,13 @@ impl Target {
             && self.done_bytes == 0
             && !part.has_others
         {
-            // Should one of them stay, it is as good as new for the next transfer.
+            // If one of them stays, the next transfer takes it for a new one.
             let _ = self.place.unlink(&part.name);
             let _ = self.place.unlink(&part.journal.name);
         }
     }
 
-    /// Whether all blocks together are not the content, and others may be; whatever they are, they stay.
+    /// Whether all blocks together are not the content, and others may be. They stay in either case.
     /// `progress` is called with the bytes read so far and stops it by returning false.
     ///
     /// # Errors
@@ -385,7 +385,7 @@ impl Target {
         Ok((Checked::Wrong(Fault { text, kind }), Vec::new()))
     }
 
-    /// The root of what is recorded.
+    /// The root that the recorded hashes give.
     fn root_of(&self, part: &Part) -> Result<[u8; 32]> {
         part.root(&self.place)?.ok_or_else(|| {
             let part = show(self.place.path().with_file_name(&part.name));

@@ -25,7 +25,7 @@ const ENDING_MAX: usize = 64;
 /// What is said where nothing tells what version of a file came.
 const FORGETS: &str = "the server gives neither ETag nor date, so the same request cannot go on with what \
                        arrived: it would with `checksum` from the beginning";
-/// The same where the server sends no parts.
+/// What is said where, besides, the server sends no parts.
 const BEGINS_ANEW: &str =
     "the server gives neither ETag nor date, and no ranges, so the same request begins anew";
 
@@ -37,7 +37,7 @@ pub(super) type Want<'a> = dyn FnMut(ContentId, Here<'_>) -> Result<(DownloadId,
 pub(super) struct Here<'a> {
     /// The blocks.
     pub(super) there: Bitmap,
-    /// What is recorded of those who brought them.
+    /// The records of the mirrors that brought them.
     pub(super) records: Option<Records<'a>>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Sink {
     resumed_bytes: u64,
     /// Why the next transfer of the content cannot tell that it is the same, if so.
     forgets: Option<&'static str>,
-    /// What there is to say of what was opened.
+    /// Notices about the targets that were opened.
     notices: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ impl Sink {
         }
     }
 
-    /// What there is to say of what was opened, once.
+    /// Takes the notices about the targets that were opened.
     pub(super) fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
@@ -296,7 +296,8 @@ impl Sink {
     }
 
     /// Whether a content, all of which is here, is not what it should be, and other bytes may be. Of one that
-    /// is read in order nobody knows before it has been read. `checking` is as of [`advance`](Self::advance).
+    /// is read in order this is not known before all of it has been read. `checking` is as of
+    /// [`advance`](Self::advance).
     pub(super) fn needs_others(
         &mut self,
         download: DownloadId,
@@ -391,8 +392,8 @@ impl Sink {
         if self.reading().is_some() { 0 } else { self.done_bytes }
     }
 
-    /// What becomes of what has come if it ends before all has. What is `of_one_answer` or `of_no_version` is
-    /// of use to no other.
+    /// What becomes of the bytes that are here if the transfer ends before all have come. Those that are
+    /// `of_one_answer` or `of_no_version` are of no use to another transfer.
     pub(super) fn interrupted(&self, of_one_answer: bool, of_no_version: bool) -> &'static str {
         match self.reading() {
             Some(_) => reassembly_buffer::INTERRUPTED,

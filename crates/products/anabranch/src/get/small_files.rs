@@ -101,17 +101,17 @@ pub(super) struct SmallFiles<'a> {
     gave_up: Option<String>,
     totals: ByteTotals,
     rows: RateMeter,
-    /// The writer had no room, so nobody was listened to.
+    /// The writer had no room, so no server was listened to.
     is_paused: bool,
     /// Answers, with bytes or without.
     answers: u64,
-    /// Who says what the files are: what stands behind the reason of a ban.
+    /// The voucher for the hashes, as it is told behind the reason of a ban.
     according: String,
 }
 
 impl<'a> SmallFiles<'a> {
     /// A route for every server and every local address that leads there. `named`: the origins that the
-    /// caller named. `by`: who says what the files are.
+    /// caller named. `by`: the voucher for their hashes.
     ///
     /// # Errors
     /// [`Error::Unreachable`] if none leads from a named `via`; [`Error::System`] if a thread cannot be
@@ -152,7 +152,7 @@ impl<'a> SmallFiles<'a> {
                     }
                     None => {
                         left_out = true;
-                        // No such server: the machine leaves it out.
+                        // The machine leaves a server of this number out.
                         SERVERS_MAX
                     }
                 };

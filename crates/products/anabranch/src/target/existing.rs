@@ -138,7 +138,7 @@ pub(super) fn is_there_already(
 
 /// Removes a journal of this content that is not needed any more, and the part that goes with it. A crash
 /// after the last step of an earlier transfer leaves them beside the whole file; and what another file may
-/// be instead of is in its way. Without such a journal a part is somebody's file.
+/// be instead of is in its way. Without such a journal a part is a file of the user's.
 pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
     for of_length in [None, Some(id.length)] {
         remove_part(place, &place.part_names(of_length), |_, of| of == id);

@@ -76,7 +76,7 @@ const UNVERSIONED: &[u8] = b"why:any:";
 /// Why bytes are not the header of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// Nothing was written yet, or nothing but zeros reached the disk: as good as new.
+    /// Nothing was written yet, or nothing but zeros reached the disk: it counts as new.
     Blank,
     /// Something else, or damaged.
     Foreign,
@@ -166,7 +166,7 @@ pub fn slot_behind(id: &ContentId, n: usize, record: &[u8; 32]) -> [u8; SLOT_BYT
     slot(id, id.blocks() + n as u64, &Slot { cv: *record, mark: 0 })
 }
 
-/// The clue that a transfer asked this URL, whatever version of the content that had.
+/// The clue that a transfer asked this URL, for any version of the content.
 #[must_use]
 pub fn url_clue(url: &str) -> [u8; 32] {
     let mut clue = blake3::derive_key("anabranch 2026-11 URL that a transfer asked", url.as_bytes());
@@ -174,7 +174,8 @@ pub fn url_clue(url: &str) -> [u8; 32] {
     clue
 }
 
-/// The same, where the URL has neither a strong validator nor a date: its version is not known.
+/// The clue that a transfer asked this URL when it had neither a strong validator nor a date, so that its
+/// version was not known.
 #[must_use]
 pub fn unversioned_clue(url: &str) -> [u8; 32] {
     let mut clue = url_clue(url);
@@ -182,13 +183,13 @@ pub fn unversioned_clue(url: &str) -> [u8; 32] {
     clue
 }
 
-/// The one of these two that is of this URL now.
+/// The clue of this URL, by whether its version is known now.
 #[must_use]
 pub fn url_clue_of(url: &str, has_version: bool) -> [u8; 32] {
     if has_version { url_clue(url) } else { unversioned_clue(url) }
 }
 
-/// Both: what a journal may have of this URL.
+/// Both clues that a journal may have of this URL.
 #[must_use]
 pub fn url_clues(url: &str) -> [[u8; 32]; 2] {
     [url_clue(url), unversioned_clue(url)]
@@ -208,7 +209,7 @@ pub fn alone_clue(url: &str) -> [u8; 32] {
     blake3::derive_key("anabranch 2026-11 URL of a mirror that is tried alone", url.as_bytes())
 }
 
-/// Whether an alias is the clue of a URL, of whatever version.
+/// Whether an alias is the clue of a URL, with or without a version.
 #[must_use]
 pub fn is_url_clue(alias: &[u8; 32]) -> bool {
     is_clue(alias) && ![HASH_CLUE, NOTHING_CLUE].contains(alias)

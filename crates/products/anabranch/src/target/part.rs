@@ -101,7 +101,7 @@ impl Part {
         Ok(Self { others: OtherParts { stays, usual_lock, outdated_by: aliases.urls.clone() }, ..part })
     }
 
-    /// The same, with these names.
+    /// Opens or makes part and journal under these names.
     fn open_as(
         place: &DestPath,
         (name, journal_name): (OsString, OsString),
@@ -181,7 +181,7 @@ impl Part {
     /// # Errors
     /// [`Error::Target`] if there is not.
     pub(super) fn check_room(&self, place: &DestPath, id: &ContentId) -> Result<()> {
-        // Blocks of 512 bytes, whatever those of the file system are.
+        // Linux counts in blocks of 512 bytes on every file system.
         let there = self.file.metadata().map_or(0, |meta| meta.blocks().saturating_mul(512));
         place.check_room(id.length.saturating_sub(there)).inspect_err(|_| {
             if self.virgin {
@@ -290,15 +290,15 @@ impl Part {
         Ok(read_up_to(&self.file, &mut bytes, offset)? == len && is_zero(&bytes))
     }
 
-    /// Fails unless the part's name still stands for the file that was written: the final name is given to
-    /// whatever has that name.
+    /// Fails unless the part's name still stands for the file that was written: renaming gives the final name
+    /// to the file that has the part's name then.
     pub(super) fn check_inode(&self, place: &DestPath) -> Result<()> {
         let written =
             nix::sys::stat::fstat(&self.file).map_err(|e| place.failure("look at", &self.name, &e.into()))?;
         if place.stat(&self.name)?.is_some_and(|entry| entry.inode == (written.st_dev, written.st_ino)) {
             return Ok(());
         }
-        // Nor is it this journal's: with it, the next transfer would take that file for its part.
+        // The journal does not belong to that file, which the next transfer would take for its part.
         let _ = place.unlink(&self.journal.name);
         Err(Error::target(format!(
             "{} was removed or replaced while it was written: look at it, and repeat the request",

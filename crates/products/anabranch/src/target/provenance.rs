@@ -50,8 +50,8 @@ impl Target {
         })
     }
 
-    /// All of this mirror is here, and is not what is wanted: the next transfer that wants the same does not
-    /// ask it, if it has the same version then.
+    /// The whole file of this mirror is here, and is not what is wanted. The next transfer that wants this
+    /// content does not ask the mirror, unless it has another version then.
     ///
     /// # Errors
     /// [`Error::Target`](crate::Error::Target) if that cannot be recorded.
