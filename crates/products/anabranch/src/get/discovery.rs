@@ -157,6 +157,7 @@ struct Wanted<'a> {
 }
 
 /// The probes.
+#[derive(Default)]
 struct Asking {
     /// Not yet carried out.
     commands: Vec<Command>,
@@ -207,6 +208,7 @@ struct Beside {
 }
 
 /// What has come of documents that describe the file.
+#[derive(Default)]
 struct Documents {
     /// What a Metalink of the user's says.
     metalink: Option<metalink::File>,
@@ -314,14 +316,8 @@ impl<'a> Discovery<'a> {
             wanted,
             mirrors: Vec::new(),
             asking: Asking {
-                commands: Vec::new(),
-                asked: BTreeMap::new(),
-                again: Vec::new(),
-                retry_reported: false,
-                next: 0,
                 vias: if request.via.is_empty() { vec![Egress::any()] } else { request.via.clone() },
-                via: 0,
-                elsewhere: Vec::new(),
+                ..Asking::default()
             },
             time: Times {
                 now,
@@ -334,11 +330,8 @@ impl<'a> Discovery<'a> {
             },
             beside: Beside { wants_beside: true, ..Beside::default() },
             documents: Documents {
-                metalink: None,
-                leaves: None,
                 signatures: Signatures::of(request.keyring.clone()),
-                told: Vec::new(),
-                several: None,
+                ..Documents::default()
             },
             says: Says::default(),
             is_here: false,

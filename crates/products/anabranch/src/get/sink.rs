@@ -64,6 +64,7 @@ pub(super) enum Destination {
 }
 
 /// All contents of one transfer.
+#[derive(Default)]
 pub(super) struct Sink {
     waiting: VecDeque<Job>,
     open: BTreeMap<DownloadId, SinkEntry>,
@@ -97,17 +98,9 @@ impl Sink {
         Self {
             total_bytes: wanted.iter().map(|job| job.wanted.id.length).sum(),
             count: wanted.len(),
-            writer: None,
-            missing: Vec::new(),
             waiting: wanted.into(),
-            open: BTreeMap::new(),
             force,
-            memory: None,
-            finished: None,
-            done_bytes: 0,
-            resumed_bytes: 0,
-            forgets: None,
-            notices: Vec::new(),
+            ..Self::default()
         }
     }
 
