@@ -2,8 +2,7 @@
 #![no_main]
 
 use anabranch::on_disk::journal::{
-    ALIASES_MAX, BANNED_MAX, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable, header, parse, parse_aliases,
-    parse_banned, parse_slot, slot, slot_offset,
+    Behind, HEADER_BYTES, Record, SLOT_BYTES, Slot, Unreadable, header, parse, parse_slot, slot, slot_offset,
 };
 use libfuzzer_sys::fuzz_target;
 use anabranch_mmtp::ContentId;
@@ -32,8 +31,9 @@ fn check(bytes: &[u8]) {
     }
     let end = usize::try_from(slot_offset(id.blocks())).ok();
     let behind = end.and_then(|end| bytes.get(end..)).unwrap_or_default();
-    assert!(parse_aliases(&id, behind).count() <= ALIASES_MAX.min(behind.len() / SLOT_BYTES));
-    assert!(parse_banned(&id, behind).count() <= BANNED_MAX.min(behind.len() / SLOT_BYTES));
+    let records = Behind::parse(&id, behind);
+    let count = [Record::Alias, Record::Refuted, Record::TriedAlone].map(|kind| records.all(kind).count());
+    assert!(count.iter().sum::<usize>() <= behind.len() / SLOT_BYTES);
 }
 
 fuzz_target!(|bytes: &[u8]| {

@@ -73,6 +73,7 @@ impl Signed {
 }
 
 /// The signatures that came of a file, and by whose key one of them has to be.
+#[derive(Default)]
 pub(crate) struct Signatures {
     /// None: they are not looked for.
     keyring: Option<Arc<Keyring>>,

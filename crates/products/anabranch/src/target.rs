@@ -3,8 +3,8 @@
 //! Blocks are written to `NAME.part` (in a directory that is fetched whole, to a name that begins with
 //! [`PART_PREFIX`]; beside a part of another length, to `NAME.LENGTH.part`); a [`journal`] beside it
 //! records which are there. Both survive a stop, kill -9 and power loss: the next transfer hashes every block
-//! that the journal records and keeps those whose bytes are still the recorded ones. At the end the hashes
-//! must give the content's root, or whatever else it is checked by; then the part is renamed to `NAME`.
+//! that the journal records and keeps those whose bytes are still the recorded ones. At the end the whole
+//! must have the content's root, or the other hashes that are known; then the part is renamed to `NAME`.
 //!
 //! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
@@ -16,7 +16,6 @@ mod existing;
 mod final_check;
 pub mod journal;
 mod journal_file;
-mod left;
 mod output;
 mod part;
 mod pieces;
@@ -31,12 +30,12 @@ pub(crate) use claims::{Claim, Dissent, hold};
 pub use dest_path::PART_PREFIX;
 pub(crate) use dest_path::{DestPath, Directory, is_reserved};
 pub(crate) use existing::{
-    block_of_file, is_there, is_there_of_another_length, make_way, opening_of, remove_leftovers,
+    block_of_file, exists, is_there, make_way, opening_of, remove_leftovers, what_has_the_name,
 };
 pub(crate) use final_check::{Demands, FinalCheck, IfWrong, Mismatch, RootCheck};
 pub(crate) use journal_file::what_is_there;
 pub(crate) use output::Output;
-pub(crate) use part::cv_of;
+use part::cv_of;
 pub(crate) use pieces::{is_there_in_pieces, wrong_piece};
 pub(crate) use records::Records;
 #[cfg(any(test, feature = "soak"))]
@@ -57,7 +56,7 @@ use nix::fcntl::OFlag;
 use crate::filenames::show;
 use crate::openpgp::Verdict;
 use crate::{Error, Result};
-use existing::{exists, is_there_already, remove_outdated};
+use existing::{is_there_already, remove_outdated};
 use final_check::digests;
 use journal::Slot;
 use part::{Part, PendingWrite};
@@ -65,11 +64,9 @@ use part::{Part, PendingWrite};
 /// Blocks held back for one write: a segment's worth, 1 MiB.
 pub(crate) const HELD_BLOCKS_MAX: usize = SEGMENT_BLOCKS as usize;
 
-/// A file that has its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A file that has its name, or was read in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finished {
-    /// Where it is.
-    pub(crate) path: PathBuf,
     /// The root of its content.
     pub(crate) root: [u8; 32],
     /// The fingerprint of the key that signed it, if it had to be.
@@ -114,14 +111,14 @@ struct Fault {
 enum FaultKind {
     /// Its bytes: others may be right.
     Bytes,
-    /// Nobody whom the user trusts has signed them, and no hash of them is known: others may be signed.
+    /// No key that the user trusts has signed them, and no hash of them is known: others may be signed.
     Signature,
-    /// The same, and no other bytes would be signed either.
+    /// No signature by a key of the user's is of any use: other bytes would not be signed either.
     NoSignature,
-    /// Its bytes are those of a hash that is known, but nobody whom the user trusts has signed them, or
+    /// Its bytes are those of a hash that is known, but no key that the user trusts has signed them, or
     /// another hash is of other bytes. They stay.
     Contradiction,
-    /// Servers that the user named say different things of it, and nobody vouches for any.
+    /// Servers that the user named say different things of it, and it has no voucher.
     Contested,
 }
 
@@ -197,20 +194,28 @@ impl Target {
         Ok(Checked::Wrong(Fault { text: format!("{}: {why}", show(self.place.path())), kind }))
     }
 
-    /// Puts a whole content, which is verified, in its place: through a part, as all that comes.
+    /// Puts a whole content in its place: through a part, as all that comes. `read` fills a slice with what
+    /// is from an offset on. The other parameters are those of [`open`](Self::open).
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the target does not take it.
-    pub(crate) fn put(place: DestPath, bytes: &[u8], force: bool) -> Result<()> {
-        let id = ContentId::of(bytes);
-        let (mut target, there) =
-            Self::open(place, id, &Aliases::default(), FinalCheck::ROOT, force, &mut |_| true)?;
-        for (block, bytes) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
-            if !there.contains(block) {
-                target.write(block, bytes, cv_of(&id, block, bytes), 0)?;
-            }
+    /// As [`open`](Self::open) and [`finish`](Self::finish), and what `read` fails with.
+    pub(crate) fn put(
+        place: DestPath,
+        id: ContentId,
+        aliases: &Aliases,
+        demands: impl Into<Demands>,
+        force: bool,
+        read: &mut dyn FnMut(&mut [u8], u64) -> Result<()>,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Finished> {
+        let (mut target, there) = Self::open(place, id, aliases, demands, force, progress)?;
+        for block in (0..id.blocks()).filter(|block| !there.contains(*block)) {
+            let mut bytes = vec![0; id.block_len(block)];
+            read(&mut bytes, block * BLOCK_BYTES as u64)?;
+            let cv = cv_of(&id, block, &bytes);
+            target.write(block, bytes, cv, 0)?;
         }
-        target.finish(&mut |_| true).map(drop)
+        target.finish(progress)
     }
 
     /// Bytes that it will have.
@@ -232,7 +237,7 @@ impl Target {
 
     /// Takes a verified block. It is held back until [`HELD_BLOCKS_MAX`] are held or [`flush`](Self::flush)
     /// is called; call that whenever there is a pause, because held blocks do not survive a crash. Of a block
-    /// that is taken twice the last bytes count. `mark` says who brought it: see [`Slot::mark`].
+    /// that is taken twice the last bytes count. `mark` is the number of its mirror: see [`Slot::mark`].
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if they cannot be written.
@@ -294,7 +299,7 @@ impl Target {
         }
     }
 
-    /// Lets the file be executed by whoever may read it, as the manifest of a directory says of some files.
+    /// Lets all users execute the file who may read it, as the manifest of a directory says of some files.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be set.
@@ -318,13 +323,13 @@ impl Target {
             && self.done_bytes == 0
             && !part.has_others
         {
-            // Should one of them stay, it is as good as new for the next transfer.
+            // If one of them stays, the next transfer takes it for a new one.
             let _ = self.place.unlink(&part.name);
-            let _ = self.place.unlink(&part.journal_name);
+            let _ = self.place.unlink(&part.journal.name);
         }
     }
 
-    /// Whether all blocks together are not the content, and others may be; whatever they are, they stay.
+    /// Whether all blocks together are not the content, and others may be. They stay in either case.
     /// `progress` is called with the bytes read so far and stops it by returning false.
     ///
     /// # Errors
@@ -381,7 +386,7 @@ impl Target {
         Ok((Checked::Wrong(Fault { text, kind }), Vec::new()))
     }
 
-    /// The root of what is recorded.
+    /// The root that the recorded hashes give.
     fn root_of(&self, part: &Part) -> Result<[u8; 32]> {
         part.root(&self.place)?.ok_or_else(|| {
             let path = self.place.path().with_file_name(&part.name);
@@ -413,7 +418,7 @@ impl Target {
         let dissent = std::mem::take(&mut self.dissent);
         let part = match &self.state {
             State::Part(part) => part,
-            State::Whole(root) => return Ok(Finished { path, root: *root, signer, dissent }),
+            State::Whole(root) => return Ok(Finished { root: *root, signer, dissent }),
         };
         let root = self.root_of(part)?;
         part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, e))?;
@@ -424,13 +429,13 @@ impl Target {
             _ => self.place.failure("give its name to", self.place.name(), e),
         })?;
         // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
-        let _ = self.place.unlink(&part.journal_name);
+        let _ = self.place.unlink(&part.journal.name);
         if let State::Part(part) = self.state {
             drop(part.others.usual_lock);
             remove_outdated(&self.place, &part.others.outdated_by);
         }
         self.place.sync().map_err(|e| self.place.failure("make durable", self.place.name(), e))?;
-        Ok(Finished { path, root, signer, dissent })
+        Ok(Finished { root, signer, dissent })
     }
 
     /// The error for a whole that is wrong. It is removed, for resuming would fail in the same way for ever;
@@ -464,7 +469,7 @@ impl Target {
         if kept.is_none() {
             let _ = self.place.unlink(&part.name);
         }
-        let _ = self.place.unlink(&part.journal_name);
+        let _ = self.place.unlink(&part.journal.name);
         let kept = kept.map(|name| show(self.place.path().with_file_name(name)));
         match kept {
             Some(kept) if is_in_doubt => Error::corrupt(format!("{text}: it is kept as {kept}; {ADVICE}")),

@@ -342,6 +342,19 @@ mod tests {
     }
 
     #[test]
+    fn mirrors_that_differ_in_nothing_that_is_known_are_tried_alone_and_then_no_more() {
+        let mut all = variants(&[(9, 1); 3]);
+        let tried = std::iter::from_fn(|| {
+            let variant = all.take()?;
+            all.differ(variant.clone(), &Differences::new());
+            Some(variant.mirrors)
+        });
+        let tried: Vec<_> = tried.take(20).collect();
+        let twice = [[2], [1], [0]].repeat(2);
+        assert!(tried[0] == [0, 1, 2] && tried[1..] == twice, "{tried:?}");
+    }
+
+    #[test]
     fn what_is_put_back_has_twice_the_time() {
         let mut all = variants(&[(9, 1), (8, 1)]);
         let first = all.take().expect("a variant");

@@ -4,10 +4,9 @@
 //! An attempt takes up the part that the one before has left, as a transfer does after an interruption: what
 //! the journal records of each block tells which of them count.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use anabranch_mirror::metalink::Pieces;
 use anabranch_mirror::range_scheduler::MirrorId;
 use anabranch_mirror::variants::{self, Differences};
 use anabranch_mirror::verified_pool::Check;
@@ -20,29 +19,27 @@ use super::event_loop::EventLoop;
 use super::existing;
 use super::history::{History, HistoryEntry, Provenance};
 use super::mirror_driver::{Findings, Found, MirrorConfig};
-use super::one_answer::OneAnswer;
 use super::origin::host;
 use super::outcome::FileOutcome;
 use super::request::Request;
-use super::sink::{Destination, Job, Sink};
+use super::sink::{Destination, Job, Sink, Wanted};
 use crate::error::ErrorKind;
-use crate::target::{Aliases, Demands, DestPath, IfWrong, RootCheck, block_of_file};
+use crate::event::Observer;
+use crate::target::{Demands, DestPath, Finished, IfWrong, RootCheck, block_of_file};
 use crate::{BannedSource, Error, Report, Result, Verified, VouchedBy};
 
-/// Fetches a file that mirrors, and perhaps `sources`, have; it goes to `destination`. Returns which variant
-/// came, or was tried last, and how that ended.
-pub(super) fn fetch(
+/// Fetches a file that mirrors, and perhaps `sources`, have. `begin` sees the first variant, and tells where
+/// the file goes; none: it is read in order. Returns which variant came, or was tried last, and how that
+/// ended.
+pub(super) fn fetch<'o>(
     request: &Request,
     mut candidates: Candidates<'_>,
     sources: &[(String, Vec<SocketAddr>)],
-    destination: &mut dyn FnMut() -> Result<DestPath>,
-    events: &mut EventLoop<'_, '_>,
+    begin: &mut dyn FnMut(&DiscoveredFile, &mut Observer<'o>) -> Result<Option<DestPath>>,
+    events: &mut EventLoop<'_, 'o>,
 ) -> Result<(DiscoveredFile, FileOutcome)> {
-    if !candidates.variants.is_empty() {
-        candidates.sort_by_what_is_there(&destination()?)?;
-    }
     let mut trials = Trials::default();
-    let mut last = None;
+    let (mut place, mut last) = (None, None);
     loop {
         let mut attempt = match candidates.next(request, events) {
             Some(Ok(attempt)) => attempt,
@@ -54,6 +51,18 @@ pub(super) fn fetch(
             }
             None => return trials.end(last),
         };
+        let place = match &place {
+            Some(place) => place,
+            None => {
+                let new = place.insert(begin(&attempt.found, events.observer)?);
+                if let Some(new) = new.as_ref().filter(|_| attempt.came.is_none()) {
+                    candidates.variants.push_front(attempt.variant);
+                    candidates.sort_by_what_is_there(new)?;
+                    continue;
+                }
+                new
+            }
+        };
         trials.forget_versions(&mut attempt);
         // What is read in order is of one variant. The part of a wrong variant is kept for servers that could
         // not be asked.
@@ -63,7 +72,7 @@ pub(super) fn fetch(
         let sources = if attempt.variant.is_alone { &[] } else { sources };
         let mut findings = Findings::default();
         let run = |events: &mut EventLoop<'_, '_>| {
-            fetch_one(request, &attempt, sources, destination, has_others, &mut findings, events)
+            fetch_one(request, &attempt, sources, place.as_ref(), has_others, &mut findings, events)
         };
         let (ended, gave_way) = events.with_patience(patience, run);
         trials.note(&attempt, &findings);
@@ -76,7 +85,7 @@ pub(super) fn fetch(
             let outvoted = candidates.outvoted();
             outcome.report.banned.extend(outvoted.map(|(source, reason)| BannedSource { source, reason }));
             if outcome.result.is_ok() {
-                trials.name_liars(&candidates, &attempt, destination, &mut outcome.report, events);
+                trials.name_liars(&candidates, &attempt, place.as_ref(), &mut outcome.report, events);
             }
             return Ok((attempt.found, outcome));
         };
@@ -122,13 +131,13 @@ struct Trials {
     differences: Differences,
     /// Mirrors that have another version than when they were asked first.
     changed: BTreeSet<MirrorId>,
-    /// The hosts whose whole file was wrong.
-    wrong: BTreeSet<String>,
+    /// The hosts whose whole file was wrong, each with a hash of its first bytes.
+    wrong: BTreeMap<String, Option<[u8; 32]>>,
     /// The lengths of variants that are not what is wanted.
     lengths: BTreeSet<u64>,
-    /// What kept others from coming whole.
-    incomplete: Vec<String>,
-    /// What the first variant failed with that did not even begin.
+    /// What did not come whole, each with why.
+    incomplete: Vec<(String, String)>,
+    /// What the last variant failed with that did not even begin.
     kind: Option<ErrorKind>,
 }
 
@@ -169,44 +178,52 @@ impl Trials {
     /// An attempt has failed; without one, a variant did not even begin.
     fn failed(&mut self, of: Option<(&Attempt, &Findings)>, error: &Error) {
         let Some((attempt, findings)) = of else {
-            self.kind.get_or_insert(error.kind());
-            return self.incomplete.push(error.to_string());
+            self.kind = Some(error.kind());
+            return self.is_incomplete(error.to_string(), String::new());
         };
         let length = attempt.found.id.length;
-        let hosts = attempt.found.mirrors.iter().map(|mirror| host(&mirror.url));
+        let mirrors = &attempt.found.mirrors;
         match (findings.found, error.kind()) {
             (Some(Found::Wrong), _) | (None, ErrorKind::Corrupt) => {
                 self.lengths.insert(length);
                 if findings.is_pure {
-                    self.wrong.extend(hosts);
+                    self.wrong.extend(mirrors.iter().map(|mirror| (host(&mirror.url), mirror.opening)));
                 }
             }
             (Some(Found::Differ), _) => {}
             (None, _) => {
-                let hosts = hosts.collect::<Vec<_>>().join(", ");
-                self.incomplete
-                    .push(format!("the file of {length} bytes from {hosts} does not come whole ({error})"));
+                let hosts: Vec<String> = mirrors.iter().map(|mirror| host(&mirror.url)).collect();
+                let what = format!("the file of {length} bytes from {}", hosts.join(", "));
+                self.is_incomplete(what, format!(" does not come whole ({error})"));
             }
         }
+    }
+
+    /// Of what comes again and again the last reason is kept.
+    fn is_incomplete(&mut self, what: String, why: String) {
+        self.incomplete.retain(|(other, _)| *other != what);
+        self.incomplete.push((what, why));
     }
 
     /// What was in vain, if anything was.
     fn text(&self) -> Option<String> {
         let lengths: Vec<String> = self.lengths.iter().map(u64::to_string).collect();
-        let wrong: Vec<&str> = self.wrong.iter().map(String::as_str).collect();
+        let wrong: Vec<&str> = self.wrong.keys().map(String::as_str).collect();
+        let openings: BTreeSet<_> = self.wrong.values().collect();
+        let are_same = self.differences.is_empty() && openings.len() == 1 && lengths.len() == 1;
         let who = match wrong.len() {
             0 => String::new(),
             1 => format!(", and {} alone does not have it", wrong[0]),
-            _ if self.differences.is_empty() => {
+            _ if are_same => {
                 format!(": {} were tried alone, and all have the same bytes", wrong.join(" and "))
             }
             _ => format!(", and {}, each tried alone, do not have it", wrong.join(" and ")),
         };
-        let is_wrong = !lengths.is_empty();
-        let text = is_wrong.then(|| {
+        let text = (!lengths.is_empty()).then(|| {
             format!("what came of {} bytes is not the file that is wanted{who}", lengths.join(" or "))
         });
-        let all: Vec<String> = text.into_iter().chain(self.incomplete.iter().cloned()).collect();
+        let incomplete = self.incomplete.iter().map(|(what, why)| format!("{what}{why}"));
+        let all: Vec<String> = text.into_iter().chain(incomplete).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
@@ -225,19 +242,18 @@ impl Trials {
             let kind = self.kind.unwrap_or(ErrorKind::NotFound);
             return Err(kind.error(self.text().unwrap_or_else(|| "no mirror has the file".to_owned())));
         };
-        let error = match (self.lengths.is_empty(), found.unheard.is_empty()) {
-            (true, _) if self.incomplete.len() < 2 => error,
-            (true, _) => error.with_message(self.incomplete.join("; ")),
-            (false, true) if self.incomplete.is_empty() && self.wrong.len() < 2 && self.lengths.len() < 2 => {
-                error
-            }
-            (false, true) => Error::corrupt(format!("{error}; {}", self.text().unwrap_or_default())),
-            (false, false) => Error::corrupt(format!(
-                "{}, and {} could not be asked: what came is kept, and the same `Get` asks again; leave \
-                 out the servers that do not answer to have the others decide",
-                self.text().unwrap_or_default(),
+        let text = self.text().unwrap_or_default();
+        let is_wrong = !self.lengths.is_empty();
+        let is_one = self.lengths.len() + self.incomplete.len() < 2 && self.wrong.len() < 2;
+        let error = match () {
+            () if is_wrong && !found.unheard.is_empty() => Error::corrupt(format!(
+                "{text}, and {} could not be asked: what came is kept, and the same `Get` asks again; \
+                 leave out the servers that do not answer to have the others decide",
                 found.unheard.join(" and ")
             )),
+            () if is_one => error,
+            () if is_wrong => Error::corrupt(format!("{error}; {text}")),
+            () => error.kind().error(text),
         };
         let outcome = ended.map_err(|_| error.clone())?;
         Ok((found, FileOutcome { result: Err(error), ..outcome }))
@@ -248,15 +264,12 @@ impl Trials {
         &self,
         candidates: &Candidates<'_>,
         right: &Attempt,
-        destination: &mut dyn FnMut() -> Result<DestPath>,
+        place: Option<&DestPath>,
         report: &mut Report,
         events: &mut EventLoop<'_, '_>,
     ) {
-        if right.found.check != Check::Nothing || !right.found.is_judged_as_a_whole() {
-            return;
-        }
-        let path = destination().map(|place| place.path());
-        let cv = |block| block_of_file(path.as_ref().ok()?, &right.found.id, block);
+        let Some(place) = place.filter(|_| right.found.is_judged_as_a_whole()) else { return };
+        let cv = |block| block_of_file(&place.path(), &right.found.id, block);
         let mut named: Vec<(String, String)> = variants::liars(&self.differences, cv)
             .into_iter()
             .map(|(mirror, block)| (host(candidates.url(mirror)), format!("wrong bytes in block {block}")))
@@ -289,19 +302,21 @@ fn fetch_one(
     request: &Request,
     attempt: &Attempt,
     sources: &[(String, Vec<SocketAddr>)],
-    destination: &mut dyn FnMut() -> Result<DestPath>,
+    place: Option<&DestPath>,
     has_others: bool,
     findings: &mut Findings,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<FileOutcome> {
     let Attempt { variant, found, others, came } = attempt;
-    existing::adopt(request, found, destination, events.observer)?;
-    if let Some(end) = existing::already(request, found, destination, events.observer)? {
-        return Ok(end);
+    if let Some(place) = place {
+        existing::adopt(request, found, place, events.observer)?;
+        if let Some(end) = existing::already(request, found, place, events.observer)? {
+            return Ok(end);
+        }
     }
     // With `overwrite` what has never been verified is fetched again.
     let anew = request.force && found.since().is_some();
-    let mut destination = || destination().map(|path| path.anew(anew));
+    let place = place.map(|place| place.clone().anew(anew));
     let mut mirrors = found.mirrors.clone();
     if !sources.is_empty() {
         // They are verified as they come.
@@ -325,9 +340,15 @@ fn fetch_one(
     };
     let mut content = ContentFetch::new(request, sources, Some(config), events)?;
     let wanted = Wanted { id: found.id, aliases: found.aliases.clone(), demands: demands(found, sources) };
-    let transferred = match came {
-        None => transfer(request, &wanted, &mut destination, &mut content, events),
-        Some(came) => place(came, found.pieces().as_ref(), wanted, destination()?, request.force, events),
+    let transferred = match (came, place) {
+        (Some(came), Some(place)) => {
+            let (cx, length) = (&mut events.context(), wanted.id.length);
+            let mut checking = checking(cx, CHECKING_WHOLE);
+            let mut progress = |bytes| checking(length, bytes);
+            let pieces = found.pieces();
+            came.put(pieces.as_ref(), wanted, place, request.force, &mut progress).map(Some)
+        }
+        (_, place) => transfer(request, wanted, place, &mut content, events),
     };
     *findings = content.findings();
     if came.is_some() && transferred.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
@@ -364,20 +385,20 @@ fn outcome(
     attempt: &Attempt,
     content: &ContentFetch,
     mut verified: Verified,
-    transferred: Result<Arrived>,
+    transferred: Result<Option<Finished>>,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<FileOutcome> {
     let Attempt { found, came, .. } = attempt;
-    let (whole, signer, dissent) = match transferred {
-        Ok(Arrived { root, signer, dissent }) => (Ok(root), signer, dissent),
-        Err(error) => (Err(error), None, Vec::new()),
+    let (result, finished) = match transferred {
+        Ok(finished) => (Ok(()), finished),
+        Err(error) => (Err(error), None),
     };
-    let id = whole.as_ref().ok().copied().flatten().map_or(found.id, |root| ContentId { root, ..found.id });
-    if whole.is_ok() && !found.named {
+    let id = finished.as_ref().map_or(found.id, |finished| ContentId { root: finished.root, ..found.id });
+    let Finished { signer, dissent, .. } = finished.unwrap_or_default();
+    if result.is_ok() && !found.named {
         remember(&request.history, found, content, id, signer.is_some() || verified != Verified::Nothing);
     }
     dissent.iter().for_each(|warning| events.observer.warning(warning));
-    let result = whole.map(drop);
     let is_wrong = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt);
     if is_wrong || result.is_err() && verified == Verified::Whole {
         // It was to be at the end.
@@ -469,60 +490,25 @@ fn doubted(
     format!("{message}; it was held against what {host} had on {day} and says it still has: {advice}")
 }
 
-/// What is to come.
-pub(super) struct Wanted {
-    pub(super) id: ContentId,
-    /// What the content is known by besides.
-    pub(super) aliases: Aliases,
-    pub(super) demands: Demands,
-}
-
-/// What has come.
-pub(super) struct Arrived {
-    /// Its root, if it was looked at.
-    root: Option<[u8; 32]>,
-    /// The fingerprint of the key that signed it.
-    signer: Option<String>,
-    /// What servers say of it that say something else.
-    dissent: Vec<String>,
-}
-
-/// Puts what came in one answer into its place.
-fn place(
-    came: &OneAnswer,
-    pieces: Option<&Pieces>,
-    wanted: Wanted,
-    place: DestPath,
-    force: bool,
-    events: &mut EventLoop<'_, '_>,
-) -> Result<Arrived> {
-    let what = (wanted.id, wanted.aliases, wanted.demands);
-    let mut cx = events.context();
-    let mut arrivals = came.put(pieces, what, place, force, &mut checking(&mut cx, CHECKING_WHOLE))?;
-    let (root, signer) = (arrivals.root(), arrivals.signer().map(str::to_owned));
-    Ok(Arrived { root, signer, dissent: arrivals.dissent() })
-}
-
 /// Fetches one file, to `place` unless it is read in order.
 pub(super) fn transfer(
     request: &Request,
-    wanted: &Wanted,
-    destination: &mut dyn FnMut() -> Result<DestPath>,
+    wanted: Wanted,
+    place: Option<DestPath>,
     content: &mut ContentFetch,
     events: &mut EventLoop<'_, '_>,
-) -> Result<Arrived> {
-    let destination = match &request.reader {
-        Some(buffer) => {
+) -> Result<Option<Finished>> {
+    let destination = match (&request.reader, place) {
+        (Some(buffer), _) => {
             buffer.wake_by(events.world.waker());
             Destination::Reader(buffer.clone())
         }
-        None => Destination::File(destination()?),
+        (None, Some(place)) => Destination::File(place),
+        (None, None) => return Err(Error::system("a file without a place")),
     };
     let open = Box::new(move || Ok(destination));
-    let (id, aliases, demands) = (wanted.id, wanted.aliases.clone(), wanted.demands.clone());
-    let job = Job { id, aliases, demands, executable: false, open };
+    let job = Job { wanted, executable: false, open };
     let mut arrivals = Sink::new(vec![job], request.force);
     content.run(&mut arrivals, events)?;
-    let (root, signer) = (arrivals.root(), arrivals.signer().map(str::to_owned));
-    Ok(Arrived { root, signer, dissent: arrivals.dissent() })
+    Ok(arrivals.into_finished())
 }

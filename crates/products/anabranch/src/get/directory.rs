@@ -25,12 +25,13 @@ use super::request::Request;
 use super::small_files::{ByteTotals, FileJob, Hash, SMALL_BYTES, SmallFiles};
 use crate::error::ErrorKind;
 use crate::event::CHECKING_PART;
+use crate::event::Observer;
 use crate::filenames::{lossy, show};
 use crate::format::bytes;
 use crate::target::{DestPath, Directory, is_there};
 use crate::{BannedSource, Error, Progress, Report, Result, Verified, VouchedBy};
 
-/// Fetches the files that a Metalink describes into a directory. `by`: who vouches for it.
+/// Fetches the files that a Metalink describes into a directory. `by`: the voucher for it.
 pub(super) fn get(
     request: &Request,
     metalink: Metalink,
@@ -88,7 +89,7 @@ fn refuse(request: &Request, metalink: &Metalink, base: &MetalinkOrigin, beside:
     } else if beside.lists > usize::from(is_remote) {
         "fetch other Metalinks by themselves"
     } else {
-        // Some programs obey files by their names (.profile, .ssh/rc), and who runs a server is not trusted.
+        // Some programs obey files by their names (.profile, .ssh/rc), and a server is not trusted.
         let is_hidden = |file: &&File| file.name.split('/').any(|part| part.starts_with('.'));
         if let Some(hidden) = metalink.files.iter().find(is_hidden).filter(|_| is_remote) {
             let name = show(&hidden.name);
@@ -137,7 +138,7 @@ struct DirectoryDownload<'a> {
     liars: Vec<Origin>,
     /// Mirrors that did not answer in a second round: see [`in_rounds`].
     deaf: BTreeSet<String>,
-    /// Of each file that is only known to be the same as in an earlier transfer, the day of that.
+    /// The day of the earlier transfer, for each file that is only known to be the same as then.
     recalled: Vec<String>,
 }
 
@@ -353,7 +354,7 @@ impl DirectoryDownload<'_> {
         };
         // The Metalink of one file is taken for the user's: it is of whom the whole one is.
         candidates.are_vouched_for_by(&self.by);
-        let mut destination = || self.place(&file.name);
-        attempt::fetch(self.request, *candidates, &[], &mut destination, events)
+        let mut begin = |_: &DiscoveredFile, _: &mut Observer<'_>| self.place(&file.name).map(Some);
+        attempt::fetch(self.request, *candidates, &[], &mut begin, events)
     }
 }

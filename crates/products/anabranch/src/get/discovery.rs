@@ -157,6 +157,7 @@ struct Wanted<'a> {
 }
 
 /// The probes.
+#[derive(Default)]
 struct Asking {
     /// Not yet carried out.
     commands: Vec<Command>,
@@ -207,6 +208,7 @@ struct Beside {
 }
 
 /// What has come of documents that describe the file.
+#[derive(Default)]
 struct Documents {
     /// What a Metalink of the user's says.
     metalink: Option<metalink::File>,
@@ -315,14 +317,8 @@ impl<'a> Discovery<'a> {
             wanted,
             mirrors: Vec::new(),
             asking: Asking {
-                commands: Vec::new(),
-                asked: BTreeMap::new(),
-                again: Vec::new(),
-                retry_reported: false,
-                next: 0,
                 vias: if request.via.is_empty() { vec![Egress::any()] } else { request.via.clone() },
-                via: 0,
-                elsewhere: Vec::new(),
+                ..Asking::default()
             },
             time: Times {
                 now,
@@ -335,11 +331,8 @@ impl<'a> Discovery<'a> {
             },
             beside: Beside { wants_beside: true, ..Beside::default() },
             documents: Documents {
-                metalink: None,
-                leaves: None,
                 signatures: Signatures::of(request.keyring.clone()),
-                told: Vec::new(),
-                several: None,
+                ..Documents::default()
             },
             says: Says::default(),
             is_here: false,
@@ -497,9 +490,9 @@ impl Discovery<'_> {
                 let number = by.unwrap_or_default();
                 let name =
                     self.mirrors.get(number).and_then(|mirror| mirror.url.file_name()).unwrap_or_default();
-                self.documents
-                    .told
-                    .extend(leaf_list::b3sum(&body, &name).map(|root| (number, Told::Root(root))));
+                let root = leaf_list::b3sum(&body, &name);
+                let told = root.map(|root| (number, Told { root: Some(root), ..Told::default() }));
+                self.documents.told.extend(told);
             }
         }
         if self.documents.told.len() > known {
@@ -538,7 +531,7 @@ impl Discovery<'_> {
         self.documents.signatures.add(file.signature.clone().unwrap_or_default().into_bytes());
         match by {
             None => self.documents.metalink = Some(file),
-            Some(number) => self.documents.told.push((number, Told::Listed(Box::new(file)))),
+            Some(number) => self.documents.told.push((number, file.into())),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! A file that exists at the destination before anything is fetched: whether it is the one that is wanted.
 
-use std::collections::BTreeSet;
-
+use anabranch_mirror::digests::Digests;
 use anabranch_mirror::variants::Ballot;
 use anabranch_mirror::verified_pool::Check;
+use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_net::Clock;
 
@@ -13,7 +13,7 @@ use super::request::Request;
 use crate::event::{CHECKING_PART, Observer};
 use crate::filenames::show;
 use crate::target::{
-    Begun, Blocks, DestPath, FinalCheck, is_there, is_there_in_pieces, is_there_of_another_length, opening_of,
+    Begun, Blocks, DestPath, exists, is_there_in_pieces, opening_of, remove_leftovers, what_has_the_name,
 };
 use crate::{Error, Progress, Report, Result, Verified};
 
@@ -26,15 +26,14 @@ use crate::{Error, Progress, Report, Result, Verified};
 pub(super) fn adopt(
     request: &Request,
     found: &DiscoveredFile,
-    destination: &mut dyn FnMut() -> Result<DestPath>,
+    place: &DestPath,
     observer: &mut Observer<'_>,
 ) -> Result<()> {
-    if !request.adopts || request.force || request.reader.is_some() {
+    if !request.adopts || request.force {
         return Ok(());
     }
-    let place = destination()?;
     let total_bytes = found.id.length;
-    let Some(begun) = Begun::of(&place, found.id)? else { return Ok(()) };
+    let Some(begun) = Begun::of(place, found.id)? else { return Ok(()) };
     let clock = Clock::start();
     let mut progress = |done_bytes: u64| {
         let progress = Progress { total_bytes, done_bytes, ..Progress::default() };
@@ -86,7 +85,7 @@ pub(super) fn adopt(
 pub(super) fn already(
     request: &Request,
     found: &DiscoveredFile,
-    destination: &mut dyn FnMut() -> Result<DestPath>,
+    place: &DestPath,
     observer: &mut Observer<'_>,
 ) -> Result<Option<FileOutcome>> {
     if found.signed.is_some() {
@@ -101,25 +100,15 @@ pub(super) fn already(
         !observer.is_stopped()
     };
     let report = match &found.there[..] {
-        _ if request.reader.is_some() => return Ok(None),
         // Nothing shows that it is right: with `overwrite` it is fetched again.
         [_, ..] if request.force => return Ok(None),
         known @ [_, ..] => {
-            let place = destination()?;
-            let mut seen = BTreeSet::new();
-            let known: Vec<_> = known.iter().filter(|known| seen.insert(known.id.root)).collect();
-            let mut same = None;
-            for (number, ExistingFile { id, since }) in known.iter().enumerate() {
-                // If it is none of them, that is said.
-                let may_be_another = number + 1 < known.len();
-                if is_there(&place, *id, FinalCheck::ROOT, may_be_another, &mut progress)?.is_some() {
-                    same = Some((*id, since.clone()));
-                    break;
-                }
-            }
-            if let Some((_, since)) = &same
-                && is_contradicted(found, &place)?
-            {
+            let there = what_has_the_name(place, |its| its == length, &Digests::default(), &mut progress)?;
+            let Some((_, id, _)) = there else { return Ok(None) };
+            let Some(ExistingFile { since, .. }) = known.iter().find(|known| known.id == id) else {
+                return Err(exists(&place.path()));
+            };
+            if is_contradicted(found, place)? {
                 return Err(Error::target(format!(
                     "{} is there, as it came on {since}, but begins otherwise (the first 13 KiB) than the \
                      files of mirrors now: `overwrite` fetches it again",
@@ -127,21 +116,22 @@ pub(super) fn already(
                 ))
                 .at(place.path()));
             }
-            let verified = Verified::Unchanged;
-            same.map(|(id, since)| {
-                (id, Report { verified, unverified_since: Some(since), ..Report::default() })
-            })
+            let (verified, unverified_since) = (Verified::Unchanged, Some(since.clone()));
+            Some((id, Report { verified, unverified_since, ..Report::default() }))
         }
         [] if found.proof.digests.is_empty() => {
             let Some(pieces) = found.pieces().filter(|_| !found.proof.is_something()) else {
                 return Ok(None);
             };
-            let id = is_there_in_pieces(&destination()?, &pieces, request.force, &mut progress)?;
+            let id = is_there_in_pieces(place, &pieces, request.force, &mut progress)?;
             let (verified, verified_by) = (Verified::Pieces, found.vouched_by.clone());
             id.map(|id| (id, Report { verified, verified_by, ..Report::default() }))
         }
         [] => {
-            let id = is_there_of_another_length(&destination()?, length, &found.proof, &mut progress)?;
+            let proof = &found.proof;
+            let there = what_has_the_name(place, |its| its != length, &proof.digests, &mut progress)?;
+            let is_it = |id: &ContentId, found: &Digests| proof.mismatch(id, id.root, found).is_none();
+            let id = there.filter(|(_, id, found)| is_it(id, found)).map(|(_, id, _)| id);
             if id.is_some() {
                 observer.notice(&format!("servers have a file of {length} bytes by now"));
             }
@@ -150,6 +140,7 @@ pub(super) fn already(
         }
     };
     let Some((id, report)) = report else { return Ok(None) };
+    remove_leftovers(place, &id);
     let all = id.length;
     let last = Progress { total_bytes: all, done_bytes: all, resumed_bytes: all, ..Progress::default() };
     let report = Report { last, content: Some(id.to_string()), complete: true, ..report };

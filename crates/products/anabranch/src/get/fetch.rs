@@ -13,7 +13,7 @@ use std::rc::Rc;
 use anabranch_mmtp::collection::Collection;
 use anabranch_mmtp::uri::Uri;
 
-use super::attempt::{self, Wanted};
+use super::attempt;
 use super::content_fetch::ContentFetch;
 use super::directory;
 use super::event_loop::EventLoop;
@@ -25,7 +25,7 @@ use super::offered_names::OfferedNames;
 use super::outcome::Outcome;
 use super::request::Request;
 use super::routes::one_a_family;
-use super::sink::{Destination, Job, Sink};
+use super::sink::{Destination, Job, Sink, Wanted};
 use super::sockets::Sockets;
 use super::world::World;
 use crate::error::ErrorKind;
@@ -190,9 +190,9 @@ fn fetch_verified(
         collection(request, uri, &path, &mut content, events)
     } else {
         // Its blocks are verified as they come, whatever the whole is to be.
-        let mut destination = || request.place(&path);
+        let place = request.reader.is_none().then(|| request.place(&path)).transpose()?;
         let wanted = Wanted { id: uri.id, aliases: Aliases::default(), demands };
-        attempt::transfer(request, &wanted, &mut destination, &mut content, events).map(drop)
+        attempt::transfer(request, wanted, place, &mut content, events).map(drop)
     };
     Ok(Outcome { report: content.report(&uri.id, lossy(&path), whole.is_ok()), result: whole })
 }
@@ -242,7 +242,8 @@ fn collection(
         let (root, path) = (root.clone(), entry.path.clone());
         let open = Box::new(move || root.place(path.split(|b| *b == b'/')).map(Destination::File));
         let executable = entry.executable;
-        Job { id: entry.id, aliases: Aliases::default(), demands: FinalCheck::ROOT.into(), executable, open }
+        let demands = FinalCheck::ROOT.into();
+        Job { wanted: Wanted { id: entry.id, aliases: Aliases::default(), demands }, executable, open }
     });
     let jobs = jobs.collect();
     let mut arrivals = Sink::new(jobs, request.force);

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use super::attempt;
 use super::directory;
+use super::discovered_file::DiscoveredFile;
 use super::discovery::candidates::{Discovered, discover};
 use super::discovery::rounds::in_rounds;
 use super::discovery::{Expected, Round};
@@ -13,6 +15,7 @@ use super::locators::{Beside, Locators, MetalinkOrigin};
 use super::outcome::{FileOutcome, Outcome};
 use super::request::Request;
 use crate::error::ErrorKind;
+use crate::event::Observer;
 use crate::filenames::lossy;
 use crate::{Error, Report, Result, VouchedBy};
 
@@ -56,7 +59,7 @@ impl Transfer<'_> {
         let Self { request, named, sources } = self;
         let expected = Expected { id: named.uri.as_ref().map(|uri| uri.id), digests: request.digests };
         let discovered = discover((*named).clone(), expected, round, absent, request, events);
-        let mut candidates = match discovered {
+        let candidates = match discovered {
             Ok(Discovered::File(candidates)) => candidates,
             Ok(Discovered::Directory(metalink, url, by)) => {
                 // Beside a URL there is one only if that is of the same directory.
@@ -79,27 +82,30 @@ impl Transfer<'_> {
             }
             Err(error) => return Err(error),
         };
-        let first = candidates.first(request, events)?;
-        if !sources.is_empty() && !first.named {
-            return Err(Error::usage(
-                "`from_source` needs the content's id, which neither URL nor Metalink tell: give the \
-                 anabranch: URI too",
-            ));
-        }
-        match request.reader.is_some() && sources.is_empty() && first.is_vouched_for_by_nobody() {
-            // A reader sees no report, and may have asked for errors only.
-            true => events.observer.warning(&first.verification_text()),
-            false => events.observer.notice(&first.verification_text()),
-        }
-        if request.reader.is_some() && sources.is_empty() && first.is_verified_at_the_end() {
-            events
-                .observer
-                .notice("what is read is only known to be right when all of it has come without an error");
-        }
-        let path = first.names.path(request, false, &first.id, events.observer)?;
-        let mut destination = || request.place(&path);
+        let mut path = PathBuf::new();
+        let mut begin = |first: &DiscoveredFile, observer: &mut Observer<'_>| {
+            if !sources.is_empty() && !first.named {
+                return Err(Error::usage(
+                    "`from_source` needs the content's id, which neither URL nor Metalink tell: give the \
+                     anabranch: URI too",
+                ));
+            }
+            let is_read = request.reader.is_some();
+            match is_read && sources.is_empty() && first.is_vouched_for_by_nobody() {
+                // A reader sees no report, and may have asked for errors only.
+                true => observer.warning(&first.verification_text()),
+                false => observer.notice(&first.verification_text()),
+            }
+            if is_read && sources.is_empty() && first.is_verified_at_the_end() {
+                observer.notice(
+                    "what is read is only known to be right when all of it has come without an error",
+                );
+            }
+            path = first.names.path(request, false, &first.id, observer)?;
+            (!is_read).then(|| request.place(&path)).transpose()
+        };
         let (found, FileOutcome { id, report, result, has_dissent }) =
-            attempt::fetch(request, *candidates, sources, &mut destination, events)?;
+            attempt::fetch(request, *candidates, sources, &mut begin, events)?;
         // Do not print an id for a file that a server disputes.
         if result.is_ok() && !found.named && !has_dissent {
             events.observer.notice(&format!("its id is {id}; {URI_HINT}{id}?len={}", id.length));

@@ -5,9 +5,8 @@
 //! What was known of the content then is written down too: what came without any hash is no better proved by
 //! having been seen before.
 //!
-//! One JSON object a line in `urls.jsonl` in the directory that the caller names; whatever is no such line is
-//! ignored. Who changes the file locks its directory, so that nobody's lines are lost while another rewrites
-//! it.
+//! One JSON object a line in `urls.jsonl` in the directory that the caller names; other lines are ignored. A
+//! process that changes the file locks its directory, so that no lines are lost while another rewrites it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -57,7 +56,7 @@ pub(super) struct HistoryEntry {
     pub(super) came: Provenance,
     /// When it came, UTC: `2026-11-22`.
     pub(super) day: String,
-    /// Whether the same validator means the same bytes: a date does not quite.
+    /// Whether the same validator means the same bytes: a strong one does, a date does not always.
     pub(super) strong: bool,
 }
 
@@ -131,7 +130,7 @@ impl History {
         fs::metadata(&path).map_or(true, |there| there.is_file()).then_some(path)
     }
 
-    /// Waits until nobody else changes it. Where files cannot be locked, it is changed without.
+    /// Waits until no other process changes it. Where files cannot be locked, it is changed without a lock.
     fn lock(&self) -> Option<Flock<File>> {
         Flock::lock(File::open(self.0.as_ref()?).ok()?, FlockArg::LockExclusive).ok()
     }
@@ -277,7 +276,7 @@ mod tests {
         serde_json::to_string(&line).expect("a line")
     }
 
-    /// A URL that is fetched every day fills the file with lines that say the same.
+    /// A URL that is fetched every day fills the file with equal lines.
     #[test]
     fn what_is_said_again_and_again_pushes_nothing_out() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -118,7 +118,7 @@ pub(super) struct MirrorDriver {
     /// Whether it has been said that some are not waited for.
     has_warned: bool,
     /// Mirrors that are not asked because of an earlier transfer, until they are given up, each with why.
-    unwanted: Vec<(MirrorId, &'static str)>,
+    unwanted: Vec<(MirrorId, FetchError)>,
     /// The subscriber lends, and knows all hashes.
     proven: bool,
     /// No mirror is asked for this block or later ones.

@@ -4,7 +4,6 @@
 //! nothing of it is left behind if it breaks off, for another answer may have other bytes. When it has ended,
 //! the length is known, and the content goes to its place as every other does.
 
-use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -15,18 +14,16 @@ use anabranch_http::client::{Event, FetchError, FetchRequest, RequestKind};
 use anabranch_mirror::metalink::Pieces;
 use anabranch_mirror::range_scheduler::{RETRY_MAX, RETRY_MIN, backoff};
 use anabranch_mirror::url::Url;
-use anabranch_mmtp::ContentId;
-use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_net::Egress;
 use nix::fcntl::OFlag;
 
 use super::event_loop::{Context, EventLoop, Liveness, Poll, Stage};
 use super::origin::host;
 use super::server_status::{code, describe, pause};
-use super::sink::{Destination, Here, Job, Sink};
+use super::sink::Wanted;
 use crate::format::seconds;
 use crate::report::one_a_path;
-use crate::target::{Aliases, Demands, DestPath, Output, cv_of, make_way, wrong_piece};
+use crate::target::{DestPath, Finished, Output, Target, make_way, wrong_piece};
 use crate::{Error, PathProgress, PathState, Progress, Result};
 
 /// It is begun anew so often at most.
@@ -232,36 +229,19 @@ impl OneAnswer {
     pub(super) fn put(
         &self,
         pieces: Option<&Pieces>,
-        (id, aliases, demands): (ContentId, Aliases, Demands),
+        Wanted { id, aliases, demands }: Wanted,
         place: DestPath,
         force: bool,
-        checking: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<Sink> {
-        if let Some(pieces) = pieces {
-            let wrong =
-                wrong_piece(&place, &self.file, id.length, pieces, &mut |_, at| checking(at, id.length));
-            if let Some(at) = wrong? {
-                let why = "what came has other pieces than it should";
-                return Err(Error::corrupt(format!("{why}, from byte {at} on: nothing of it is kept")));
-            }
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Finished> {
+        if let Some(pieces) = pieces
+            && let Some(at) = wrong_piece(&place, &self.file, id.length, pieces, &mut |_, at| progress(at))?
+        {
+            let why = "what came has other pieces than it should";
+            return Err(Error::corrupt(format!("{why}, from byte {at} on: nothing of it is kept")));
         }
-        make_way(&place, &self.file, &id, &aliases, &demands, &mut |bytes| checking(bytes, id.length))?;
-        let open = Box::new(move || Ok(Destination::File(place)));
-        let mut sink = Sink::new(vec![Job { id, aliases, demands, executable: false, open }], force);
-        let mut missing = BTreeSet::new();
-        let mut want = |id: ContentId, here: Here<'_>| {
-            missing.extend((0..id.blocks()).filter(|block| !here.there.contains(*block)));
-            Ok((0, here.there))
-        };
-        sink.advance(&mut want, checking)?;
-        for block in missing {
-            let mut bytes = vec![0; id.block_len(block)];
-            self.read(&mut bytes, block * BLOCK_BYTES as u64)?;
-            let cv = cv_of(&id, block, &bytes);
-            sink.block(0, block, bytes, cv, 0)?;
-        }
-        sink.flush()?;
-        sink.complete(0, checking)?;
-        Ok(sink)
+        make_way(&place, &self.file, &id, &aliases, &demands, progress)?;
+        let mut read = |bytes: &mut [u8], at| self.read(bytes, at);
+        Target::put(place, id, &aliases, demands, force, &mut read, progress)
     }
 }

@@ -6,12 +6,14 @@
 //! that the same rows hold whatever the code inside is.
 //!
 //! * `row`: a row, and its line in the manual. `trial`: runs it. `mirrors`: the vocabulary of mirrors.
-//! * `honest`, `odd`, `failures`, `with_hash`, `without_hash`, `interrupted`, `directories`: the rows.
+//! * `honest`, `odd`, `failures`, `with_hash`, `without_hash`, `in_order`, `interrupted`, `directories`: the
+//!   rows.
 //! * `random`: what holds for any set of mirrors.
 
 mod directories;
 mod failures;
 mod honest;
+mod in_order;
 mod interrupted;
 mod mirrors;
 mod odd;
@@ -38,6 +40,7 @@ fn all() -> Vec<Row> {
         failures::rows(),
         with_hash::rows(),
         without_hash::rows(),
+        in_order::rows(),
         interrupted::rows(),
         directories::rows(),
     ];
@@ -84,6 +87,11 @@ fn liars_where_a_hash_is_known() {
 #[test]
 fn mirrors_without_a_hash() {
     hold(&without_hash::rows());
+}
+
+#[test]
+fn files_that_are_read_in_order() {
+    hold(&in_order::rows());
 }
 
 #[test]

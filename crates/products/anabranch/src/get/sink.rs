@@ -14,7 +14,7 @@ use super::reassembly_buffer::{self, ReassemblyBuffer};
 use super::writer::Writer;
 use crate::filenames::{first_few, show};
 use crate::target::journal::NOTHING_CLUE;
-use crate::target::{Aliases, Demands, DestPath, Records, Target};
+use crate::target::{Aliases, Demands, DestPath, Finished, Records, Target};
 use crate::{Error, Result};
 
 /// Contents that are fetched at the same time: enough that small files do not wait for each other's round
@@ -25,7 +25,7 @@ const ENDING_MAX: usize = 64;
 /// What is said where nothing tells what version of a file came.
 const FORGETS: &str = "the server gives neither ETag nor date, so the same `Get` cannot go on with what \
                        arrived: it would with `checksum` from the beginning";
-/// The same where the server sends no parts.
+/// What is said where, besides, the server sends no parts.
 const BEGINS_ANEW: &str =
     "the server gives neither ETag nor date, and no ranges, so the same `Get` begins anew";
 
@@ -37,16 +37,22 @@ pub(super) type Want<'a> = dyn FnMut(ContentId, Here<'_>) -> Result<(DownloadId,
 pub(super) struct Here<'a> {
     /// The blocks.
     pub(super) there: Bitmap,
-    /// What is recorded of those who brought them.
+    /// The records of the mirrors that brought them.
     pub(super) records: Option<Records<'a>>,
+}
+
+/// A content that is to come.
+#[derive(Clone)]
+pub(super) struct Wanted {
+    pub(super) id: ContentId,
+    /// What it is known by besides.
+    pub(super) aliases: Aliases,
+    pub(super) demands: Demands,
 }
 
 /// One content and the place where it is to go; the place is looked up when its turn comes.
 pub(super) struct Job {
-    pub(super) id: ContentId,
-    /// What the content is known by besides.
-    pub(super) aliases: Aliases,
-    pub(super) demands: Demands,
+    pub(super) wanted: Wanted,
     pub(super) executable: bool,
     pub(super) open: Box<dyn FnOnce() -> Result<Destination>>,
 }
@@ -58,17 +64,14 @@ pub(super) enum Destination {
 }
 
 /// All contents of one transfer.
+#[derive(Default)]
 pub(super) struct Sink {
     waiting: VecDeque<Job>,
     open: BTreeMap<DownloadId, SinkEntry>,
     force: bool,
     memory: Option<Vec<u8>>,
-    /// Of the file that was finished last.
-    root: Option<[u8; 32]>,
-    /// The fingerprint of the key that signed it.
-    signer: Option<String>,
-    /// What servers say of it that say something else.
-    dissent: Vec<String>,
+    /// What was finished last.
+    finished: Option<Finished>,
     /// How many contents there were, and the paths of those that cannot be had.
     count: usize,
     /// Gives several contents their names; none before the first, and where there is only one.
@@ -79,7 +82,7 @@ pub(super) struct Sink {
     resumed_bytes: u64,
     /// Why the next transfer of the content cannot tell that it is the same, if so.
     forgets: Option<&'static str>,
-    /// What there is to say of what was opened.
+    /// Notices about the targets that were opened.
     notices: Vec<String>,
 }
 
@@ -93,25 +96,15 @@ impl Sink {
     /// Files.
     pub(super) fn new(wanted: Vec<Job>, force: bool) -> Self {
         Self {
-            total_bytes: wanted.iter().map(|w| w.id.length).sum(),
+            total_bytes: wanted.iter().map(|job| job.wanted.id.length).sum(),
             count: wanted.len(),
-            writer: None,
-            missing: Vec::new(),
             waiting: wanted.into(),
-            open: BTreeMap::new(),
             force,
-            memory: None,
-            root: None,
-            signer: None,
-            dissent: Vec::new(),
-            done_bytes: 0,
-            resumed_bytes: 0,
-            forgets: None,
-            notices: Vec::new(),
+            ..Self::default()
         }
     }
 
-    /// What there is to say of what was opened, once.
+    /// Takes the notices about the targets that were opened.
     pub(super) fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
@@ -136,10 +129,10 @@ impl Sink {
     ) -> Result<bool> {
         let mut any = false;
         while self.open.len() < OPEN_MAX {
-            let Some(wanted) = self.waiting.pop_front() else { break };
+            let Some(Job { wanted, executable, open }) = self.waiting.pop_front() else { break };
             any = true;
             let id = wanted.id;
-            let path = match (wanted.open)()? {
+            let path = match open()? {
                 Destination::File(path) => path,
                 Destination::Reader(buffer) => {
                     let there = buffer.open(id, wanted.demands);
@@ -166,10 +159,7 @@ impl Sink {
             target.count_only(&counts);
             self.done_bytes += target.bytes_done();
             self.resumed_bytes += target.bytes_done();
-            self.open.insert(
-                download,
-                SinkEntry::File { target: Box::new(target), executable: wanted.executable },
-            );
+            self.open.insert(download, SinkEntry::File { target: Box::new(target), executable });
         }
         Ok(any)
     }
@@ -293,23 +283,14 @@ impl Sink {
         )))
     }
 
-    /// The root of the file that was finished last.
-    pub(super) const fn root(&self) -> Option<[u8; 32]> {
-        self.root
-    }
-
-    /// The fingerprint of the key that signed it.
-    pub(super) fn signer(&self) -> Option<&str> {
-        self.signer.as_deref()
-    }
-
-    /// What servers say of that file that say something else.
-    pub(super) fn dissent(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.dissent)
+    /// What was finished last.
+    pub(super) fn into_finished(self) -> Option<Finished> {
+        self.finished
     }
 
     /// Whether a content, all of which is here, is not what it should be, and other bytes may be. Of one that
-    /// is read in order nobody knows before it has been read. `checking` is as of [`advance`](Self::advance).
+    /// is read in order this is not known before all of it has been read. `checking` is as of
+    /// [`advance`](Self::advance).
     pub(super) fn needs_others(
         &mut self,
         download: DownloadId,
@@ -340,14 +321,12 @@ impl Sink {
                     return self.finish(*target);
                 }
                 let length = target.length();
-                let finished = target.finish(&mut |bytes| checking(length, bytes))?;
-                (self.root, self.signer) = (Some(finished.root), finished.signer);
-                self.dissent = finished.dissent;
+                self.finished = Some(target.finish(&mut |bytes| checking(length, bytes))?);
                 Ok(())
             }
             Some(SinkEntry::Reader(buffer)) => {
                 let (root, dissent) = buffer.complete()?;
-                (self.root, self.dissent) = (Some(root), dissent);
+                self.finished = Some(Finished { root, signer: None, dissent });
                 Ok(())
             }
             Some(SinkEntry::Memory(memory)) => {
@@ -406,8 +385,8 @@ impl Sink {
         if self.reading().is_some() { 0 } else { self.done_bytes }
     }
 
-    /// What becomes of what has come if it ends before all has. What is `of_one_answer` or `of_no_version` is
-    /// of use to no other.
+    /// What becomes of the bytes that are here if the transfer ends before all have come. Those that are
+    /// `of_one_answer` or `of_no_version` are of no use to another transfer.
     pub(super) fn interrupted(&self, of_one_answer: bool, of_no_version: bool) -> &'static str {
         match self.reading() {
             Some(_) => reassembly_buffer::INTERRUPTED,

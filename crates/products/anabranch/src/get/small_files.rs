@@ -19,6 +19,7 @@ use anabranch_mirror::file_scheduler::{
     BAD_FILES_MAX, Command, Event, FileId, FileScheduler, FileSpec, Input, SERVERS_MAX, ServerId,
 };
 use anabranch_mirror::url::Url;
+use anabranch_mmtp::ContentId;
 use anabranch_net::Egress;
 
 use super::event_loop::{Context, EventLoop};
@@ -32,8 +33,7 @@ use super::writer::Writer;
 use crate::error::ErrorKind;
 use crate::event::Observer;
 use crate::filenames::show;
-use crate::target::Mismatch;
-use crate::target::{Directory, Target};
+use crate::target::{Aliases, Directory, FinalCheck, Mismatch, Target};
 use crate::{Result, VouchedBy};
 pub(super) use file_job::{FileJob, Hash, is_page};
 
@@ -101,17 +101,17 @@ pub(super) struct SmallFiles<'a> {
     gave_up: Option<String>,
     totals: ByteTotals,
     rows: RateMeter,
-    /// The writer had no room, so nobody was listened to.
+    /// The writer had no room, so no server was listened to.
     is_paused: bool,
     /// Answers, with bytes or without.
     answers: u64,
-    /// Who says what the files are: what stands behind the reason of a ban.
+    /// The voucher for the hashes, as it is told behind the reason of a ban.
     according: String,
 }
 
 impl<'a> SmallFiles<'a> {
     /// A route for every server and every local address that leads there. `named`: the origins that the
-    /// caller named. `by`: who says what the files are.
+    /// caller named. `by`: the voucher for their hashes.
     ///
     /// # Errors
     /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if none leads from a named `via`;
@@ -152,7 +152,7 @@ impl<'a> SmallFiles<'a> {
                     }
                     None => {
                         left_out = true;
-                        // No such server: the machine leaves it out.
+                        // The machine leaves a server of this number out.
                         SERVERS_MAX
                     }
                 };
@@ -302,7 +302,12 @@ impl<'a> SmallFiles<'a> {
         let force = self.force;
         self.writer.put(file, bytes.len() as u64, move || {
             let place = directory.place(name.split('/').map(str::as_bytes))?;
-            Target::put(place, &bytes, force)
+            let (id, aliases) = (ContentId::of(&bytes), Aliases::default());
+            let mut read = |to: &mut [u8], at: u64| {
+                to.copy_from_slice(&bytes[at as usize..][..to.len()]);
+                Ok(())
+            };
+            Target::put(place, id, &aliases, FinalCheck::ROOT, force, &mut read, &mut |_| true).map(drop)
         });
     }
 

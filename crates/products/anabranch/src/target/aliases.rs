@@ -11,12 +11,12 @@ pub(crate) struct Aliases {
     /// that they have the same content. So a part that began with one of them is gone on with: the mirrors of
     /// now are compared with it.
     pub(crate) unanswered: Vec<[u8; 32]>,
-    /// The clues of all URLs that are asked, whatever they answer.
+    /// The clues of all URLs that are asked, those without an answer included.
     pub(crate) urls: Vec<[u8; 32]>,
     /// The versions that URLs have now.
     pub(crate) versions: Vec<Version>,
-    /// No server sends parts of it, so that it comes from its beginning unless something tells that what is
-    /// there is of the same.
+    /// No server sends parts of it, so that it comes from its beginning unless a name tells that the part is
+    /// of the same content.
     pub(crate) begins_anew: bool,
 }
 
@@ -56,7 +56,7 @@ impl Aliases {
     }
 
     /// Whether a part with these records is of one of the URLs of now, and its version can never be known: if
-    /// this transfer begins anew all the same, the part is of no use.
+    /// this transfer begins anew in any case, the part is of no use.
     pub(super) fn replaces(&self, recorded: &[[u8; 32]]) -> bool {
         let is_same_url = |clue: &[u8; 32]| journal::is_url_clue(clue) && self.recorded.contains(clue);
         self.begins_anew && recorded.contains(&NOTHING_CLUE) && recorded.iter().any(is_same_url)

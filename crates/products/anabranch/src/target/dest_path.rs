@@ -1,8 +1,8 @@
 //! A place for a file: a directory that is open, and a name in it.
 //!
 //! All that is done to a target is done relative to the open directory, by one name without slashes and
-//! without following symbolic links. So nobody who swaps a directory for a link meanwhile can divert a write,
-//! and nothing that is fetched can leave the directory it was meant for.
+//! without following symbolic links. So a directory that is swapped for a link meanwhile cannot divert a
+//! write, and nothing that is fetched can leave the directory it was meant for.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -10,9 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-#[cfg(any(test, feature = "soak"))]
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use anabranch_mmtp::collection::COMPONENT_MAX;
 use nix::errno::Errno;
@@ -99,9 +97,9 @@ impl Directory {
         Ok(Self { fd, path: path.to_owned(), made: Mutex::default() })
     }
 
-    /// Looks whether its file system has room for `bytes` more, as far as it tells. That is what it says now:
-    /// others may take it meanwhile. One that compresses may have more. A file with holes needs less than its
-    /// length, and is refused all the same: where they are, nobody knows before it is here.
+    /// Looks whether its file system has room for `bytes` more, as far as it tells. The answer holds for now:
+    /// other programs may take the room meanwhile. A file system that compresses may have more. A file with
+    /// holes needs less than its length, and is refused in any case: before it is here they are not known.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it has not; `what` needs the room.
@@ -190,9 +188,9 @@ pub(crate) fn is_reserved(name: &[u8]) -> bool {
 }
 
 /// A directory that is open, and a name in it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DestPath {
-    dir: Directory,
+    dir: Arc<Directory>,
     name: OsString,
     /// Other names of the directory are fetched too.
     among_others: bool,
@@ -204,9 +202,9 @@ pub(crate) struct DestPath {
 }
 
 impl DestPath {
-    const fn new(dir: Directory, name: OsString, among_others: bool) -> Self {
+    fn new(dir: Directory, name: OsString, among_others: bool) -> Self {
         Self {
-            dir,
+            dir: Arc::new(dir),
             name,
             among_others,
             anew: false,
@@ -215,7 +213,7 @@ impl DestPath {
         }
     }
 
-    /// The same place, on a file system that has no more room than this.
+    /// This place, on a file system that has no more room than this.
     #[cfg(any(test, feature = "soak"))]
     pub(crate) fn within(self, room: Option<Arc<Room>>) -> Self {
         Self { room, ..self }
@@ -246,7 +244,7 @@ impl DestPath {
         Ok(Self::new(dir, name.to_owned(), false))
     }
 
-    /// The same place; if `anew`, a file that is there is never taken for the one that is wanted: it is
+    /// This place; if `anew`, a file that is there is never taken for the one that is wanted: it is
     /// replaced where that is allowed.
     #[must_use]
     pub(crate) fn anew(self, anew: bool) -> Self {
@@ -384,7 +382,7 @@ impl DestPath {
     }
 
     /// Gives the file `from` its final name. Without `replace` this fails if the name is taken, even if
-    /// somebody takes it at this very moment.
+    /// another program takes it at this very moment.
     pub(super) fn rename(&self, from: &OsStr, replace: bool) -> io::Result<()> {
         self.rename_to(from, &self.name, replace)
     }

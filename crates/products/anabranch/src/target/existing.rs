@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use anabranch_http::client::METADATA_BYTES;
+use anabranch_mirror::digests::Digests;
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_mmtp::tree::ChainingValue;
@@ -15,8 +16,8 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use super::aliases::Aliases;
 use super::dest_path::DestPath;
 use super::final_check::{Demands, FinalCheck, Mismatch, hashes};
-use super::journal::{self, HEADER_BYTES};
-use super::journal_file::{Behind, read_up_to};
+use super::journal::{self, HEADER_BYTES, Record};
+use super::journal_file::{read_behind, read_up_to};
 use super::part::cv_of;
 use crate::filenames::show;
 use crate::openpgp::Verdict;
@@ -61,27 +62,23 @@ pub(crate) fn block_of_file(path: &Path, id: &ContentId, block: u64) -> Option<C
     Some(cv_of(id, block, &bytes))
 }
 
-/// What the place holds, if that is a file which is not of `length` bytes, and has all the digests that are
-/// known: servers have another by now.
+/// The file at the place, if `is_wanted` holds for its length: what it is, and its hashes of the kinds that
+/// `wanted` has. `progress` is called with the bytes read so far and stops it by returning false.
 ///
 /// # Errors
-/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read,
-/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
-pub(crate) fn is_there_of_another_length(
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read, [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
+pub(crate) fn what_has_the_name(
     place: &DestPath,
-    length: u64,
-    proof: &FinalCheck,
+    is_wanted: impl Fn(u64) -> bool,
+    wanted: &Digests,
     progress: &mut dyn FnMut(u64) -> bool,
-) -> Result<Option<ContentId>> {
-    let entry = place.stat(place.name())?.filter(|entry| entry.file && entry.length != length);
-    let Some(entry) = entry.filter(|_| !proof.digests.is_empty() && !place.is_anew()) else {
-        return Ok(None);
-    };
+) -> Result<Option<(File, ContentId, Digests)>> {
+    let entry = place.stat(place.name())?.filter(|entry| entry.file && !place.is_anew());
+    let Some(entry) = entry.filter(|entry| is_wanted(entry.length)) else { return Ok(None) };
     let file =
         place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), e))?;
-    let (root, found) = hashes(place, &file, &proof.digests, progress)?;
-    let id = ContentId { root, length: entry.length };
-    Ok(proof.mismatch(&id, root, &found).is_none().then_some(id))
+    let (root, found) = hashes(place, &file, wanted, progress)?;
+    Ok(Some((file, ContentId { root, length: entry.length }, found)))
 }
 
 /// The root of what the place holds if that is exactly this content; an error if it holds anything else that
@@ -117,10 +114,10 @@ pub(super) fn is_there_already(
     }
     let Demands { proof, signed, .. } = demands;
     let is_known = proof.is_something() || signed.is_some();
-    if entry.file && entry.length == id.length && is_known && !place.is_anew() {
-        let file =
-            place.open(place.name(), OFlag::O_RDONLY).map_err(|e| place.failure("read", place.name(), e))?;
-        let (root, found) = hashes(place, &file, &proof.digests, progress)?;
+    let is_wanted = |length| is_known && length == id.length;
+    if let Some((file, ContentId { root, .. }, found)) =
+        what_has_the_name(place, is_wanted, &proof.digests, progress)?
+    {
         let is_right = match (proof.mismatch(id, root, &found), signed) {
             (Some(Mismatch::Contradiction(why)), _) => {
                 return Err(
@@ -152,7 +149,7 @@ pub(super) fn is_there_already(
 
 /// Removes a journal of this content that is not needed any more, and the part that goes with it. A crash
 /// after the last step of an earlier transfer leaves them beside the whole file; and what another file may
-/// be instead of is in its way. Without such a journal a part is somebody's file.
+/// be instead of is in its way. Without such a journal a part is a file of the user's.
 pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
     for of_length in [None, Some(id.length)] {
         remove_part(place, &place.part_names(of_length), |_, of| of == id);
@@ -165,7 +162,8 @@ pub(super) fn remove_outdated(place: &DestPath, urls: &[[u8; 32]]) {
         remove_part(place, &names, |journal, of| {
             // `NAME.8` may be another file of the user's.
             of_length.is_none_or(|length| length == of.length)
-                && Behind::read(journal, of).is_ok_and(|behind| behind.has_one_of(urls))
+                && read_behind(journal, of)
+                    .is_ok_and(|behind| urls.iter().any(|clue| behind.has(Record::Alias, clue)))
         });
     }
 }
@@ -231,7 +229,7 @@ fn remove_part(
     }
 }
 
-pub(super) fn exists(path: &Path) -> Error {
+pub(crate) fn exists(path: &Path) -> Error {
     Error::target(format!(
         "{} is there already, with other content: choose another `to_file`, or let `overwrite` replace it",
         show(path)

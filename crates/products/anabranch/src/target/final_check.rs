@@ -31,7 +31,7 @@ pub(crate) enum RootCheck {
     Unknown,
     /// What its blocks together must give; they were held against it as they came.
     Blocks,
-    /// The same, where the blocks could not be checked as they came.
+    /// What its blocks together must give; they could not be held against it as they came.
     Whole,
 }
 

@@ -27,6 +27,7 @@
 //! Parsing is pure and takes any bytes without panic.
 
 use std::fmt;
+use std::ops::Range;
 
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
@@ -62,8 +63,8 @@ pub const NOTHING_CLUE: [u8; 32] = *b"why:nothing\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
 pub struct Slot {
     /// Its chaining value.
     pub cv: ChainingValue,
-    /// The [number](number_of) of the mirror that brought it; 0 if a hash vouches for the block itself, or if
-    /// the journal has no number of that mirror.
+    /// The [number](Behind::number_of) of the mirror that brought it; 0 if a hash vouches for the block
+    /// itself, or if the journal has no number of that mirror.
     pub mark: u8,
 }
 
@@ -75,7 +76,7 @@ const UNVERSIONED: &[u8] = b"why:any:";
 /// Why bytes are not the header of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// Nothing was written yet, or nothing but zeros reached the disk: as good as new.
+    /// Nothing was written yet, or nothing but zeros reached the disk: it counts as new.
     Blank,
     /// Something else, or damaged.
     Foreign,
@@ -159,15 +160,13 @@ pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<Slot> {
     [0, written[0]].into_iter().find(is).map(|mark| Slot { cv: *cv, mark })
 }
 
-/// The slot number `n`, counted from 0, behind the blocks of `id`. The first [`ALIASES_MAX`] slots hold
-/// aliases, the next [`BANNED_MAX`] hold mirrors whose whole file was wrong, and the last one holds the
-/// mirror that was tried alone.
+/// The slot number `n`, counted from 0, behind the blocks of `id`: see [`Behind`].
 #[must_use]
-pub fn alias_slot(id: &ContentId, n: usize, alias: &[u8; 32]) -> [u8; SLOT_BYTES] {
-    slot(id, id.blocks() + n as u64, &Slot { cv: *alias, mark: 0 })
+pub fn slot_behind(id: &ContentId, n: usize, record: &[u8; 32]) -> [u8; SLOT_BYTES] {
+    slot(id, id.blocks() + n as u64, &Slot { cv: *record, mark: 0 })
 }
 
-/// The clue that a transfer asked this URL, whatever version of the content that had.
+/// The clue that a transfer asked this URL, for any version of the content.
 #[must_use]
 pub fn url_clue(url: &str) -> [u8; 32] {
     let mut clue = blake3::derive_key("anabranch 2026-11 URL that a transfer asked", url.as_bytes());
@@ -175,7 +174,8 @@ pub fn url_clue(url: &str) -> [u8; 32] {
     clue
 }
 
-/// The same, where the URL has neither a strong validator nor a date: its version is not known.
+/// The clue that a transfer asked this URL when it had neither a strong validator nor a date, so that its
+/// version was not known.
 #[must_use]
 pub fn unversioned_clue(url: &str) -> [u8; 32] {
     let mut clue = url_clue(url);
@@ -183,13 +183,13 @@ pub fn unversioned_clue(url: &str) -> [u8; 32] {
     clue
 }
 
-/// The one of these two that is of this URL now.
+/// The clue of this URL, by whether its version is known now.
 #[must_use]
 pub fn url_clue_of(url: &str, has_version: bool) -> [u8; 32] {
     if has_version { url_clue(url) } else { unversioned_clue(url) }
 }
 
-/// Both: what a journal may have of this URL.
+/// Both clues that a journal may have of this URL.
 #[must_use]
 pub fn url_clues(url: &str) -> [[u8; 32]; 2] {
     [url_clue(url), unversioned_clue(url)]
@@ -209,7 +209,7 @@ pub fn alone_clue(url: &str) -> [u8; 32] {
     blake3::derive_key("anabranch 2026-11 URL of a mirror that is tried alone", url.as_bytes())
 }
 
-/// Whether an alias is the clue of a URL, of whatever version.
+/// Whether an alias is the clue of a URL, with or without a version.
 #[must_use]
 pub fn is_url_clue(alias: &[u8; 32]) -> bool {
     is_clue(alias) && ![HASH_CLUE, NOTHING_CLUE].contains(alias)
@@ -227,34 +227,80 @@ pub fn is_clue(alias: &[u8; 32]) -> bool {
     alias.starts_with(CLUE)
 }
 
-/// The aliases of `id` that these slots, those behind its last block, record, each at its place.
-pub fn parse_aliases<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = Option<[u8; 32]>> + 'a {
-    behind(id, slots).take(ALIASES_MAX)
+/// What is recorded behind the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// Another name of the content, or a [clue](url_clue).
+    Alias,
+    /// A mirror whose whole file was [wrong](refuted_clue).
+    Refuted,
+    /// The mirror that was [tried alone](alone_clue) last.
+    TriedAlone,
 }
 
-/// The number of a mirror in [marks](Slot::mark), by what the journal calls the version that it has: the
-/// `root` of the header or an alias at its place. `None` if it is none of these.
-#[must_use]
-pub fn number_of(name: &[u8; 32], root: &[u8; 32], aliases: &[Option<[u8; 32]>]) -> Option<u8> {
-    let place = aliases.iter().position(|alias| alias.as_ref() == Some(name));
-    let place = if name == root { Some(0) } else { place.map(|place| 1 + place) };
-    place.and_then(|place| u8::try_from(1 + place).ok())
+impl Record {
+    /// The slots for such records, counted from 0.
+    const fn places(self) -> Range<usize> {
+        match self {
+            Self::Alias => 0..ALIASES_MAX,
+            Self::Refuted => ALIASES_MAX..BEHIND_MAX - 1,
+            Self::TriedAlone => BEHIND_MAX - 1..BEHIND_MAX,
+        }
+    }
 }
 
-/// The mirrors whose whole file was wrong, as the same slots record them.
-pub fn parse_banned<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
-    behind(id, slots).skip(ALIASES_MAX).take(BANNED_MAX).flatten()
+/// What the slots behind those of blocks record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Behind([Option<[u8; 32]>; BEHIND_MAX]);
+
+impl Default for Behind {
+    fn default() -> Self {
+        Self([None; BEHIND_MAX])
+    }
 }
 
-/// What the same slots record of the mirror that was tried alone last.
-#[must_use]
-pub fn parse_alone(id: &ContentId, slots: &[u8]) -> Option<[u8; 32]> {
-    behind(id, slots).nth(BEHIND_MAX - 1).flatten()
-}
+impl Behind {
+    /// What these slots, those behind the last block of `id`, record. A damaged one counts as empty.
+    #[must_use]
+    pub fn parse(id: &ContentId, slots: &[u8]) -> Self {
+        let mut all = Self::default();
+        let slots = (id.blocks()..).zip(slots.chunks_exact(SLOT_BYTES));
+        for (place, (n, slot)) in all.0.iter_mut().zip(slots) {
+            *place = parse_slot(id, n, slot).filter(|slot| slot.mark == 0).map(|slot| slot.cv);
+        }
+        all
+    }
 
-fn behind<'a>(id: &'a ContentId, slots: &'a [u8]) -> impl Iterator<Item = Option<[u8; 32]>> + 'a {
-    let slots = (id.blocks()..).zip(slots.chunks_exact(SLOT_BYTES));
-    slots.map(|(n, slot)| parse_slot(id, n, slot).filter(|slot| slot.mark == 0).map(|slot| slot.cv))
+    /// All records of this kind.
+    pub fn all(&self, kind: Record) -> impl Iterator<Item = [u8; 32]> + '_ {
+        self.0[kind.places()].iter().copied().flatten()
+    }
+
+    /// Whether this is recorded.
+    #[must_use]
+    pub fn has(&self, kind: Record, record: &[u8; 32]) -> bool {
+        self.0[kind.places()].contains(&Some(*record))
+    }
+
+    /// Adds a record and returns the number of its slot; `None` if it is there already, or there is no room.
+    /// Of mirrors that were tried alone the last one stays.
+    pub fn add(&mut self, kind: Record, record: [u8; 32]) -> Option<usize> {
+        if self.has(kind, &record) {
+            return None;
+        }
+        let free = kind.places().find(|n| self.0[*n].is_none() || kind == Record::TriedAlone)?;
+        self.0[free] = Some(record);
+        Some(free)
+    }
+
+    /// The number of a mirror in [marks](Slot::mark), by what the journal calls the version that it has: the
+    /// `root` of the header or an alias. `None` if it is none of these.
+    #[must_use]
+    pub fn number_of(&self, name: &[u8; 32], root: &[u8; 32]) -> Option<u8> {
+        let place = self.0[Record::Alias.places()].iter().position(|alias| alias.as_ref() == Some(name));
+        let place = if name == root { Some(0) } else { place.map(|place| 1 + place) };
+        place.and_then(|place| u8::try_from(1 + place).ok())
+    }
 }
 
 /// Where the slot of `block` is.
@@ -356,32 +402,45 @@ mod tests {
     #[test]
     fn each_name_has_a_number_of_its_own() {
         let root = [77; 32];
-        let aliases: Vec<_> = (0..ALIASES_MAX as u8).map(|n| Some([n + 1; 32])).chain([None]).collect();
-        let names = (0..ALIASES_MAX as u8).map(|n| [n + 1; 32]).chain([root]);
-        let numbers: BTreeSet<_> = names.map(|name| number_of(&name, &root, &aliases)).collect();
+        let mut behind = Behind::default();
+        let names = || (0..ALIASES_MAX as u8).map(|n| [n + 1; 32]);
+        assert!(names().all(|name| behind.add(Record::Alias, name).is_some()));
+        assert_eq!(behind.add(Record::Alias, [76; 32]), None, "there is no room");
+        let names = names().chain([root]);
+        let numbers: BTreeSet<_> = names.map(|name| behind.number_of(&name, &root)).collect();
         assert_eq!(numbers.len(), ALIASES_MAX + 1);
         assert!(!numbers.contains(&None) && !numbers.contains(&Some(0)));
-        assert_eq!(number_of(&root, &root, &aliases), Some(1), "that of the header");
-        assert_eq!(number_of(&[78; 32], &root, &aliases), None);
+        assert_eq!(behind.number_of(&root, &root), Some(1), "that of the header");
+        assert_eq!(behind.number_of(&[78; 32], &root), None);
     }
 
     #[test]
-    fn slots_behind_the_last_block_are_aliases() {
+    fn slots_behind_the_last_block_are_records() {
         let mut bytes = journal();
         bytes.extend([0; SLOT_BYTES]);
-        bytes.extend(alias_slot(&ID, 0, &[4; 32]));
+        bytes.extend(slot_behind(&ID, 0, &[4; 32]));
         bytes.extend([1; SLOT_BYTES]);
-        bytes.extend(alias_slot(&ID, 2, &[5; 32]));
+        bytes.extend(slot_behind(&ID, 2, &[5; 32]));
         assert_eq!(parse(&bytes).expect("a header").1.len(), 2, "they are no blocks");
-        let slots = &bytes[slot_offset(ID.blocks()) as usize..];
-        let aliases: Vec<_> = parse_aliases(&ID, slots).collect();
-        assert_eq!(aliases[..3], [Some([4; 32]), None, Some([5; 32])], "what is damaged is left out");
-        let many = [0; 2 * ALIASES_MAX].map(|_| alias_slot(&ID, 0, &[4; 32])).concat();
-        assert_eq!(parse_aliases(&ID, &many).flatten().count(), 1, "each has its place");
-        let mut both = [alias_slot(&ID, 0, &[4; 32]), [0; SLOT_BYTES]].concat();
-        both.resize(ALIASES_MAX * SLOT_BYTES, 0);
-        both.extend(alias_slot(&ID, ALIASES_MAX, &[6; 32]));
-        assert_eq!(parse_aliases(&ID, &both).flatten().collect::<Vec<_>>(), [[4; 32]]);
-        assert_eq!(parse_banned(&ID, &both).collect::<Vec<_>>(), [[6; 32]]);
+        let behind = Behind::parse(&ID, &bytes[slot_offset(ID.blocks()) as usize..]);
+        assert_eq!(behind.0[..3], [Some([4; 32]), None, Some([5; 32])], "what is damaged is left out");
+        let many = [0; 2 * ALIASES_MAX].map(|_| slot_behind(&ID, 0, &[4; 32])).concat();
+        assert_eq!(Behind::parse(&ID, &many).0.iter().flatten().count(), 1, "each has its place");
+        let mut all = Behind::default();
+        let mut slots = vec![0; BEHIND_MAX * SLOT_BYTES];
+        for (kind, record) in [
+            (Record::Alias, [4; 32]),
+            (Record::Refuted, [6; 32]),
+            (Record::TriedAlone, [7; 32]),
+            (Record::TriedAlone, [8; 32]),
+        ] {
+            let n = all.add(kind, record).expect("room");
+            slots[n * SLOT_BYTES..][..SLOT_BYTES].copy_from_slice(&slot_behind(&ID, n, &record));
+            assert_eq!(all.add(kind, record), None, "it is there");
+        }
+        let read = Behind::parse(&ID, &slots);
+        assert_eq!(read, all);
+        assert_eq!(read.all(Record::Refuted).collect::<Vec<_>>(), [[6; 32]]);
+        assert_eq!(read.all(Record::TriedAlone).collect::<Vec<_>>(), [[8; 32]], "the last one");
     }
 }

@@ -2,9 +2,9 @@
 
 mod lock;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt as _;
 
 use anabranch_mmtp::ContentId;
@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use super::dest_path::DestPath;
-use super::journal::{self, HEADER_BYTES, SLOT_BYTES};
+use super::journal::{self, Behind, HEADER_BYTES, Record, SLOT_BYTES, Unreadable};
 use crate::filenames::show;
 use crate::{Error, Result};
 pub(super) use lock::Locked;
@@ -55,37 +55,86 @@ pub(super) fn length_of(place: &DestPath, journal: &OsStr) -> Result<Option<u64>
     Ok(journal::parse_header(&head[..read.unwrap_or(0)]).ok().map(|id| id.length))
 }
 
-/// The aliases of a journal, each at its place.
-pub(super) type Places = Vec<Option<[u8; 32]>>;
-
-/// What a journal records behind its blocks.
-pub(super) struct Behind {
-    pub(super) places: Places,
-    pub(super) banned: Vec<[u8; 32]>,
-    /// The [clue](journal::alone_clue) of the mirror that was tried alone last.
-    pub(super) alone: Option<[u8; 32]>,
+/// What a journal of `id` records behind its blocks.
+pub(super) fn read_behind(journal: &File, id: &ContentId) -> io::Result<Behind> {
+    let mut slots = [0; journal::BEHIND_MAX * SLOT_BYTES];
+    let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
+    Ok(Behind::parse(id, &slots[..read]))
 }
 
-impl Default for Behind {
-    fn default() -> Self {
-        Self { places: vec![None; journal::ALIASES_MAX], banned: Vec::new(), alone: None }
-    }
+/// The journal of a part, locked.
+#[derive(Debug)]
+pub(super) struct JournalFile {
+    file: Locked,
+    pub(super) name: OsString,
+    /// What it records besides blocks.
+    pub(super) behind: Behind,
 }
 
-impl Behind {
-    pub(super) fn read(journal: &File, id: &ContentId) -> io::Result<Self> {
-        let mut slots = [0; journal::BEHIND_MAX * SLOT_BYTES];
-        let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
-        let slots = &slots[..read];
-        let mut places: Vec<_> = journal::parse_aliases(id, slots).collect();
-        places.resize(journal::ALIASES_MAX, None);
-        let (banned, alone) = (journal::parse_banned(id, slots).collect(), journal::parse_alone(id, slots));
-        Ok(Self { places, banned, alone })
+impl JournalFile {
+    /// Opens or makes it, for a content of this length, and locks it. Returns also its header, and whether it
+    /// was there before.
+    pub(super) fn open(
+        place: &DestPath,
+        name: OsString,
+        length: u64,
+    ) -> Result<(Self, std::result::Result<ContentId, Unreadable>, bool)> {
+        let (file, known) = lock_journal(place, &name)?;
+        let failure = |e| place.failure("read", &name, e);
+        let mut head = [0; HEADER_BYTES];
+        let read = read_up_to(&file, &mut head, 0).map_err(failure)?;
+        let header = journal::parse_header(&head[..read]);
+        let behind = match &header {
+            Ok(found) if found.length == length => read_behind(&file, found).map_err(failure)?,
+            _ => Behind::default(),
+        };
+        Ok((Self { file, name, behind }, header, known))
     }
 
-    /// Whether one of these clues is recorded.
-    pub(super) fn has_one_of(&self, clues: &[[u8; 32]]) -> bool {
-        clues.iter().any(|clue| self.places.contains(&Some(*clue)))
+    /// Whether nothing keeps a second transfer away from it.
+    pub(super) const fn is_without_lock(&self) -> bool {
+        self.file.is_without()
+    }
+
+    /// Begins anew, for `id`. Old slots are gone before the header says that they are this content's.
+    pub(super) fn begin(&mut self, place: &DestPath, id: &ContentId) -> Result<()> {
+        self.file.set_len(0).map_err(|e| place.failure("write", &self.name, e))?;
+        self.behind = Behind::default();
+        self.write_at(place, &journal::header(id), 0)
+    }
+
+    /// Records something of `id` besides blocks, if there is room and it is not there.
+    pub(super) fn record(
+        &mut self,
+        place: &DestPath,
+        id: &ContentId,
+        kind: Record,
+        record: [u8; 32],
+    ) -> Result<()> {
+        match self.behind.add(kind, record) {
+            Some(n) => self.write(place, id.blocks() + n as u64, &journal::slot_behind(id, n, &record)),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads slots from that of `block` on; returns how many bytes there are.
+    pub(super) fn read(&self, place: &DestPath, block: u64, slots: &mut [u8]) -> Result<usize> {
+        let read = read_up_to(&self.file, slots, journal::slot_offset(block));
+        read.map_err(|e| place.failure("read", &self.name, e))
+    }
+
+    /// Writes slots from that of `block` on.
+    pub(super) fn write(&self, place: &DestPath, block: u64, slots: &[u8]) -> Result<()> {
+        self.write_at(place, slots, journal::slot_offset(block))
+    }
+
+    fn write_at(&self, place: &DestPath, bytes: &[u8], at: u64) -> Result<()> {
+        let written = place.write_all(&self.file, &mut [IoSlice::new(bytes)], at);
+        written.map_err(|e| place.failure("write", &self.name, e))
+    }
+
+    pub(super) fn sync(&self, place: &DestPath) -> Result<()> {
+        self.file.sync_data().map_err(|e| place.failure("make durable", &self.name, e))
     }
 }
 

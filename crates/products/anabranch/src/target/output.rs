@@ -44,8 +44,8 @@ impl Output {
         self.path(false, name, id)
     }
 
-    /// The same for a directory. It is the path itself, whether there is one already or not: so the same
-    /// request resumes what it began.
+    /// The path of a directory whose source calls it `name`. A path that was given is the directory itself,
+    /// whether it exists or not: so the same request resumes what it began.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the name is needed and is not a file name.
@@ -63,7 +63,7 @@ impl Output {
         DestPath::of(path)
     }
 
-    /// The same for a directory, one of [`directory_path`](Self::directory_path).
+    /// The directory at `path`, one of [`directory_path`](Self::directory_path).
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be made or opened.

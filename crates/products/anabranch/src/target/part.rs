@@ -1,9 +1,7 @@
 //! The file under way and its journal: opened together, checked, written, merged.
 
-mod records;
-
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -17,9 +15,8 @@ use nix::fcntl::OFlag;
 
 use super::aliases::{Aliases, Version, has_hash, why_another};
 use super::dest_path::DestPath;
-use super::journal::{self, HEADER_BYTES, SLOT_BYTES, Slot, Unreadable};
-use super::journal_file::{Behind, Locked, Places, length_of, lock_journal, read_up_to};
-use super::left::Left;
+use super::journal::{self, Record, SLOT_BYTES, Slot, Unreadable};
+use super::journal_file::{JournalFile, Locked, length_of, lock_journal, read_up_to};
 use crate::filenames::show;
 use crate::{Error, Result};
 
@@ -34,16 +31,13 @@ pub(super) struct Part {
     id: ContentId,
     pub(super) name: OsString,
     pub(super) file: File,
-    pub(super) journal_name: OsString,
-    journal: Locked,
-    /// The records of an earlier transfer, if one left the part.
-    pub(super) left: Option<Left>,
+    pub(super) journal: JournalFile,
+    /// The [mark](Slot::mark) of each block that an earlier transfer left.
+    pub(super) marks: Vec<u8>,
+    /// The [clues](journal::url_clue) of URLs that had another version then; only where no hash is known.
+    pub(super) changed: Vec<[u8; 32]>,
     /// The names of the versions that URLs have now, by the clues of these.
     pub(super) versions: BTreeMap<[u8; 32], [u8; 32]>,
-    /// The aliases of the journal, each at its place.
-    places: Places,
-    /// The records of mirrors whose whole file was wrong.
-    pub(super) banned: Vec<[u8; 32]>,
     /// Each block is written once at most, and nothing was before: zeros need not be.
     pub(super) virgin: bool,
     /// It has blocks that do not count now.
@@ -107,12 +101,7 @@ impl Part {
         Ok(Self { others: OtherParts { stays, usual_lock, outdated_by: aliases.urls.clone() }, ..part })
     }
 
-    /// Whether nothing keeps a second transfer away from it.
-    pub(super) const fn is_without_lock(&self) -> bool {
-        self.journal.is_without()
-    }
-
-    /// The same, with these names.
+    /// Opens or makes part and journal under these names.
     fn open_as(
         place: &DestPath,
         (name, journal_name): (OsString, OsString),
@@ -120,16 +109,15 @@ impl Part {
         aliases: &Aliases,
         force: bool,
     ) -> Result<Self> {
-        let (journal, mut known) = lock_journal(place, &journal_name)?;
+        let (mut journal, header, mut known) = JournalFile::open(place, journal_name, id.length)?;
         let there = place.stat(&name)?;
         if there.is_some_and(|entry| !entry.file) {
             let path = place.path().with_file_name(&name);
             let why = "is in the way and is not a regular file: remove it";
             return Err(Error::target(format!("{} {why}", show(&path))).at(path));
         }
-        let (header, mut behind) = read_journal(place, (&journal, &journal_name), id.length)?;
         let mut names: Vec<[u8; 32]> = [&[id.root], &aliases.recorded[..]].concat();
-        let recorded: Vec<[u8; 32]> = behind.places.iter().copied().flatten().collect();
+        let recorded: Vec<[u8; 32]> = journal.behind.all(Record::Alias).collect();
         let is_ours = |found: &ContentId| {
             found.length == id.length && aliases.continue_part(&names, &found.root, &recorded)
         };
@@ -142,9 +130,9 @@ impl Part {
         };
         if let Some(why) = foreign.filter(|_| !force) {
             if !known {
-                let _ = place.unlink(&journal_name);
+                let _ = place.unlink(&journal.name);
             }
-            let path = place.path().with_file_name(if there.is_some() { &name } else { &journal_name });
+            let path = place.path().with_file_name(if there.is_some() { &name } else { &journal.name });
             let advice = "remove it, or let `overwrite` replace it";
             return Err(Error::target(format!("{} is there and {why}{advice}", show(&path))).at(path));
         }
@@ -159,36 +147,27 @@ impl Part {
         let id = ours.filter(|_| known).unwrap_or(*id);
         let fresh = if known { OFlag::empty() } else { OFlag::O_TRUNC };
         if !known {
-            // Old slots must be gone before the header says that they are this content's.
-            journal
-                .set_len(0)
-                .and_then(|()| place.write_all(&journal, &mut [IoSlice::new(&journal::header(&id))], 0))
-                .map_err(|e| place.failure("write", &journal_name, e))?;
-            behind = Behind::default();
+            journal.begin(place, &id)?;
         }
-        let Behind { mut places, banned, alone } = behind;
-        names.retain(|name| *name != id.root && !places.contains(&Some(*name)));
-        record_names(place, (&journal, &journal_name), &id, &mut places, &names)?;
+        for name in names.into_iter().filter(|name| *name != id.root) {
+            journal.record(place, &id, Record::Alias, name)?;
+        }
         let file = place
             .open(&name, OFlag::O_RDWR | OFlag::O_CREAT | fresh)
             .map_err(|e| place.failure("write", &name, e))?;
-        let (virgin, held, unsynced) = (!known, Vec::new(), false);
-        let left = known.then(|| Left::new(id.blocks(), changed, alone));
-        let versions = aliases.versions.iter().map(|version| (version.url, version.name)).collect();
+        let blocks = if known { usize::try_from(id.blocks()).unwrap_or(usize::MAX) } else { 0 };
         Ok(Self {
             id,
             name,
             file,
-            journal_name,
             journal,
-            left,
-            versions,
-            places,
-            banned,
-            virgin,
+            marks: vec![0; blocks],
+            changed,
+            versions: aliases.versions.iter().map(|version| (version.url, version.name)).collect(),
+            virgin: !known,
             has_others: false,
-            unsynced,
-            held,
+            unsynced: false,
+            held: Vec::new(),
             others: OtherParts::default(),
         })
     }
@@ -199,12 +178,12 @@ impl Part {
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is not.
     pub(super) fn check_room(&self, place: &DestPath, id: &ContentId) -> Result<()> {
-        // Blocks of 512 bytes, whatever those of the file system are.
+        // Linux counts in blocks of 512 bytes on every file system.
         let there = self.file.metadata().map_or(0, |meta| meta.blocks().saturating_mul(512));
         place.check_room(id.length.saturating_sub(there)).inspect_err(|_| {
             if self.virgin {
                 let _ = place.unlink(&self.name);
-                let _ = place.unlink(&self.journal_name);
+                let _ = place.unlink(&self.journal.name);
             }
         })
     }
@@ -222,8 +201,7 @@ impl Part {
         let mut bytes = vec![0; BLOCK_BYTES];
         let (mut kept, mut checked) = (0, 0);
         for first in (0..id.blocks()).step_by(CHECK_BLOCKS as usize) {
-            let read = read_up_to(&self.journal, &mut slots, journal::slot_offset(first))
-                .map_err(|e| place.failure("read", &self.journal_name, e))?;
+            let read = self.journal.read(place, first, &mut slots)?;
             for (block, slot) in (first..id.blocks()).zip(slots[..read].chunks_exact(SLOT_BYTES)) {
                 let Some(slot) = journal::parse_slot(id, block, slot) else { continue };
                 let bytes = &mut bytes[..id.block_len(block)];
@@ -232,8 +210,8 @@ impl Part {
                 checked += read as u64;
                 if read == bytes.len() && cv_of(id, block, bytes) == slot.cv {
                     there.insert(block);
-                    if let Some(left) = &mut self.left {
-                        left.set_mark(block, slot.mark);
+                    if let Some(mark) = self.marks.get_mut(block as usize) {
+                        *mark = slot.mark;
                     }
                     kept += read as u64;
                 }
@@ -254,10 +232,7 @@ impl Part {
         let blank = [0; CHECK_BLOCKS as usize * SLOT_BYTES];
         for first in blocks.clone().step_by(CHECK_BLOCKS as usize) {
             let slots = (blocks.end - first).min(CHECK_BLOCKS) as usize;
-            let blank = &mut [IoSlice::new(&blank[..slots * SLOT_BYTES])];
-            place
-                .write_all(&self.journal, blank, journal::slot_offset(first))
-                .map_err(|e| place.failure("write", &self.journal_name, e))?;
+            self.journal.write(place, first, &blank[..slots * SLOT_BYTES])?;
         }
         Ok(())
     }
@@ -265,7 +240,7 @@ impl Part {
     pub(super) fn flush(&mut self, place: &DestPath) -> Result<()> {
         if self.unsynced {
             // Once for all that was forgotten. An old record would still fit the bytes that are there.
-            self.journal.sync_data().map_err(|e| place.failure("make durable", &self.journal_name, e))?;
+            self.journal.sync(place)?;
             self.unsynced = false;
         }
         let mut held = std::mem::take(&mut self.held);
@@ -277,9 +252,7 @@ impl Part {
             for one in run {
                 slots.extend(journal::slot(&self.id, one.block, &one.slot));
             }
-            place
-                .write_all(&self.journal, &mut [IoSlice::new(&slots)], journal::slot_offset(run[0].block))
-                .map_err(|e| place.failure("write", &self.journal_name, e))?;
+            self.journal.write(place, run[0].block, &slots)?;
         }
         held.clear();
         self.held = held;
@@ -314,25 +287,25 @@ impl Part {
         Ok(read_up_to(&self.file, &mut bytes, offset)? == len && is_zero(&bytes))
     }
 
-    /// Fails unless the part's name still stands for the file that was written: the final name is given to
-    /// whatever has that name.
+    /// Fails unless the part's name still stands for the file that was written: renaming gives the final name
+    /// to the file that has the part's name then.
     pub(super) fn check_inode(&self, place: &DestPath) -> Result<()> {
         let written =
             nix::sys::stat::fstat(&self.file).map_err(|e| place.failure("look at", &self.name, e.into()))?;
         if place.stat(&self.name)?.is_some_and(|entry| entry.inode == (written.st_dev, written.st_ino)) {
             return Ok(());
         }
-        // Nor is it this journal's: with it, the next transfer would take that file for its part.
-        let _ = place.unlink(&self.journal_name);
+        // The journal does not belong to that file, which the next transfer would take for its part.
+        let _ = place.unlink(&self.journal.name);
         let path = place.path().with_file_name(&self.name);
         let why = "was removed or replaced while it was written: look at it, and run the same `Get` again";
         Err(Error::target(format!("{} {why}", show(&path))).at(path))
     }
 
     /// What is recorded of a block.
-    pub(super) fn record(&self, block: u64) -> Option<Slot> {
+    pub(super) fn record(&self, place: &DestPath, block: u64) -> Option<Slot> {
         let mut slot = [0; SLOT_BYTES];
-        let read = read_up_to(&self.journal, &mut slot, journal::slot_offset(block)).ok()?;
+        let read = self.journal.read(place, block, &mut slot).ok()?;
         journal::parse_slot(&self.id, block, &slot[..read])
     }
 
@@ -343,15 +316,12 @@ impl Part {
         let mut failed = None;
         let mut recorded = 0;
         let mut leaves = (0..id.blocks()).step_by(CHECK_BLOCKS as usize).flat_map(|first| {
-            let mut some = Vec::new();
-            match read_up_to(&self.journal, &mut slots, journal::slot_offset(first)) {
-                Ok(read) => {
-                    let slots = slots[..read].chunks_exact(SLOT_BYTES);
-                    let slots = (first..id.blocks()).zip(slots);
-                    some.extend(slots.filter_map(|(g, s)| Some(journal::parse_slot(id, g, s)?.cv)));
-                }
-                Err(e) => failed = Some(e),
-            }
+            let read = self.journal.read(place, first, &mut slots).unwrap_or_else(|error| {
+                failed = Some(error);
+                0
+            });
+            let slots = (first..id.blocks()).zip(slots[..read].chunks_exact(SLOT_BYTES));
+            let some: Vec<_> = slots.filter_map(|(g, s)| Some(journal::parse_slot(id, g, s)?.cv)).collect();
             recorded += some.len() as u64;
             some
         });
@@ -361,27 +331,31 @@ impl Part {
             _ => tree::root_of_leaves(leaves),
         };
         match failed {
-            Some(e) => Err(place.failure("read", &self.journal_name, e)),
+            Some(error) => Err(error),
             None => Ok(root.filter(|_| recorded == id.blocks())),
         }
     }
-}
 
-/// What a journal says of its content, and what it records behind the blocks if that has this length.
-fn read_journal(
-    place: &DestPath,
-    (journal, journal_name): (&File, &OsStr),
-    length: u64,
-) -> Result<(std::result::Result<ContentId, Unreadable>, Behind)> {
-    let failure = |e| place.failure("read", journal_name, e);
-    let mut head = [0; HEADER_BYTES];
-    let read = read_up_to(journal, &mut head, 0).map_err(failure)?;
-    let header = journal::parse_header(&head[..read]);
-    let behind = match &header {
-        Ok(found) if found.length == length => Behind::read(journal, found).map_err(failure)?,
-        _ => Behind::default(),
-    };
-    Ok((header, behind))
+    /// The file of the final name takes the place of this part, which is empty, and these blocks of it are
+    /// recorded. They count once their bytes are there.
+    pub(super) fn take_over(self, place: &DestPath, blocks: &[(u64, ChainingValue)]) -> Result<()> {
+        for (block, cv) in blocks {
+            let slot = journal::slot(&self.id, *block, &Slot { cv: *cv, mark: 0 });
+            self.journal.write(place, *block, &slot)?;
+        }
+        self.journal.sync(place)?;
+        place.rename_from(&self.name).map_err(|e| place.failure("rename", place.name(), e))
+    }
+
+    /// The number in marks of the mirror whose version has this name.
+    pub(super) fn number_of(&self, name: &[u8; 32]) -> Option<u8> {
+        self.journal.behind.number_of(name, &self.id.root)
+    }
+
+    /// Records something of a mirror.
+    pub(super) fn note(&mut self, place: &DestPath, kind: Record, clue: [u8; 32]) -> Result<()> {
+        self.journal.record(place, &self.id, kind, clue)
+    }
 }
 
 /// Why a part is of another content, or of no transfer; none if it is not in the way. `known`: its journal
@@ -407,25 +381,6 @@ fn why_foreign(
         Err(e) if !is_there => Some(format!("is {e}: ")),
         Err(e) => Some(format!("its journal cannot be used ({e}): ")),
     }
-}
-
-/// Records names of the content at the free places of its journal.
-fn record_names(
-    place: &DestPath,
-    (journal, journal_name): (&File, &OsStr),
-    id: &ContentId,
-    places: &mut Places,
-    names: &[[u8; 32]],
-) -> Result<()> {
-    let free: Vec<usize> = (0..places.len()).filter(|n| places[*n].is_none()).collect();
-    for (n, name) in free.into_iter().zip(names) {
-        places[n] = Some(*name);
-        let slot = journal::alias_slot(id, n, name);
-        place
-            .write_all(journal, &mut [IoSlice::new(&slot)], journal::slot_offset(id.blocks() + n as u64))
-            .map_err(|e| place.failure("write", journal_name, e))?;
-    }
-    Ok(())
 }
 
 pub(super) fn is_zero(bytes: &[u8]) -> bool {

@@ -7,7 +7,7 @@ use anabranch_mmtp::ContentId;
 use nix::fcntl::OFlag;
 
 use super::dest_path::DestPath;
-use super::existing::{exists, remove_leftovers};
+use super::existing::exists;
 use super::journal_file::read_up_to;
 use super::part::interrupted;
 use crate::{Error, Result};
@@ -37,11 +37,7 @@ pub(crate) fn is_there_in_pieces(
         progress(all)
     })?;
     match wrong {
-        None => {
-            let id = ContentId { root: *root.finalize().as_bytes(), length: entry.length };
-            remove_leftovers(place, &id);
-            Ok(Some(id))
-        }
+        None => Ok(Some(ContentId { root: *root.finalize().as_bytes(), length: entry.length })),
         Some(_) if force => Ok(None),
         Some(_) => Err(exists(&place.path())),
     }

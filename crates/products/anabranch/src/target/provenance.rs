@@ -2,7 +2,7 @@
 
 use anabranch_mmtp::bitmap::Bitmap;
 
-use super::journal::alone_clue;
+use super::journal::{Record, alone_clue};
 use super::records::Records;
 use super::{State, Target};
 use crate::Result;
@@ -12,7 +12,7 @@ impl Target {
     /// What is recorded of mirrors; nothing if the file has its name already.
     pub(crate) fn records(&self) -> Option<Records<'_>> {
         let State::Part(part) = &self.state else { return None };
-        Some(Records { part, wanted: self.demands.proof.name(&self.id) })
+        Some(Records { part, place: &self.place, wanted: self.demands.proof.name(&self.id) })
     }
 
     /// Only these blocks of the part count now. The others are kept until they are [written](Self::write)
@@ -42,7 +42,7 @@ impl Target {
     /// That nothing keeps a second transfer away from the part.
     pub(crate) fn note_of_no_lock(&self) -> Option<String> {
         let State::Part(part) = &self.state else { return None };
-        part.is_without_lock().then(|| {
+        part.journal.is_without_lock().then(|| {
             format!(
                 "the file system of {} has no locks: let no other get write that file meanwhile",
                 show(self.place.path())
@@ -50,15 +50,15 @@ impl Target {
         })
     }
 
-    /// All of this mirror is here, and is not what is wanted: the next transfer that wants the same does not
-    /// ask it, if it has the same version then.
+    /// The whole file of this mirror is here, and is not what is wanted. The next transfer that wants this
+    /// content does not ask the mirror, unless it has another version then.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be recorded.
     pub(crate) fn refute(&mut self, url: &str) -> Result<()> {
         let clue = self.records().and_then(|records| records.refuted_clue(url));
         match (&mut self.state, clue) {
-            (State::Part(part), Some(clue)) => part.ban(&self.place, clue),
+            (State::Part(part), Some(clue)) => part.note(&self.place, Record::Refuted, clue),
             _ => Ok(()),
         }
     }
@@ -69,7 +69,7 @@ impl Target {
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be recorded.
     pub(crate) fn tried_alone(&mut self, url: &str) -> Result<()> {
         match &mut self.state {
-            State::Part(part) => part.tried_alone(&self.place, alone_clue(url)),
+            State::Part(part) => part.note(&self.place, Record::TriedAlone, alone_clue(url)),
             State::Whole(_) => Ok(()),
         }
     }

@@ -1,13 +1,15 @@
-//! What a part records of mirrors.
+//! What a part records of mirrors: which one brought each block, and whose whole file was wrong.
 
 use anabranch_mmtp::tree::ChainingValue;
 
-use super::journal::{alone_clue, refuted_clue, url_clue};
+use super::dest_path::DestPath;
+use super::journal::{Record, alone_clue, refuted_clue, url_clue};
 use super::part::Part;
 
 /// The records of a part.
 pub(crate) struct Records<'a> {
     pub(super) part: &'a Part,
+    pub(super) place: &'a DestPath,
     /// A name of the hashes that the file must have, if there are any.
     pub(super) wanted: Option<[u8; 32]>,
 }
@@ -15,13 +17,12 @@ pub(crate) struct Records<'a> {
 impl Records<'_> {
     /// The [mark](super::journal::Slot::mark) of a block that is there.
     pub(crate) fn mark(&self, block: u64) -> u8 {
-        let marks = self.part.left.as_ref().map_or(&[][..], |left| &left.marks);
-        usize::try_from(block).ok().and_then(|index| marks.get(index)).copied().unwrap_or(0)
+        self.part.marks.get(block as usize).copied().unwrap_or(0)
     }
 
     /// The chaining value of a block that is there.
     pub(crate) fn cv(&self, block: u64) -> Option<ChainingValue> {
-        self.part.record(block).map(|slot| slot.cv)
+        self.part.record(self.place, block).map(|slot| slot.cv)
     }
 
     /// The mark of blocks from the mirror of this URL, of the version that it has now; none if it has none.
@@ -31,17 +32,17 @@ impl Records<'_> {
 
     /// Whether all of the version that this URL has now was there in an earlier transfer, and was wrong.
     pub(crate) fn is_refuted(&self, url: &str) -> bool {
-        self.refuted_clue(url).is_some_and(|clue| self.part.banned.contains(&clue))
+        self.refuted_clue(url).is_some_and(|clue| self.part.journal.behind.has(Record::Refuted, &clue))
     }
 
     /// Whether an earlier transfer tried this URL alone last.
     pub(crate) fn was_tried_alone(&self, url: &str) -> bool {
-        self.part.left.as_ref().is_some_and(|left| left.alone == Some(alone_clue(url)))
+        self.part.journal.behind.has(Record::TriedAlone, &alone_clue(url))
     }
 
     /// Whether this URL had another version when the part was begun; only where no hash is known.
     pub(crate) fn has_changed(&self, url: &str) -> bool {
-        self.part.left.as_ref().is_some_and(|left| left.changed.contains(&url_clue(url)))
+        self.part.changed.contains(&url_clue(url))
     }
 
     /// The record that all of the version which a URL has now was wrong; none if no hash tells, or it has no

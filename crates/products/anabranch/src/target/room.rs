@@ -29,7 +29,7 @@ impl Room {
     pub(crate) fn set(&self, bytes: Option<u64>) {
         let mut state = self.state();
         let left = bytes.map(|bytes| bytes / PAGE_BYTES);
-        // Who has which page is forgotten: the number of a file that is gone may be that of another.
+        // The owners of pages are forgotten: the number of a file that is gone may be that of another.
         *state = State { left, ..State::default() };
     }
 

@@ -48,7 +48,8 @@ fn complete(path: &Path, bytes: &[u8]) -> Result<PathBuf> {
         put(&mut target, bytes, block)?;
     }
     assert_eq!(target.bytes_done(), id.length);
-    target.finish(&mut |_| true).map(|finished| finished.path)
+    let path = target.path();
+    target.finish(&mut |_| true).map(|_| path)
 }
 
 fn entries(dir: &Path) -> usize {

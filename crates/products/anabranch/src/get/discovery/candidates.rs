@@ -16,7 +16,7 @@ use anabranch_mirror::variants::{Ballot, Evidence, Variant, Variants};
 use anabranch_mirror::verified_pool::Check;
 use anabranch_mmtp::ContentId;
 
-use super::resolution::Known;
+use super::told::Told;
 use super::{Discovery, Expected, Round, ask_all};
 use crate::error::ErrorKind;
 use crate::event::Observer;
@@ -78,8 +78,7 @@ pub(in crate::get) fn discover<'a>(
     let (known, signed, variants) = resolved?;
     discovery.says.warnings.drain(..).for_each(|warning| events.observer.warning(&warning));
     let has_round = round == Round::First && !absent.is_empty();
-    let (files, first) = (BTreeMap::new(), None);
-    let candidates = Candidates { discovery, known, signed, variants, files, first, has_round };
+    let candidates = Candidates { discovery, known, signed, variants, files: BTreeMap::new(), has_round };
     candidates.outvoted().for_each(|(name, why)| events.observer.banned(&name, &why));
     Ok(Discovered::File(Box::new(candidates)))
 }
@@ -88,13 +87,11 @@ pub(in crate::get) fn discover<'a>(
 pub(in crate::get) struct Candidates<'a> {
     discovery: Discovery<'a>,
     /// What the user knows of the content.
-    known: Known,
+    known: Told,
     signed: Option<Signed>,
     pub(in crate::get) variants: Variants,
     /// What there is to know of the file of each length, with all its mirrors.
     files: BTreeMap<u64, DiscoveredFile>,
-    /// The first attempt, once it was looked at.
-    first: Option<Attempt>,
     /// There is another round, with servers that could not be asked in this one.
     has_round: bool,
 }
@@ -110,40 +107,11 @@ pub(in crate::get) struct Attempt {
 }
 
 impl Candidates<'_> {
-    /// The first attempt. It is taken in one answer if there is no other way to know its length.
-    ///
-    /// # Errors
-    /// What the last one fails with.
-    pub(in crate::get) fn first(
-        &mut self,
-        request: &Request,
-        events: &mut EventLoop<'_, '_>,
-    ) -> Result<&DiscoveredFile> {
-        while self.first.is_none() {
-            match self.next(request, events) {
-                Some(Ok(attempt)) => self.first = Some(attempt),
-                Some(Err(error)) => match self.next_text().filter(|_| !error.kind().ends_all()) {
-                    Some(next) => events.observer.notice(&format!("{error}: trying {next}")),
-                    None => return Err(error),
-                },
-                None => break,
-            }
-        }
-        let first = self.first.as_ref().map(|attempt| &attempt.found);
-        first.ok_or_else(|| Error::not_found("no mirror has the file"))
-    }
-
     /// Lets come first what an earlier run has begun, or finished.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the directory cannot be looked at.
     pub(in crate::get) fn sort_by_what_is_there(&mut self, place: &DestPath) -> Result<()> {
-        if self.first.as_ref().is_some_and(|first| first.came.is_some()) {
-            return Ok(());
-        }
-        if let Some(first) = self.first.take() {
-            self.variants.push_front(first.variant);
-        }
         let lengths: BTreeSet<u64> = self.variants.iter().filter_map(|variant| variant.length).collect();
         let mut there = BTreeMap::new();
         for length in lengths {
@@ -196,9 +164,6 @@ impl Candidates<'_> {
         request: &Request,
         events: &mut EventLoop<'_, '_>,
     ) -> Option<Result<Attempt>> {
-        if let Some(first) = self.first.take() {
-            return Some(Ok(first));
-        }
         let variant = self.variants.take()?;
         let Some(length) = variant.length else { return Some(self.measure(variant, request, events)) };
         let found = match self.file_of(length, events.observer) {
@@ -305,11 +270,14 @@ impl Discovery<'_> {
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if nothing tells which is meant.
     pub(super) fn variants(&mut self, length: Option<u64>, has_parts: bool) -> Result<Variants> {
         let voters = self.first_of_use(|number| self.mirrors[number].head.is_some());
+        // What servers tell of it themselves says a length only where no answer and no user does.
+        let is_unknown = !self.tries_variants && self.heads().all(|head| head.length.is_none());
+        let told = if is_unknown { length.or_else(|| self.told_length()) } else { length };
         let evidence = |number: usize| {
             let head = self.mirrors[number].head.as_ref()?;
             let opening = self.mirrors[number].opening.filter(|_| !has_parts);
             Some(Evidence {
-                length: head.length.or(length),
+                length: head.length.or(told),
                 opening,
                 has_vote: voters.contains(&number),
                 ranges: head.ranges,
@@ -321,10 +289,7 @@ impl Discovery<'_> {
             variants.retain(|variant| variant.length == Some(length));
         }
         if !self.tries_variants {
-            let voters = self.vote_on_lengths(&mut variants)?;
-            if !has_parts {
-                self.vote_on_openings(&mut variants, &voters)?;
-            }
+            self.vote(&mut variants, has_parts)?;
         }
         if let Some(length) = length.or_else(|| variants.iter().next()?.length) {
             self.tell_other_lengths(length);
@@ -332,34 +297,25 @@ impl Discovery<'_> {
         Ok(variants)
     }
 
-    /// Nothing tells which length is meant but what most origins have. Returns the mirrors with a vote that
-    /// have it.
-    fn vote_on_lengths(&self, variants: &mut Variants) -> Result<Vec<MirrorId>> {
+    /// Nothing tells which variant is meant but what most origins have: the length first, and then the first
+    /// bytes, unless the parts have hashes.
+    fn vote(&mut self, variants: &mut Variants, has_parts: bool) -> Result<()> {
         // One of unknown length is only taken where no server says any.
         let is_known = |variant: &Variant| variant.length.is_some();
-        let told = self.told_length();
-        if variants.iter().any(is_known) || told.is_some() {
+        if variants.iter().any(is_known) {
             variants.retain(is_known);
         }
-        let said = |variants: &Variants| -> Vec<(MirrorId, Option<u64>)> {
-            let all = variants.iter().flat_map(|one| one.mirrors.iter().map(|place| (*place, one.length)));
-            let named = |place: &MirrorId| self.mirrors[usize::from(*place)].named;
-            let (named, others): (Vec<_>, Vec<_>) = all.partition(|(place, _)| named(place));
-            if named.is_empty() { others } else { named }
-        };
-        let mut votes: Vec<(MirrorId, Option<u64>)> = Vec::new();
-        for (place, length) in said(variants) {
-            let is_same = |(other, _): &(MirrorId, _)| self.are_of_same_origin(place, *other);
-            if !votes.iter().any(is_same) {
-                votes.push((place, length));
-            }
-        }
+        let its = |variant: &Variant, number: usize| variant.mirrors.contains(&(number as MirrorId));
+        let variant = |number| variants.iter().find(|variant| its(variant, number));
+        let voters = self.first_of_use(|number| variant(number).is_some());
+        let votes: Vec<(usize, Option<u64>)> =
+            voters.into_iter().filter_map(|number| Some((number, variant(number)?.length))).collect();
         match Ballot::of(votes.iter().map(|(_, length)| *length), 0) {
             Ballot::Majority(length) => variants.retain(|variant| variant.length == length),
-            _ if votes.is_empty() => return Ok(Vec::new()),
+            _ if votes.is_empty() => return Ok(()),
             _ => {
-                let each = votes.iter().filter_map(|(place, length)| {
-                    Some(format!("{} has {} bytes", self.mirrors[usize::from(*place)].url, (*length)?))
+                let each = votes.iter().filter_map(|(number, length)| {
+                    Some(format!("{} has {} bytes", self.mirrors[*number].url, (*length)?))
                 });
                 return Err(Error::corrupt(format!(
                     "the URLs are of files of different lengths, and nothing tells which is meant: {}: name \
@@ -368,20 +324,19 @@ impl Discovery<'_> {
                 )));
             }
         }
-        let has_it = |place: &MirrorId| variants.iter().any(|variant| variant.mirrors.contains(place));
-        Ok(votes.into_iter().map(|(place, _)| place).filter(has_it).collect())
-    }
-
-    /// Of files of one length, the one whose first bytes most voters have.
-    fn vote_on_openings(&mut self, variants: &mut Variants, voters: &[MirrorId]) -> Result<()> {
+        if has_parts {
+            return Ok(());
+        }
+        let has_it = |number: &usize| variants.iter().any(|variant| its(variant, *number));
+        let voters: Vec<usize> = votes.into_iter().map(|(number, _)| number).filter(has_it).collect();
         let opening = |place: &MirrorId| self.mirrors[usize::from(*place)].opening;
-        let said: Vec<_> = voters.iter().filter_map(opening).collect();
+        let said: Vec<_> = voters.iter().filter_map(|number| self.mirrors[*number].opening).collect();
         let are_same = said.windows(2).all(|two| two[0] == two[1]);
         let right = match Ballot::of(said.iter().copied(), voters.len() - said.len()) {
             Ballot::Majority(right) => Some(right),
             _ if are_same => said.first().copied(),
             _ => {
-                let names: Vec<String> = voters.iter().map(|place| self.label(usize::from(*place))).collect();
+                let names: Vec<String> = voters.iter().map(|number| self.label(*number)).collect();
                 let why = match self.is_hashless() {
                     true => "there is no hash to tell which are right",
                     false => "what is read in order cannot be fetched again",
@@ -394,7 +349,7 @@ impl Discovery<'_> {
             }
         };
         // Mirrors without a vote do not make another variant.
-        variants.retain(|variant| variant.mirrors.iter().any(|place| voters.contains(place)));
+        variants.retain(|variant| variant.mirrors.iter().any(|place| voters.contains(&usize::from(*place))));
         let Some(right) = right else { return Ok(()) };
         let is_other = |variant: &Variant| variant.mirrors.iter().filter_map(opening).any(|its| its != right);
         let others = variants.iter().filter(|variant| is_other(variant));

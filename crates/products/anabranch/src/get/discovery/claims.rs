@@ -5,23 +5,24 @@
 //! alone is its own authority, also for the mirrors that it introduces. What servers say that the user did
 //! not name never counts.
 
+use std::collections::BTreeSet;
+
 use anabranch_mirror::digests::{DIGEST_KINDS, Digests};
 use anabranch_mirror::http_fields;
 use anabranch_mirror::leaf_list::LeafList;
-use anabranch_mirror::metalink::{File, Hashes, Pieces};
-use anabranch_mirror::range_scheduler::MirrorId;
+use anabranch_mirror::metalink::{File, Hashes};
 use anabranch_mirror::variants::Ballot;
+use anabranch_mirror::verified_pool::can_check_pieces;
 
+use super::resolution::without_pieces;
 use super::told::Told;
 use super::{Discovery, Expected};
+use crate::VouchedBy;
 use crate::get::origin::{host, origin, origin_text};
 use crate::target::Claim;
 
 /// A value that more than half of the servers say, and their hosts.
-pub(super) struct Quorum<T> {
-    pub(super) value: T,
-    pub(super) hosts: Vec<String>,
-}
+type Quorum<T> = (T, Vec<String>);
 
 impl Discovery<'_> {
     /// Whether nothing that the user says tells what is right: what mirrors have is only compared.
@@ -41,18 +42,17 @@ impl Discovery<'_> {
         id.is_none() && digests.is_empty() && self.documents.metalink.is_none()
     }
 
-    /// The first of the URLs of each origin that the user named.
-    pub(super) fn first_of_each_origin(&self) -> impl Iterator<Item = usize> {
-        let is_first = |number: &usize| {
-            self.mirrors[*number].named && self.of_same_origin(*number).next() == Some(*number)
-        };
-        (0..self.mirrors.len()).filter(is_first)
-    }
-
-    /// Of the URLs of each origin that the user named the first that is of use.
+    /// Who has a vote: of the URLs of each origin that the user named the first that is of use. If none is,
+    /// the same of those that the user did not name.
     pub(super) fn first_of_use(&self, is_of_use: impl Fn(usize) -> bool) -> Vec<usize> {
-        let of_origin = |first| self.of_same_origin(first).find(|number| is_of_use(*number));
-        self.first_of_each_origin().filter_map(of_origin).collect()
+        let all = |named: bool| (0..self.mirrors.len()).filter(move |n| self.mirrors[*n].named == named);
+        let of = |named: bool| {
+            let mut origins = BTreeSet::new();
+            let useful = all(named).filter(|number| is_of_use(*number));
+            useful.filter(|number| origins.insert(origin_text(&self.mirrors[*number].url))).collect()
+        };
+        let named: Vec<usize> = of(true);
+        if named.is_empty() { of(false) } else { named }
     }
 
     /// The URLs of the origin of this one that the user named.
@@ -62,16 +62,11 @@ impl Discovery<'_> {
             .filter(move |other| self.mirrors[*other].named && origin(&self.mirrors[*other].url) == own)
     }
 
-    /// Those of them that answered for at least one of their URLs.
-    fn voters(&self) -> Vec<usize> {
-        let answered = |number| self.of_same_origin(number).any(|other| self.mirrors[other].head.is_some());
-        self.first_of_each_origin().filter(|number| answered(*number)).collect()
-    }
-
     /// The value that more than half of the voters say. `of` reads it from what the server of a URL says.
     /// An origin that says two different things has no vote.
     fn quorum<T: PartialEq + Clone>(&self, of: impl Fn(&Self, usize) -> Vec<T>) -> Option<Quorum<T>> {
-        let voters = self.voters();
+        let is_heard = |number: usize| self.mirrors[number].named && self.mirrors[number].head.is_some();
+        let voters = self.first_of_use(is_heard);
         let mut said: Vec<(usize, T)> = Vec::new();
         for voter in &voters {
             let mut says = self.of_same_origin(*voter).flat_map(|number| of(self, number));
@@ -84,58 +79,59 @@ impl Discovery<'_> {
         let value = Ballot::of(said.iter().map(|(_, value)| value.clone()), silent).majority()?;
         let hosts =
             said.iter().filter(|(_, its)| *its == value).map(|(voter, _)| host(&self.mirrors[*voter].url));
-        Some(Quorum { hosts: hosts.collect(), value })
-    }
-
-    /// Whether two URLs are of one origin.
-    pub(super) fn are_of_same_origin(&self, one: MirrorId, other: MirrorId) -> bool {
-        origin(&self.mirrors[usize::from(one)].url) == origin(&self.mirrors[usize::from(other)].url)
+        let hosts = hosts.collect();
+        Some((value, hosts))
     }
 
     /// What the server of this URL tells, if it is of a file of this length.
     fn told(&self, number: usize, length: u64) -> impl Iterator<Item = &Told> {
-        let fits = move |told: &&Told| match told {
-            Told::Listed(file) => file.size.is_none_or(|size| size == length),
-            Told::Leaves(list) => list.id().length == length,
-            Told::Root(_) => true,
-        };
-        self.documents.told.iter().filter(move |(by, _)| *by == number).map(|(_, told)| told).filter(fits)
+        let its = self.documents.told.iter().filter(move |(by, _)| *by == number).map(|(_, told)| told);
+        its.filter(move |told| told.length.is_none_or(|its| its == length))
     }
 
-    /// The length that Metalinks tell.
+    /// The length that servers tell beside the file.
     pub(super) fn told_length(&self) -> Option<u64> {
-        let sizes = |this: &Self, number: usize| {
-            let mine = this.documents.told.iter().filter(|(by, _)| *by == number);
-            mine.filter_map(|(_, told)| if let Told::Listed(file) = told { file.size } else { None })
-                .collect()
+        let told = |this: &Self, number: usize| {
+            let its = this.documents.told.iter().filter(|(by, _)| *by == number);
+            its.filter_map(|(_, told)| told.length).collect()
         };
-        self.quorum(sizes).map(|quorum| quorum.value)
+        self.quorum(told).map(|(length, _)| length)
     }
 
-    /// The BLAKE3 root.
-    pub(super) fn told_root(&self, length: u64) -> Option<Quorum<[u8; 32]>> {
-        self.quorum(|this, number| this.told(number, length).filter_map(root).collect())
+    /// What servers say themselves, as far as more than half of them say the same: the strongest of it, and
+    /// all else that the same servers say.
+    pub(super) fn told_by_servers(&mut self, length: u64) -> Told {
+        let mut told = Told::default();
+        let mut by = None::<Vec<String>>;
+        let mut are_same = |hosts: &Vec<String>| by.get_or_insert_with(|| hosts.clone()) == hosts;
+        let root = self.quorum(|this, n| this.told(n, length).filter_map(|told| told.root).collect());
+        told.root = root.filter(|(_, hosts)| are_same(hosts)).map(|(root, _)| root);
+        let pieces =
+            self.quorum(|this, n| this.told(n, length).filter_map(|told| told.pieces.clone()).collect());
+        match pieces.filter(|(_, hosts)| told.root.is_none() || are_same(hosts)) {
+            Some((pieces, _)) if !can_check_pieces(pieces.bytes) => {
+                self.says.notices.push(without_pieces(pieces.bytes));
+            }
+            Some((pieces, hosts)) if are_same(&hosts) => told.pieces = Some(pieces),
+            _ => {}
+        }
+        if let Some((digests, hosts)) = self.told_digests(length)
+            && are_same(&hosts)
+        {
+            told.digests = digests;
+        }
+        Told { by: by.map(VouchedBy::Hosts), ..told }
     }
 
     /// The digests: the first kind that has its voters, and of the others those that have the same.
-    pub(super) fn told_digests(&self, length: u64) -> Option<Quorum<Digests>> {
+    fn told_digests(&self, length: u64) -> Option<Quorum<Digests>> {
         let mut kinds = (0..DIGEST_KINDS)
             .filter_map(|kind| self.quorum(|this, number| this.digests(number, length, kind).collect()));
-        let mut all = kinds.next()?;
-        for other in kinds.filter(|other: &Quorum<Digests>| other.hosts == all.hosts) {
-            all.value = all.value.or(other.value);
+        let (mut all, hosts) = kinds.next()?;
+        for (other, _) in kinds.filter(|(_, its)| *its == hosts) {
+            all = all.or(other);
         }
-        Some(all)
-    }
-
-    /// Hashes of pieces.
-    pub(super) fn told_pieces(&self, length: u64) -> Option<Quorum<Pieces>> {
-        let pieces = |this: &Self, number| {
-            let told = this.told(number, length);
-            told.filter_map(|told| if let Told::Listed(file) = told { file.pieces.clone() } else { None })
-                .collect()
-        };
-        self.quorum(pieces)
+        Some((all, hosts))
     }
 
     /// What a server says of this kind of digest, in its header field (RFC 9530) or a Metalink.
@@ -144,23 +140,15 @@ impl Discovery<'_> {
         let head =
             self.mirrors[number].head.as_ref().filter(|head| head.length.is_none_or(|its| its == length));
         let field = head.and_then(|head| head.repr_digest.as_deref());
-        let listed = self.told(number, length).filter_map(|told| match told {
-            Told::Listed(file) => Some(file.hashes.digests),
-            _ => None,
-        });
+        let listed = self.told(number, length).map(|told| told.digests);
         let all = field.map(http_fields::repr_digest).into_iter().chain(listed);
         all.map(move |all| all.each()[kind]).filter(|digest| !digest.is_empty())
     }
 
     /// A leaf list that gives this root.
     pub(super) fn told_leaves(&mut self, root: &[u8; 32]) -> Option<LeafList> {
-        let found = self.documents.told.iter().position(|(_, told)| {
-            if let Told::Leaves(list) = told { list.id().root == *root } else { false }
-        })?;
-        match self.documents.told.swap_remove(found).1 {
-            Told::Leaves(list) => Some(list),
-            _ => None,
-        }
+        let mut lists = self.documents.told.iter_mut().map(|(_, told)| &mut told.leaves);
+        lists.find_map(|leaves| leaves.take_if(|leaves| leaves.id().root == *root))
     }
 
     /// All hashes of the whole that the voters say; the file is compared with them at its end.
@@ -170,7 +158,7 @@ impl Discovery<'_> {
         for number in (0..self.mirrors.len()).filter(counts) {
             let (by, origin) = (host(&self.mirrors[number].url), origin_text(&self.mirrors[number].url));
             let claim = |root, digests| Claim { by: by.clone(), origin: origin.clone(), root, digests };
-            let roots = self.told(number, length).filter_map(root);
+            let roots = self.told(number, length).filter_map(|told| told.root);
             all.extend(roots.map(|root| claim(Some(root), Digests::default())));
             let digests = (0..DIGEST_KINDS).flat_map(|kind| self.digests(number, length, kind));
             all.extend(digests.map(|digests| claim(None, digests)));
@@ -178,13 +166,5 @@ impl Discovery<'_> {
         all.sort_by(|a, b| (&a.by, &a.origin).cmp(&(&b.by, &b.origin)));
         all.dedup();
         all
-    }
-}
-
-fn root(told: &Told) -> Option<[u8; 32]> {
-    match told {
-        Told::Listed(file) => file.hashes.blake3,
-        Told::Leaves(list) => Some(list.id().root),
-        Told::Root(root) => Some(*root),
     }
 }

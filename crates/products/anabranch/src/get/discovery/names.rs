@@ -1,8 +1,5 @@
 //! The names of a content in the journal of its part, where its root is not known.
 
-use anabranch_mirror::digests::PieceHashes;
-use anabranch_mirror::url::Url;
-
 use super::Discovery;
 use crate::Result;
 use crate::get::discovered_file::Mirror;
@@ -12,43 +9,31 @@ use crate::target::journal::{
 };
 use crate::target::{Aliases, Version};
 
-/// What a name is made of. Two transfers that have one of these in common fetch the same content.
-pub(super) enum Evidence<'a> {
-    /// Hashes of its pieces, each of so many bytes.
-    Pieces(u64, &'a PieceHashes),
-    /// The hash of the whole, of this kind.
-    Digest(&'a str, &'a [u8]),
-    /// An OpenPGP signature of it that may be good.
-    Signature(&'a [u8]),
-    /// A URL has it, with this strong validator or date.
-    Place(&'a Url, &'a str),
-}
-
 impl Discovery<'_> {
     /// The name of a content of `length` bytes in its journal, and its aliases: the root if it is known, then
-    /// what its hashes give, then the places that have it; and behind these the clues. Without any of these
-    /// its name is random, so no other transfer goes on with this part.
+    /// the [names](name) that its `hashes` give, then those of the places that have it; and behind these the
+    /// clues. Without any of these its name is random, so no other transfer goes on with this part.
     pub(super) fn names(
         &mut self,
         length: u64,
         root: Option<[u8; 32]>,
-        hashes: &[Evidence<'_>],
+        hashes: Vec<[u8; 32]>,
         mirrors: &[Mirror],
     ) -> Result<([u8; 32], Aliases)> {
-        let places = mirrors.iter().filter_map(|m| Some(Evidence::Place(&m.url, m.validator()?)));
+        let place = |mirror: &Mirror| {
+            let place = [b"place", mirror.url.as_str().as_bytes(), mirror.validator()?.as_bytes()];
+            Some(name(length, place))
+        };
         let clue = |mirror: &Mirror| url_clue_of(mirror.url.as_str(), mirror.validator().is_some());
         let mut clues: Vec<[u8; 32]> = mirrors.iter().take(URL_CLUES_MAX).map(clue).collect();
-        let version = |mirror: &Mirror| {
-            let place = Evidence::Place(&mirror.url, mirror.validator()?);
-            Some(Version { url: url_clue(mirror.url.as_str()), name: name(length, &place) })
-        };
+        let version =
+            |mirror: &Mirror| Some(Version { url: url_clue(mirror.url.as_str()), name: place(mirror)? });
         let versions = mirrors.iter().filter_map(version).collect();
         clues.extend((root.is_some() || !hashes.is_empty()).then_some(HASH_CLUE));
-        let hashes = hashes.iter().map(|hash| name(length, hash));
         let unanswered = self.unanswered();
         let begins_anew = mirrors.iter().all(|mirror| !mirror.ranges);
         let urls = self.mirrors.iter().flat_map(|mirror| url_clues(mirror.url.as_str())).collect();
-        let mut names = root.into_iter().chain(hashes).chain(places.map(|place| name(length, &place)));
+        let mut names = root.into_iter().chain(hashes).chain(mirrors.iter().filter_map(place));
         match (names.next(), length) {
             (Some(first), _) => {
                 let recorded = names.take(ALIASES_MAX - clues.len()).chain(clues.iter().copied()).collect();
@@ -81,33 +66,15 @@ impl Discovery<'_> {
     }
 }
 
-fn name(length: u64, evidence: &Evidence<'_>) -> [u8; 32] {
+/// A name of a content of this length, by what tells it from others: two transfers that have a name in common
+/// fetch the same.
+pub(super) fn name<'a>(length: u64, by: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("anabranch 2026-11 journal of a content without a root");
-    let mut add = |bytes: &[u8]| {
-        hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
+    let mut add = |part: &[u8]| {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
     };
     add(&length.to_le_bytes());
-    match evidence {
-        Evidence::Pieces(bytes, hashes) => {
-            add(b"pieces");
-            add(&bytes.to_le_bytes());
-            add(hashes.kind().as_bytes());
-            hashes.iter().for_each(&mut add);
-        }
-        Evidence::Digest(kind, digest) => {
-            add(kind.as_bytes());
-            add(digest);
-        }
-        Evidence::Signature(signature) => {
-            add(b"signature");
-            add(signature);
-        }
-        Evidence::Place(url, validator) => {
-            add(b"place");
-            add(url.as_str().as_bytes());
-            add(validator.as_bytes());
-        }
-    }
+    by.into_iter().for_each(add);
     *hasher.finalize().as_bytes()
 }
 
@@ -117,22 +84,18 @@ mod tests {
 
     #[test]
     fn other_evidence_is_another_name() {
-        let (a, b) = (Url::parse("http://a/f").expect("a URL"), Url::parse("http://b/f").expect("a URL"));
-        let [one, two] = [1, 2].map(|n| PieceHashes::Sha256((1..=n).map(|piece| [piece; 32]).collect()));
-        let all = [
-            (5, Evidence::Place(&a, "\"1\"")),
-            (6, Evidence::Place(&a, "\"1\"")),
-            (5, Evidence::Place(&a, "\"2\"")),
-            (5, Evidence::Place(&b, "\"1\"")),
-            (5, Evidence::Digest("sha-256", &[1; 32])),
-            (5, Evidence::Digest("sha-512", &[1; 32])),
-            (5, Evidence::Pieces(5, &one)),
-            (5, Evidence::Pieces(5, &two)),
-            (5, Evidence::Signature(&[1])),
-            (5, Evidence::Signature(&[2])),
+        let all: [(u64, &[&[u8]]); 7] = [
+            (5, &[b"place", b"http://a/f", b"1"]),
+            (6, &[b"place", b"http://a/f", b"1"]),
+            (5, &[b"place", b"http://a/f1", b""]),
+            (5, &[b"place", b"http://a/f"]),
+            (5, &[b"sha-256", &[1; 32]]),
+            (5, &[b"sha-512", &[1; 32]]),
+            (5, &[b"signature", &[1]]),
         ];
-        let names: std::collections::BTreeSet<_> = all.iter().map(|(length, of)| name(*length, of)).collect();
+        let of = |(length, by): &(u64, &[&[u8]])| name(*length, by.iter().copied());
+        let names: std::collections::BTreeSet<_> = all.iter().map(of).collect();
         assert_eq!(names.len(), all.len());
-        assert_eq!(name(5, &Evidence::Place(&a, "\"1\"")), name(5, &all[0].1));
+        assert_eq!(of(&all[0]), of(&all[0]));
     }
 }

@@ -1,7 +1,6 @@
 //! Joins the answers of servers: one content, its hashes, and the mirrors that have it.
 
 use anabranch_http::client::FetchError;
-use anabranch_mirror::digests::Digests;
 use anabranch_mirror::http_fields::{ETag, disposition_name};
 use anabranch_mirror::metalink::{self, Pieces};
 use anabranch_mirror::range_scheduler::MirrorId;
@@ -11,8 +10,8 @@ use anabranch_mirror::verified_pool::{Check, can_check_pieces};
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 
-use super::claims::Quorum;
-use super::names::Evidence;
+use super::names::name;
+use super::told::Told;
 use super::{Discovery, Expected, MIRRORS_MAX, Probed, Round};
 use crate::error::ErrorKind;
 use crate::filenames::show;
@@ -29,25 +28,10 @@ use crate::{Error, Result, VouchedBy};
 /// Signatures by which a part is known again.
 const SIGNATURE_NAMES: usize = 2;
 
-/// The hashes of the content, and who vouches for them.
-#[derive(Clone, Default)]
-pub(super) struct Known {
-    root: Option<[u8; 32]>,
-    digests: Digests,
-    pieces: Option<Pieces>,
-    pub(super) by: Option<VouchedBy>,
-}
-
-impl Known {
-    const fn is_nothing(&self) -> bool {
-        self.root.is_none() && self.digests.is_empty() && self.pieces.is_none()
-    }
-}
-
 impl Discovery<'_> {
     /// Puts together what the user knows of the file, what it has to be signed by besides, and which variants
     /// of it there are.
-    pub(super) fn resolve(&mut self) -> Result<(Known, Option<Signed>, Variants)> {
+    pub(super) fn resolve(&mut self) -> Result<(Told, Option<Signed>, Variants)> {
         self.refuse_different_files()?;
         if self.says.unasked > 0 {
             self.says.warnings.push(self.unasked());
@@ -72,9 +56,9 @@ impl Discovery<'_> {
         if let Some(only) = only.and_then(|pieces| pieces.hashes.only()) {
             digests = digests.or(only);
         }
-        let known = Known { root, digests, pieces, by: Some(VouchedBy::User) };
+        let known = Told { length, root, digests, pieces, by: Some(VouchedBy::User), leaves: None };
         if let Some(Pieces { bytes, .. }) = unusable.filter(|_| digests.is_empty()) {
-            if known.is_nothing()
+            if known.has_no_hash()
                 && self.documents.leaves.is_none()
                 && !self.documents.signatures.are_wanted()
             {
@@ -82,7 +66,7 @@ impl Discovery<'_> {
             }
             self.says.notices.push(without_pieces(bytes));
         }
-        let is_judged = !known.is_nothing() || self.documents.signatures.are_wanted();
+        let is_judged = !known.has_no_hash() || self.documents.signatures.are_wanted();
         self.tries_variants = is_judged && !self.wanted.is_read_in_order;
         let is_one_block = root.is_some() && length.is_some_and(|length| length <= BLOCK_BYTES as u64);
         let has_parts = known.pieces.is_some() || self.documents.leaves.is_some() || is_one_block;
@@ -96,7 +80,7 @@ impl Discovery<'_> {
     ///
     /// # Errors
     /// Why none is left.
-    fn check_lengths(&self, known: &Known, variants: &mut Variants) -> Result<()> {
+    fn check_lengths(&self, known: &Told, variants: &mut Variants) -> Result<()> {
         let Some(first) = variants.iter().next().cloned() else { return Err(self.nobody()) };
         if self.wanted.is_read_in_order {
             variants.retain(|variant| variant.length.is_some());
@@ -121,11 +105,11 @@ impl Discovery<'_> {
     }
 
     /// What is known of a file of this length, where the user knows this.
-    pub(super) fn found_of(&mut self, length: u64, mut known: Known) -> Result<DiscoveredFile> {
+    pub(super) fn found_of(&mut self, length: u64, mut known: Told) -> Result<DiscoveredFile> {
         let mirrors = self.mirrors(length)?;
         let names = self.offered_names(self.documents.metalink.as_ref(), &mirrors);
         let (mut recalled, mut there) = (None, Vec::new());
-        if known.is_nothing() {
+        if known.has_no_hash() {
             if let Some(file) = &self.documents.metalink
                 && !(file.ignored_hashes.is_empty() && file.ignored_pieces.is_empty())
             {
@@ -139,7 +123,7 @@ impl Discovery<'_> {
                 known = self.told_by_servers(length);
             }
         }
-        if known.is_nothing() {
+        if known.has_no_hash() {
             // What others introduce is not held against what is remembered.
             let named = mirrors.iter().filter(|mirror| mirror.named);
             let validated = named.filter_map(|mirror| Some((&mirror.url, mirror.validator()?)));
@@ -158,7 +142,7 @@ impl Discovery<'_> {
                     entry.day
                 ));
                 let by = Some(VouchedBy::User).filter(|_| entry.came == Provenance::Verified);
-                known = Known { root: Some(entry.id.root), by, ..Known::default() };
+                known = Told { root: Some(entry.id.root), by, ..Told::default() };
                 recalled = Some(entry.clone());
             } else {
                 // However it came: that a file has the same date and length proves nothing.
@@ -175,11 +159,11 @@ impl Discovery<'_> {
         length: u64,
         mut mirrors: Vec<Mirror>,
         names: OfferedNames,
-        known: Known,
+        known: Told,
         recalled: Option<HistoryEntry>,
         there: Vec<ExistingFile>,
     ) -> Result<DiscoveredFile> {
-        let Known { root, digests, pieces, by } = known;
+        let Told { root, digests, pieces, by, .. } = known;
         let leaves = self.documents.leaves.take_if(|leaves| leaves.id().length == length);
         // That of a Metalink of the user's tells the root, too, where nothing else does.
         let (root, by) = match (&leaves, root) {
@@ -205,13 +189,13 @@ impl Discovery<'_> {
         let proof = FinalCheck::of(root_check, digests);
         let mut hashes = Vec::new();
         if let Check::Pieces { bytes, hashes: pieces } = &check {
-            hashes.push(Evidence::Pieces(*bytes, pieces));
+            let kind = [b"pieces", &bytes.to_le_bytes()[..], pieces.kind().as_bytes()];
+            hashes.push(name(length, kind.into_iter().chain(pieces.iter())));
         }
-        hashes.extend(digests.iter().map(|(kind, digest)| Evidence::Digest(kind, digest)));
-        let signatures = self.documents.signatures.useful().to_vec();
-        hashes
-            .extend(signatures.iter().take(SIGNATURE_NAMES).map(|signature| Evidence::Signature(signature)));
-        let (journal, aliases) = self.names(length, root, &hashes, &mirrors)?;
+        hashes.extend(digests.iter().map(|(kind, digest)| name(length, [kind.as_bytes(), digest])));
+        let signatures = self.documents.signatures.useful().iter().take(SIGNATURE_NAMES);
+        hashes.extend(signatures.map(|signature| name(length, [b"signature", &signature[..]])));
+        let (journal, aliases) = self.names(length, root, hashes, &mirrors)?;
         if !matches!(check, Check::Nothing) {
             mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
         }
@@ -236,31 +220,6 @@ impl Discovery<'_> {
             recalled,
             there,
         })
-    }
-
-    /// What servers say themselves, as far as more than half of them say the same: the strongest of it, and
-    /// all else that the same servers say.
-    fn told_by_servers(&mut self, length: u64) -> Known {
-        let (mut known, mut by) = (Known::default(), None::<Vec<String>>);
-        let mut are_same = |hosts: Vec<String>| *by.get_or_insert_with(|| hosts.clone()) == hosts;
-        known.root =
-            self.told_root(length).filter(|told| are_same(told.hosts.clone())).map(|told| told.value);
-        if let Some(Quorum { value, hosts }) = self.told_pieces(length)
-            && (known.root.is_none() || are_same(hosts.clone()))
-        {
-            if !can_check_pieces(value.bytes) {
-                self.says.notices.push(without_pieces(value.bytes));
-            } else if are_same(hosts) {
-                known.pieces = Some(value);
-            }
-        }
-        if let Some(Quorum { value, hosts }) = self.told_digests(length)
-            && are_same(hosts)
-        {
-            known.digests = value;
-        }
-        known.by = by.map(VouchedBy::Hosts);
-        known
     }
 
     /// The names that are offered for the file: the user's, else those in the URLs that the user named.
@@ -346,7 +305,7 @@ impl Discovery<'_> {
 }
 
 /// What is said where they cannot be checked.
-fn without_pieces(bytes: u64) -> String {
+pub(super) fn without_pieces(bytes: u64) -> String {
     format!("pieces of {bytes} bytes cannot be checked, and are not used")
 }
 

@@ -6,7 +6,6 @@ use anabranch_mirror::leaf_list::{self, HEAD_BYTES, LeafList};
 use anabranch_mirror::metalink::METALINK_MAX;
 
 use super::patience::{LEAVES_FOR, PACE_FROM};
-use super::told::Told;
 use super::{Command, Discovery, EARLY_LEAVES_MAX, LINE_MAX, Probe, ProbeKind};
 
 /// URLs beside which hashes are looked for at most.
@@ -90,8 +89,8 @@ impl Discovery<'_> {
             ProbeKind::List => METALINK_SUFFIX,
             ProbeKind::Mirror(_) | ProbeKind::Signature => return,
         };
-        let others: Vec<usize> = self.first_of_each_origin().filter(|number| *number > 0).collect();
-        for number in others.into_iter().take(BESIDE_MAX - 1) {
+        let firsts = self.first_of_use(|number| self.mirrors[number].named);
+        for number in firsts.into_iter().filter(|number| *number > 0).take(BESIDE_MAX - 1) {
             let Ok(url) = self.mirrors[number].url.sibling(suffix) else { continue };
             let max = if kind == ProbeKind::Line { LINE_MAX } else { METALINK_MAX };
             match kind {
@@ -111,7 +110,7 @@ impl Discovery<'_> {
             // Another one may be right.
             (Ok(leaves), _) if root.is_some_and(|root| root != leaves.id().root) => {}
             (Ok(leaves), _) if root.is_some() || is_users => self.documents.leaves = Some(leaves),
-            (Ok(leaves), Some(number)) => self.documents.told.push((number, Told::Leaves(leaves))),
+            (Ok(leaves), Some(number)) => self.documents.told.push((number, leaves.into())),
             // A Metalink of the user's names it, and tells no root that it should have.
             (Ok(_), None) => {}
             (Err(e), _) => self.says.notices.push(format!("a leaf list is left out: {e}")),

@@ -1,17 +1,43 @@
-//! What a server says of a file itself, as it was said.
+//! What is said of a file.
 
+use anabranch_mirror::digests::Digests;
 use anabranch_mirror::leaf_list::LeafList;
-use anabranch_mirror::metalink::{self, Metalink};
+use anabranch_mirror::metalink::{self, Hashes, Metalink, Pieces};
 use anabranch_mirror::url::Url;
 
-/// What a server says.
-pub(super) enum Told {
-    /// In a Metalink.
-    Listed(Box<metalink::File>),
-    /// In a leaf list.
-    Leaves(LeafList),
-    /// The root, in a line of `b3sum`.
-    Root([u8; 32]),
+use crate::VouchedBy;
+
+/// What the user says of the file, or a server, or most servers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Told {
+    pub(super) length: Option<u64>,
+    pub(super) root: Option<[u8; 32]>,
+    pub(super) digests: Digests,
+    pub(super) pieces: Option<Pieces>,
+    pub(super) leaves: Option<LeafList>,
+    /// The voucher for it; none: it is the word of one server.
+    pub(super) by: Option<VouchedBy>,
+}
+
+impl Told {
+    /// Whether nothing of it tells what is right.
+    pub(super) const fn has_no_hash(&self) -> bool {
+        self.root.is_none() && self.digests.is_empty() && self.pieces.is_none()
+    }
+}
+
+impl From<metalink::File> for Told {
+    fn from(file: metalink::File) -> Self {
+        let Hashes { digests, blake3 } = file.hashes;
+        Self { length: file.size, root: blake3, digests, pieces: file.pieces, ..Self::default() }
+    }
+}
+
+impl From<LeafList> for Told {
+    fn from(leaves: LeafList) -> Self {
+        let id = leaves.id();
+        Self { length: Some(id.length), root: Some(id.root), leaves: Some(leaves), ..Self::default() }
+    }
 }
 
 /// What a Metalink that a server offers beside the file at `url` says of that: its only file, or the only one

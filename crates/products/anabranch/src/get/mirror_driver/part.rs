@@ -86,7 +86,8 @@ impl MirrorDriver {
                 return Err(Error::corrupt(format!("{}: {REFUTED_EARLIER}", self.names(&refuted))));
             }
             if !are_all {
-                self.unwanted = refuted.into_iter().map(|mirror| (mirror, REFUTED_EARLIER)).collect();
+                let error = || FetchError::NotTheFile(REFUTED_EARLIER.to_owned());
+                self.unwanted = refuted.into_iter().map(|mirror| (mirror, error())).collect();
             }
             let tried = tried.into_iter().find(|mirror| !self.unwanted.iter().any(|(out, _)| out == mirror));
             if let Some(mirror) = tried.filter(|_| !is_alone && self.mirrors.len() > 1) {
@@ -95,7 +96,8 @@ impl MirrorDriver {
             }
         } else {
             let changed = those(&|url| records.has_changed(url));
-            self.unwanted = changed.into_iter().map(|mirror| (mirror, CHANGED_EARLIER)).collect();
+            let error = || FetchError::Changed(CHANGED_EARLIER.to_owned());
+            self.unwanted = changed.into_iter().map(|mirror| (mirror, error())).collect();
         }
         let others: Vec<u8> = self.config.others.iter().filter_map(|url| records.number_of(url)).collect();
         let mine: Vec<u8> = self.numbers.iter().flatten().copied().collect();
@@ -133,11 +135,7 @@ impl MirrorDriver {
         subscriber: &mut Subscriber,
         observer: &mut Observer<'_>,
     ) {
-        for (mirror, why) in std::mem::take(&mut self.unwanted) {
-            let error = match why {
-                CHANGED_EARLIER => FetchError::Changed(why.to_owned()),
-                _ => FetchError::NotTheFile(why.to_owned()),
-            };
+        for (mirror, error) in std::mem::take(&mut self.unwanted) {
             self.out(mirror, &error, subscriber, observer);
             self.no_more(now, mirror, subscriber);
         }

@@ -1,6 +1,6 @@
 //! Mirrors that have nothing, cannot now, fall silent, break off or are not there.
 
-use super::mirrors::{LENGTH, content, gone, having, honest, mute, other, portal, refusing};
+use super::mirrors::{LENGTH, content, gone, having, honest, late_other, mute, other, portal, refusing};
 use super::row::{Knows, Row, row};
 use crate::get::testing::Mirror;
 use anabranch_http::client::testing::Then;
@@ -65,6 +65,25 @@ pub(super) fn rows() -> Vec<Row> {
             vec![honest().without_length(&content()).breaking_off_once(400_000)]
         })
         .fetches(150),
+        of("two mirrors lie, the honest one says no length and hangs up four times", || {
+            let liar = || having(&late_other());
+            vec![liar(), liar(), honest().without_length(&content()).hanging_up_late()]
+        })
+        .names(&["a", "b"])
+        .fetches(700)
+        .within(60),
+        of("the only mirror says no length and always breaks off", || {
+            vec![honest().without_length(&content()).breaking_off(400_000)]
+        })
+        .fails(4)
+        .fetches(200)
+        .within(30),
+        of("a mirror lies, the honest one says no length and always breaks off", || {
+            vec![having(&other()), honest().without_length(&content()).breaking_off(400_000)]
+        })
+        .fails(5)
+        .fetches(300)
+        .within(30),
         of("the first connection to the only mirror ends without an answer", || {
             vec![honest().hanging_up_first()]
         }),

@@ -28,6 +28,8 @@ pub(super) fn rows() -> Vec<Row> {
         }),
         row("one mirror that says no length", Knows::Pieces, || vec![honest().without_length(&content())]),
         row("one mirror that says no length", Knows::Sha256, || vec![honest().without_length(&content())]),
+        row("one mirror that says no length", Knows::Beside, || vec![honest().without_length(&content())]),
+        row("two mirrors", Knows::Beside, || vec![honest(), honest()]),
         row("a mirror that says no length beside one that does", Knows::Sha256, || {
             vec![honest().without_length(&content()), honest()]
         }),

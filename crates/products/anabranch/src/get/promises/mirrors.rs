@@ -59,6 +59,11 @@ pub(super) fn shorter() -> Bytes {
     noise(4, LENGTH - 100_000)
 }
 
+/// A file of 50 kB; each number is another one.
+pub(super) fn small(number: u64) -> Bytes {
+    noise(100 + number, 50_000)
+}
+
 /// Whatever some mirror has as a whole.
 pub(super) fn every_content() -> Vec<Bytes> {
     vec![content(), other(), late_other(), one_wrong_byte(), longer(), shorter()]
@@ -214,6 +219,18 @@ impl Mirror {
         })
     }
 
+    /// Closes the first four connections that ask for bytes of the file after 0.85 s, without an answer. A
+    /// client asks twice before it takes that for an error.
+    pub(super) fn hanging_up_late(self) -> Self {
+        self.twisting(move |asked, reply| {
+            let is_early = asked.bytes_before < 4 * reply.body.len() as u64;
+            match is_early && asked.request.is_for_bytes() {
+                true => Reply { then: Then::HangUp, delay: Span::from_millis(850), ..reply },
+                false => reply,
+            }
+        })
+    }
+
     /// Closes the first connection without an answer.
     pub(super) fn hanging_up_first(self) -> Self {
         self.twisting(|asked, reply| match asked.before == 0 {
@@ -229,8 +246,9 @@ impl Mirror {
 
     /// Has these bytes, with another ETag, once it has been asked for so many bytes of the file.
     pub(super) fn changing_to(self, bytes: Bytes, after: u64) -> Self {
+        let tag = format!("\"v2 from {after} on\"");
         self.twisting(move |asked, reply| match asked.bytes_before >= after {
-            true => Reply { delay: reply.delay, ..reply_of(asked.request, &bytes, "\"v2\"") }.at(reply.rate),
+            true => Reply { delay: reply.delay, ..reply_of(asked.request, &bytes, &tag) }.at(reply.rate),
             false => reply,
         })
     }

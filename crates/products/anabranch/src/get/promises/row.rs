@@ -23,6 +23,8 @@ pub(super) enum Knows {
     Leaves,
     /// The SHA-256 of each piece, in a Metalink of the user's.
     Pieces,
+    /// Its URLs; each mirror has a Metalink beside the file, with its length and SHA-256.
+    Beside,
     /// A Metalink of several files with the SHA-256 of each.
     Directory,
 }
@@ -30,7 +32,7 @@ pub(super) enum Knows {
 impl Knows {
     /// Whether nothing but the right bytes may arrive.
     pub(super) const fn is_hash(self) -> bool {
-        !matches!(self, Self::Nothing | Self::Length)
+        !matches!(self, Self::Nothing | Self::Length | Self::Beside)
     }
 
     const fn words(self) -> &'static str {
@@ -41,6 +43,7 @@ impl Knows {
             Self::Blake3 => "content id",
             Self::Leaves => "content id, leaf list",
             Self::Pieces => "pieces",
+            Self::Beside => "Metalink beside it",
             Self::Directory => "Metalink of 6 files",
         }
     }
@@ -79,6 +82,9 @@ pub(super) struct Row {
     pub(super) within: Span,
     /// What the file is called in its URL.
     pub(super) called: &'static str,
+    /// The file is read in order while it comes. It has arrived if all was handed over and no error
+    /// came; where the row says that there is no file, not a byte was handed over.
+    pub(super) in_order: bool,
 }
 
 /// A row in which the file arrives.
@@ -95,6 +101,7 @@ pub(super) fn row(name: &'static str, knows: Knows, mirrors: fn() -> Vec<Mirror>
         percent: 110,
         within: Span::from_secs(10),
         called: FILE,
+        in_order: false,
     }
 }
 
@@ -144,6 +151,11 @@ impl Row {
         Self { called, ..self }
     }
 
+    /// The file is read in order.
+    pub(super) fn in_order(self) -> Self {
+        Self { in_order: true, ..self }
+    }
+
     /// Its line in the manual.
     pub(super) fn line(&self) -> String {
         let end = match self.arrives.is_empty() {
@@ -154,7 +166,8 @@ impl Row {
         let chance = self.may_name.iter().map(|name| format!("({name})"));
         let named: Vec<String> = self.named.iter().map(|&name| name.to_owned()).chain(chance).collect();
         format!(
-            "| {} | {} | {end} | {} | {} | {} | {} s |",
+            "| {}{} | {} | {end} | {} | {} | {} | {} s |",
+            if self.in_order { "in order: " } else { "" },
             self.name,
             self.knows.words(),
             self.exit_status,

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread;
 
 use anabranch_algo::{Span, Time};
 use anabranch_http::client::testing::Reply;
@@ -21,6 +22,7 @@ use super::mirrors::{FILE, content, every_content, tree};
 use super::row::{Happens, Knows, Row};
 use crate::event::Observer;
 use crate::get::fetch::fetch_in;
+use crate::get::reassembly_buffer;
 use crate::get::testing::{Mirror, Servers, SimWorld, Weather, files, restore, run_dir};
 use crate::get::world::World as _;
 use crate::target::Room;
@@ -54,24 +56,34 @@ pub(super) struct Ground {
     knows: Knows,
     content: Bytes,
     called: &'static str,
+    /// The file is read in order: what is handed over goes under its name.
+    pub(super) in_order: bool,
 }
 
 impl Ground {
     pub(super) fn new(mirrors: Vec<Mirror>, knows: Knows, content: Bytes, called: &'static str) -> Self {
         let dir = run_dir();
         fs::create_dir(dir.path().join("to")).expect("a directory");
-        let leaves = Bytes::from(if knows == Knows::Leaves { leaf_list(&content) } else { Vec::new() });
-        let with_leaves = |mirror: Mirror| {
-            let leaves = leaves.clone();
+        let (suffix, beside) = match knows {
+            Knows::Leaves => (SUFFIX, leaf_list(&content)),
+            Knows::Beside => {
+                let file = described(called, &content, &Servers::new());
+                (".meta4", Metalink { files: vec![file] }.emit().expect("a Metalink").into_bytes())
+            }
+            _ => ("", Vec::new()),
+        };
+        let beside = Bytes::from(beside);
+        let with_beside = |mirror: Mirror| {
+            let beside = beside.clone();
             mirror.but(move |asked, reply| {
                 let is_asked =
-                    !leaves.is_empty() && reply.status == 404 && asked.request.path.ends_with(SUFFIX);
-                if is_asked { Reply { delay: reply.delay, ..Reply::new(200, leaves.clone()) } } else { reply }
+                    !beside.is_empty() && reply.status == 404 && asked.request.path.ends_with(suffix);
+                if is_asked { Reply { delay: reply.delay, ..Reply::new(200, beside.clone()) } } else { reply }
             })
         };
         let servers =
-            mirrors.into_iter().enumerate().map(|(n, mirror)| (host(n), Rc::new(with_leaves(mirror))));
-        Self { servers: servers.collect(), dir, knows, content, called }
+            mirrors.into_iter().enumerate().map(|(n, mirror)| (host(n), Rc::new(with_beside(mirror))));
+        Self { servers: servers.collect(), dir, knows, content, called, in_order: false }
     }
 
     pub(super) fn to(&self) -> std::path::PathBuf {
@@ -84,7 +96,7 @@ impl Ground {
         let id = Uri::new(ContentId::of(&self.content)).to_string();
         let list = self.dir.path().join("list.meta4");
         match self.knows {
-            Knows::Nothing => Get::new(urls),
+            Knows::Nothing | Knows::Beside => Get::new(urls),
             Knows::Sha256 => {
                 Ok(Get::new(urls)?.checksum(Checksum::sha256(Sha256::digest(&self.content).into())))
             }
@@ -128,7 +140,11 @@ impl Ground {
         let output = self.to().join(if self.knows == Knows::Directory { "d" } else { FILE });
         let (request, locators) =
             self.get().and_then(|get| get.to_file(output).request()).expect("a request");
-        let request = crate::get::request::Request { room: Some(room), ..request };
+        let (buffer, mut blocks) = reassembly_buffer::pair(stop.clone());
+        let end = buffer.end_guard();
+        let handed_over = thread::spawn(move || std::iter::from_fn(|| blocks.next()).flatten().collect());
+        let reader = self.in_order.then_some(buffer);
+        let request = crate::get::request::Request { room: Some(room), reader, ..request };
         let idle = Span::from_nanos(request.http.idle_timeout.as_nanos() as u64);
         let sources = Rc::default();
         let mut world =
@@ -153,6 +169,11 @@ impl Ground {
         let result = fetch_in(&mut world, &request, locators, &mut observer);
         if let Err(error) = &result {
             said += &error.to_string();
+        }
+        drop(end);
+        let handed_over: Vec<u8> = handed_over.join().expect("what was read");
+        if self.in_order && (result.is_ok() || !handed_over.is_empty()) {
+            fs::write(self.to().join(FILE), handed_over).expect("a file");
         }
         if let Some(left) = &world.left {
             restore(&self.to(), left);
@@ -208,6 +229,7 @@ pub(super) fn is_right_or_absent(ground: &Ground, is_hash: bool) -> Result<(), S
 pub(super) fn holds(row: &Row, seed: u64) -> Result<(), String> {
     let content = row.arrives.get(FILE).cloned().unwrap_or_else(content);
     let ground = Ground::new((row.mirrors)(), row.knows, content, row.called);
+    let ground = Ground { in_order: row.in_order, ..ground };
     let (mut came, mut said, mut banned) = (0, String::new(), Vec::new());
     for (run, happens) in row.runs.iter().enumerate() {
         let ended = ground.run(seed * 1_000 + run as u64, run, Some(*happens));

@@ -1,7 +1,9 @@
 //! Liars where a hash of the user's tells them from honest mirrors: the file is right or absent, and with an
 //! honest mirror that answers it arrives.
 
-use super::mirrors::{content, having, honest, late_other, longer, mute, one_wrong_byte, other, shorter};
+use super::mirrors::{
+    FILE, content, having, honest, late_other, longer, mute, one_wrong_byte, other, shorter, small,
+};
 use super::row::Knows::{Blake3, Leaves, Pieces, Sha256};
 use super::row::{Row, row};
 
@@ -88,6 +90,26 @@ pub(super) fn rows() -> Vec<Row> {
         })
         .fetches(250)
         .within(20),
+        row(
+            "two mirrors have another file, one changes to the right one while it is tried alone",
+            Sha256,
+            || vec![having(&other()).changing_to(content(), 800_000), having(&other())],
+        )
+        .may_name(&["b"])
+        .fetches(400)
+        .within(30),
+        row("seventeen mirrors with other files of 50 kB before the honest one", Sha256, || {
+            (0..17).map(|number| having(&small(number))).chain([having(&small(17))]).collect()
+        })
+        .arrives([(FILE, small(17))].into())
+        .may_name(&["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"])
+        .fetches(2_000)
+        .within(60),
+        row("a longer file of one mirror, and each sends 1.2 kB/s", Sha256, || {
+            vec![having(&longer()).rate(1_200), honest().rate(1_200)]
+        })
+        .fetches(150)
+        .within(1_200),
         row("the only mirror has another file", Sha256, || vec![having(&other())]).fails(5),
         row("the only mirror has another file", Leaves, || vec![having(&other())]).names(&["a"]).fails(5),
         row("the only mirror has another file", Pieces, || vec![having(&other())]).names(&["a"]).fails(5),

@@ -62,7 +62,7 @@ impl SmallFiles<'_> {
         let Some(item) = self.item(id) else { return };
         self.coming.remove(&id);
         let p = connection_of(id);
-        // Whoever only says that it cannot now may say so for ever.
+        // A server that only says that it cannot now may say so for ever.
         self.answers += u64::from(code(error) != ErrorKind::Unreachable);
         if let Some(route) = self.routes.get(p) {
             self.servers[usize::from(route.mirror)].status.answered(error);
@@ -83,7 +83,7 @@ impl SmallFiles<'_> {
             FetchError::Unreachable(_) | FetchError::Broken(_) | FetchError::ServerError { .. } => {
                 Failure::Broken
             }
-            // Some say that of whatever they do not have.
+            // Some servers say that of every file that they do not have.
             FetchError::NotFound(_) | FetchError::Forbidden { status: 403, .. } => Failure::NotFound,
             // Too long for this file: perhaps it is another one's answer.
             FetchError::Refused(_) if !self.machine.was_unpipelined(id) => {

@@ -49,7 +49,7 @@ impl Hash {
         proof.mismatch(&id, found, &hasher.finish())
     }
 
-    /// The same as a target has it, with the root as far as it is known.
+    /// What a target holds the file against, and its root, which is zeros where it is not known.
     pub(in crate::get) fn proof(&self) -> (FinalCheck, [u8; 32]) {
         let check = if self.root.is_some() { RootCheck::Blocks } else { RootCheck::Unknown };
         (FinalCheck::of(check, self.digests), self.root.unwrap_or_default())

@@ -55,7 +55,7 @@ impl SmallFiles<'_> {
         Some((ErrorKind::Corrupt, why))
     }
 
-    /// The same if a server that may have it does not give it out.
+    /// Why a file is lost that a server may have and does not give out.
     fn refusal(&self, file: FileId) -> Option<(ErrorKind, String)> {
         let server = &self.servers[usize::from(*self.refused.get(&file)?)];
         Some((ErrorKind::Refused, format!("{}: {}", server.status.name, server.forbids.as_ref()?)))

@@ -13,7 +13,7 @@ impl Stage for SmallFiles<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
         self.written()?;
         let mut until = Time::NEVER;
-        // While the disk is behind nobody is listened to, so nobody is silent.
+        // While the disk is behind no server is listened to, so none counts as silent.
         if self.writer.has_room() {
             if std::mem::take(&mut self.is_paused) {
                 self.machine.handle(cx.now(), Input::Resumed);

@@ -1,7 +1,7 @@
 //! The lock of a journal, which keeps a second transfer away (`flock(2)`).
 //!
-//! Some file systems of clusters have no such locks, unless they are mounted so: then a transfer goes on
-//! without one, and says so.
+//! Some file systems of clusters have these locks only with a mount option. Without them a transfer goes on
+//! without a lock, and says so.
 
 use std::fs::File;
 use std::ops::Deref;
@@ -32,7 +32,7 @@ impl Locked {
     /// Locks it.
     ///
     /// # Errors
-    /// `EWOULDBLOCK` if somebody else has locked it.
+    /// `EWOULDBLOCK` if another process has locked it.
     pub(in crate::target) fn new(file: File) -> Result<Self, Errno> {
         Self::of(Flock::lock(file, FlockArg::LockExclusiveNonblock))
     }
