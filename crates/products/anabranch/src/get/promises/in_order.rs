@@ -1,13 +1,14 @@
 //! Files that are read in order: nothing can be fetched again, so that mirrors are compared by votes
 //! before a byte is handed over, also where a hash of the whole is known.
 
-use super::mirrors::{having, honest, other};
-use super::row::Knows::{Blake3, Leaves, Nothing, Pieces, Sha256};
+use super::mirrors::{content, having, honest, other};
+use super::row::Knows::{Beside, Blake3, Leaves, Nothing, Pieces, Sha256};
 use super::row::{Row, row};
 
 pub(super) fn rows() -> Vec<Row> {
     let all = vec![
         row("one mirror", Nothing, || vec![honest()]),
+        row("one mirror that says no length", Beside, || vec![honest().without_length(&content())]),
         row("two mirrors with other bytes throughout", Sha256, || vec![honest(), having(&other())])
             .names(&["a", "b"])
             .fails(5),

@@ -25,6 +25,8 @@ const WAITS_MAX: u64 = 200_000;
 
 /// How long threads are waited for, of real time, where nothing else happens.
 const THREADS_FOR: Span = Span::from_millis(5);
+/// The same before a kill: what threads had to write by then is on the disk, however busy this machine is.
+const THREADS_BEFORE_KILL: Span = Span::from_millis(50);
 
 /// See the [module](self).
 pub(in crate::get) struct SimWorld {
@@ -80,14 +82,14 @@ impl SimWorld {
         }
     }
 
-    /// Whether a thread ends the wait before the time passes.
-    fn is_woken(&self) -> bool {
+    /// Whether a thread ends the wait within so much real time.
+    fn is_woken(&self, within: Span) -> bool {
         if !self.has_threads.get() {
             return false;
         }
         let clock = Clock::start();
         let wake = [(self.wake.as_fd(), Interest::Read)];
-        let waited = Poller::new(clock).wait(wake, clock.now() + THREADS_FOR);
+        let waited = Poller::new(clock).wait(wake, clock.now() + within);
         waited.is_ok() && self.wake.drain()
     }
 
@@ -113,6 +115,7 @@ impl SimWorld {
             self.now += leap;
         }
         if let Some(dir) = self.weather.killed(self.now) {
+            while self.is_woken(THREADS_BEFORE_KILL) {}
             // What is there now is what it leaves. For want of a process it is also stopped.
             self.left = Some(files(&dir));
             self.stop.stop();
@@ -135,7 +138,7 @@ impl World for SimWorld {
         let http = if http { self.mirrors.next() } else { Time::NEVER };
         let next = names.chain([http, self.datagrams.next(), self.weather.next()]).fold(until, Time::min);
         assert!(next < Time::NEVER, "nothing would ever end this wait");
-        if next < until || !self.is_woken() {
+        if next < until || !self.is_woken(THREADS_FOR) {
             self.pass(next);
         }
         Ok(())
