@@ -117,7 +117,7 @@ pub fn side_by_side() {
 }
 
 /// How many tests that said [`among_few`] run at once.
-const FEW: usize = 6;
+const FEW: usize = 4;
 
 /// What [`among_few`] returns: another test may take its place when it is dropped.
 #[must_use = "the test is among few until this is dropped"]
@@ -130,7 +130,7 @@ impl Drop for AmongFew {
     }
 }
 
-/// Waits until fewer than six tests of this executable run that said the same, and no other is [`alone`].
+/// Waits until fewer than four tests of this executable run that said the same, and no other is [`alone`].
 ///
 /// For a test that measures how long programs wait on links of its own: it needs some of a processor and much
 /// time, so that a few of them disturb each other little. It calls this once, before it starts a program.
