@@ -46,7 +46,7 @@ pub struct Variant {
     pub mirrors: Vec<MirrorId>,
     /// Only blocks that its only mirror brought count, because the file that several brought was wrong.
     pub is_alone: bool,
-    /// Its origins.
+    /// How many of its mirrors have the vote of their origin.
     votes: usize,
     opening: Option<[u8; 32]>,
     /// Whether one of its servers sends parts.

@@ -5,7 +5,7 @@
 pub enum Ballot<T> {
     /// More than half of all have said this.
     Majority(T),
-    /// Those that have said nothing yet decide.
+    /// No value has a majority yet, and the missing votes can still make one.
     Open,
     /// Nothing can have more than half any more.
     Split,

@@ -68,7 +68,7 @@ impl OpenPiece {
     }
 }
 
-/// Which mirror sent which block of a mixed piece that was wrong.
+/// The blocks of a wrong piece that came from several mirrors: for each its mirror and its chaining value.
 type BadContributions = Vec<(u64, MirrorId, ChainingValue)>;
 
 /// A piece that has to come from one mirror alone.
@@ -210,7 +210,7 @@ impl Pieces {
     pub(super) fn unbind(&mut self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let (first, last) = (self.piece_of(blocks.start), self.piece_of(blocks.end - 1));
         let mut anew = Vec::new();
-        // One piece may come though there is no room: what more is kept of others must not add up.
+        // One piece is accepted even without room, so parts of further pieces are kept only within the limit.
         let mut open_bytes = self.open_bytes();
         for (&piece, alone) in self.alone.range_mut(first..=last) {
             alone.left_by = alone.by.or(alone.left_by);

@@ -54,7 +54,8 @@ pub(super) enum Comparison {
 
 /// See the [module](self).
 pub(super) struct Sampling {
-    /// Which mirror brought each block: its number plus 1, or 0. Pages that are never written take no memory.
+    /// For each block the number of the mirror that brought it, plus 1; 0 if none has. Memory pages of the
+    /// vector that are never written take no memory.
     by: Vec<u8>,
     samples: BTreeMap<u64, Sample>,
     /// Mirrors that have a vote and can be asked for a part.
@@ -114,8 +115,9 @@ impl Sampling {
         self.electorate.len() + self.guests.len() > 1
     }
 
-    /// Whether this mirror should be asked for a sample: one more with a vote where all have the same, each
-    /// one where two differ; those without a vote last.
+    /// Whether this mirror should be asked for a sample. As long as all answers are equal, one voter besides
+    /// the first mirror is enough; once two differ, every voter is asked. Mirrors without a vote are asked
+    /// last.
     fn waits_for(&self, sample: &Sample, mirror: MirrorId) -> bool {
         if sample.has(mirror) || sample.asked.contains(&mirror) {
             return false;
@@ -188,7 +190,8 @@ impl Sampling {
         if let Some(by) = usize::try_from(block).ok().and_then(|index| self.by.get_mut(index)) {
             *by = mirror.saturating_add(1);
         }
-        // The first of two mirrors is compared with what the other one brings first.
+        // Each mirror's first block is a sample. With two voters at most, the first mirror needs none of its
+        // own: the first block of the second mirror compares the two.
         let is_first = self.known.insert(mirror) && (self.known.len() > 1 || self.electorate.len() > 2);
         let is_new =
             self.can_compare() && (is_first || self.is_chosen(block) && self.samples.len() < SAMPLES_MAX);
