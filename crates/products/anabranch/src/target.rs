@@ -71,7 +71,7 @@ pub(crate) struct Finished {
     pub(crate) root: [u8; 32],
     /// The fingerprint of the key that signed it, if it had to be.
     pub(crate) signer: Option<String>,
-    /// What servers say of it that say something else.
+    /// Notices about servers that say other hashes of the file than it has, a sentence each.
     pub(crate) dissent: Vec<String>,
 }
 
@@ -398,13 +398,12 @@ impl Target {
     /// `progress` is called with the bytes read so far and stops it by returning false: what is here stays.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing, the hashes do not give the root
-    /// (then part and journal are removed, so that the next transfer begins afresh), the part's name stands
-    /// for another file than the one that was written, or the final name was taken meanwhile.
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if only the whole could be checked, and is not what
-    /// it should be; it is removed too, or has another name then if that is [demanded](Demands::keeps_wrong).
-    /// Where other bytes could not be right either, and these are those of a hash that is known, part and
-    /// journal stay.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing, the recorded hashes do not give
+    /// the root (part and journal are then removed, so that the next transfer begins afresh), the part's name
+    /// stands for another file than the one that was written, or the final name was taken meanwhile.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the whole file is not what it should be: it is
+    /// removed, or gets another name if [`Demands::if_wrong`] says so. If its bytes have one of the known
+    /// hashes and only contradict another hash or the signature, part and journal stay.
     pub(crate) fn finish(mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Finished> {
         self.flush()?;
         let path = self.place.path();

@@ -64,8 +64,8 @@ pub(super) fn fetch<'o>(
             }
         };
         trials.forget_versions(&mut attempt);
-        // What is read in order is of one variant. The part of a wrong variant is kept for servers that could
-        // not be asked.
+        // A reader cannot take back what it was given, so it gets one variant only. A wrong part is kept as
+        // long as another variant, or a server that could not be asked, may still need it.
         let is_only = request.reader.is_some() || !candidates.has_others();
         let patience = (!is_only).then(|| attempt.variant.patience());
         let has_others = !is_only || !attempt.found.unheard.is_empty();
@@ -137,7 +137,7 @@ struct Trials {
     lengths: BTreeSet<u64>,
     /// What did not come whole, each with why.
     incomplete: Vec<(String, String)>,
-    /// What the last variant failed with that did not even begin.
+    /// The kind of the last error of a variant that failed before its attempt could begin.
     kind: Option<ErrorKind>,
 }
 
@@ -154,7 +154,8 @@ impl Trials {
         self.changed.extend(findings.changed.iter().map(|mirror| place(*mirror)));
     }
 
-    /// What came of a mirror before its file changed is not its own any more.
+    /// Forgets the version of each mirror whose file changed in an earlier attempt, so that what came of the
+    /// old version is not credited to it.
     fn forget_versions(&self, attempt: &mut Attempt) {
         let changed = attempt.found.mirrors.iter_mut().filter(|one| self.changed.contains(&one.place));
         for mirror in changed {
@@ -319,7 +320,7 @@ fn fetch_one(
     let place = place.map(|place| place.clone().anew(anew));
     let mut mirrors = found.mirrors.clone();
     if !sources.is_empty() {
-        // They are verified as they come.
+        // Sources give the hash of each block, so the version of a mirror need not be watched.
         mirrors.iter_mut().for_each(|mirror| mirror.seen_at = None);
     }
     // Where mirrors are only compared, no voucher has said which bytes are right.

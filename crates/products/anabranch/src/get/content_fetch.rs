@@ -68,7 +68,8 @@ pub(super) struct ContentFetch {
 struct Run<'a> {
     fetch: &'a mut ContentFetch,
     arrivals: &'a mut Sink,
-    /// What is there has just been checked, or it is the reader that is waited for.
+    /// Whether a lack of arrivals is not counted as silence in this turn: a part has just been checked, or
+    /// the transfer waits for the reader.
     busy: bool,
 }
 

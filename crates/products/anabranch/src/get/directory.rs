@@ -71,7 +71,8 @@ pub(super) fn get(
     Ok(Outcome { report: Report { verified_by, ..report }, result })
 }
 
-/// What makes no sense beside a Metalink of download files.
+/// Refuses a Metalink of several files together with options or URLs that are for one file, and file names
+/// that cannot be used.
 fn refuse(request: &Request, metalink: &Metalink, base: &MetalinkOrigin, beside: &Beside) -> Result<()> {
     let n = metalink.files.len();
     let is_remote = matches!(base, MetalinkOrigin::Url(_));
@@ -114,7 +115,7 @@ fn refuse(request: &Request, metalink: &Metalink, base: &MetalinkOrigin, beside:
     Err(Error::usage(format!("the Metalink describes {n} files: {why}")))
 }
 
-/// The Metalink's own name, without `.meta4`.
+/// The file name of the Metalink without its ending, `.meta4` or `.metalink`; `None` without such an ending.
 fn name(base: &MetalinkOrigin) -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt as _;
     let name = match base {

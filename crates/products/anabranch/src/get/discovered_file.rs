@@ -58,7 +58,7 @@ pub(super) struct DiscoveredFile {
     pub(super) aliases: Aliases,
     /// Whether the root of `id` is the content's.
     pub(super) named: bool,
-    /// What each group is checked by.
+    /// How the parts of the file are checked as they come.
     pub(super) check: Check,
     /// What the whole is checked by.
     pub(super) proof: FinalCheck,
@@ -80,7 +80,8 @@ pub(super) struct DiscoveredFile {
     pub(super) there: Vec<ExistingFile>,
 }
 
-/// What came in an earlier transfer, if nothing proves that the servers still have it.
+/// The content of an earlier transfer from the same URLs, which the servers do not provably still have. A
+/// file at the destination with just this content is taken as the result, as unchanged and unverified.
 #[derive(Clone, Debug)]
 pub(super) struct ExistingFile {
     pub(super) id: ContentId,

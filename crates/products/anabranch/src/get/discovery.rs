@@ -112,8 +112,8 @@ pub(super) enum Round {
     Only,
     /// There may be another.
     First,
-    /// The last one: servers that can only say that they cannot answer now are waited for until the
-    /// time-out, if the user named them, for the others have not brought what is wanted.
+    /// The second and last round, after the servers that answered in the first did not bring the file.
+    /// Servers that the user named are now asked until the time-out, even if they only answer "not now".
     Second,
 }
 
@@ -141,7 +141,7 @@ struct Wanted<'a> {
     said: Expected,
     /// The name in the URI.
     uri_name: Option<Vec<u8>>,
-    /// That in the list of hashes, where URLs have different names.
+    /// The name of the file in the user's list of hashes, for URLs whose own names differ.
     listed_name: Option<Vec<u8>>,
     /// Whether the caller says what the file is called, and by that, that there is one.
     is_name_given: bool,
@@ -149,7 +149,7 @@ struct Wanted<'a> {
     origins: Vec<Origin>,
     /// The first URL that the user named.
     first: Option<Url>,
-    /// Whether the user named nothing else.
+    /// Whether the user named exactly one URL, and no list of mirrors or Metalink.
     alone: bool,
     /// What comes is read in order, so that nothing can be tried twice.
     is_read_in_order: bool,
@@ -169,8 +169,8 @@ struct Asking {
     vias: Vec<Egress>,
     /// The first of `vias` that has not failed.
     via: usize,
-    /// What could not be reached as the kernel sends it, where no local end was named; without an error: what
-    /// has not been answered yet.
+    /// Probes to be tried from other local ends, because the user named none and the default route did not
+    /// lead to the server, each with its error; `None` if the server is only silent so far.
     elsewhere: Vec<(Probe, Option<FetchError>)>,
 }
 
@@ -236,7 +236,8 @@ struct Says {
     troubles: Vec<(ErrorKind, String)>,
     /// The servers that the user named, and that cannot be reached or answer only that they cannot now.
     unheard: Vec<String>,
-    /// The same, and those that a Metalink of the user's names.
+    /// The servers of URLs that the user or the user's Metalink names, and that cannot be reached or answer
+    /// only that they cannot now. A second round asks them again.
     absent: Vec<String>,
     /// The mirrors that have another file than most have, by their places.
     outvoted: Vec<usize>,
@@ -252,7 +253,8 @@ struct Discovery<'a> {
     beside: Beside,
     documents: Documents,
     says: Says,
-    /// All of it has come, or is there.
+    /// Whether the whole file has come in one answer, or a file has its name at the destination, so that
+    /// nothing needs to be resumed.
     is_here: bool,
     /// Variants are tried in turn: a hash of the user's or a signature tells which is right.
     tries_variants: bool,

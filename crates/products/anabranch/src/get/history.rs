@@ -124,7 +124,8 @@ impl History {
         replace(&path, without(&text, &urls, id).into_iter());
     }
 
-    /// Nothing is read from a pipe in its place, or written to it.
+    /// The path of the history file; `None` without a directory, or if something other than a regular file is
+    /// there, such as a pipe.
     fn path(&self) -> Option<PathBuf> {
         let path = self.0.as_ref()?.join("urls.jsonl");
         fs::metadata(&path).map_or(true, |there| there.is_file()).then_some(path)

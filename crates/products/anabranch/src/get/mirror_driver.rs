@@ -35,12 +35,12 @@ use super::server_status::{ServerStatus, none_left};
 use crate::event::Observer;
 use crate::{Error, Result};
 
-/// What is done about a mirror whose `ETag`, or date, is another than a moment ago. Its file has changed, or
-/// that says nothing: some servers give each answer another, or stand for several machines that each have
-/// theirs.
+/// What is done about a mirror whose `ETag` or date has changed since it was asked first. Either its file has
+/// changed, or the change means nothing: some servers send another `ETag` with each answer, and some are
+/// several machines with an `ETag` each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChangedVersion {
-    /// It does not count any more: a hash of the whole is known.
+    /// The mirror is used without its version, because the hash of the whole file tells what is right.
     Ignored,
     /// What it has is taken from one answer: nothing has come of it yet.
     OneAnswer,
@@ -61,7 +61,8 @@ pub(super) enum Found {
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) found: Option<Found>,
-    /// Nothing but the file that its only mirror has now was in it.
+    /// Whether every block that counted came from the only mirror of the attempt, of the version that it has
+    /// now.
     pub(super) is_pure: bool,
     /// The blocks in which mirrors differ, by their numbers in the attempt.
     pub(super) differences: Differences,
@@ -119,7 +120,8 @@ pub(super) struct MirrorDriver {
     has_warned: bool,
     /// Mirrors that are not asked because of an earlier transfer, until they are given up, each with why.
     unwanted: Vec<(MirrorId, FetchError)>,
-    /// The subscriber lends, and knows all hashes.
+    /// Whether blocks are reserved with the subscriber and a leaf list gave it the hashes of all blocks, so
+    /// that sources are not needed to verify them.
     proven: bool,
     /// No mirror is asked for this block or later ones.
     horizon: u64,
@@ -146,7 +148,8 @@ struct Routing {
 pub(super) struct MirrorConfig {
     pub(super) mirrors: Vec<Mirror>,
     pub(super) length: u64,
-    /// How parts are checked. Where the subscriber lends: without sources.
+    /// How parts are checked. If blocks are reserved with the subscriber, this is how they are checked once
+    /// no source answers any more.
     pub(super) check: Check,
     /// Whether blocks are reserved with the subscriber: other sources have the content too.
     pub(super) subscriber_pool: bool,
@@ -477,7 +480,8 @@ impl MirrorDriver {
             }
             false if has_brought => "what arrived is kept: name another",
             false => "name another",
-            // What another URL has would not be taken for the same.
+            // The mirrors changed their version, and without a hash no other URL is known to have the version
+            // that arrived.
             true if have_changed => {
                 "what arrived is of the version that it had, and no other URL goes on with that without a \
                  hash: remove the part to begin anew"

@@ -26,7 +26,7 @@ use crate::report::one_a_path;
 use crate::target::{DestPath, Finished, Output, Target, make_way, wrong_piece};
 use crate::{Error, PathProgress, PathState, Progress, Result};
 
-/// It is begun anew so often at most.
+/// The most requests for the answer, the first one included.
 const TRIES_MAX: u32 = 4;
 
 /// What has come in one answer.

@@ -72,10 +72,11 @@ pub(super) struct Sink {
     memory: Option<Vec<u8>>,
     /// What was finished last.
     finished: Option<Finished>,
-    /// How many contents there were, and the paths of those that cannot be had.
+    /// How many contents the transfer has.
     count: usize,
     /// Gives several contents their names; none before the first, and where there is only one.
     writer: Option<Writer>,
+    /// The paths of the contents that cannot be had.
     missing: Vec<PathBuf>,
     total_bytes: u64,
     done_bytes: u64,

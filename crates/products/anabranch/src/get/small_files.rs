@@ -42,7 +42,7 @@ pub(super) const SMALL_BYTES: u64 = 4 << 20;
 /// So much more than a file has may be announced before its server counts as one that sends something else.
 const SLACK_BYTES: u64 = 64 << 10;
 
-/// A server, as people know it.
+/// What is known of a server, and what it has done so far.
 struct ServerState {
     status: ServerStatus,
     origin: Origin,
@@ -103,7 +103,8 @@ pub(super) struct SmallFiles<'a> {
     rows: RateMeter,
     /// The writer had no room, so no server was listened to.
     is_paused: bool,
-    /// Answers, with bytes or without.
+    /// How many failed requests got a definite answer; that the server cannot answer now is none. Together
+    /// with the bytes received this shows that servers are alive.
     answers: u64,
     /// The voucher for the hashes, as it is told behind the reason of a ban.
     according: String,

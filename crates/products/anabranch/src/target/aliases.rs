@@ -7,9 +7,9 @@ use super::journal::{self, HASH_CLUE, NOTHING_CLUE};
 pub(crate) struct Aliases {
     /// Names and [clues](journal::url_clue); the journal records them.
     pub(crate) recorded: Vec<[u8; 32]>,
-    /// The clues of URLs that the user named beside these, and that do not answer now. The user says by that
-    /// that they have the same content. So a part that began with one of them is gone on with: the mirrors of
-    /// now are compared with it.
+    /// The clues of URLs that the user named and that do not answer now. By naming them together the user
+    /// says that all URLs have the same content. So a part that was begun from one of these is resumed, and
+    /// is compared with what the answering mirrors have.
     pub(crate) unanswered: Vec<[u8; 32]>,
     /// The clues of all URLs that are asked, those without an answer included.
     pub(crate) urls: Vec<[u8; 32]>,

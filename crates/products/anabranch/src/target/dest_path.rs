@@ -387,7 +387,7 @@ impl DestPath {
         self.rename_to(from, &self.name, replace)
     }
 
-    /// Gives the file of the final name this one, and replaces what has it.
+    /// Renames the file that has the final name to `to`, and replaces any file of that name.
     pub(super) fn rename_from(&self, to: &OsStr) -> io::Result<()> {
         self.rename_to(&self.name, to, true)
     }
@@ -426,7 +426,7 @@ impl DestPath {
         Ok(nix::unistd::unlinkat(dir, from, UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Makes what was done to the directory's names last.
+    /// Syncs the directory, so that its renames and removals survive a power failure.
     pub(super) fn sync(&self) -> io::Result<()> {
         match nix::unistd::fsync(&self.dir.fd) {
             // Some file systems have nothing to do for a directory and say so.

@@ -66,7 +66,8 @@ pub(crate) fn block_of_file(path: &Path, id: &ContentId, block: u64) -> Option<C
 /// `wanted` has. `progress` is called with the bytes read so far and stops it by returning false.
 ///
 /// # Errors
-/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read, [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
 pub(crate) fn what_has_the_name(
     place: &DestPath,
     is_wanted: impl Fn(u64) -> bool,
@@ -147,9 +148,9 @@ pub(super) fn is_there_already(
     }
 }
 
-/// Removes a journal of this content that is not needed any more, and the part that goes with it. A crash
-/// after the last step of an earlier transfer leaves them beside the whole file; and what another file may
-/// be instead of is in its way. Without such a journal a part is a file of the user's.
+/// Removes the part and the journal of this content, if they are there. A crash at the end of an earlier
+/// transfer leaves them beside the finished file, and they would be in the way of another file. A part
+/// without such a journal belongs to the user and stays.
 pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
     for of_length in [None, Some(id.length)] {
         remove_part(place, &place.part_names(of_length), |_, of| of == id);

@@ -85,7 +85,8 @@ impl From<FinalCheck> for Demands {
 pub(crate) enum Mismatch {
     /// It has nothing of what it should have.
     Other(String),
-    /// It has some of that, and something else not: no file can have all of it. Both are named.
+    /// It has some of the hashes that it should have and lacks others, so no file can have them all. The text
+    /// names both.
     Contradiction(String),
 }
 

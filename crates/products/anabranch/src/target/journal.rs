@@ -69,7 +69,8 @@ pub struct Slot {
 }
 
 const MAGIC: [u8; 8] = *b"anabrjnl";
-/// How a clue begins; that of a URL without a version has these besides.
+/// The first bytes of every clue. The clue of a URL whose version was not known begins with [`UNVERSIONED`]
+/// instead, which extends this prefix.
 const CLUE: &[u8] = b"why:";
 const UNVERSIONED: &[u8] = b"why:any:";
 

@@ -20,8 +20,9 @@ pub(crate) enum Output {
     Path(PathBuf),
     /// Under its own name, in this directory.
     Inside(PathBuf),
-    /// As a command line means it. A path that ends in a slash takes the content inside, under its own name,
-    /// and so does a directory that takes a file; any other is the content's own.
+    /// A path as a command line means it. The content goes inside, under its own name, if the path ends in a
+    /// slash, or if the content is a file and the path is a directory. Otherwise this is the path of the
+    /// content itself.
     Either(PathBuf),
 }
 

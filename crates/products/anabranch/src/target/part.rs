@@ -38,7 +38,8 @@ pub(super) struct Part {
     pub(super) changed: Vec<[u8; 32]>,
     /// The names of the versions that URLs have now, by the clues of these.
     pub(super) versions: BTreeMap<[u8; 32], [u8; 32]>,
-    /// Each block is written once at most, and nothing was before: zeros need not be.
+    /// Whether nothing was in the file before and each block is written once at most, so that blocks of zeros
+    /// can be left as holes.
     pub(super) virgin: bool,
     /// It has blocks that do not count now.
     pub(super) has_others: bool,
@@ -358,8 +359,8 @@ impl Part {
     }
 }
 
-/// Why a part is of another content, or of no transfer; none if it is not in the way. `known`: its journal
-/// was there; `is_there`: it is.
+/// Why the part at this place must not be used, as a part of a sentence; `None` if it is not in the way.
+/// `known` says whether its journal was there before, `is_there` whether the part itself is.
 fn why_foreign(
     header: &std::result::Result<ContentId, Unreadable>,
     length: u64,

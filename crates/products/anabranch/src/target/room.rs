@@ -33,7 +33,7 @@ impl Room {
         *state = State { left, ..State::default() };
     }
 
-    /// Whether there has been too little since that was said.
+    /// Whether a write has found too little room since the last [`set`](Self::set).
     pub(crate) fn ran_out(&self) -> bool {
         self.state().ran_out
     }

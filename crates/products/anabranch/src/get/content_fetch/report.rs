@@ -94,7 +94,8 @@ impl ContentFetch {
         self.last.resumed_bytes
     }
 
-    /// How it ended, if sources that speak mmTP are among those who have it: every block is verified.
+    /// The report of a transfer in which sources that speak mmTP took part, so that every block was verified.
+    /// For a file from mirrors, the caller replaces `verified` and `verified_by`.
     pub(in crate::get) fn report(&self, id: &ContentId, target: String, complete: bool) -> Report {
         let mut banned: Vec<BannedSource> = self
             .sources

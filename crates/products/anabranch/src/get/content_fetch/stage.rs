@@ -157,8 +157,9 @@ impl Stage for Run<'_> {
 }
 
 impl ContentFetch {
-    /// Lets the schedulers go as far ahead of the reader as there is room, and no further. Whether it is the
-    /// reader that is slow: then no source is asked, and none counts as silent.
+    /// Lets the schedulers go as far ahead of the reader as the buffer has room, and no further. Returns
+    /// whether the transfer waits for the reader, which is busy or can read on: then a lack of arrivals is
+    /// not counted as silence.
     fn follow_reader(&mut self, arrivals: &Sink) -> bool {
         let Some((download, buffer)) = arrivals.reading() else { return false };
         if let Some(end_block) = buffer.new_horizon() {

@@ -63,7 +63,8 @@ pub(in crate::get) fn discover<'a>(
 ) -> Result<Discovered<'a>> {
     let mut discovery = ask_all(asked, said, round, request, events)?;
     if discovery.has_answer() {
-        // Else all were asked as long as there was any use in it.
+        // If no server has answered, all were asked for as long as an answer could be expected, so `absent`
+        // stays empty and there is no second round.
         discovery.says.absent.clone_into(absent);
     }
     if let Some((metalink, url, by)) = discovery.documents.several {
@@ -122,15 +123,16 @@ impl Candidates<'_> {
         Ok(())
     }
 
-    /// What was taken for the user's word is the word of this voucher.
+    /// Names `by` as the voucher for everything that was credited to the user so far. A directory's Metalink
+    /// uses it: each of its files is asked for as if the user had described it.
     pub(in crate::get) fn are_vouched_for_by(&mut self, by: &VouchedBy) {
         if self.known.by == Some(VouchedBy::User) {
             self.known.by = Some(by.clone());
         }
     }
 
-    /// Whether there are other variants to try, now or in another round. Without a hash it would not be sure
-    /// that another round goes on with what came.
+    /// Whether another variant may be tried, now or in a second round. Without a hash a second round does not
+    /// count, because it might not be able to resume what came.
     pub(in crate::get) fn has_others(&self) -> bool {
         !self.variants.is_empty() || self.has_round && self.discovery.tries_variants
     }
@@ -189,8 +191,9 @@ impl Candidates<'_> {
         Ok(found)
     }
 
-    /// Takes the file of a server in one answer, because its length is not known. A file that is there
-    /// already and must not be replaced tells it: then it is that one, or nothing is fetched.
+    /// Fetches the file of a server that does not say its length, in one answer, to learn the length. If a
+    /// file is at the destination and must not be replaced, its length is taken instead: either it is the
+    /// wanted file, or nothing is fetched.
     fn measure(
         &mut self,
         variant: Variant,

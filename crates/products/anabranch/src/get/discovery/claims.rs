@@ -42,8 +42,8 @@ impl Discovery<'_> {
         id.is_none() && digests.is_empty() && self.documents.metalink.is_none()
     }
 
-    /// Who has a vote: of the URLs of each origin that the user named the first that is of use. If none is,
-    /// the same of those that the user did not name.
+    /// The URLs that vote: for each origin the first useful one of those that the user named. If none of
+    /// these is useful, the same of the URLs that the user did not name.
     pub(super) fn first_of_use(&self, is_of_use: impl Fn(usize) -> bool) -> Vec<usize> {
         let all = |named: bool| (0..self.mirrors.len()).filter(move |n| self.mirrors[*n].named == named);
         let of = |named: bool| {
@@ -123,7 +123,8 @@ impl Discovery<'_> {
         Told { by: by.map(VouchedBy::Hosts), ..told }
     }
 
-    /// The digests: the first kind that has its voters, and of the others those that have the same.
+    /// The digests of the first kind that has a majority, together with those of other kinds that the same
+    /// servers say.
     fn told_digests(&self, length: u64) -> Option<Quorum<Digests>> {
         let mut kinds = (0..DIGEST_KINDS)
             .filter_map(|kind| self.quorum(|this, number| this.digests(number, length, kind).collect()));

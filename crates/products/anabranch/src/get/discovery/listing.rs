@@ -23,8 +23,8 @@ impl Discovery<'_> {
         path.strip_suffix('/') == Some(url.path()) && head.content_type.as_deref().is_some_and(is_page)
     }
 
-    /// Takes servers that only list a directory for such as do not have a file, and tells what a page is that
-    /// is named as a directory.
+    /// Treats servers that only list a directory as servers without the file. Also notifies the user of each
+    /// named URL that ends in a slash and is a web page.
     pub(super) fn leave_out_listings(&mut self) {
         for number in 0..self.mirrors.len() {
             let head = self.mirrors[number].head.as_ref();

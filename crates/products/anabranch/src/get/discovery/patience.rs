@@ -1,5 +1,5 @@
 //! How long discovery waits for answers. [`Patience`](anabranch_mirror::variants::Patience) has the times of
-//! a transfer.
+//! a variant that is fetched, and the schedulers of `mirror` those of one connection.
 
 use anabranch_algo::Span;
 

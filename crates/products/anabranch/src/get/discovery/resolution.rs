@@ -124,7 +124,7 @@ impl Discovery<'_> {
             }
         }
         if known.has_no_hash() {
-            // What others introduce is not held against what is remembered.
+            // Only mirrors that the user or the user's Metalink names are looked up in the history.
             let named = mirrors.iter().filter(|mirror| mirror.named);
             let validated = named.filter_map(|mirror| Some((&mirror.url, mirror.validator()?)));
             let entries = self.wanted.history.recall(validated, length);
@@ -261,7 +261,7 @@ impl Discovery<'_> {
         }
     }
 
-    /// Those that have a file of this length, or may have.
+    /// The mirrors whose file has this length, or whose server does not say its length.
     fn mirrors(&self, length: u64) -> Result<Vec<Mirror>> {
         let mut mirrors = Vec::new();
         let may_be = |its: Option<u64>| its.is_none_or(|its| its == length);

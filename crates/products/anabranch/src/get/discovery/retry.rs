@@ -221,8 +221,9 @@ impl Discovery<'_> {
         None
     }
 
-    /// Whether servers that the user named are waited for though others have answered: these have not what is
-    /// wanted; or nothing but what mirrors have tells what is right, and it is for a moment.
+    /// Whether servers that the user named are still waited for after others have answered. They are in the
+    /// second round, because the others did not have the file, and for a moment if nothing but a comparison
+    /// of mirrors tells what is right.
     fn may_wait(&self) -> bool {
         self.wanted.round == Round::Second || self.is_hashless() && self.is_soon()
     }
@@ -263,7 +264,7 @@ impl Discovery<'_> {
         Ok(self.asking.again.iter().map(|(at, ..)| *at).min())
     }
 
-    /// Whether a server has answered for the file, or a document describes it.
+    /// Whether a server has answered that it has the file.
     pub(super) fn has_answer(&self) -> bool {
         self.heads().next().is_some()
     }

@@ -11,9 +11,9 @@ use crate::filenames::first_few;
 use crate::get::event_loop::EventLoop;
 use crate::get::request::Request;
 
-/// Runs the first round, and the second if that was in vain. `run` tells the servers that could not be asked,
-/// `error` what an outcome fails with. `deaf`: those that did not answer in a second round either; for them
-/// alone there is no other.
+/// Runs the first round, and a second one if the first did not bring the file. `run` reports the servers that
+/// could not be asked; `error` gives the kind of error that an outcome ended with. `deaf` collects servers
+/// that did not answer in a second round either: a second round is not begun for these alone.
 ///
 /// # Errors
 /// What a round fails with.

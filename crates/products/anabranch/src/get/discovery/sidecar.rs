@@ -60,7 +60,9 @@ impl Discovery<'_> {
     /// Without a Metalink: hashes may lie beside the file.
     pub(super) fn look_beside(&mut self) {
         let Some(first) = self.mirrors.first().map(|mirror| mirror.url.clone()) else { return };
-        // Whose list gives the root that the user wants does not matter; whose root is believed does.
+        // If the content id is known, any server's leaf list will do, because it must give that root.
+        // Otherwise the list itself would tell what is right: then only the first URL's server is asked at
+        // first, and none if the user says what is right.
         let is_wanted = self.wants_claims();
         let askable = if self.wanted.said.id.is_some() { BESIDE_MAX } else { usize::from(is_wanted) };
         let lists =
@@ -94,7 +96,7 @@ impl Discovery<'_> {
             let Ok(url) = self.mirrors[number].url.sibling(suffix) else { continue };
             let max = if kind == ProbeKind::Line { LINE_MAX } else { METALINK_MAX };
             match kind {
-                // How long it may be is known by and by.
+                // `ask_more` asks for it, with a limit that follows from the file's length.
                 ProbeKind::Leaves => self.beside.lists_of_leaves.push((url, Some(number))),
                 _ => self.ask(kind, &url, RequestKind::Document { max }, Some(number)),
             }
@@ -111,7 +113,8 @@ impl Discovery<'_> {
             (Ok(leaves), _) if root.is_some_and(|root| root != leaves.id().root) => {}
             (Ok(leaves), _) if root.is_some() || is_users => self.documents.leaves = Some(leaves),
             (Ok(leaves), Some(number)) => self.documents.told.push((number, leaves.into())),
-            // A Metalink of the user's names it, and tells no root that it should have.
+            // A Metalink of the user names this leaf list, but gives no root that it could be checked
+            // against: it is not used.
             (Ok(_), None) => {}
             (Err(e), _) => self.says.notices.push(format!("a leaf list is left out: {e}")),
         }

@@ -118,7 +118,7 @@ impl Discovery<'_> {
         Ok(())
     }
 
-    /// How long nothing may come.
+    /// For how long no answer may come, once a mirror has answered, before the missing answers are given up.
     fn patience(&self) -> Span {
         let is_mute = |probe: &Probe| !self.time.answered.contains(&origin(&probe.url));
         match self.asking.again.is_empty() && !self.is_hashless() && self.asking.asked.values().all(is_mute) {

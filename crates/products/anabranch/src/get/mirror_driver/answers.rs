@@ -110,8 +110,8 @@ impl MirrorState {
         }
     }
 
-    /// What a failed request says of the mirror; none: that it is useless, or the route is. `judged`: a hash
-    /// of the whole is known; `beside`: so are other mirrors.
+    /// What a failed request means for its connection; `None` if either the mirror or this route is useless.
+    /// `judged`: the hash of the whole file tells what is right. `beside`: other mirrors are in use too.
     fn meaning(
         &mut self,
         error: &FetchError,
@@ -142,7 +142,8 @@ impl MirrorState {
     ) -> Option<Failure> {
         let is_new = self.changed.is_none();
         let what = *self.changed.get_or_insert(match (judged, self.answers == 0) {
-            // It has another file now, which others do not have.
+            // The mirror has already answered with the old version, and either no hash can tell the versions
+            // apart or other mirrors can bring the file without it.
             (_, false) if !judged || beside => ChangedVersion::Out,
             (true, _) => ChangedVersion::Ignored,
             (false, _) => ChangedVersion::OneAnswer,

@@ -7,12 +7,12 @@ use anabranch_mirror::variants::Patience;
 use super::{MirrorDriver, PoolState};
 use crate::event::Observer;
 
-/// After so many times the patience with one that is silent no sample is waited for any more.
+/// No sample is waited for longer than this many times the silence that one mirror is allowed.
 const TIMES: u64 = 10;
 
 impl MirrorDriver {
-    /// Where only samples are missing, or mirrors are known to differ, those that are silent say no more;
-    /// after a while none does.
+    /// Limits the wait for samples. If only samples are missing, or mirrors are known to differ, mirrors that
+    /// stay silent for the usual time are left out, and after [`TIMES`] times as long all are.
     pub(super) fn wait_for_samples(&mut self, now: Time, observer: &mut Observer<'_>) {
         let PoolState::Plain(plain) = &self.pool else { return };
         if self.config.judged || !(plain.only_samples_left() || plain.is_disputed()) {

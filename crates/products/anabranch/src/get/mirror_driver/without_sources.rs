@@ -18,7 +18,8 @@ impl MirrorDriver {
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if what is known is not of this content.
     pub(in crate::get) fn go_alone(&mut self, now: Time, subscriber: &mut Subscriber) -> Result<()> {
         let PoolState::Subscriber(download) = self.pool else { return Ok(()) };
-        // What is under way is taken from the other pool then: all that has come of it has been delivered.
+        // Requests under way belong to the subscriber's pool, so they are given up before that is replaced.
+        // All that came of them has been delivered.
         let usable = |(_, route): &(usize, &Route)| route.shut.is_none() && !route.is_down;
         let connections: Vec<usize> =
             self.network.routes.iter().enumerate().filter(usable).map(|(n, _)| n).collect();

@@ -22,7 +22,7 @@ pub(in crate::get) struct SmallFilesOutcome {
 }
 
 impl SmallFiles<'_> {
-    /// How it ended.
+    /// Ends the transfer of the small files and returns its outcome.
     pub(in crate::get) fn end(mut self, now: Time) -> SmallFilesOutcome {
         let last = self.snapshot(now, true);
         let liars = self.servers.iter().filter_map(|server| {
