@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 
 pub use body::{Body, Malformed};
 
-use crate::secret_file::same;
+use crate::constant_time::same;
 use crate::trunk::{Destination, Reason};
 
 /// Who may use the proxy: pairs of name and password. None: whoever reaches it.

@@ -1,8 +1,8 @@
 //! What settings have in files of their own: keys, users.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+
+use anabranch_net::private_file::{Access, PrivateDir};
 
 use crate::config::settings::{ConfigError, read};
 use crate::config::value::{Item as _, User};
@@ -35,10 +35,10 @@ pub fn read_users(path: &Path) -> Result<Vec<User>, ConfigError> {
 /// Makes the directory where a role keeps what is secret, if there is none.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be made; it is another user's, or others can write it.
 pub fn state_directory(dir: &Path) -> Result<(), ConfigError> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|e| ConfigError::new(format!("cannot make {}: {e}", dir.display())))
+    let made = PrivateDir::make(dir, Access::Secret).map(drop);
+    made.map_err(|e| ConfigError::new(format!("the state directory {}: {e}", dir.display())))
 }
 
 /// What a server keeps: its key, which is made if there is none, and where the list of its clients is.
