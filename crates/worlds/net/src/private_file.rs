@@ -116,15 +116,21 @@ fn check_mode(file: &File, path: &Path, denied: u32, wanted: u32) -> io::Result<
     }
 }
 
-/// The same of a file.
-fn check_access(file: &File, path: &Path, access: Access) -> io::Result<()> {
-    let is_given = || {
-        let of_systemd = env::var_os("CREDENTIALS_DIRECTORY");
-        let is_credential = of_systemd.is_some_and(|dir| path.parent() == Some(Path::new(&dir)));
-        is_credential || (!geteuid().is_root() && file.metadata().is_ok_and(|data| data.uid() == 0))
-    };
-    let group = if access == Access::Secret && is_given() { 0o040 } else { 0 };
-    check_mode(file, path, access.denied() & !group, 0o600)
+/// Refuses a file that others can write or, a secret, read: for programs that open it themselves.
+///
+/// # Errors
+/// What fstat(2) says; the message has the mode, and the command that mends it.
+pub fn check(file: &File, path: &Path, access: Access) -> io::Result<()> {
+    let credentials = env::var_os("CREDENTIALS_DIRECTORY");
+    check_beside(file, path, access, credentials.as_deref().map(Path::new))
+}
+
+/// The same where systemd's credentials are in this directory.
+fn check_beside(file: &File, path: &Path, access: Access, credentials: Option<&Path>) -> io::Result<()> {
+    let is_credential = || credentials.is_some_and(|dir| path.parent() == Some(dir));
+    let is_roots = || !geteuid().is_root() && file.metadata().is_ok_and(|data| data.uid() == 0);
+    let is_given = access == Access::Secret && (is_credential() || is_roots());
+    check_mode(file, path, access.denied() & !(if is_given { 0o040 } else { 0 }), 0o600)
 }
 
 fn read_all(file: &File, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
@@ -143,7 +149,7 @@ fn read_all(file: &File, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 /// What open(2) and read(2) say; the file is refused, as the table above says.
 pub fn read_secret(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
-    check_access(&file, path, Access::Secret)?;
+    check(&file, path, Access::Secret)?;
     read_all(&file, path, bytes_max)
 }
 
@@ -305,7 +311,7 @@ impl PrivateDir {
             return Err(Refusal::Kind { path }.into());
         }
         check_owner(&file, &path)?;
-        check_access(&file, &path, access)?;
+        check(&file, &path, access)?;
         Ok(file)
     }
 }
@@ -426,6 +432,19 @@ mod tests {
             let said = format!("(mode {:o}): chmod 700 {}", mode & 0o777, dir.path.display());
             assert_eq!(opened.err().map(|e| e.contains(&said)), is_refused.then_some(true), "{mode:o}");
         }
+    }
+
+    #[test]
+    fn the_group_may_read_a_credential() {
+        let (place, dir) = place();
+        dir.create("pair", Access::Secret, b"one").unwrap();
+        let (path, beside) = (dir.path.join("pair"), Some(dir.path.as_path()));
+        let checked = |mode, credentials| {
+            set_mode(&path, mode);
+            check_beside(&File::open(&path).unwrap(), &path, Access::Secret, credentials).is_ok()
+        };
+        assert!(checked(0o440, beside) && !checked(0o440, Some(place.path())) && !checked(0o440, None));
+        assert!(!checked(0o460, beside) && !checked(0o444, beside), "others may not");
     }
 
     /// Only root can give files away.
