@@ -1,9 +1,10 @@
 //! Where this machine is in a publish/subscribe network.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use anabranch::network::{Place, ScopeKey};
+use anabranch_net::private_file::read_secret;
 use clap::{Args, ValueHint};
 
 use crate::exit::{Failure, Outcome};
@@ -13,6 +14,9 @@ use crate::names::show;
 pub(crate) const DOMAIN: &str = "ANABRANCH_DOMAIN";
 /// and that which says the same as `--node`.
 pub(crate) const NODE: &str = "ANABRANCH_NODE";
+
+/// The longest file of a key, bytes: one is a line or two.
+pub(crate) const KEY_BYTES_MAX: u64 = 64 * 1024;
 
 /// The options that say where this machine is in a network.
 #[derive(Args, Clone, Debug, Default)]
@@ -63,14 +67,16 @@ impl Network {
 /// Reads the secret key of a scope.
 ///
 /// # Errors
-/// 2 if there is none.
+/// 2 if there is none, or others can read it.
 pub(crate) fn scope_key(file: &Path) -> Outcome<ScopeKey> {
     let shown = show(file);
-    let text = fs::read_to_string(file).map_err(|e| match e.kind() {
+    let text = read_secret(file, KEY_BYTES_MAX).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => {
             Failure::usage(format!("there is no key {shown}: `anabranch net key {shown}` makes one"))
         }
         _ => Failure::usage(format!("cannot read {shown}: {e}")),
     })?;
-    text.parse().map_err(|e| Failure::usage(format!("{shown} is no secret key of a scope: {e}")))
+    String::from_utf8_lossy(&text)
+        .parse()
+        .map_err(|e| Failure::usage(format!("{shown} is no secret key of a scope: {e}")))
 }

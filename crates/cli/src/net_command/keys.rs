@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anabranch::network::MemberKey;
+use anabranch_net::private_file::read_secret;
 use anabranch_network::new_services_key;
 use anabranch_overlay::domain::Domain;
 use anabranch_topology::graph::NodeId;
@@ -13,6 +14,7 @@ use super::domain_args::Keys;
 use super::file::{find, read};
 use crate::exit::{Failure, Outcome};
 use crate::names::show;
+use crate::network_options::KEY_BYTES_MAX;
 use crate::new_file::create_secret;
 use crate::stdout::print;
 
@@ -103,8 +105,10 @@ pub(super) fn for_trial(domain: &Domain) -> Outcome<(String, Vec<String>)> {
 
 fn read_key(domain: &Domain, file: &Path) -> Outcome<Option<MemberKey>> {
     let wrong = |why: String| Failure::usage(format!("{}: {why}", show(file)));
-    match fs::read_to_string(file) {
-        Ok(text) => MemberKey::parse(domain, &text).map(Some).map_err(|e| wrong(e.to_string())),
+    match read_secret(file, KEY_BYTES_MAX) {
+        Ok(text) => MemberKey::parse(domain, &String::from_utf8_lossy(&text))
+            .map(Some)
+            .map_err(|e| wrong(e.to_string())),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(wrong(format!("cannot read it: {e}"))),
     }

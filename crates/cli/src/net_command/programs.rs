@@ -1,9 +1,10 @@
 //! The programs that run on the nodes of a domain, as children of the process that holds it.
 
 use std::ffi::CStr;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -87,10 +88,13 @@ pub(super) struct Programs {
     _states: Vec<File>,
 }
 
-/// A file in memory, which others find by the path of its descriptor.
+/// A file in memory, which others find by the path of its descriptor. Only its user may read it; by itself
+/// the kernel gives it mode 777.
 fn in_memory(name: &CStr) -> io::Result<File> {
     let fd: OwnedFd = memfd_create(name, MFdFlags::MFD_CLOEXEC)?;
-    Ok(fd.into())
+    let file = File::from(fd);
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 /// Where others find an open file of this process.

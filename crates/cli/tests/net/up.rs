@@ -178,9 +178,13 @@ fn a_domain_to_begin_with_and_keys_are_written_once() {
     assert_eq!(run(&["key", "mine.key"]).0, Some(0));
     let (code, _, err) = run(&["key", "mine.key"]);
     assert!(code == Some(6) && err.contains("mine.key exists already"), "{err}");
+    fs::set_permissions(dir.path().join("mine.key"), fs::Permissions::from_mode(0o644)).expect("set");
+    let (code, _, err) = run(&["key", "mine.key", "--show"]);
+    assert!(code == Some(2) && err.contains("(mode 644): chmod 600 mine.key"), "{err}");
     let (code, _, err) = run(&["key", "gone.key", "--show"]);
     assert!(code == Some(2) && err.contains("`anabranch net key gone.key` makes one"), "{err}");
-    let (code, _, err) = run(&["key", "demo.toml", "--show"]);
+    anabranch_net::testing::write_secret(&dir.path().join("diary.key"), "dear diary").expect("written");
+    let (code, _, err) = run(&["key", "diary.key", "--show"]);
     assert!(code == Some(2) && err.contains("no secret key"), "{err}");
 }
 

@@ -105,7 +105,7 @@ impl Bed {
         }
         let paired = bed.own(&["proxy", "pair"]).output().expect("it runs");
         assert!(paired.status.success(), "{paired:?}");
-        fs::write(bed.dir.path().join("pair"), paired.stdout).expect("written");
+        anabranch_net::testing::write_secret(&bed.dir.path().join("pair"), paired.stdout).expect("written");
         let server = ["proxy", "server", "--listen", "0.0.0.0:0", "--allow", "127.0.0.0/8", "--json"];
         let port = bed.start("rx", &server, "address").rsplit(':').next().expect("a port").to_owned();
         let http = ["serve", "film", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--json"];

@@ -98,7 +98,7 @@ fn a_client_is_paired_while_the_server_runs_and_a_program_reaches_its_origin() {
     let paired = anabranch(&["proxy", "pair", "--name", "laptop"], state).output().unwrap();
     assert!(paired.status.success());
     let line = state.join("laptop.pair");
-    std::fs::write(&line, &paired.stdout).unwrap();
+    anabranch_net::testing::write_secret(&line, &paired.stdout).unwrap();
     let mut again = anabranch(&["proxy", "pair", "--name", "laptop"], state);
     let again = again.stderr(Stdio::piped()).output().unwrap();
     assert_eq!(again.status.code(), Some(2), "the name is taken");

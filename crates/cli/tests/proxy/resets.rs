@@ -301,7 +301,7 @@ impl Middle {
 /// A server with keys, and somebody before it.
 fn between(place: &Path) -> (Role, Middle) {
     let paired = own(place, &["proxy", "pair"]).output().unwrap();
-    std::fs::write(place.join("pair"), paired.stdout).unwrap();
+    anabranch_net::testing::write_secret(&place.join("pair"), paired.stdout).unwrap();
     let server = ["proxy", "server", "--listen", "127.0.0.1:0", "--allow", "127.0.0.1", "--json"];
     let server = Role::start(&mut own(place, &server), 1);
     let middle = Middle::new(server.address("trunks").parse().unwrap());

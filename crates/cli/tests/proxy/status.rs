@@ -161,7 +161,7 @@ fn the_page_wants_the_token_of_a_file_that_stays_the_same() {
         ["proxy", "client", "--plain", "--server", to, "--status", "127.0.0.1:0", "--socks", "127.0.0.1:0"];
     let refused = own(place, &args).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    assert!(text(&refused.stderr).contains("open to others (mode 644)"), "{refused:?}");
+    assert!(text(&refused.stderr).contains("other users can read it (mode 644): chmod 600 "), "{refused:?}");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let args = ["proxy", "client", "--plain", "--server", to, "--status", &taken, "--socks", "127.0.0.1:0"];

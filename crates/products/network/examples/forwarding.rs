@@ -170,7 +170,7 @@ fn forwarder_and_frame(dir: &Path, keyed: bool, mark: u8) -> (Place, Vec<u8>) {
     if keyed {
         let services = network::new_services_key().expect("random numbers");
         let own = MemberKey::of_forwarder(&services, node("r"));
-        std::fs::write(&key_file, own.secret_text(domain)).expect("written");
+        anabranch_net::testing::write_secret(&key_file, own.secret_text(domain)).expect("written");
         #[expect(clippy::disallowed_methods, reason = "epochs have dates")]
         let now = UNIX_EPOCH.elapsed().expect("a date").as_secs();
         let sealer = Sealer::new(Arc::clone(domain), services);

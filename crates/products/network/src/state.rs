@@ -13,14 +13,18 @@
 //! is another now, is dropped. The file's own check sums are compared at each start, so damage is found then.
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anabranch_algo::Time;
+use anabranch_net::private_file::{self, Access};
 use anabranch_overlay::domain::Domain;
 use anabranch_overlay::publication::{PublicKey, Publication, Rejection, Scope};
 use anabranch_overlay::rendezvous::{Change, Key, Record, Rendezvous};
 use anabranch_topology::graph::NodeId;
+use redb::backends::FileBackend;
 use redb::{
     Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError, WriteTransaction,
 };
@@ -106,7 +110,13 @@ impl State {
         let failed = |error: redb::Error| failure(path, error);
         let mut builder = Database::builder();
         builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-        let database = builder.create(path).map_err(|e| failed(e.into()))?;
+        // Who can write it can have all names forgotten.
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let file = file.and_then(|file| private_file::check(&file, path, Access::Public).map(|()| file));
+        let file = file.map_err(|e| io_failure(path, e))?;
+        let file = FileBackend::new(file).map_err(|e| failed(e.into()))?;
+        let database = builder.create_with_backend(file).map_err(|e| failed(e.into()))?;
         check_kind(&database, path, domain)?;
         let stats = take_back(&database, domain, now, machine).map_err(failed)?;
         let text = stats.text(&show(path));

@@ -20,10 +20,11 @@ pub mod socks_udp;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZero;
 
 pub use body::{Body, Malformed};
 
-use crate::secret_file::same;
+use crate::constant_time::same;
 use crate::trunk::{Destination, Reason};
 
 /// Who may use the proxy: pairs of name and password. None: whoever reaches it.
@@ -142,6 +143,8 @@ pub struct Association {
     /// Where to: the datagrams are in capsules on its connection (RFC 9298). `None`: each has its own
     /// destination, and comes to a port of ours (RFC 1928 section 7).
     pub to: Option<Destination>,
+    /// From which port of its host they come to ours, if the program said so (RFC 1928 section 6).
+    pub port: Option<NonZero<u16>>,
     /// What of the capsules has come.
     pub first: Vec<u8>,
     /// Who asks, where that was to be said.

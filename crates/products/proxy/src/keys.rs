@@ -9,7 +9,7 @@ mod key_file;
 mod key_pair;
 mod pairing;
 
-pub use clients::{Clients, ClientsError};
+pub use clients::{Clients, ClientsError, EntryError};
 pub use key_file::KeyFileError;
 pub use key_pair::{KEY_BYTES, KeyPair, NoRandomness, PublicKey, PublicKeyError};
 pub use pairing::{Pairing, PairingError};

@@ -26,7 +26,7 @@
 //! * [`flows`]: the connections that are there, and how long they may take; [`quota`]: what one user may
 //!   have.
 //! * [`status`]: what a role is doing: a snapshot, a page, metrics; `traffic`: what links carry.
-//! * `secret_file`: files that are their owner's alone; `descriptors`: how many are left.
+//! * `constant_time`: comparisons that give nothing away; `descriptors`: how many are left.
 //! * `relay`: bytes between a TCP connection and a stream; `buffer`: what is read into.
 //! * [`client`], [`server`]: the two roles: options in; [`Running`] has the [events](Event), and the handle
 //!   that ends it.
@@ -35,6 +35,7 @@
 mod buffer;
 pub mod client;
 pub mod config;
+mod constant_time;
 mod descriptors;
 mod error;
 mod event;
@@ -45,7 +46,6 @@ pub mod policy;
 pub mod redirect;
 mod relay;
 mod role;
-mod secret_file;
 pub mod server;
 pub mod status;
 mod traffic;

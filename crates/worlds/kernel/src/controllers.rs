@@ -17,6 +17,7 @@ use std::path::Path;
 use std::{fs, io};
 
 use anabranch_net::capabilities::{self, CAP_NET_ADMIN};
+use anabranch_net::private_file::{Access, PrivateDir};
 
 use crate::error::refused;
 use crate::{Error, Result};
@@ -253,16 +254,23 @@ pub fn may_see_subflows() -> bool {
     capabilities::has(&[CAP_NET_ADMIN])
 }
 
-/// Makes sure that there is a place for pins.
+/// Makes sure that there is a place for pins, which nobody else can write.
 fn mount_bpffs() -> Result<()> {
     use nix::mount::{MsFlags, mount};
     let place = pins::BPFFS;
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     if !mounts.lines().any(|line| line.split(' ').nth(1) == Some(place)) {
-        mount(Some("bpf"), place, Some("bpf"), MsFlags::empty(), None::<&str>)
+        // By itself the kernel lets all users make directories there; systemd mounts it so, too.
+        mount(Some("bpf"), place, Some("bpf"), MsFlags::empty(), Some("mode=700"))
             .map_err(|e| refused(&format!("cannot mount bpf at {place}"), &e.into()))?;
     }
-    fs::create_dir_all(PIN_DIR).map_err(|e| refused(&format!("cannot make {PIN_DIR}"), &e))
+    make_pin_dir(Path::new(PIN_DIR))
+}
+
+/// A user who owned it could take controllers out of the kernel.
+fn make_pin_dir(path: &Path) -> Result<()> {
+    let made = PrivateDir::make(path, Access::Public).map(drop);
+    made.map_err(|e| refused(&format!("cannot keep controllers in {}", path.display()), &e))
 }
 
 #[cfg(test)]
@@ -280,6 +288,24 @@ mod tests {
             assert_eq!(Controller::by_name(controller.linux), Ok(controller));
         }
         assert_eq!(Controller::by_name("bbr"), Err(Error::Unknown("bbr".into())));
+    }
+
+    #[test]
+    fn pins_are_not_kept_in_what_others_can_write() {
+        use std::os::unix::fs::{PermissionsExt as _, chown};
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("anabranch");
+        make_pin_dir(&dir).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = make_pin_dir(&dir).unwrap_err().to_string();
+        assert!(refused.contains("cannot keep controllers in") && refused.contains("mode 777"), "{refused}");
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+        if !nix::unistd::geteuid().is_root() {
+            return anabranch_net::testing::skip("giving a directory away needs root");
+        }
+        chown(&dir, Some(65_534), None).unwrap();
+        let refused = make_pin_dir(&dir).unwrap_err().to_string();
+        assert!(refused.contains("belongs to another user (65534)"), "{refused}");
     }
 
     #[test]

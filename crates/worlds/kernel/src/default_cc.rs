@@ -9,15 +9,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{fmt, io};
 
 use anabranch_net::netlink::Netlink;
+use anabranch_net::private_file::{Access, PrivateDir};
 use nix::fcntl::Flock;
 
 use crate::controllers::{CONTROLLERS, Controller};
 use crate::error::refused;
-use crate::state_dir::{self, STATE_DIR};
+use crate::state_dir::{FILE_BYTES_MAX, STATE_DIR};
 use crate::{Error, Result, namespaces};
 
 /// Where it is remembered, in [`STATE_DIR`]: gone with the machine's uptime, as are eBPF programs.
@@ -41,49 +42,46 @@ fn own_cookie() -> Result<u64> {
 /// Former defaults, by the namespace's cookie.
 type Saved = BTreeMap<u64, String>;
 
-/// The file that remembers them, and nobody else changes meanwhile.
-struct Record {
-    path: PathBuf,
-    _lock: Option<Flock<File>>,
-}
+/// The directory of the file that remembers them, and nobody else changes meanwhile. Without it nothing is
+/// remembered.
+struct Record(Option<(PrivateDir, Flock<File>)>);
 
 impl Record {
     /// Waits until nobody else has it.
-    fn open(dir: &Path) -> Result<Self> {
-        let path = dir.join(STATE_FILE);
-        let lock = match state_dir::lock(dir) {
-            Ok(lock) => Some(lock),
+    fn open(path: &Path) -> Result<Self> {
+        let locked = PrivateDir::make(path, Access::Public).and_then(|dir| Ok((dir.lock()?, dir)));
+        match locked {
+            Ok((lock, dir)) => Ok(Self(Some((dir, lock)))),
             // Who may not even make the directory has nothing to remember, and finds nothing remembered.
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !path.exists() => None,
-            Err(e) => return Err(refused(&format!("cannot lock {}", dir.display()), &e)),
-        };
-        Ok(Self { path, _lock: lock })
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !path.join(STATE_FILE).exists() => {
+                Ok(Self(None))
+            }
+            Err(e) => Err(refused(&format!("cannot lock {}", path.display()), &e)),
+        }
     }
 
     /// What it says; nothing if it is not there.
     fn read(&self) -> Result<Saved> {
-        let wrong = |why: &dyn fmt::Display| Error::State(self.path.display().to_string(), why.to_string());
-        match fs::read(&self.path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Saved::new()),
-            Err(e) => Err(wrong(&e)),
-            Ok(text) => serde_json::from_slice(&text).map_err(|e| wrong(&e)),
+        let Some((dir, _)) = &self.0 else { return Ok(Saved::new()) };
+        let file = dir.path().join(STATE_FILE);
+        let wrong = |why: &dyn fmt::Display| Error::State(file.display().to_string(), why.to_string());
+        match dir.read(STATE_FILE, Access::Public, FILE_BYTES_MAX).map_err(|e| wrong(&e))? {
+            None => Ok(Saved::new()),
+            Some(text) => serde_json::from_slice(&text).map_err(|e| wrong(&e)),
         }
     }
 
     fn write(&self, all: &Saved) -> Result<()> {
-        let write = || -> io::Result<()> {
-            let new = self.path.with_extension("new");
-            if all.is_empty() {
-                // A process that was killed while writing has left the second.
-                return [&self.path, &new].into_iter().try_for_each(|path| match fs::remove_file(path) {
-                    Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-                    _ => Ok(()),
-                });
-            }
-            fs::write(&new, serde_json::to_vec(all)?)?;
-            fs::rename(new, &self.path)
+        let write = |dir: &PrivateDir| match all.is_empty() {
+            true => dir.remove(STATE_FILE),
+            false => dir.replace(STATE_FILE, Access::Public, &serde_json::to_vec(all)?),
         };
-        write().map_err(|e| refused(&format!("cannot write {}", self.path.display()), &e))
+        match &self.0 {
+            Some((dir, _)) => write(dir)
+                .map_err(|e| refused(&format!("cannot write {}/{STATE_FILE}", dir.path().display()), &e)),
+            None if all.is_empty() => Ok(()),
+            None => Err(Error::Permission(format!("cannot write {STATE_FILE}"))),
+        }
     }
 }
 
@@ -242,10 +240,10 @@ mod tests {
         record.write(&saved).unwrap();
         assert_eq!(record.read(), Ok(saved));
         for text in ["", "{", "[]", "{\"x\":\"reno\"}"] {
-            fs::write(&record.path, text).unwrap();
+            fs::write(dir.path().join(STATE_FILE), text).unwrap();
             let Err(Error::State(file, _)) = record.read() else { panic!("{text:?} was read") };
             assert!(file.ends_with(STATE_FILE), "{file}");
-            assert_eq!(fs::read_to_string(&record.path).unwrap(), text);
+            assert_eq!(fs::read_to_string(dir.path().join(STATE_FILE)).unwrap(), text);
         }
     }
 

@@ -20,6 +20,7 @@
 //! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
 //! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](anabranch_algo::Time); [`WakeReceiver`], ends
 //!   the wait from elsewhere.
+//! * [`private_file`]: files that only their user may write, and secrets.
 //! * [`prometheus`]: numbers as text for Prometheus.
 //! * [`quantity`]: numbers with units, as command lines and scenarios have them.
 //! * [`resolver`]: [`Resolver`], names to addresses.
@@ -54,6 +55,7 @@ mod nearest;
 pub mod netlink;
 pub mod network_monitor;
 pub mod poll;
+pub mod private_file;
 pub mod prometheus;
 pub mod quantity;
 pub mod resolver;

@@ -1,10 +1,11 @@
 //! How tests of all crates say that they do not run here: one way, so that it can be counted. And how a test
-//! that measures has its executable to itself.
+//! that measures has its executable to itself. And how they write a secret.
 
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -18,11 +19,20 @@ const COUNTED_IN: &str = "ANABRANCH_SKIPPED";
 /// kernel. It is seen even where the output of tests that pass is swallowed.
 pub fn skip(why: impl Display) {
     let line = format!("skipped: {why}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    let _ = io::stderr().write_all(line.as_bytes());
     if let Some(file) = std::env::var_os(COUNTED_IN) {
         let file = fs::OpenOptions::new().append(true).create(true).open(file);
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
+}
+
+/// Writes a file that only its user may read, as it is after `umask 077`.
+///
+/// # Errors
+/// What open(2) and write(2) say.
+pub fn write_secret(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(bytes.as_ref()))
 }
 
 /// Skips a test because the kernel refused a namespace, a device or a program.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anabranch_algo::Span;
 use anabranch_net::Clock;
+use anabranch_net::private_file::read_secret;
 use anabranch_overlay::client::Member;
 use anabranch_overlay::domain::{Domain, PathChoice, Service};
 use anabranch_overlay::domain_file;
@@ -58,15 +59,12 @@ impl Place {
     /// need.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read or is no key of this domain.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read, others can read it, or
+    /// it is no key of this domain.
     pub fn with_key(mut self, file: &Path) -> Result<Self> {
         let wrong = |why: String| Error::usage(format!("key {}: {why}", show(file))).at(file);
-        let text = match read(file) {
-            Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
-                return Err(wrong(KeyError::NoKey.to_string()));
-            }
-            text => text.map_err(|e| wrong(e.to_string()).because(e))?,
-        };
+        let bytes = read_secret(file, FILE_BYTES_MAX).map_err(|e| wrong(e.to_string()).because(e))?;
+        let text = String::from_utf8(bytes).map_err(|_| wrong(KeyError::NoKey.to_string()))?;
         self.key = Some(MemberKey::parse(&self.domain, &text).map_err(|e| wrong(e.to_string()).because(e))?);
         Ok(self)
     }

@@ -189,6 +189,20 @@ fn what_is_another_thing_is_left_alone() {
 }
 
 #[test]
+fn a_state_that_others_can_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let bed = Bed::new();
+    bed.filled();
+    let mode = fs::metadata(bed.path()).expect("a file").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600, "it was made for its user");
+    fs::set_permissions(bed.path(), fs::Permissions::from_mode(0o666)).expect("set");
+    let error = bed.refused();
+    let (kind, why) = (error.kind(), error.message());
+    assert_eq!(kind, ErrorKind::Target);
+    assert!(why.contains("(mode 666): chmod 600 "), "{why}");
+}
+
+#[test]
 fn the_state_of_another_domain_or_of_a_newer_version() {
     let bed = Bed::new();
     bed.filled();

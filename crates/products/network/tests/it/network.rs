@@ -6,6 +6,7 @@ mod tap;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,6 +17,7 @@ use anabranch::network::{Destination, LookedPath, MemberKey, NetworkLook, Place,
 use anabranch::{Control, Error, ErrorKind, Event, Get, Rate, Report, Serve, Source, Stop};
 use anabranch_algo::{Span, Time};
 use anabranch_net::Clock;
+use anabranch_net::testing::write_secret;
 use anabranch_network::{self as network, CachePolicy, ServiceEvent};
 
 const LINES: &[(&str, &str)] = &[
@@ -105,7 +107,7 @@ impl Bed {
         let place = self.place("a");
         let services = network::new_services_key().expect("random numbers");
         let write = |name: &str, key: MemberKey| {
-            fs::write(self.path(name), key.secret_text(place.domain())).expect("a file");
+            write_secret(&self.path(name), key.secret_text(place.domain())).expect("a file");
         };
         for node in place.domain().forwarders() {
             let name = &place.domain().graph.node(node).name;
@@ -327,9 +329,12 @@ fn members_need_the_keys_that_are_theirs() {
         assert!(error.contains(what), "{error}");
     };
     no_key("none", "No such file");
-    no_key("net.toml", "it is no key of a domain's services or of a forwarder");
-    fs::write(bed.path("bytes"), [0xff; 9]).expect("a file");
+    write_secret(&bed.path("other"), "identifiers = \"keyed\"").expect("a file");
+    no_key("other", "it is no key of a domain's services or of a forwarder");
+    write_secret(&bed.path("bytes"), [0xff; 9]).expect("a file");
     no_key("bytes", "it is no key of a domain's services or of a forwarder");
+    fs::set_permissions(bed.path("r2"), fs::Permissions::from_mode(0o644)).expect("set");
+    no_key("r2", "other users can read it (mode 644): chmod 600 ");
     let open = Bed::new(13);
     let place = open.place("r1").with_key(&bed.path("r1")).expect("a key of a domain of this name");
     says(forward(&place), "has open identifiers, for which there are no keys");

@@ -5,7 +5,8 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
 use std::pin::Pin;
 
 use anabranch_net::Clock;
@@ -116,6 +117,27 @@ impl Traffic {
     }
 }
 
+/// Whose datagrams count: those of the program whose connection it is. They come from its host, and from the
+/// port that its request has named, or else all from one port: that of the first.
+struct Sender {
+    host: IpAddr,
+    port: Option<NonZero<u16>>,
+    /// Where datagrams have come from.
+    known: Option<SocketAddr>,
+}
+
+impl Sender {
+    fn of(connection: SocketAddr, port: Option<NonZero<u16>>) -> Self {
+        Self { host: connection.ip().to_canonical(), port, known: None }
+    }
+
+    fn may_be(&self, from: SocketAddr) -> bool {
+        from.ip().to_canonical() == self.host
+            && self.port.is_none_or(|port| port.get() == from.port())
+            && self.known.is_none_or(|known| known == from)
+    }
+}
+
 /// The program sends to a port of ours, each datagram with its destination.
 async fn own_port(
     mut leg: TcpLeg,
@@ -130,8 +152,7 @@ async fn own_port(
     };
     let address = socket.local_addr().map_err(Broken::Tcp)?;
     leg.write_all(&wanted.accepted(address)).await.map_err(Broken::Tcp)?;
-    // The port from which the program sends: the first one.
-    let mut program: Option<SocketAddr> = None;
+    let mut program = Sender::of(traffic.from, wanted.port);
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
         tokio::select! {
@@ -149,13 +170,11 @@ async fn own_port(
                         break;
                     }
                     let Ok((n, sender)) = socket.try_recv_from(&mut buffer) else { break };
-                    let is_ours = sender.ip().to_canonical() == traffic.from.ip().to_canonical();
-                    // What is malformed is dropped.
-                    if is_ours
-                        && program.is_none_or(|known| known == sender)
+                    // What is malformed is dropped, and claims nothing.
+                    if program.may_be(sender)
                         && let Some((to, payload)) = socks_udp::decode(&buffer[..n])
                     {
-                        program = Some(sender);
+                        program.known = Some(sender);
                         traffic.send(&flow, &to, Bytes::copy_from_slice(payload));
                     }
                 }
@@ -163,7 +182,7 @@ async fn own_port(
             Some((peer, bytes)) = flow.receive(), if !traffic.pace.rests(DOWN) => {
                 let mut next = Some((peer, bytes));
                 while let Some((peer, bytes)) = next {
-                    if let Some(program) = program {
+                    if let Some(program) = program.known {
                         traffic.count_received(&bytes);
                         // A program that does not read loses its own.
                         let _ = socket.try_send_to(&socks_udp::encode(&peer, &bytes), program);

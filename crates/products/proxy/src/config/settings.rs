@@ -211,7 +211,7 @@ fn texts(key: &Key, value: &DeValue<'_>) -> Result<Vec<String>, String> {
 }
 
 /// Reads a text file that may be so long.
-pub(super) fn read(path: &Path, at_most: u64) -> Result<String, ConfigError> {
+fn read(path: &Path, at_most: u64) -> Result<String, ConfigError> {
     let wrong = |what: String| ConfigError { file: Some(path.to_owned()), ..ConfigError::new(what) };
     let file = File::open(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
     let mut text = String::new();

@@ -1,3 +1,5 @@
+use anabranch_net::testing::write_secret;
+
 use super::*;
 use crate::quota::UserLimits;
 
@@ -79,7 +81,7 @@ fn flags_are_over_the_file_and_defaults_under_both() {
 fn secrets_are_not_shown_and_have_files() {
     let dir = tempfile::tempdir().unwrap();
     let users = dir.path().join("users");
-    std::fs::write(&users, "# who\nann:secret\n\nbob:hidden:too\n").unwrap();
+    write_secret(&users, "# who\nann:secret\n\nbob:hidden:too\n").unwrap();
     let text = format!(
         "server = \"a\"\nplain = true\nuser = \"eve:sesame\"\nuser-file = {:?}\n",
         users.display().to_string()
@@ -88,12 +90,36 @@ fn secrets_are_not_shown_and_have_files() {
     let options = client.options().unwrap();
     assert!(options.users.admits(b"bob", b"hidden:too") && options.users.admits(b"eve", b"sesame"));
     assert!(!client.to_toml().contains("sesame") && !format!("{client:?}").contains("sesame"));
-    std::fs::write(&users, "ann\n").unwrap();
+    write_secret(&users, "ann\n").unwrap();
     let error = client.options().unwrap_err().to_string();
     assert!(error.ends_with("users:1: expected NAME:PASSWORD"), "{error}");
     std::fs::write(&users, "").unwrap();
     let nobody = Client { user: None, ..client };
     assert!(nobody.options().unwrap_err().to_string().contains("has no users"), "else it is open to all");
+}
+
+#[test]
+fn a_secret_that_others_can_read_is_refused_with_the_command_that_mends_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let (users, pair) = (dir.path().join("users"), dir.path().join("laptop.pair"));
+    let server = crate::keys::KeyPair::generate().unwrap().public();
+    write_secret(&users, "ann:secret\n").unwrap();
+    write_secret(&pair, crate::keys::Pairing::new(server).unwrap().to_line()).unwrap();
+    let text =
+        format!("server = \"a\"\npair-file = {:?}\nuser-file = {:?}\n", pair.display().to_string(), users);
+    let client: Client = parse(&text).unwrap();
+    client.options().unwrap();
+    for file in [&users, &pair] {
+        for mode in [0o640, 0o604, 0o660] {
+            std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
+            let error = client.options().unwrap_err().to_string();
+            let mend = format!("(mode {mode:o}): chmod 600 {}", file.display());
+            assert!(error.contains(&mend), "{error}");
+        }
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o400)).unwrap();
+        client.options().unwrap();
+    }
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn request(bytes: &[u8], users: &Users) -> Result<Wanted, Refusal> {
     }
     if connect_udp::is_wanted(version, fields) {
         let to = Some(connect_udp::target(method, target, version, fields)?);
-        return Ok(Wanted::Datagrams(Association { to, first: Vec::new(), user }));
+        return Ok(Wanted::Datagrams(Association { to, user, ..Association::default() }));
     }
     if method == "TRACE" {
         return Err(NO_TRACE);

@@ -1,6 +1,7 @@
 //! SOCKS5: RFC 1928, and names with passwords: RFC 1929.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::num::NonZero;
 
 use super::{Association, Body, Form, Progress, Request, Users};
 use crate::trunk::{Destination, Reason};
@@ -62,7 +63,8 @@ enum Step {
     Next(usize, State),
     /// The last one: where to, and how long it was.
     Wanted(usize, Destination),
-    Associate,
+    /// From which port datagrams will come, if that was said.
+    Associate(Option<NonZero<u16>>),
     Refused,
 }
 
@@ -78,9 +80,9 @@ impl Socks {
             match step {
                 Step::More => return Progress::More,
                 Step::Refused => return Progress::Refused,
-                Step::Associate => {
-                    let user = self.user.take();
-                    return Progress::Associate(Box::new(Association { user, ..Association::default() }));
+                Step::Associate(port) => {
+                    let wanted = Association { port, user: self.user.take(), ..Association::default() };
+                    return Progress::Associate(Box::new(wanted));
                 }
                 Step::Next(length, state) => {
                     self.bytes.drain(..length);
@@ -173,8 +175,8 @@ fn request(bytes: &[u8], out: &mut Vec<u8>) -> Step {
     let Some((port, rest)) = rest.split_first_chunk::<2>() else { return Step::More };
     let port = u16::from_be_bytes(*port);
     if command == UDP_ASSOCIATE {
-        // From where it will send is seen when it does.
-        return Step::Associate;
+        // The address may be that before a translator, so it is that of the connection which counts.
+        return Step::Associate(NonZero::new(port));
     }
     let wanted = match host {
         Ok(ip) => Destination::from_ip(ip, port),

@@ -291,10 +291,16 @@ proptest! {
 
 #[test]
 fn who_wants_to_send_datagrams_may_say_from_where_and_need_not() {
-    for from in [&[1, 0, 0, 0, 0, 0, 0][..], &[1, 127, 0, 0, 1, 4, 210], &[3, 1, b'a', 0, 1], &[4; 19]] {
+    for (from, port) in [
+        (&[1, 0, 0, 0, 0, 0, 0][..], 0),
+        (&[1, 127, 0, 0, 1, 4, 210], 1_234),
+        (&[3, 1, b'a', 0, 1], 1),
+        (&[4; 19], 0x404),
+    ] {
         let bytes = [SOCKS_GREETING, &[5, 3, 0], from].concat();
         let (progress, out) = socks(&bytes);
-        assert_eq!((progress, out), (Progress::Associate(Box::default()), vec![5, 0]));
+        let wanted = Association { port: NonZero::new(port), ..Association::default() };
+        assert_eq!((progress, out), (Progress::Associate(Box::new(wanted)), vec![5, 0]));
         assert_eq!(socks(&bytes[..bytes.len() - 1]).0, Progress::More);
     }
 }

@@ -7,17 +7,20 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use anabranch_net::private_file::{Access, PrivateDir};
 use serde::Deserialize;
+use toml::Spanned;
 
 use crate::keys::key_pair::PublicKey;
 
 /// Characters of a client's name.
 const NAME_MAX: usize = 64;
+/// The longest list, bytes: some 10,000 clients.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Names and keys of clients: each of both once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,21 +31,55 @@ pub struct Clients {
 /// What is wrong with a list of clients.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientsError {
-    /// It cannot be read or written.
+    /// It cannot be read or written; others can write it or its directory.
     #[error("the list of clients {0}: {1}")]
     Io(PathBuf, io::Error),
-    /// It is no such list; the line and column are in the message.
-    #[error("the list of clients: {0}")]
-    Form(String),
+    /// A line of it is wrong.
+    #[error("the list of clients{}, line {line}: {what}", named(.file.as_deref()))]
+    Line {
+        /// The list's file, if it has one.
+        file: Option<PathBuf>,
+        /// The line, from 1 on.
+        line: usize,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A new client has a name that one in the list has.
+    #[error("there is a client `{0}` already")]
+    NameTaken(String),
+    /// A new client's name or key that cannot be in a list.
+    #[error("{0}")]
+    Entry(EntryError),
+}
+
+fn named(file: Option<&Path>) -> String {
+    file.map_or_else(String::new, |file| format!(" {}", file.display()))
+}
+
+/// What is wrong with a client of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryError {
     /// A name that has other characters, or too many.
-    #[error("`{0}` is no name of a client: 1 to {NAME_MAX} letters, digits, `.`, `_`, `-`")]
     Name(String),
     /// A name that two have.
-    #[error("two clients have the name `{0}`")]
     NameTaken(String),
-    /// A key that is none, or that two have.
-    #[error("the key of `{0}` is no public key, or another client's too")]
-    Key(String),
+    /// A key that is none.
+    NoKey(String),
+    /// The key that another client has: the names of both.
+    KeyTaken(String, String),
+}
+
+impl fmt::Display for EntryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => {
+                write!(f, "`{name}` is no name of a client: 1 to {NAME_MAX} letters, digits, `.`, `_`, `-`")
+            }
+            Self::NameTaken(name) => write!(f, "two clients have the name `{name}`"),
+            Self::NoKey(name) => write!(f, "the key of `{name}` is no public key"),
+            Self::KeyTaken(name, other) => write!(f, "the key of `{name}` is that of `{other}`, too"),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -55,22 +92,36 @@ struct Document {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
-    name: String,
-    key: String,
+    name: Spanned<String>,
+    key: Spanned<String>,
 }
 
 impl Clients {
-    /// Reads the text of a list.
+    /// Reads the text of a list. All of it must be right: if two clients have a name, it is not known which
+    /// of them is to be let in.
     ///
     /// # Errors
-    /// See [`ClientsError`].
+    /// [`ClientsError::Line`].
     pub fn parse(text: &str) -> Result<Self, ClientsError> {
-        let document: Document =
-            toml::from_str(text).map_err(|e| ClientsError::Form(e.to_string().trim_end().to_owned()))?;
+        let wrong = |at: usize, what: String| {
+            let line =
+                text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
+            ClientsError::Line { file: None, line, what }
+        };
+        let document: Document = toml::from_str(text).map_err(|e| {
+            wrong(e.span().map_or(0, |span| span.start), e.message().trim().replace('\n', "; "))
+        })?;
         let mut clients = Self::default();
         for Entry { name, key } in document.client {
-            let key = key.parse().map_err(|_| ClientsError::Key(name.clone()))?;
-            clients.insert(name, key)?;
+            let (name_at, key_at) = (name.span().start, key.span().start);
+            let name = name.into_inner();
+            let Ok(key) = key.get_ref().parse() else {
+                return Err(wrong(key_at, EntryError::NoKey(name).to_string()));
+            };
+            clients.insert(name, key).map_err(|e| {
+                let at = if matches!(e, EntryError::KeyTaken(..)) { key_at } else { name_at };
+                wrong(at, e.to_string())
+            })?;
         }
         Ok(clients)
     }
@@ -80,25 +131,44 @@ impl Clients {
     /// # Errors
     /// See [`ClientsError`].
     pub fn load(path: &Path) -> Result<Self, ClientsError> {
-        match fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(e) => Err(ClientsError::Io(path.to_owned(), e)),
-        }
+        Self::parse_file(path, &Self::read(path)?)
     }
 
-    /// Appends a client to a file, which is made if it is not there; what is in it stays as it is.
+    /// What is in a file; nothing if it is not there.
+    pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ClientsError> {
+        let read = PrivateDir::around(path)
+            .and_then(|(dir, name)| dir.read(name, Access::Public, FILE_BYTES_MAX))
+            .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(e) });
+        Ok(read.map_err(|e| ClientsError::Io(path.to_owned(), e))?.unwrap_or_default())
+    }
+
+    /// Reads what was in a file.
+    pub(crate) fn parse_file(path: &Path, bytes: &[u8]) -> Result<Self, ClientsError> {
+        let no_text = |e| ClientsError::Io(path.to_owned(), io::Error::new(io::ErrorKind::InvalidData, e));
+        Self::parse(str::from_utf8(bytes).map_err(no_text)?).map_err(|e| match e {
+            ClientsError::Line { line, what, .. } => {
+                ClientsError::Line { file: Some(path.to_owned()), line, what }
+            }
+            other => other,
+        })
+    }
+
+    /// Appends a client to a file, which is made if it is not there; what is in it stays as it is. Those who
+    /// do so at once wait for each other, and a list that is wrong is left as it is.
     ///
     /// # Errors
-    /// See [`ClientsError`]; the name is taken already.
+    /// See [`ClientsError`].
     pub fn append(path: &Path, name: &str, key: PublicKey) -> Result<(), ClientsError> {
-        let mut clients = Self::load(path)?;
-        clients.insert(name.to_owned(), key)?;
         let failed = |e| ClientsError::Io(path.to_owned(), e);
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        let entry = format!("\n[[client]]\nname = \"{name}\"\nkey = \"{key}\"\n");
-        // One write, so that two that append at once do not mix their lines.
-        file.and_then(|mut file| file.write_all(entry.as_bytes())).map_err(failed)
+        let (dir, file) = PrivateDir::around(path).map_err(failed)?;
+        let _held = dir.lock().map_err(failed)?;
+        let mut text = Self::read(path)?;
+        Self::parse_file(path, &text)?.insert(name.to_owned(), key).map_err(|e| match e {
+            EntryError::NameTaken(name) => ClientsError::NameTaken(name),
+            other => ClientsError::Entry(other),
+        })?;
+        text.extend_from_slice(format!("\n[[client]]\nname = \"{name}\"\nkey = \"{key}\"\n").as_bytes());
+        dir.replace(file, Access::Secret, &text).map_err(failed)
     }
 
     /// The name of the client that has this key.
@@ -112,17 +182,17 @@ impl Clients {
         self.names.iter().map(|(key, name)| (name.as_str(), key))
     }
 
-    fn insert(&mut self, name: String, key: PublicKey) -> Result<(), ClientsError> {
+    fn insert(&mut self, name: String, key: PublicKey) -> Result<(), EntryError> {
         let is_name = (1..=NAME_MAX).contains(&name.len())
             && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"._-".contains(&c));
         if !is_name {
-            return Err(ClientsError::Name(name));
+            return Err(EntryError::Name(name));
         }
         if self.names.values().any(|known| *known == name) {
-            return Err(ClientsError::NameTaken(name));
+            return Err(EntryError::NameTaken(name));
         }
-        if self.names.contains_key(&key) {
-            return Err(ClientsError::Key(name));
+        if let Some(other) = self.names.get(&key) {
+            return Err(EntryError::KeyTaken(name, other.clone()));
         }
         self.names.insert(key, name);
         Ok(())
@@ -131,6 +201,9 @@ impl Clients {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::sync::Barrier;
+
     use super::*;
     use crate::keys::KeyPair;
 
@@ -150,11 +223,60 @@ mod tests {
         assert_eq!(clients.iter().count(), 2);
         assert!(fs::read_to_string(&path).unwrap().starts_with("# mine\n"));
         let refused = |name: &str, key| Clients::append(&path, name, key).unwrap_err().to_string();
-        assert!(refused("laptop", keys[2]).contains("two clients have the name"));
-        assert!(refused("other", keys[0]).contains("another client's"));
+        assert!(refused("laptop", keys[2]).contains("there is a client `laptop` already"));
+        assert!(refused("other", keys[0]).contains("that of `laptop`, too"));
         assert!(refused("a\"b", keys[2]).contains("no name"));
         assert!(refused("", keys[2]).contains("no name"));
         assert_eq!(Clients::load(&path).unwrap(), clients);
+    }
+
+    #[test]
+    fn those_who_append_at_once_lose_nothing_and_one_of_them_has_the_name() {
+        const AT_ONCE: usize = 8;
+        for _ in 0..20 {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("clients.toml");
+            let (barrier, path) = (Barrier::new(2 * AT_ONCE), &path);
+            let results: Vec<_> = std::thread::scope(|scope| {
+                let append = |name: String| {
+                    let key = KeyPair::generate().unwrap().public();
+                    barrier.wait();
+                    Clients::append(path, &name, key)
+                };
+                let names = (0..AT_ONCE).flat_map(|n| [format!("other-{n}"), "client".to_owned()]);
+                let all: Vec<_> = names.map(|name| scope.spawn(move || append(name))).collect();
+                all.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            let refused = results.iter().filter(|result| matches!(result, Err(ClientsError::NameTaken(_))));
+            assert_eq!(refused.count(), AT_ONCE - 1, "{results:?}");
+            assert_eq!(Clients::load(path).unwrap().iter().count(), AT_ONCE + 1);
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_wrong_names_its_line_and_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("clients.toml");
+        let [one, two] = [(); 2].map(|()| KeyPair::generate().unwrap().public());
+        let entry = |name: &str, key: &str| format!("[[client]]\nname = \"{name}\"\nkey = \"{key}\"\n");
+        let (one, other) = (one.to_string(), two.to_string());
+        for (second, line, what) in [
+            (entry("a", &other), 5, "two clients have the name `a`"),
+            (entry("b", &one), 6, "the key of `b` is that of `a`, too"),
+            (entry("b", "ed25519:x"), 6, "the key of `b` is no public key"),
+            (entry("b c", &other), 5, "`b c` is no name"),
+            ("[[client]]\nname = b\n".to_owned(), 5, ""),
+        ] {
+            let text = entry("a", &one) + &second;
+            fs::write(&path, &text).unwrap();
+            let said = format!("clients.toml, line {line}: {what}");
+            for error in [Clients::load(&path).unwrap_err(), Clients::append(&path, "new", two).unwrap_err()]
+            {
+                assert!(error.to_string().contains(&said), "{error} is not {said}");
+            }
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anabranch_net::private_file::{Access, PrivateDir};
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use crate::keys::key_pair::{KeyPair, NoRandomness};
-use crate::secret_file::{self, Unreadable};
 
 /// A file with a key is a few lines.
 const FILE_BYTES_MAX: u64 = 16 * 1024;
@@ -15,12 +15,9 @@ const FILE_BYTES_MAX: u64 = 16 * 1024;
 /// What keeps a key file from being used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// It cannot be read or made.
+    /// It cannot be read or made; others can read it, or write its directory.
     #[error("the key file {0}: {1}")]
     Io(PathBuf, io::Error),
-    /// Its mode lets others at it.
-    #[error("the key file {0} is open to others (mode {1:o}): it must be its owner's alone, mode 600")]
-    Open(PathBuf, u32),
     /// It has no Ed25519 key.
     #[error("the key file {0} has no Ed25519 key (PKCS #8, PEM)")]
     NoKey(PathBuf),
@@ -43,7 +40,9 @@ impl KeyPair {
         let pair = Self::generate()?;
         let key = data_encoding::BASE64.encode(&pair.to_pkcs8());
         let text = format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n");
-        match secret_file::write_new(path, &text) {
+        let made = PrivateDir::around(path)
+            .and_then(|(dir, name)| dir.create(name, Access::Secret, text.as_bytes()));
+        match made {
             // Another process was first: its key is the key.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path).map(|pair| (pair, false)),
             Err(e) => Err(KeyFileError::Io(path.to_owned(), e)),
@@ -56,10 +55,10 @@ impl KeyPair {
     /// # Errors
     /// See [`KeyFileError`].
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
-        let text = secret_file::read(path, FILE_BYTES_MAX).map_err(|e| match e {
-            Unreadable::Io(e) => KeyFileError::Io(path.to_owned(), e),
-            Unreadable::Open(mode) => KeyFileError::Open(path.to_owned(), mode),
-        })?;
+        let read = PrivateDir::around(path)
+            .and_then(|(dir, name)| dir.read(name, Access::Secret, FILE_BYTES_MAX))
+            .and_then(|text| text.ok_or(io::ErrorKind::NotFound.into()));
+        let text = read.map_err(|e| KeyFileError::Io(path.to_owned(), e))?;
         let der = PrivatePkcs8KeyDer::from_pem_slice(&text).ok();
         let pair = der.and_then(|der| Self::from_pkcs8(der.secret_pkcs8_der()));
         pair.ok_or_else(|| KeyFileError::NoKey(path.to_owned()))
@@ -83,14 +82,10 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
         let (read, is_new) = KeyPair::load_or_create(&path).unwrap();
         assert_eq!((read.public(), is_new), (made.public(), false));
-        assert_eq!(
-            secret_file::write_new(&path, "another").unwrap_err().kind(),
-            io::ErrorKind::AlreadyExists
-        );
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let error = KeyPair::load_or_create(&path).unwrap_err().to_string();
-        assert!(error.contains("mode 640"), "{error}");
+        assert!(error.contains("other users can read it (mode 640): chmod 600 "), "{error}");
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(&path, "no key").unwrap();

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anabranch_algo::{Span, Time};
 use anabranch_net::Namespace;
 use anabranch_net::capabilities::{self, CAP_NET_ADMIN};
 use anabranch_net::netlink::Netlink;
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use anabranch_net::private_file::{Access, PrivateDir};
+use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Reports};
@@ -54,7 +54,7 @@ struct Document {
 #[derive(Debug)]
 pub(crate) struct Book {
     caps: Caps,
-    path: PathBuf,
+    dir: PrivateDir,
     /// Which start of the host and network namespace the counters are of.
     origin: String,
     looked_at: Option<Time>,
@@ -78,18 +78,15 @@ impl Book {
         }
         let path = dir.join(FILE);
         let failed = |e: io::Error| CapsError::File(path.clone(), e.to_string());
-        fs::create_dir_all(dir).map_err(failed)?;
-        let lock = File::options().create(true).append(true).open(dir.join(LOCK)).map_err(failed)?;
-        let held = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {
-            Errno::EWOULDBLOCK => CapsError::InUse(dir.to_owned()),
-            e => failed(e.into()),
-        })?;
-        let known = read(&path)?;
+        let dir = PrivateDir::make(dir, Access::Secret).map_err(failed)?;
+        let held = dir.try_lock(LOCK).map_err(failed)?;
+        let held = held.ok_or_else(|| CapsError::InUse(dir.path().to_owned()))?;
+        let known = read(&dir, &path)?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(failed)?;
         let namespace = Namespace::current_inode().map_err(failed)?;
         let mut book = Self {
             caps: Caps::new(links, known.clone()),
-            path,
+            dir,
             origin: format!("{} {namespace}", boot.trim()),
             looked_at: None,
             written: known,
@@ -99,8 +96,7 @@ impl Book {
         };
         book.look(Time::ZERO);
         // Better now than after the first byte.
-        let path = book.path.clone();
-        book.write().map_err(|e| CapsError::File(path, e.to_string()))?;
+        book.write().map_err(failed)?;
         Ok(Some(book))
     }
 
@@ -129,7 +125,7 @@ impl Book {
         {
             reports.put(Event::Notice(format!(
                 "{}: {e}: caps are kept, but not beyond this run",
-                self.path.display()
+                self.dir.path().join(FILE).display()
             )));
         }
         self.is_told = done.is_err();
@@ -151,24 +147,16 @@ impl Book {
             return Ok(());
         }
         let text = toml::to_string(&Document { link: accounts.clone() }).map_err(io::Error::other)?;
-        let new = self.path.with_extension("new");
-        let mut file = File::create(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()?;
-        fs::rename(&new, &self.path)?;
+        self.dir.replace(FILE, Access::Secret, text.as_bytes())?;
         self.written = accounts;
         Ok(())
     }
 }
 
-fn read(path: &Path) -> Result<BTreeMap<String, Account>, CapsError> {
+fn read(dir: &PrivateDir, path: &Path) -> Result<BTreeMap<String, Account>, CapsError> {
     let wrong = |what: String| CapsError::File(path.to_owned(), what);
-    match fs::metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Ok(data) if data.len() > FILE_BYTES_MAX => return Err(wrong("it is too long".into())),
-        _ => {}
-    }
-    let text = fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+    let read = dir.read(FILE, Access::Public, FILE_BYTES_MAX).map_err(|e| wrong(e.to_string()))?;
+    let text = String::from_utf8(read.unwrap_or_default()).map_err(|e| wrong(e.to_string()))?;
     let document = toml::from_str::<Document>(&text);
     document.map(|document| document.link).map_err(|e| wrong(e.to_string().trim_end().to_owned()))
 }

@@ -1,10 +1,8 @@
 //! Who may use a server.
 
-use std::fs;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
 
 use crate::keys::{Clients, ClientsError, KeyPair};
 use crate::policy::Scope;
@@ -36,18 +34,13 @@ pub(super) enum Gate {
     Networks(Vec<Scope>),
 }
 
-/// When a file was written, and its length; `None` if there is none.
-type Stamp = Option<(SystemTime, u64)>;
+/// What was in the list's file when it was last looked at, or why it could not be read.
+type Seen = Result<Vec<u8>, String>;
 
 pub(super) struct Known {
-    stamp: Stamp,
+    seen: Seen,
     clients: Clients,
     tls: ServerTls,
-}
-
-fn stamp(path: &Path) -> Stamp {
-    let metadata = fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
 }
 
 fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
@@ -60,11 +53,10 @@ impl Gate {
             Admission::Networks(networks) => return Ok(Self::Networks(networks)),
             Admission::Keys { pair, clients } => (pair, clients),
         };
-        // Before the list: what is written in between is read again.
-        let stamp = stamp(&path);
-        let clients = Clients::load(&path)?;
+        let text = Clients::read(&path)?;
+        let clients = Clients::parse_file(&path, &text)?;
         let tls = ServerTls::new(&pair, clients.clone());
-        Ok(Self::Keys { pair, path, known: Mutex::new(Known { stamp, clients, tls }) })
+        Ok(Self::Keys { pair, path, known: Mutex::new(Known { seen: Ok(text), clients, tls }) })
     }
 
     /// How somebody at this address comes in.
@@ -84,22 +76,70 @@ impl Gate {
         client.is_some_and(|client| lock(known).clients.iter().any(|(name, _)| name == client))
     }
 
-    /// Reads the list again if it has changed. Returns the names of those that are not in it any more, or
-    /// have another key there. After an error the list is that of before.
+    /// Reads the list again. Returns the names of those that are not in it any more, or have another key
+    /// there. After an error, which is returned once, the list is that of before.
+    ///
+    /// It is compared by what is in it: length and time stamp may be those of the file that it replaces.
     pub(super) fn refresh(&self) -> Result<Vec<String>, ClientsError> {
         let Self::Keys { pair, path, known } = self else { return Ok(Vec::new()) };
-        let stamp = stamp(path);
+        let read = Clients::read(path);
+        let seen = read.as_ref().map(Vec::clone).map_err(ToString::to_string);
         let mut known = lock(known);
-        if stamp == known.stamp {
+        if seen == known.seen {
             return Ok(Vec::new());
         }
-        // An error is said once.
-        known.stamp = stamp;
-        let clients = Clients::load(path)?;
+        known.seen = seen;
+        let clients = Clients::parse_file(path, &read?)?;
         let gone = known.clients.iter().filter(|(name, key)| clients.name(key) != Some(*name));
         let gone = gone.map(|(name, _)| name.to_owned()).collect();
         known.tls = ServerTls::new(pair, clients.clone());
         known.clients = clients;
         Ok(gone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::path::Path;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn gate(list: &Path) -> Gate {
+        let pair = KeyPair::generate().unwrap();
+        Gate::new(Admission::Keys { pair, clients: list.to_owned() }).unwrap()
+    }
+
+    #[test]
+    fn a_list_of_the_same_length_and_time_is_another_if_its_text_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let list = dir.path().join("clients.toml");
+        let write = |key: &KeyPair| {
+            fs::write(&list, format!("[[client]]\nname = \"bob\"\nkey = \"{}\"\n", key.public())).unwrap();
+            File::options().write(true).open(&list).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        };
+        write(&KeyPair::generate().unwrap());
+        let gate = gate(&list);
+        assert_eq!(gate.refresh().unwrap(), [""; 0]);
+        write(&KeyPair::generate().unwrap());
+        assert_eq!(gate.refresh().unwrap(), ["bob"], "his old key is good for nothing");
+        assert!(gate.knows(Some("bob")));
+    }
+
+    #[test]
+    fn a_wrong_list_is_said_once_and_the_clients_are_those_of_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let list = dir.path().join("clients.toml");
+        Clients::append(&list, "ann", KeyPair::generate().unwrap().public()).unwrap();
+        let gate = gate(&list);
+        let right = fs::read_to_string(&list).unwrap();
+        fs::write(&list, format!("{right}[[client]]\nname = \"ann\"\nkey = \"x\"\n")).unwrap();
+        let error = gate.refresh().unwrap_err().to_string();
+        assert!(error.contains("clients.toml, line 7: the key of `ann` is no public key"), "{error}");
+        assert_eq!(gate.refresh().unwrap(), [""; 0], "it was said");
+        assert!(gate.knows(Some("ann")));
+        fs::write(&list, "").unwrap();
+        assert_eq!(gate.refresh().unwrap(), ["ann"]);
     }
 }

@@ -3,14 +3,15 @@
 //! The sockets of all roles of a user are in one directory, `proxy-ROLE-PID.sock`. Directory and socket are
 //! their owner's alone.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anabranch_net::private_file::{Access, PrivateDir};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
@@ -57,9 +58,9 @@ impl Drop for LocalStatus {
 /// removed.
 ///
 /// # Errors
-/// The directory cannot be made; what bind(2) says: the name may be too long.
+/// The directory cannot be made, or others can write it; what bind(2) says: the name may be too long.
 pub fn listen(status: &Status, dir: &Path) -> io::Result<LocalStatus> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    PrivateDir::make(dir, Access::Secret)?;
     for path in sockets(dir) {
         let is_gone = process(&path).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
         // Of another PID namespace: then it answers.

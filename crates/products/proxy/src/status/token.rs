@@ -4,13 +4,16 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anabranch_net::private_file::{Access, PrivateDir};
 use data_encoding::HEXLOWER;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-use crate::secret_file::{self, Unreadable};
+use crate::constant_time::same;
 
 /// 128 bits: nobody guesses them.
 const TOKEN_BYTES: usize = 16;
+/// A file with a token is a line.
+const FILE_BYTES_MAX: u64 = 1024;
 
 /// A random secret, written with hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]
@@ -19,12 +22,9 @@ pub struct Token(String);
 /// What keeps a token from being used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// Its file cannot be read or made.
+    /// Its file cannot be read or made; others can read it, or write its directory.
     #[error("the token file {0}: {1}")]
     Io(PathBuf, io::Error),
-    /// Its mode lets others at it.
-    #[error("the token file {0} is open to others (mode {1:o}): it must be its owner's alone, mode 600")]
-    Open(PathBuf, u32),
     /// It has something else in it.
     #[error("the token file {0} has no token of 32 hexadecimal digits: delete it, and one is made")]
     NoToken(PathBuf),
@@ -58,7 +58,9 @@ impl Token {
     /// See [`TokenError`].
     pub fn load_or_create(path: &Path) -> Result<Self, TokenError> {
         let token = Self::generate()?;
-        match secret_file::write_new(path, &format!("{}\n", token.0)) {
+        let made = PrivateDir::around(path)
+            .and_then(|(dir, name)| dir.create(name, Access::Secret, format!("{}\n", token.0).as_bytes()));
+        match made {
             Ok(()) => Ok(token),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
             Err(e) => Err(TokenError::Io(path.to_owned(), e)),
@@ -66,11 +68,11 @@ impl Token {
     }
 
     fn load(path: &Path) -> Result<Self, TokenError> {
-        let text = secret_file::read(path, 4 * TOKEN_BYTES as u64).map_err(|e| match e {
-            Unreadable::Io(e) => TokenError::Io(path.to_owned(), e),
-            Unreadable::Open(mode) => TokenError::Open(path.to_owned(), mode),
-        })?;
-        let text = String::from_utf8(text).unwrap_or_default();
+        let read = PrivateDir::around(path)
+            .and_then(|(dir, name)| dir.read(name, Access::Secret, FILE_BYTES_MAX))
+            .map_err(|e| TokenError::Io(path.to_owned(), e))?;
+        // One that was removed a moment ago has no token either.
+        let text = String::from_utf8(read.unwrap_or_default()).unwrap_or_default();
         let text = text.trim_end();
         let is_token = HEXLOWER.decode(text.as_bytes()).is_ok_and(|bytes| bytes.len() == TOKEN_BYTES);
         is_token.then(|| Self(text.to_owned())).ok_or_else(|| TokenError::NoToken(path.to_owned()))
@@ -85,7 +87,7 @@ impl Token {
     /// Whether this is it. The time that this takes says nothing of where they differ.
     #[must_use]
     pub fn is(&self, other: &str) -> bool {
-        secret_file::same(self.0.as_bytes(), other.as_bytes())
+        same(self.0.as_bytes(), other.as_bytes())
     }
 }
 

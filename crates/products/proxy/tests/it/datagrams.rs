@@ -29,17 +29,22 @@ fn echo() -> SocketAddr {
 
 /// A program that may send datagrams: its connection, its socket, and where it sends them.
 fn associate(bench: &Bench) -> (TcpStream, UdpSocket, SocketAddr) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (control, at) = associate_from(bench, 0);
+    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    (control, socket, at)
+}
+
+/// The connection of one that says from which port it will send, or 0; and where it sends.
+fn associate_from(bench: &Bench, port: u16) -> (TcpStream, SocketAddr) {
     let mut control = TcpStream::connect(bench.socks()).unwrap();
     control.set_read_timeout(Some(LONG)).unwrap();
-    control.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    control.write_all(&[&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0], &port.to_be_bytes()[..]].concat()).unwrap();
     let mut said = [0; 12];
     control.read_exact(&mut said).unwrap();
     assert_eq!(said[..6], [5, 0, 5, 0, 0, 1], "{said:?}");
     let ip: [u8; 4] = said[6..10].try_into().unwrap();
-    let at = SocketAddr::new(ip.into(), u16::from_be_bytes([said[10], said[11]]));
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-    (control, socket, at)
+    (control, SocketAddr::new(ip.into(), u16::from_be_bytes([said[10], said[11]])))
 }
 
 /// What SOCKS puts before a datagram to or from this address.
@@ -108,6 +113,18 @@ fn only_the_program_that_asked_may_send() {
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     socket.send_to(&[&header(origin), &b"query"[..]].concat(), at).ok();
     assert!(socket.recv_from(&mut [0; 64]).is_err());
+}
+
+#[test]
+fn another_program_of_the_host_cannot_be_first_where_the_port_was_said() {
+    let (bench, origin) = (Bench::plain("127.0.0.0/8"), echo());
+    let [own, thief] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let (_control, at) = associate_from(&bench, own.local_addr().unwrap().port());
+    thief.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    thief.send_to(&[&header(origin), &b"stolen"[..]].concat(), at).unwrap();
+    assert!(thief.recv_from(&mut [0; 64]).is_err(), "it has not given the password");
+    own.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    assert!(ask(&own, at, &header(origin), b"query").ends_with(b"yreuq"));
 }
 
 #[test]

@@ -1,23 +1,22 @@
 //! The journal: what was there before, and what was added to it; one file a network namespace.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anabranch_net::netlink::{Endpoint, EndpointFlags, Limits, MAIN_TABLE, Route, Rule};
+use anabranch_net::private_file::{Access, PrivateDir};
 use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 
 use super::current::CurrentConfig;
 use super::error::hint;
 use super::{Error, Result};
-use crate::state_dir;
+use crate::state_dir::FILE_BYTES_MAX;
 
 /// A journal of another version is refused.
 const VERSION: u32 = 1;
-/// A journal is a few kilobytes.
-const JOURNAL_BYTES_MAX: u64 = 1 << 20;
 
 /// What [`teardown`](super::teardown) goes by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,26 +158,26 @@ impl Journal {
 /// The journal of one namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalFile {
-    path: PathBuf,
+    dir: PathBuf,
+    name: String,
     namespace: u64,
 }
 
 impl JournalFile {
     pub(crate) fn of(current: &CurrentConfig, dir: &Path) -> Result<Self> {
         let (inode, namespace) = current.namespace;
-        Ok(Self { path: dir.join(format!("uplinks-{inode}.json")), namespace })
+        Ok(Self { dir: dir.to_owned(), name: format!("uplinks-{inode}.json"), namespace })
     }
 
     /// The journal; `None` if there is none for this namespace.
     pub(crate) fn read(&self) -> Result<Option<Journal>> {
-        let failed =
-            |what: &dyn std::fmt::Display| Error::Journal(format!("{}: {what}", self.path.display()));
-        let bytes = match fs::metadata(&self.path) {
+        let failed = |what: &dyn std::fmt::Display| Error::Journal(format!("{}: {what}", self.shown()));
+        let dir = match PrivateDir::open(&self.dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(failed(&e)),
-            Ok(meta) if meta.len() > JOURNAL_BYTES_MAX => return Err(failed(&"too long for a journal")),
-            Ok(_) => fs::read(&self.path).map_err(|e| failed(&e))?,
+            opened => opened.map_err(|e| failed(&e))?,
         };
+        let read = dir.read(&self.name, Access::Public, FILE_BYTES_MAX).map_err(|e| failed(&e))?;
+        let Some(bytes) = read else { return Ok(None) };
         let journal: Journal =
             serde_json::from_slice(&bytes).map_err(|e| failed(&format_args!("this is no journal ({e})")))?;
         if journal.version != VERSION {
@@ -194,36 +193,83 @@ impl JournalFile {
             return self.remove();
         }
         let journal = Journal { version: VERSION, namespace: self.namespace, ..journal.clone() };
-        let temporary = self.temporary();
         let write = || {
-            let mut file = File::create(&temporary)?;
-            serde_json::to_writer_pretty(&mut file, &journal)?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            fs::rename(&temporary, &self.path)
+            let mut text = serde_json::to_vec_pretty(&journal)?;
+            text.push(b'\n');
+            PrivateDir::open(&self.dir)?.replace(&self.name, Access::Public, &text)
         };
-        write().map_err(|e| Error::Journal(format!("cannot write {}: {e}{}", self.path.display(), hint(&e))))
+        write().map_err(|e| Error::Journal(format!("cannot write {}: {e}{}", self.shown(), hint(&e))))
     }
 
     /// Removes the journal, and one that was begun and not finished.
     pub(crate) fn remove(&self) -> Result<()> {
-        for path in [&self.path, &self.temporary()] {
-            match fs::remove_file(path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::Journal(format!("cannot remove {}: {e}", path.display())));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        let removed = PrivateDir::open(&self.dir).and_then(|dir| dir.remove(&self.name));
+        removed.map_err(|e| Error::Journal(format!("cannot remove {}: {e}", self.shown())))
     }
 
-    fn temporary(&self) -> PathBuf {
-        self.path.with_extension("json.new")
+    fn shown(&self) -> String {
+        format!("{}/{}", self.dir.display(), self.name)
     }
 }
 
-/// Keeps everybody else from changing anything until the result is dropped.
+/// Makes the directory, and keeps everybody else from changing anything until the result is dropped.
 pub(crate) fn lock(dir: &Path) -> Result<Flock<File>> {
-    state_dir::lock(dir).map_err(|e| Error::Journal(format!("{}: {e}{}", dir.display(), hint(&e))))
+    let locked = PrivateDir::make(dir, Access::Public).and_then(|dir| dir.lock());
+    locked.map_err(|e| Error::Journal(format!("{}: {e}{}", dir.display(), hint(&e))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{chown, symlink};
+
+    use super::*;
+
+    fn journal() -> Journal {
+        Journal { enabled: Some("0".into()), ..Journal::default() }
+    }
+
+    fn refusal<T: std::fmt::Debug>(result: Result<T>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_journal_leads_nowhere() {
+        let place = tempfile::tempdir().unwrap();
+        let (dir, shadow) = (place.path().join("program"), place.path().join("shadow"));
+        fs::write(&shadow, "root:x").unwrap();
+        drop(lock(&dir).unwrap());
+        let file = JournalFile { dir: dir.clone(), name: "uplinks-1.json".into(), namespace: 7 };
+        for name in ["uplinks-1.json", "uplinks-1.json.new"] {
+            symlink(&shadow, dir.join(name)).unwrap();
+        }
+        assert!(refusal(file.read()).contains("no regular file"));
+        file.write(&journal()).unwrap();
+        assert_eq!(file.read().unwrap().map(|read| read.enabled), Some(journal().enabled));
+        assert_eq!(fs::read(&shadow).unwrap(), b"root:x", "the link was not followed");
+        file.remove().unwrap();
+        symlink("/dev/zero", dir.join("uplinks-1.json")).unwrap();
+        assert!(refusal(file.read()).contains("no regular file"));
+    }
+
+    /// A service whose directory this is could change it at any moment.
+    #[test]
+    fn a_directory_of_another_user_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("program");
+        drop(lock(&dir).unwrap());
+        if !nix::unistd::geteuid().is_root() {
+            return anabranch_net::testing::skip("giving a directory away needs root");
+        }
+        chown(&dir, Some(65_534), None).unwrap();
+        let file = JournalFile { dir: dir.clone(), name: "uplinks-1.json".into(), namespace: 7 };
+        let refused = [
+            refusal(lock(&dir)),
+            refusal(file.read()),
+            refusal(file.write(&journal())),
+            refusal(file.remove()),
+        ];
+        assert!(refused.iter().all(|text| text.contains("belongs to another user (65534)")), "{refused:?}");
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+    }
 }

@@ -1,12 +1,12 @@
 //! A set-up for the life of a program.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
 use anabranch_net::Namespace;
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use anabranch_net::private_file::{Access, PrivateDir};
+use nix::fcntl::Flock;
 
 use super::apply::{setup, teardown};
 use super::error::hint;
@@ -69,12 +69,9 @@ impl Drop for Session {
 
 fn hold(state_dir: &Path) -> Result<Flock<File>> {
     let failed = |e: io::Error| Error::Journal(format!("{}: {e}{}", state_dir.display(), hint(&e)));
-    fs::create_dir_all(state_dir).map_err(failed)?;
     let inode = Namespace::current_inode().map_err(failed)?;
-    let file = File::options().create(true).append(true).open(state_dir.join(format!("{inode}.lock")));
-    match Flock::lock(file.map_err(failed)?, FlockArg::LockExclusiveNonblock) {
-        Ok(held) => Ok(held),
-        Err((_, Errno::EWOULDBLOCK)) => Err(Error::InUse),
-        Err((_, e)) => Err(failed(e.into())),
-    }
+    let held = PrivateDir::make(state_dir, Access::Public)
+        .and_then(|dir| dir.try_lock(format!("{inode}.lock")))
+        .map_err(failed)?;
+    held.ok_or(Error::InUse)
 }
