@@ -44,7 +44,8 @@ pub struct Variant {
     pub length: Option<u64>,
     /// Its mirrors, in the order in which they were given.
     pub mirrors: Vec<MirrorId>,
-    /// Only blocks that its only mirror brought count, because the file that several brought was wrong.
+    /// Whether its only mirror is tried alone because the file that several mirrors brought together was
+    /// wrong. Then only blocks from this mirror count.
     pub is_alone: bool,
     /// How many of its mirrors have the vote of their origin.
     votes: usize,
@@ -68,28 +69,28 @@ impl Variant {
         Patience::of_turn(self.turn)
     }
 
-    /// Whether it has been waited for as long as if it were the last, with this time-out, and often enough
-    /// that hardly any pace is too slow.
+    /// Whether this is the variant's last turn: its allowed silence has reached the time-out of the transfer,
+    /// and it has been put back so often that hardly any rate is still too slow.
     #[must_use]
     pub fn is_last_turn(&self, timeout: Span) -> bool {
         self.turn >= TURNS_MIN && self.patience().silence >= timeout
     }
 }
 
-/// A variant that is silent or slow comes again so often at least.
+/// A silent or slow variant is put back at least this many times before it is given up.
 const TURNS_MIN: u32 = 4;
 
-/// How long a variant is waited for while there are others to try. With each turn all times double, and half
-/// the pace is enough.
+/// How long a variant is waited for while other variants remain to be tried. Each time it is put back, all
+/// times double and the required rate is halved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Without a byte for so long it gives way.
     pub silence: Span,
     /// It gives way if it brings less than this.
     pub slow: Rate,
-    /// Over this time.
+    /// The time over which the rate is measured that is compared with the field `slow`.
     pub slow_for: Span,
-    /// It gives way if the rest would take longer.
+    /// The variant gives way if its remaining bytes would take longer than this.
     pub rest: Span,
     /// It gives way if it has not ended by then, where its length is not known.
     pub endless: Span,
@@ -122,9 +123,9 @@ pub struct Variants {
 }
 
 impl Variants {
-    /// The variants of all mirrors: first the one with the most votes, of several one of which a server sends
-    /// parts, of several the shortest; those of unknown length last. A mirror of unknown opening is of the
-    /// first variant of its length.
+    /// Sorts all mirrors into variants and puts these in order: known lengths before unknown ones, then most
+    /// votes first, then those with a server that sends ranges, then the shortest. A mirror whose first bytes
+    /// are unknown joins the first variant of its length.
     pub fn new(all: impl IntoIterator<Item = (MirrorId, Evidence)>) -> Self {
         let mut variants: Vec<Variant> = Vec::new();
         let (known, open): (Vec<_>, Vec<_>) = all
@@ -192,9 +193,10 @@ impl Variants {
         self.queue.push_back(Variant { turn: variant.turn + 1, ..variant });
     }
 
-    /// All of a variant was there, and was wrong. Unless nothing but the file of its only mirror was in it
-    /// (`is_pure`), or that was tried alone twice, each of its mirrors comes once more, alone, the one of the
-    /// greatest `rank` first; of equals the one that was named last.
+    /// Reports that all of a variant arrived and was wrong. If every block came from its only mirror
+    /// (`is_pure`), that mirror is refuted. Otherwise each of its mirrors is queued to be tried alone, the
+    /// one of the greatest `rank` first and, of equals, the one that was named last. A mirror that has been
+    /// tried alone twice is not queued again.
     pub fn wrong<K: Ord>(&mut self, variant: Variant, is_pure: bool, rank: impl Fn(MirrorId) -> K) {
         if let ([mirror], true) = (&variant.mirrors[..], is_pure) {
             self.refuted.insert(*mirror, variant.length);

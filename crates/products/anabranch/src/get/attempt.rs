@@ -402,7 +402,7 @@ fn outcome(
     dissent.iter().for_each(|warning| events.observer.warning(warning));
     let is_wrong = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt);
     if is_wrong || result.is_err() && verified == Verified::Whole {
-        // It was to be at the end.
+        // The check that would have verified the file comes at its end. That check failed or was not reached.
         verified = Verified::Nothing;
     }
     let may_vouch = verified != Verified::Nothing;

@@ -82,7 +82,7 @@ struct Probe {
     what: RequestKind,
     /// The index of the local end that it was sent from.
     via: usize,
-    /// That of the one that is tried next, if there are so many.
+    /// The index of the local end that is tried next; if there is no end of this index, no other is tried.
     next_via: usize,
     asked_at: Time,
     /// Its connection.
@@ -190,7 +190,8 @@ struct Times {
     answered_at: Option<Time>,
 }
 
-/// What is to be asked for beside the file.
+/// The documents that are to be requested in addition to the file itself: Metalinks, leaf lists and other
+/// sidecar files.
 #[derive(Default)]
 struct Beside {
     /// Metalinks, and the URL whose server offers them, if the user does not name them.

@@ -84,7 +84,8 @@ struct MirrorState {
     reserve: bool,
     /// How many requests for parts it has answered with them.
     answers: u64,
-    /// What is done about an `ETag` or a date that is another now; none: it is not.
+    /// What is done about an `ETag` or a date that has changed since the mirror was first asked; `None` if it
+    /// has not changed.
     changed: Option<ChangedVersion>,
 }
 
@@ -304,7 +305,8 @@ impl MirrorDriver {
                                 first: first_byte,
                                 end: end_byte,
                                 length,
-                                // Where the bytes are verified as they come, it need not be the same file.
+                                // Where bytes are verified as they come, the file may have changed since
+                                // discovery, so no validator is sent.
                                 validator: mirror.seen_at.as_ref().and(mirror.validator.clone()),
                                 // For want of a strong validator.
                                 modified: mirror.date.clone(),
@@ -389,8 +391,8 @@ impl MirrorDriver {
         });
     }
 
-    /// The URL of the mirror that is tried alone, once, when it has brought something. One without ranges
-    /// begins anew after each interruption.
+    /// The URL of the mirror that is tried alone, returned once, when it has first brought something. For a
+    /// mirror without ranges it is never returned, because its transfer begins anew after each interruption.
     fn newly_alone(&mut self) -> Option<String> {
         let state = self.mirrors.first().filter(|_| self.config.is_alone)?;
         let is_new = self.tried_before.is_none() && state.mirror.ranges;
@@ -420,8 +422,8 @@ impl MirrorDriver {
         }
     }
 
-    /// All of it is here, and is wrong. Returns the URL of the mirror that this proves to have another file;
-    /// and whether that is the last word.
+    /// Records that all blocks are here and the whole is wrong. Returns the URL of the mirror that is thereby
+    /// proved to have another file, if there is one, and whether this result is final.
     pub(super) fn on_wrong(&mut self) -> (Option<String>, bool) {
         self.found = Some(Found::Wrong);
         let is_one = self.mirrors.len() == 1 && self.is_pure;

@@ -29,9 +29,10 @@ pub(crate) enum RootCheck {
     /// Nothing: it only names the journal.
     #[default]
     Unknown,
-    /// What its blocks together must give; they were held against it as they came.
+    /// The root is the hash of the whole content, and every block was verified with it as it came.
     Blocks,
-    /// What its blocks together must give; they could not be held against it as they came.
+    /// The root is the hash of the whole content. Blocks could not be verified with it as they came, so the
+    /// whole file is hashed at the end.
     Whole,
 }
 
@@ -43,7 +44,8 @@ pub(crate) struct Demands {
     pub(crate) signed: Option<Signed>,
     /// What becomes of it if it is wrong.
     pub(crate) if_wrong: IfWrong,
-    /// The hashes that servers say of it, and whether they count: if the file has no voucher.
+    /// The hashes that servers state for the file. The field `weighs_claims` tells whether they count, which
+    /// they do only if nobody vouches for the file.
     pub(crate) claims: Vec<Claim>,
     pub(crate) weighs_claims: bool,
 }

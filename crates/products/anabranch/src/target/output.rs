@@ -85,7 +85,8 @@ impl Output {
         Ok(())
     }
 
-    /// The directory that takes a file, as far as that is known before the file's name is.
+    /// The directory in which the file will be created, as far as it can be told before the file's name is
+    /// known.
     pub(crate) fn outer(&self) -> &Path {
         match self {
             Self::Own => Path::new(""),

@@ -41,22 +41,24 @@ pub(super) struct Part {
     /// Whether nothing was in the file before and each block is written once at most, so that blocks of zeros
     /// can be left as holes.
     pub(super) virgin: bool,
-    /// It has blocks that do not count now.
+    /// Whether the part holds blocks that do not count in this transfer.
     pub(super) has_others: bool,
-    /// Records were blanked, and may come back if the power fails.
+    /// Whether records of the journal were blanked and not yet synced, so that they may reappear after a
+    /// power failure.
     unsynced: bool,
     pub(super) held: Vec<PendingWrite>,
     pub(super) others: OtherParts,
 }
 
-/// Parts of other lengths at the same place.
+/// Part files of other lengths for the same destination, and what this part has to do about them.
 #[derive(Debug, Default)]
 pub(super) struct OtherParts {
-    /// The name of one, of so many bytes, which stays for now.
+    /// The name and the length in bytes of a part of another length that stays there for now.
     pub(super) stays: Option<(OsString, u64)>,
-    /// The lock of the usual journal, where this part has names of its own.
+    /// The lock of the journal with the usual name, held while this part uses names that contain its length.
     pub(super) usual_lock: Option<Locked>,
-    /// The clues of URLs: parts of other files of these are not needed once this one is right.
+    /// The clues of this file's URLs. Once this file is complete and right, parts of other files from these
+    /// URLs are removed.
     pub(super) outdated_by: Vec<[u8; 32]>,
 }
 
@@ -69,9 +71,9 @@ pub(super) struct PendingWrite {
 }
 
 impl Part {
-    /// Opens or makes part and journal, and takes the lock. Where it `is_judged` by more than its servers'
-    /// word whether this is what is wanted, a part of a file of another length is not in the way: it stays,
-    /// and this has names of its own.
+    /// Opens or creates the part and its journal, and takes the lock. If `is_judged`, more than the word of
+    /// its servers tells whether this is the wanted file. Then a part of another length is not in the way: it
+    /// stays, and this part gets names of its own.
     pub(super) fn open(
         place: &DestPath,
         id: &ContentId,
@@ -385,7 +387,7 @@ fn why_foreign(
 }
 
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
-    // Hardly anything begins with so many zeros: then the rest is not looked at.
+    // The search stops at the first chunk that is not all zeros. For almost all data that is the first chunk.
     bytes.chunks(ZERO_BLOCK_BYTES).all(|block| block.iter().fold(0, |any, byte| any | byte) == 0)
 }
 

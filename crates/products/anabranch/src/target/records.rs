@@ -25,7 +25,8 @@ impl Records<'_> {
         self.part.record(self.place, block).map(|slot| slot.cv)
     }
 
-    /// The mark of blocks from the mirror of this URL, of the version that it has now; none if it has none.
+    /// The mark of blocks that came from this URL in the version that it has now; `None` if the URL has no
+    /// version or the journal has no number for it.
     pub(crate) fn number_of(&self, url: &str) -> Option<u8> {
         self.part.number_of(self.part.versions.get(&url_clue(url))?)
     }
@@ -35,7 +36,7 @@ impl Records<'_> {
         self.refuted_clue(url).is_some_and(|clue| self.part.journal.behind.has(Record::Refuted, &clue))
     }
 
-    /// Whether an earlier transfer tried this URL alone last.
+    /// Whether this URL is the one that an earlier transfer most recently tried alone.
     pub(crate) fn was_tried_alone(&self, url: &str) -> bool {
         self.part.journal.behind.has(Record::TriedAlone, &alone_clue(url))
     }

@@ -76,9 +76,10 @@ type BadContributions = Vec<(u64, MirrorId, ChainingValue)>;
 struct SoleFetch {
     /// The mirror that is bringing it.
     by: Option<MirrorId>,
-    /// The one that was to bring it last, and did not.
+    /// The mirror that was last assigned this piece and did not bring all of it.
     left_by: Option<MirrorId>,
-    /// What mirrors have brought of it that broke off: each goes on with its own when it is its turn again.
+    /// The blocks of this piece from each mirror whose transfer broke off. A mirror continues with its own
+    /// blocks when it is assigned the piece again.
     begun: BTreeMap<MirrorId, OpenPiece>,
     poisoned: BadContributions,
 }
@@ -204,9 +205,9 @@ impl Pieces {
         free.map(|(piece, _)| self.blocks_of(*piece)).map(|blocks| blocks.end - blocks.start).sum()
     }
 
-    /// The mirror that took these blocks has not brought them. Pieces among them that one mirror was to bring
-    /// alone may be brought by another, from their beginning, or by that one, from where it was; returns the
-    /// other blocks, which are to be idle.
+    /// Handles that a mirror did not bring blocks that it had taken. Pieces among them that had to come from
+    /// this mirror alone become free: another mirror brings them from their start, and the same mirror
+    /// continues where it stopped. Returns the other blocks, which become unassigned.
     pub(super) fn unbind(&mut self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let (first, last) = (self.piece_of(blocks.start), self.piece_of(blocks.end - 1));
         let mut anew = Vec::new();

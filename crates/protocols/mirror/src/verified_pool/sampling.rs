@@ -60,7 +60,7 @@ pub(super) struct Sampling {
     samples: BTreeMap<u64, Sample>,
     /// Mirrors that have a vote and can be asked for a part.
     electorate: BTreeSet<MirrorId>,
-    /// The others.
+    /// Mirrors that have no vote and can be asked for a part.
     guests: BTreeSet<MirrorId>,
     /// Mirrors that brought something.
     known: BTreeSet<MirrorId>,
@@ -149,7 +149,7 @@ impl Sampling {
         self.samples.values().any(Sample::differs)
     }
 
-    /// Whether the content is whole without the samples that are still open.
+    /// Whether the content counts as complete without waiting for any sample that is still open.
     pub(super) fn is_settled(&self) -> bool {
         self.judged || self.samples.is_empty()
     }
@@ -180,7 +180,8 @@ impl Sampling {
         self.samples.range_mut(first..end).for_each(|(_, sample)| sample.asked.clear());
     }
 
-    /// A block that was missing is here. `cv` tells its chaining value, which only a sample needs.
+    /// Records that a mirror brought a block that was missing. `cv` computes its chaining value and is called
+    /// only if the block is a sample.
     pub(super) fn brought(
         &mut self,
         mirror: MirrorId,
@@ -214,7 +215,8 @@ impl Sampling {
         self.verdict(block)
     }
 
-    /// What a sample tells; one that tells that all have the same is over.
+    /// Evaluates a sample. It is closed if at least two mirrors have brought the block and all agree, or if
+    /// no other mirror can be asked for it.
     fn verdict(&mut self, block: u64) -> Comparison {
         let Some(sample) = self.samples.get(&block) else { return Comparison::Inconclusive };
         let said = &sample.said;
@@ -234,7 +236,8 @@ impl Sampling {
             true => said.iter().map(|(_, cv)| *cv).collect(),
             false => votes.into_iter().map(|(_, cv)| *cv).collect(),
         };
-        // A hash tells in the end: two of three are enough to go on with.
+        // A hash of the whole file decides in the end. So with three or more votes, a majority of these is
+        // enough for now, and missing votes are not waited for.
         let ballot = match self.judged && votes.len() > 2 {
             true => Ballot::of(votes, 0),
             false => Ballot::of(votes, silent),

@@ -192,7 +192,8 @@ impl ContentFetch {
         let (patience, why) = match (self.source_answered, is_open) {
             (false, _) => (ABSENT_AFTER, NO_ANSWER),
             (true, true) => (HASHLESS_AFTER, NO_HASHES),
-            // What mirrors bring would be dropped, and asked for again.
+            // The subscriber has no room for more unverified blocks. It would drop what mirrors bring and ask
+            // for it again, so mirrors go on alone at once.
             (true, false) if self.subscriber.is_full() => (Span::ZERO, NO_ANSWER),
             (true, false) => (DESERTED_AFTER, NO_ANSWER),
         };

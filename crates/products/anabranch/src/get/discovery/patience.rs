@@ -22,5 +22,5 @@ pub(super) const BESIDE_FOR: Span = Span::from_secs(10);
 /// A leaf list has to come at a pace at which all of it takes no longer than this: nothing else is fetched
 /// meanwhile.
 pub(super) const LEAVES_FOR: Span = Span::from_secs(30);
-/// The pace counts from this long after its first bytes.
+/// The pace of a leaf list is not judged before this much time has passed since its first bytes arrived.
 pub(super) const PACE_FROM: Span = Span::from_secs(3);

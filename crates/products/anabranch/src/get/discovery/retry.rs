@@ -90,7 +90,7 @@ impl Discovery<'_> {
             self.asking.asked.values_mut().filter(may).filter(|probe| now >= probe.asked_at + BESIDE_AFTER)
         {
             late.push(Probe { url: probe.url.clone(), what: probe.what.clone(), body: Vec::new(), ..*probe });
-            // The rest is for that one to try.
+            // The new probe tries the remaining local ends, so this one tries no other.
             probe.next_via = usize::MAX;
         }
         for probe in late {

@@ -23,7 +23,7 @@ use crate::{Error, Result};
 /// Why a mirror is not asked again for what it does not have.
 const REFUTED_EARLIER: &str =
     "an earlier run had all of it, and it is not what is wanted (remove the part to have it asked again)";
-/// What has changed about it.
+/// The reason that is given for a mirror whose version has changed since the part was begun.
 const CHANGED_EARLIER: &str = "it had another ETag or date when the part was begun";
 
 impl MirrorDriver {
