@@ -109,10 +109,10 @@ fn two_coupled_subflows_take_about_half_and_two_connections_two_thirds() {
     let (two, uncoupled) = (share("two connections", "reno"), share("two subflows", "reno"));
     let coupled = ["nmcc", "lia"].map(|name| share("two subflows", name));
     println!("two connections {two:.1} %, two subflows {uncoupled:.1} % uncoupled, {coupled:.1?} % coupled");
-    // One seed of the short form tells uncoupled from coupled ones, and no more.
+    // One seed tells coupled subflows from two connections. Uncoupled subflows took 49 % with some seeds, and
+    // coupled ones 49 % with others, so only the mean of three tells these apart.
     if extent(true, false) {
-        let least = two.min(uncoupled);
-        return assert!(coupled.iter().all(|share| *share < least - 4.0), "{coupled:?} beside {least}");
+        return assert!(coupled.iter().all(|share| *share < two - 4.0), "{coupled:?} beside {two}");
     }
     // Two connections are two flows of three. Uncoupled subflows of one connection take less, and
     // still more than half (docs/measurements/kernel.md says why).
