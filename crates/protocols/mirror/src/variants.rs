@@ -1,15 +1,15 @@
-//! Which of the files that mirrors have is the one that is wanted.
+//! Chooses which of the files that the mirrors have is the wanted one.
 //!
-//! Mirrors fall into *variants*: classes that no evidence tells apart. What is known before anything is
-//! fetched ([`Evidence`]) makes the first classes; after that evidence only ever splits one. A file is made
-//! of one variant:
+//! Mirrors are grouped into *variants*: a variant is a set of mirrors whose files no evidence tells apart.
+//! What is known before anything is fetched ([`Evidence`]) makes the first variants; later evidence only
+//! splits a variant. A file is built from the blocks of one variant:
 //!
-//! * Where a hash tells what is right, variants are tried one after the other, the one that most origins have
-//!   first. One that is [wrong](Variants::wrong) falls into its mirrors, each of which is tried alone; one
-//!   that does not come to its end is [put back](Variants::put_back) behind the others, and has twice the
-//!   [`Patience`] then.
-//! * Where no hash does, the origins that the user named vote ([`Ballot`]): the variant that more than half
-//!   of them have is it, or nothing is.
+//! * Where a hash of the file is known, variants are tried one after the other, the one with the most votes
+//!   first. The mirrors of a [wrong](Variants::wrong) variant are then each tried alone. A variant that does
+//!   not arrive completely is [put back](Variants::put_back) behind the others, and its [`Patience`] is
+//!   doubled.
+//! * Where no hash is known, the origins that the user named vote ([`Ballot`]): the variant of more than half
+//!   of them is the wanted one. Without such a majority the transfer fails.
 
 mod ballot;
 
@@ -26,51 +26,53 @@ pub use ballot::Ballot;
 /// What is known of a mirror's file before it is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// Its bytes (`Content-Length`, `Content-Range`: RFC 9110 sections 8.6 and 14.4); none if the server does
-    /// not say it.
+    /// The length of the file in bytes (`Content-Length` or `Content-Range`: RFC 9110 sections 8.6 and 14.4);
+    /// `None` if the server does not say it.
     pub length: Option<u64>,
-    /// A hash of its first bytes; none if they have not come.
+    /// A hash of the first bytes of the file; `None` if they have not arrived.
     pub opening: Option<[u8; 32]>,
-    /// Whether the mirror has the vote of its origin.
+    /// Whether the mirror casts the vote of its origin.
     pub has_vote: bool,
-    /// Whether the server sends parts (RFC 9110 section 14).
+    /// Whether the server answers range requests (RFC 9110 section 14).
     pub ranges: bool,
 }
 
-/// Mirrors whose files no evidence tells apart.
+/// A set of mirrors whose files no evidence tells apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// Bytes of the file; none if only a whole answer tells, which then comes from the only mirror.
+    /// The length of the file in bytes; `None` if only a complete response shows it. The variant then has a
+    /// single mirror.
     pub length: Option<u64>,
-    /// Its mirrors, in the order in which they were given.
+    /// The mirrors of this variant, in the order in which they were given.
     pub mirrors: Vec<MirrorId>,
-    /// Whether its only mirror is tried alone because the file that several mirrors brought together was
-    /// wrong. Then only blocks from this mirror count.
+    /// Whether the only mirror of this variant is tried alone, because the file that was put together from
+    /// several mirrors was wrong. Then only blocks from this mirror count.
     pub is_alone: bool,
-    /// How many of its mirrors have the vote of their origin.
+    /// How many of the mirrors cast the vote of their origin.
     votes: usize,
     opening: Option<[u8; 32]>,
-    /// Whether one of its servers sends parts.
+    /// Whether at least one of the servers answers range requests.
     ranges: bool,
-    /// How often it was put back.
+    /// How often this variant was put back or, when tried alone, was wrong.
     turn: u32,
 }
 
 impl Variant {
-    /// The same variant, with the length that is known now.
+    /// Returns this variant with the length that has become known.
     #[must_use]
     pub fn of_length(self, length: u64) -> Self {
         Self { length: Some(length), ..self }
     }
 
-    /// How long it is waited for while there are others to try.
+    /// Returns how long to wait for this variant while other variants remain to be tried.
     #[must_use]
     pub fn patience(&self) -> Patience {
         Patience::of_turn(self.turn)
     }
 
-    /// Whether this is the variant's last turn: its allowed silence has reached the time-out of the transfer,
-    /// and it has been put back so often that hardly any rate is still too slow.
+    /// Whether this is the variant's last turn. It is if the silence that the variant is allowed has reached
+    /// `timeout`, the time-out of the transfer, and it was put back at least `TURNS_MIN` times: by then the
+    /// required rate is so low that hardly any mirror falls below it.
     #[must_use]
     pub fn is_last_turn(&self, timeout: Span) -> bool {
         self.turn >= TURNS_MIN && self.patience().silence >= timeout
@@ -80,24 +82,24 @@ impl Variant {
 /// A silent or slow variant is put back at least this many times before it is given up.
 const TURNS_MIN: u32 = 4;
 
-/// How long a variant is waited for while other variants remain to be tried. Each time it is put back, all
-/// times double and the required rate is halved.
+/// How long to wait for a variant while other variants remain to be tried. Each time the variant is put back,
+/// all times double and the required rate is halved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Without a byte for so long it gives way.
+    /// The variant gives way if no byte arrives for this long.
     pub silence: Span,
-    /// It gives way if it brings less than this.
+    /// The variant gives way if it delivers less than this rate.
     pub slow: Rate,
-    /// The time over which the rate is measured that is compared with the field `slow`.
+    /// The time over which the rate is measured before it is compared with `slow`.
     pub slow_for: Span,
     /// The variant gives way if its remaining bytes would take longer than this.
     pub rest: Span,
-    /// It gives way if it has not ended by then, where its length is not known.
+    /// A variant of unknown length gives way if it has not ended after this time.
     pub endless: Span,
 }
 
 impl Patience {
-    /// The patience of a variant that has been put back so often.
+    /// Returns the patience with a variant that was put back `turn` times.
     #[must_use]
     pub fn of_turn(turn: u32) -> Self {
         let times = 2_u64.saturating_pow(turn);
@@ -111,21 +113,21 @@ impl Patience {
     }
 }
 
-/// The blocks in which two mirrors differ, with the chaining value that each mirror has.
+/// The blocks in which mirrors differ, each with the mirrors that delivered it and their chaining values.
 pub type Differences = BTreeMap<u64, Vec<(MirrorId, ChainingValue)>>;
 
-/// See the [module](self).
+/// The variants that remain to be tried; see the [module](self).
 #[derive(Clone, Debug, Default)]
 pub struct Variants {
     queue: VecDeque<Variant>,
-    /// Mirrors whose whole file was there and was wrong, each with its length.
+    /// The mirrors whose whole file arrived and was wrong, each with the length of that file.
     refuted: BTreeMap<MirrorId, Option<u64>>,
 }
 
 impl Variants {
-    /// Sorts all mirrors into variants and puts these in order: known lengths before unknown ones, then most
-    /// votes first, then those with a server that sends ranges, then the shortest. A mirror whose first bytes
-    /// are unknown joins the first variant of its length.
+    /// Sorts all mirrors into variants and orders the variants: known lengths before unknown ones, then most
+    /// votes first, then variants with a server that answers range requests, then the shortest first. A
+    /// mirror whose first bytes are unknown joins the first variant of its length.
     pub fn new(all: impl IntoIterator<Item = (MirrorId, Evidence)>) -> Self {
         let mut variants: Vec<Variant> = Vec::new();
         let (known, open): (Vec<_>, Vec<_>) = all
@@ -157,46 +159,46 @@ impl Variants {
         Self { queue: variants.into(), refuted: BTreeMap::new() }
     }
 
-    /// The variants, in the order in which they are tried.
+    /// Returns the variants in the order in which they are tried.
     pub fn iter(&self) -> impl Iterator<Item = &Variant> {
         self.queue.iter()
     }
 
-    /// Whether none is left.
+    /// Whether no variant is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Takes the next variant.
+    /// Removes the next variant and returns it.
     pub fn take(&mut self) -> Option<Variant> {
         self.queue.pop_front()
     }
 
-    /// Drops the variants that `is` does not hold for.
+    /// Keeps the variants for which `is` returns true and drops the others.
     pub fn retain(&mut self, is: impl FnMut(&Variant) -> bool) {
         self.queue.retain(is);
     }
 
-    /// Tries the variants with the least key first.
+    /// Sorts the variants by `key`, so that the variant with the least key is tried first.
     pub fn sort_by_key<K: Ord>(&mut self, key: impl FnMut(&Variant) -> K) {
         self.queue.make_contiguous().sort_by_key(key);
     }
 
-    /// A variant that was taken and not tried is the next again.
+    /// Puts a variant that was taken but not tried back to the front: it is the next again.
     pub fn push_front(&mut self, variant: Variant) {
         self.queue.push_front(variant);
     }
 
-    /// A variant did not come to its end: it comes again after the others.
+    /// Queues a variant again that did not arrive completely: behind the others and with doubled patience.
     pub fn put_back(&mut self, variant: Variant) {
         self.queue.push_back(Variant { turn: variant.turn + 1, ..variant });
     }
 
-    /// Reports that all of a variant arrived and was wrong. If every block came from its only mirror
-    /// (`is_pure`), that mirror is refuted. Otherwise each of its mirrors is queued to be tried alone, the
-    /// one of the greatest `rank` first and, of equals, the one that was named last. A mirror that has been
-    /// tried alone twice is not queued again.
+    /// Records that a whole variant arrived and was wrong. If every block came from its only mirror
+    /// (`is_pure`), that mirror is refuted. Otherwise each of its mirrors is queued to be tried alone: the
+    /// mirror with the greatest `rank` first and, among equals, the mirror that was named last. A mirror that
+    /// was tried alone twice is not queued again.
     pub fn wrong<K: Ord>(&mut self, variant: Variant, is_pure: bool, rank: impl Fn(MirrorId) -> K) {
         if let ([mirror], true) = (&variant.mirrors[..], is_pure) {
             self.refuted.insert(*mirror, variant.length);
@@ -216,8 +218,9 @@ impl Variants {
         self.queue.extend(alone);
     }
 
-    /// Mirrors of a variant have different bytes: it falls into those that have the same. The largest part
-    /// comes first; of equal parts the one that was named last.
+    /// Splits a variant whose mirrors have different bytes into groups of mirrors that do not contradict
+    /// each other, and queues the groups in front: the largest first and, among equals, the group whose
+    /// first mirror was named last.
     pub fn differ(&mut self, variant: Variant, differences: &Differences) {
         let mut parts: Vec<Variant> = Vec::new();
         for mirror in &variant.mirrors {
@@ -228,14 +231,14 @@ impl Variants {
             }
         }
         if parts.len() < 2 {
-            // A mirror has something else than it had before.
+            // No mirror contradicts another, so one mirror now sends other bytes than it sent before.
             return self.wrong(variant, false, |_| 0);
         }
         parts.sort_by_key(|part| part.mirrors.len());
         parts.into_iter().for_each(|part| self.queue.push_front(part));
     }
 
-    /// The mirrors that are left of the same length as this variant, and begin otherwise.
+    /// Returns the queued mirrors whose files have the length of the variant `than` but other first bytes.
     pub fn that_begin_otherwise(&self, than: &Variant) -> impl Iterator<Item = MirrorId> {
         let is_other = move |one: &&Variant| {
             one.length == than.length && one.opening.zip(than.opening).is_some_and(|(one, than)| one != than)
@@ -243,7 +246,7 @@ impl Variants {
         self.queue.iter().filter(is_other).flat_map(|one| one.mirrors.iter().copied())
     }
 
-    /// The mirrors whose whole file was there and was wrong, each with the length of that.
+    /// Returns the mirrors whose whole file arrived and was wrong, each with the length of that file.
     pub fn refuted(&self) -> impl Iterator<Item = (MirrorId, Option<u64>)> {
         self.refuted.iter().map(|(mirror, length)| (*mirror, *length))
     }
@@ -270,13 +273,14 @@ impl Variant {
     }
 }
 
-/// Whether both said what they have, and that is not the same.
+/// Whether both mirrors have reported a chaining value and the two values differ.
 fn contradict(said: &[(MirrorId, ChainingValue)], one: MirrorId, other: MirrorId) -> bool {
     let of = |mirror| said.iter().find(|(by, _)| *by == mirror).map(|(_, cv)| cv);
     of(one).zip(of(other)).is_some_and(|(one, other)| one != other)
 }
 
-/// The mirrors that have another value of a block than the right file, each with the first such block.
+/// Returns the mirrors with a wrong chaining value for some block, each with the first such block. `right`
+/// returns the right chaining value of a block, if it is known.
 pub fn liars(
     differences: &Differences,
     right: impl Fn(u64) -> Option<ChainingValue>,

@@ -1,18 +1,19 @@
-//! A content that only mirrors have: which blocks are missing, and whether what comes is right.
+//! The blocks of a content that comes from mirrors: which are missing, and whether delivered ones are right.
 //!
 //! There are three kinds of verification ([`Check`]):
 //! * **Leaves**: the hash of every block is known. A wrong block exposes its mirror at once.
-//! * **Pieces**: a hash of some megabytes, as Metalink has them (RFC 5854 section 4.2.15). The blocks
-//!   of a piece are held until all are here. If the piece is wrong and all of it came from one mirror, that
-//!   mirror is banned. If it came from several, it is fetched again from one alone, and the comparison shows
-//!   which one sent wrong blocks.
+//! * **Pieces**: a hash of each piece of some megabytes is known, as Metalink has them (RFC 5854 section
+//!   4.2.15). The blocks of a piece are held until all of them have arrived. If the piece is wrong and all of
+//!   it came from one mirror, that mirror is banned. If it came from several mirrors, one mirror alone has to
+//!   deliver it again, and the comparison shows which mirrors sent wrong blocks.
 //! * **Nothing**: no hash of the parts is known, and mirrors are compared in samples; see
-//!   `verified_pool/sampling.rs`. Where one differs from more than half of them, all its blocks are
-//!   [revoked](Event::Revoked). Where no side has so many, the transfer [ends](Event::Split): without a hash
-//!   of the whole in vain, with one in other [variants](crate::variants).
+//!   `verified_pool/sampling.rs`. If a mirror differs from more than half of the voters, all its blocks are
+//!   [revoked](Event::Revoked). If no side has such a majority, the pool stops with [`Event::Split`]: without
+//!   a hash of the whole file the transfer fails, and with one it goes on with other
+//!   [variants](crate::variants).
 //!
-//! The pool leaves out blocks that the caller already has. Of a reported block of 16 KiB it keeps two bits
-//! and, without hashes, one byte: the mirror that it came from.
+//! The pool does not request blocks that the caller already has. For each reported block of 16 KiB it keeps
+//! two bits and, where no hash is known, one byte: the mirror that delivered the block.
 
 mod api;
 mod pieces;
@@ -44,29 +45,29 @@ enum Mode {
     Nothing(Box<Sampling>),
 }
 
-/// The pool; see the [module](self).
+/// The blocks of one content and their verification; see the [module](self).
 pub struct VerifiedPool {
     id: ContentId,
     mode: Mode,
     idle: RangeSet,
     /// No mirror is asked for this block or later ones.
     horizon: u64,
-    /// The last blocks are taken before the first.
+    /// Whether the last blocks are taken before the first.
     from_end: bool,
     done: Bitmap,
     left: u64,
     banned: BTreeSet<MirrorId>,
     complete: bool,
-    /// Mirrors differ, and the vote decides nothing.
+    /// Whether mirrors differ and their vote decides nothing.
     is_split: bool,
     events: VecDeque<Event>,
 }
 
 impl VerifiedPool {
-    /// A content of `length` bytes; `have` says which blocks are here already.
+    /// Makes a pool for a content of `length` bytes; `have` says which blocks the caller already has.
     ///
     /// # Errors
-    /// If `check` is not one of such a content.
+    /// If `length` is too great, or the hashes of `check` do not fit a content of this length.
     pub fn new(length: u64, check: Check, have: impl Fn(u64) -> bool) -> Result<Self, CheckError> {
         if length > LENGTH_MAX {
             return Err(CheckError::TooLong);
@@ -130,33 +131,35 @@ impl VerifiedPool {
     }
 
     /// Sets the seed that chooses which blocks are compared where no hash is known. No mirror may be able to
-    /// guess it. It must be set before the first block comes.
+    /// guess it. Call this before the first block is delivered.
     pub const fn seed(&mut self, seed: [u8; 32]) {
         if let Mode::Nothing(sampling) = &mut self.mode {
             sampling.seed(seed);
         }
     }
 
-    /// A mirror takes part, sooner or later. What others bring is compared with it, however fast it comes.
-    /// Where mirrors differ, nothing is concluded before those with a vote have said what they have, or are
-    /// [gone](Self::mirror_gone). It must be said before the first block comes.
+    /// Adds a mirror that may deliver blocks. It is compared with the other mirrors, however fast they are.
+    /// Where mirrors differ, nothing is decided until every mirror with a vote has delivered the block or is
+    /// [gone](Self::mirror_gone). Call this before the first block is delivered.
     pub fn mirror_joins(&mut self, mirror: MirrorId, has_vote: bool) {
         if let Mode::Nothing(sampling) = &mut self.mode {
             sampling.joins(mirror, has_vote);
         }
     }
 
-    /// A hash of the whole is known and tells what is right: two mirrors of three decide, and no sample is
-    /// waited for. It must be said before the first block comes.
+    /// Tells the pool that the file is finally checked against a hash of the whole. Then a majority of three
+    /// or more votes decides without the missing votes, and the pool completes without waiting for open
+    /// samples. Call this before the first block is delivered.
     pub const fn judged_as_a_whole(&mut self) {
         if let Mode::Nothing(sampling) = &mut self.mode {
             sampling.judge();
         }
     }
 
-    /// A block that is here came from this mirror, in an earlier transfer: it is compared as if it came now.
-    /// It must be said before the first block comes, and after [`seed`](Self::seed) and
-    /// [`mirror_joins`](Self::mirror_joins). `cv` reads its chaining value, if that is needed.
+    /// Tells the pool that `mirror` delivered `block`, which the caller has, in an earlier transfer. The
+    /// block is compared as if it arrived now. Call this before the first block is delivered, and after
+    /// [`seed`](Self::seed) and [`mirror_joins`](Self::mirror_joins). `cv` returns the chaining value of the
+    /// block and is called only if it is needed.
     pub fn brought_before(
         &mut self,
         mirror: MirrorId,
@@ -174,9 +177,9 @@ impl VerifiedPool {
         }
     }
 
-    /// From now on no mirror is asked for blocks from `end_block` on, except for the rest of a piece, which
-    /// is verified as a whole. A reader that takes the content in order has no room for more. A server
-    /// without ranges sends everything all the same. Without this call there is no such limit.
+    /// Forbids requests for blocks from `end_block` on, except for the rest of a piece, which is verified as
+    /// a whole: a reader that takes the content in order has no room for more. A server that does not answer
+    /// range requests sends all blocks nevertheless. Without this call there is no limit.
     pub fn set_horizon(&mut self, end_block: u64) {
         self.horizon = match &self.mode {
             Mode::Pieces(pieces) if (1..self.id.blocks()).contains(&end_block) => {
@@ -186,36 +189,36 @@ impl VerifiedPool {
         };
     }
 
-    /// The events since the last call.
+    /// Removes and returns the events since the last call.
     pub fn events(&mut self) -> impl Iterator<Item = Event> {
         self.events.drain(..)
     }
 
-    /// Blocks that are not verified.
+    /// Returns the number of blocks that are not verified.
     #[must_use]
     pub const fn blocks_left(&self) -> u64 {
         self.left
     }
 
-    /// Whether every block is here and only samples of other mirrors are missing.
+    /// Whether every block has arrived and only samples from other mirrors are missing.
     #[must_use]
     pub const fn only_samples_left(&self) -> bool {
         self.left == 0 && !self.complete && !self.is_split
     }
 
-    /// Whether mirrors are only compared, because no hash of the parts is known.
+    /// Whether mirrors are only compared with each other, because no hash of the parts is known.
     #[must_use]
     pub const fn only_compares(&self) -> bool {
         matches!(self.mode, Mode::Nothing(_))
     }
 
-    /// Whether mirrors are known to differ in a block, and it is not decided which of them is right.
+    /// Whether mirrors are known to differ in a block and it is not decided which of them is right.
     #[must_use]
     pub fn is_disputed(&self) -> bool {
         matches!(&self.mode, Mode::Nothing(sampling) if sampling.is_disputed()) && !self.is_split
     }
 
-    /// The blocks in which mirrors were found to differ, with what each has.
+    /// Returns the blocks in which mirrors were found to differ, with the chaining value of each mirror.
     #[must_use]
     pub fn differences(&self) -> Differences {
         match &self.mode {
@@ -224,7 +227,7 @@ impl VerifiedPool {
         }
     }
 
-    /// A mirror is not used any more, but is not banned: it says nothing more about samples.
+    /// Removes a mirror without banning it: its blocks stay, but it has no vote and is asked for no samples.
     pub fn mirror_gone(&mut self, mirror: MirrorId) {
         if let Mode::Nothing(sampling) = &mut self.mode {
             sampling.leaves(mirror);
@@ -233,7 +236,7 @@ impl VerifiedPool {
         self.check_complete();
     }
 
-    /// Whether a mirror may be asked for something now.
+    /// Whether a mirror may be asked for blocks now.
     fn is_asked(&self, mirror: MirrorId) -> bool {
         !(self.banned.contains(&mirror) || self.complete || self.is_split)
     }
@@ -248,19 +251,19 @@ impl VerifiedPool {
         self.left -= u64::from(new);
     }
 
-    /// A block is here, verified if it could be, and is reported.
+    /// Records that a block has arrived, verified as far as possible, and reports it.
     fn accept(&mut self, mirror: MirrorId, block: u64, bytes: Vec<u8>, cv: ChainingValue) {
         self.mark(block);
         self.idle.remove(block);
         self.events.push_back(Event::Verified { mirror, block, bytes, cv });
     }
 
-    /// The hash of a block. If the content has only one block, it is the root.
+    /// Returns the chaining value of a block. If the content has only one block, that is its root hash.
     fn cv_of(&self, block: u64, bytes: &[u8]) -> ChainingValue {
         if self.id.blocks() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::block_cv(block, bytes) }
     }
 
-    /// Marks blocks as idle, except for those that are here.
+    /// Marks blocks as idle, except for those that have arrived.
     fn reopen(&mut self, blocks: Range<u64>) {
         let mut first = blocks.start;
         for block in blocks.clone() {
@@ -295,7 +298,7 @@ impl VerifiedPool {
         }
     }
 
-    /// Blocks are missing again.
+    /// Marks blocks as missing again and reports that.
     fn revoke(&mut self, blocks: Range<u64>) {
         for block in blocks.clone() {
             self.left += u64::from(self.done.remove(block));
@@ -339,7 +342,7 @@ impl VerifiedPool {
     fn deliver_to_piece(&mut self, mirror: MirrorId, block: u64, bytes: &[u8], cv: ChainingValue) {
         let Mode::Pieces(pieces) = &mut self.mode else { return };
         if !pieces.hold(block, Unverified { mirror, cv, bytes: bytes.to_vec() }) {
-            // No room: it is fetched again later.
+            // There is no room for the block: it is fetched again later.
             self.release(block..block + 1);
             return;
         }
@@ -354,7 +357,7 @@ impl VerifiedPool {
                     self.ban(mirror, block);
                 }
             }
-            // A piece that has to come from one mirror is not idle: `take` looks there first.
+            // A piece that has to come from one mirror alone is not idle: `take` looks for such pieces first.
             Some(PieceOutcome::Bad(liar)) => {
                 let first = pieces.blocks_of(pieces.piece_of(block)).start;
                 self.ban(liar, first);
@@ -363,7 +366,7 @@ impl VerifiedPool {
         }
     }
 
-    /// Takes the last of the missing blocks, which are the end of `last`.
+    /// Assigns the last of the missing blocks, which are the end of `last`.
     fn take_last(&mut self, mirror: MirrorId, last: Range<u64>, blocks: u64) -> Option<Range<u64>> {
         let mut first = last.start.max(last.end.saturating_sub(blocks.max(1)));
         match &mut self.mode {
@@ -375,7 +378,7 @@ impl VerifiedPool {
                 if !pieces.has_room() {
                     return None;
                 }
-                // Whole pieces, where it can be.
+                // Take whole pieces where possible.
                 first = pieces.blocks_of(pieces.piece_of(first)).start.max(last.start);
                 pieces.begin(first);
             }
@@ -389,7 +392,7 @@ impl VerifiedPool {
     }
 }
 
-/// Numbers in ascending order, as ranges.
+/// Joins ascending block numbers into ranges.
 fn runs(blocks: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for block in blocks {
@@ -413,7 +416,7 @@ impl Pool for VerifiedPool {
     }
 
     fn next_idle(&self, mirror: MirrorId, first: u64) -> Option<u64> {
-        // A reader in order wants the beginning first, of all mirrors.
+        // A reader that takes the content in order needs the first blocks first, from all mirrors.
         let is_in_order = self.horizon < self.id.blocks();
         let has_room = if let Mode::Pieces(pieces) = &self.mode { pieces.has_room() } else { true };
         let next = self.idle.first_in(first..u64::MAX)?.start;
@@ -446,7 +449,7 @@ impl Pool for VerifiedPool {
                     pieces.begun().find(|piece| self.idle.first_in(piece.clone()).is_some())?
                 };
                 let first = self.idle.first_in(bounds.clone())?.start;
-                // Whole pieces, where it can be.
+                // Take whole pieces where possible.
                 let to_end = pieces.blocks_of(pieces.piece_of(first)).end - first;
                 let per_piece = pieces.per_piece();
                 let whole = blocks.checked_sub(to_end).map(|more| to_end + more / per_piece * per_piece);

@@ -1,18 +1,18 @@
-//! A vote: one voice each, and more than half of all decide.
+//! A vote in which each voter has one vote and more than half of all votes decide.
 
-/// How a vote ends.
+/// The result of a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ballot<T> {
-    /// More than half of all have said this.
+    /// More than half of all voters have voted for this value.
     Majority(T),
-    /// No value has a majority yet, and the missing votes can still make one.
+    /// No value has a majority yet, but the missing votes can still give one value a majority.
     Open,
-    /// Nothing can have more than half any more.
+    /// No value can reach a majority any more.
     Split,
 }
 
 impl<T: PartialEq> Ballot<T> {
-    /// Counts what was `said`, where so many are `silent`.
+    /// Counts the votes in `said`; `silent` is the number of voters that have not voted yet.
     pub fn of(said: impl IntoIterator<Item = T>, silent: usize) -> Self {
         let mut counts: Vec<(T, usize)> = Vec::new();
         for value in said {
@@ -32,7 +32,7 @@ impl<T: PartialEq> Ballot<T> {
         }
     }
 
-    /// What more than half have said, if anything is.
+    /// Returns the value that has the majority, if there is one.
     pub fn majority(self) -> Option<T> {
         match self {
             Self::Majority(value) => Some(value),

@@ -1,4 +1,4 @@
-//! How the pool verifies, and what it reports.
+//! How the pool verifies a content, and which events it reports.
 
 use std::ops::Range;
 
@@ -12,17 +12,17 @@ use crate::range_scheduler::MirrorId;
 /// How a content is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// The chaining value of each block; of a content of one block its BLAKE3 hash.
+    /// The chaining value of each block. For a content of one block: its BLAKE3 hash.
     Leaves(Vec<ChainingValue>),
     /// A hash of each piece.
     Pieces {
-        /// Bytes of a piece: a multiple of a block, at most [`PIECE_BYTES_MAX`]. The last piece may be
-        /// shorter.
+        /// The length of a piece in bytes: a multiple of the block length, at most [`PIECE_BYTES_MAX`]. The
+        /// last piece may be shorter.
         bytes: u64,
-        /// The hash of each.
+        /// The hash of each piece.
         hashes: PieceHashes,
     },
-    /// No hash of the parts is known; mirrors are compared.
+    /// No hash of the parts is known; mirrors are compared with each other.
     Nothing,
 }
 
@@ -35,12 +35,12 @@ pub enum CheckError {
     /// There are more or fewer hashes than blocks or pieces.
     #[error("there are {hashes} hashes for what has {expected} parts")]
     Count {
-        /// Their number.
+        /// The number of hashes.
         hashes: u64,
-        /// The right number.
+        /// The number of blocks or pieces.
         expected: u64,
     },
-    /// Pieces that are not whole blocks, or too long.
+    /// The piece length in bytes is not a multiple of the block length, or is too great.
     #[error(
         "pieces of {0} bytes cannot be checked: they must be whole blocks of {BLOCK_BYTES} bytes, at most \
          {PIECE_BYTES_MAX}"
@@ -48,41 +48,41 @@ pub enum CheckError {
     PieceLength(u64),
 }
 
-/// What the pool reports.
+/// An event that the pool reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A block is here and, as far as can be checked, right.
+    /// A block has arrived and is right as far as can be checked.
     Verified {
-        /// The mirror that brought it.
+        /// The mirror that delivered the block.
         mirror: MirrorId,
-        /// Its number.
+        /// The number of the block.
         block: u64,
-        /// Its bytes.
+        /// The bytes of the block.
         bytes: Vec<u8>,
-        /// Its chaining value; of a content of one block its hash.
+        /// The chaining value of the block. For a content of one block: its BLAKE3 hash.
         cv: ChainingValue,
     },
-    /// These blocks were reported, and came from a mirror that is banned now. They are missing again, and
-    /// each will be reported once more. Only where no hash of the parts is known.
+    /// Blocks that were reported before came from a mirror that is now banned. They are missing again, and
+    /// each will be reported once more. This happens only where no hash of the parts is known.
     Revoked {
-        /// Their numbers.
+        /// The numbers of the blocks.
         blocks: Range<u64>,
     },
-    /// A mirror has sent wrong bytes, or other bytes than those that decide, and is not used any more.
+    /// A mirror sent wrong bytes, or bytes other than the majority's, and is not used any more.
     Banned {
-        /// Which.
+        /// The banned mirror.
         mirror: MirrorId,
-        /// A wrong block, or a block of a wrong piece.
+        /// A wrong block of this mirror, or a block of a wrong piece.
         block: u64,
     },
-    /// Mirrors have different bytes, and their vote does not tell which are right: nothing more is asked for.
-    /// Only where no hash of the parts is known.
+    /// Mirrors have different bytes, and their vote does not tell which bytes are right. Nothing more is
+    /// requested. This happens only where no hash of the parts is known.
     Split {
-        /// Which.
+        /// The mirrors that differ.
         mirrors: Vec<MirrorId>,
         /// A block in which they differ.
         block: u64,
     },
-    /// All blocks are here, and every check that can be made has been.
+    /// All blocks have arrived, and every possible check is done.
     Complete,
 }

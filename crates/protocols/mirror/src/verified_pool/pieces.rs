@@ -1,5 +1,6 @@
-//! Pieces with a hash each: their blocks are held until all are here. Blocks without a gap before them are
-//! hashed at once, while they are in the processor's cache: hashing a piece later takes 50 % longer.
+//! Verification by piece: the blocks of a piece are held until all of them have arrived, and are then checked
+//! against the hash of the piece. Blocks without a gap before them are hashed on arrival, while they are in
+//! the processor's cache: hashing a piece later takes 50 % longer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,30 +11,31 @@ use anabranch_mmtp::tree::ChainingValue;
 use crate::digests::{PieceHasher, PieceHashes};
 use crate::range_scheduler::MirrorId;
 
-/// The longest piece.
+/// The greatest length of a piece in bytes.
 pub const PIECE_BYTES_MAX: u64 = 64 << 20;
-/// Once the pieces under way have so many bytes, no other piece begins.
+/// Once the open pieces have this many bytes in total, no other piece is begun.
 pub const OPEN_BYTES: u64 = 128 << 20;
-/// Once they have so many bytes, blocks of other pieces are dropped.
+/// Once the open pieces have this many bytes in total, blocks of other pieces are dropped.
 pub const OPEN_BYTES_MAX: u64 = 2 * OPEN_BYTES;
 
-/// Whether pieces of so many bytes can be checked: they are whole blocks, and not too long.
+/// Whether pieces of `bytes` bytes can be checked: the length must be a multiple of the block length and at
+/// most [`PIECE_BYTES_MAX`].
 #[must_use]
 pub const fn can_check_pieces(bytes: u64) -> bool {
     bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES as u64) && bytes <= PIECE_BYTES_MAX
 }
 
-/// A block that is here and not verified.
+/// A block that has arrived and is not verified.
 pub(super) struct Unverified {
     pub(super) mirror: MirrorId,
     pub(super) cv: ChainingValue,
     pub(super) bytes: Vec<u8>,
 }
 
-/// A piece that has been begun.
+/// A piece that has been begun and is not complete.
 struct OpenPiece {
     held: BTreeMap<u64, Unverified>,
-    /// Of the blocks before `hashed`.
+    /// The hash state of the blocks before `hashed`.
     hasher: PieceHasher,
     /// The first block that is not hashed yet.
     hashed: u64,
@@ -44,7 +46,7 @@ impl OpenPiece {
         Self { held: BTreeMap::new(), hasher, hashed: first }
     }
 
-    /// Takes a block, and hashes as far as there is no gap.
+    /// Stores a block, and hashes the stored blocks up to the first gap.
     fn hold(&mut self, block: u64, held: Unverified) {
         self.held.insert(block, held);
         while let Some(next) = self.held.get(&self.hashed) {
@@ -53,7 +55,8 @@ impl OpenPiece {
         }
     }
 
-    /// Drops what `mirror` has brought; returns which blocks those were.
+    /// Drops the blocks that `mirror` delivered, and returns their numbers. `first` is the first block of the
+    /// piece, and `fresh` makes a new hasher.
     fn discard_from(&mut self, mirror: MirrorId, first: u64, fresh: &PieceHashes) -> Vec<u64> {
         let theirs = self.held.iter().filter(|(_, held)| held.mirror == mirror);
         let theirs: Vec<u64> = theirs.map(|(block, _)| *block).collect();
@@ -61,22 +64,22 @@ impl OpenPiece {
             self.held.remove(block);
         }
         if theirs.iter().any(|block| *block < self.hashed) {
-            // The rest is hashed again when the next block comes.
+            // The remaining blocks are hashed again when the next block arrives.
             (self.hasher, self.hashed) = (fresh.hasher(), first);
         }
         theirs
     }
 }
 
-/// The blocks of a wrong piece that came from several mirrors: for each its mirror and its chaining value.
+/// The blocks of a wrong piece that came from several mirrors, each with its mirror and chaining value.
 type BadContributions = Vec<(u64, MirrorId, ChainingValue)>;
 
-/// A piece that has to come from one mirror alone.
+/// A piece that one mirror alone has to deliver.
 #[derive(Default)]
 struct SoleFetch {
-    /// The mirror that is bringing it.
+    /// The mirror that is assigned this piece now.
     by: Option<MirrorId>,
-    /// The mirror that was last assigned this piece and did not bring all of it.
+    /// The mirror that was last assigned this piece and did not deliver all of it.
     left_by: Option<MirrorId>,
     /// The blocks of this piece from each mirror whose transfer broke off. A mirror continues with its own
     /// blocks when it is assigned the piece again.
@@ -84,25 +87,26 @@ struct SoleFetch {
     poisoned: BadContributions,
 }
 
-/// The result for a whole piece.
+/// The result of checking a complete piece.
 pub(super) enum PieceOutcome {
-    /// Right: its blocks, and the mirrors that sent wrong blocks before, each with one of these.
+    /// The piece is right: its blocks, and the mirrors that sent wrong blocks of it before, each with one
+    /// such block.
     Valid(BTreeMap<u64, Unverified>, Vec<(MirrorId, u64)>),
-    /// Wrong, and all from this mirror.
+    /// The piece is wrong, and all of it came from this mirror.
     Bad(MirrorId),
-    /// Wrong, from several mirrors. One mirror alone has to bring it again.
+    /// The piece is wrong and came from several mirrors. One mirror alone has to deliver it again.
     Mixed,
 }
 
-/// See the [module](self).
+/// The pieces of a content and their state; see the [module](self).
 pub(super) struct Pieces {
-    /// Blocks of a piece.
+    /// The number of blocks in a piece.
     per_piece: u64,
     blocks: u64,
     hashes: PieceHashes,
     open: BTreeMap<u64, OpenPiece>,
     alone: BTreeMap<u64, SoleFetch>,
-    /// Mirrors that send everything from the first block on, and so every piece from its first block on.
+    /// Mirrors that send the whole file, and so every piece, from its first block on.
     whole: BTreeSet<MirrorId>,
 }
 
@@ -125,7 +129,7 @@ impl Pieces {
         first..(first + self.per_piece).min(self.blocks)
     }
 
-    /// How many parts of pieces are kept for mirrors that broke off.
+    /// Returns how many partial pieces are kept for mirrors whose transfer broke off.
     pub(super) fn kept(&self) -> usize {
         self.alone.values().map(|alone| alone.begun.len()).sum()
     }
@@ -134,30 +138,31 @@ impl Pieces {
         (self.open.len() + self.kept()) as u64 * self.per_piece * BLOCK_BYTES as u64
     }
 
-    /// Whether pieces that have not been begun may be given out.
+    /// Whether another piece may be begun.
     pub(super) fn has_room(&self) -> bool {
         self.open_bytes() < OPEN_BYTES
     }
 
-    /// The blocks of the pieces that have been begun and need not come from one mirror alone.
+    /// Returns the block ranges of the open pieces that need not come from one mirror alone.
     pub(super) fn begun(&self) -> impl Iterator<Item = Range<u64>> {
         self.open.keys().filter(|piece| !self.alone.contains_key(piece)).map(|piece| self.blocks_of(*piece))
     }
 
-    /// Begins the piece of a block that is given out.
+    /// Opens the piece of a block that is being assigned, unless the piece is open already.
     pub(super) fn begin(&mut self, block: u64) {
         let piece = self.piece_of(block);
         let first = self.blocks_of(piece).start;
         self.open.entry(piece).or_insert_with(|| OpenPiece::new(first, self.hashes.hasher()));
     }
 
-    /// Whether the block is here.
+    /// Whether the block has arrived and is held.
     pub(super) fn holds(&self, block: u64) -> bool {
         self.open.get(&self.piece_of(block)).is_some_and(|open| open.held.contains_key(&block))
     }
 
-    /// Whether `mirror` may bring the block. A piece that has to come from one mirror alone, and that no
-    /// mirror is bringing, may come with a whole answer.
+    /// Whether `block` is accepted from `mirror`. A piece that one mirror alone has to deliver is accepted
+    /// only from the mirror that is assigned it; while none is, a mirror that sends the whole file may start
+    /// the piece with its first block.
     pub(super) fn takes(&self, mirror: MirrorId, block: u64) -> bool {
         let piece = self.piece_of(block);
         let comes_with_all = || block == self.blocks_of(piece).start && self.whole.contains(&mirror);
@@ -167,12 +172,13 @@ impl Pieces {
         })
     }
 
-    /// A mirror sends everything from now on, from the first block on.
+    /// Records that a mirror now sends the whole file, from the first block on.
     pub(super) fn begin_whole(&mut self, mirror: MirrorId) {
         self.whole.insert(mirror);
     }
 
-    /// It does not any more. The piece that it was bringing alone begins anew.
+    /// Records that a mirror has stopped sending the whole file. The pieces that this mirror alone was
+    /// delivering have to start anew.
     pub(super) fn end_whole(&mut self, mirror: MirrorId) {
         if !self.whole.remove(&mirror) {
             return;
@@ -183,8 +189,8 @@ impl Pieces {
         }
     }
 
-    /// Gives `mirror` a piece that no mirror is bringing alone yet; returns the blocks that are missing of
-    /// it.
+    /// Assigns `mirror` a piece that one mirror alone has to deliver and that no mirror is assigned yet.
+    /// Returns the range from the first missing block to the end of the piece.
     pub(super) fn bind(&mut self, mirror: MirrorId) -> Option<Range<u64>> {
         // While a mirror streams the whole file, do not give a piece to the mirror that just failed it.
         let leaves = |alone: &SoleFetch| !self.whole.is_empty() && alone.left_by == Some(mirror);
@@ -199,15 +205,16 @@ impl Pieces {
         Some(first..blocks.end)
     }
 
-    /// Blocks of pieces that have to come from one mirror alone and that no mirror is bringing.
+    /// Returns the number of blocks in pieces that one mirror alone has to deliver and that no mirror is
+    /// assigned.
     pub(super) fn unbound(&self) -> u64 {
         let free = self.alone.iter().filter(|(_, alone)| alone.by.is_none());
         free.map(|(piece, _)| self.blocks_of(*piece)).map(|blocks| blocks.end - blocks.start).sum()
     }
 
-    /// Handles that a mirror did not bring blocks that it had taken. Pieces among them that had to come from
-    /// this mirror alone become free: another mirror brings them from their start, and the same mirror
-    /// continues where it stopped. Returns the other blocks, which become unassigned.
+    /// Records that a mirror did not deliver blocks that it was assigned. Pieces among them that this mirror
+    /// alone had to deliver become free: another mirror starts them anew, and the same mirror continues where
+    /// it stopped. Returns the ranges of the other blocks, which become unassigned.
     pub(super) fn unbind(&mut self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let (first, last) = (self.piece_of(blocks.start), self.piece_of(blocks.end - 1));
         let mut anew = Vec::new();
@@ -233,7 +240,7 @@ impl Pieces {
         idle
     }
 
-    /// A block has come. False if there is no room for it.
+    /// Stores a block that has arrived. Returns false if there is no room for it.
     pub(super) fn hold(&mut self, block: u64, held: Unverified) -> bool {
         let piece = self.piece_of(block);
         let room = self.open.is_empty() || self.open_bytes() < OPEN_BYTES_MAX;
@@ -249,7 +256,7 @@ impl Pieces {
         true
     }
 
-    /// Judges the piece of `block`, if it is whole.
+    /// Checks the piece of `block` against its hash if all blocks of the piece have arrived.
     pub(super) fn check(&mut self, block: u64) -> Option<PieceOutcome> {
         let piece = self.piece_of(block);
         let blocks = self.blocks_of(piece);
@@ -275,7 +282,8 @@ impl Pieces {
         Some(PieceOutcome::Mixed)
     }
 
-    /// What a mirror has brought to pieces that are not whole is worth nothing: returns those blocks.
+    /// Drops the blocks of incomplete pieces that `mirror` delivered. Returns those that have to be assigned
+    /// again; blocks of pieces that one mirror alone has to deliver are not among them.
     pub(super) fn discard_from(&mut self, mirror: MirrorId) -> Vec<u64> {
         let mut again = Vec::new();
         for alone in self.alone.values_mut() {

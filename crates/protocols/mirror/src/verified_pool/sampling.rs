@@ -1,12 +1,12 @@
-//! Compares mirrors with each other, in samples, where no hash of the parts is known.
+//! Compares mirrors with each other in samples, where no hash of the parts is known.
 //!
-//! A *sample* is a block that is fetched from a second mirror too: the first block that each mirror brings,
-//! and of every [`SAMPLE_OF`] blocks one that a seed chooses which no mirror knows. So a mirror that sends
-//! `n` wrong blocks goes unnoticed with a probability of about e^(-n/256). Where two mirrors differ, every
-//! mirror with a vote is asked for that block, and a [`Ballot`] decides.
+//! A *sample* is a block that is fetched from a second mirror too. Samples are the first block that each
+//! mirror delivers, and one of every [`SAMPLE_OF`] blocks, chosen by a seed that no mirror knows. So a mirror
+//! that sends `n` wrong blocks goes unnoticed with a probability of about e^(-n/256). Where two mirrors
+//! differ, every mirror with a vote is asked for that block, and a [`Ballot`] decides.
 //!
 //! Mirrors that the user did not name have no vote: the server that introduces them may control all of them.
-//! They are compared with those that have one, and decide nothing as long as one of these is there.
+//! They are compared with the mirrors that have a vote, and decide nothing as long as a voter takes part.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,19 +15,19 @@ use anabranch_mmtp::tree::ChainingValue;
 use crate::range_scheduler::MirrorId;
 use crate::variants::{Ballot, Differences};
 
-/// Of so many blocks one is a sample that no mirror can foresee.
+/// One of this many blocks is a sample that no mirror can foresee.
 pub const SAMPLE_OF: u64 = 256;
-/// The most samples under way; further ones are left out.
+/// The greatest number of samples under way; further samples are left out.
 pub const SAMPLES_MAX: usize = 1_024;
 
-/// What mirrors have of a block.
+/// The chaining values that mirrors have of a block.
 type Said = Vec<(MirrorId, ChainingValue)>;
 
 /// A block that is fetched from several mirrors.
 #[derive(Default)]
 struct Sample {
     said: Said,
-    /// Mirrors that have been asked for it, and have not brought it.
+    /// Mirrors that were asked for the block and have not delivered it.
     asked: Vec<MirrorId>,
 }
 
@@ -41,31 +41,31 @@ impl Sample {
     }
 }
 
-/// What a sample tells.
+/// The result of comparing the mirrors in one sample.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
-    /// No difference, or not yet known.
+    /// The mirrors agree, or the result is not known yet.
     Inconclusive,
-    /// These mirrors have something else than those that decide.
+    /// These mirrors have other bytes than the majority.
     Outliers(Vec<MirrorId>),
-    /// These mirrors have different bytes, and the vote decides nothing.
+    /// These mirrors have different bytes, and their vote decides nothing.
     Split(Vec<MirrorId>),
 }
 
-/// See the [module](self).
+/// The samples and the mirrors that take part; see the [module](self).
 pub(super) struct Sampling {
-    /// For each block the number of the mirror that brought it, plus 1; 0 if none has. Memory pages of the
+    /// For each block the number of the mirror that delivered it, plus 1; 0 if none has. Memory pages of the
     /// vector that are never written take no memory.
     by: Vec<u8>,
     samples: BTreeMap<u64, Sample>,
-    /// Mirrors that have a vote and can be asked for a part.
+    /// Mirrors that have a vote and can be asked for a block.
     electorate: BTreeSet<MirrorId>,
-    /// Mirrors that have no vote and can be asked for a part.
+    /// Mirrors that have no vote and can be asked for a block.
     guests: BTreeSet<MirrorId>,
-    /// Mirrors that brought something.
+    /// Mirrors that have delivered a block.
     known: BTreeSet<MirrorId>,
     seed: [u8; 32],
-    /// A hash of the whole tells what is right in the end: samples only save time.
+    /// Whether the file is finally checked against a hash of the whole, so that samples only save time.
     judged: bool,
     differences: Differences,
 }
@@ -92,7 +92,7 @@ impl Sampling {
         self.judged = true;
     }
 
-    /// This mirror takes part, with a vote or without.
+    /// Adds a mirror, with a vote or without.
     pub(super) fn joins(&mut self, mirror: MirrorId, has_vote: bool) {
         match has_vote {
             true => self.electorate.insert(mirror),
@@ -100,7 +100,7 @@ impl Sampling {
         };
     }
 
-    /// The mirror that brought what is here of a block.
+    /// Returns the mirror that delivered the block.
     fn bringer(&self, block: u64) -> Option<MirrorId> {
         usize::try_from(block).ok().and_then(|index| self.by.get(index))?.checked_sub(1)
     }
@@ -115,9 +115,9 @@ impl Sampling {
         self.electorate.len() + self.guests.len() > 1
     }
 
-    /// Whether this mirror should be asked for a sample. As long as all answers are equal, one voter besides
-    /// the first mirror is enough; once two differ, every voter is asked. Mirrors without a vote are asked
-    /// last.
+    /// Whether this mirror should be asked for a sample. As long as all chaining values are equal, one voter
+    /// besides the first mirror is enough; once two differ, every voter is asked. Mirrors without a vote are
+    /// asked last.
     fn waits_for(&self, sample: &Sample, mirror: MirrorId) -> bool {
         if sample.has(mirror) || sample.asked.contains(&mirror) {
             return false;
@@ -132,19 +132,19 @@ impl Sampling {
         }
     }
 
-    /// Samples that some mirror should be asked for.
+    /// Returns the number of samples that some mirror should be asked for.
     pub(super) fn waiting(&self) -> u64 {
         let all = || self.electorate.iter().chain(&self.guests);
         let waits = |sample: &&Sample| all().any(|mirror| self.waits_for(sample, *mirror));
         self.samples.values().filter(waits).count() as u64
     }
 
-    /// Samples that this mirror should be asked for.
+    /// Returns the number of samples that this mirror should be asked for.
     pub(super) fn waiting_for(&self, mirror: MirrorId) -> u64 {
         self.samples.values().filter(|sample| self.waits_for(sample, mirror)).count() as u64
     }
 
-    /// Whether mirrors differ in a block, and that is not decided.
+    /// Whether mirrors differ in a block and it is not decided which of them is right.
     pub(super) fn is_disputed(&self) -> bool {
         self.samples.values().any(Sample::differs)
     }
@@ -154,17 +154,17 @@ impl Sampling {
         self.judged || self.samples.is_empty()
     }
 
-    /// Whether the block is wanted once more.
+    /// Whether the block is an open sample.
     pub(super) fn is_wanted(&self, block: u64) -> bool {
         self.samples.contains_key(&block)
     }
 
-    /// Whether the block is wanted once more from `mirror`.
+    /// Whether the block is an open sample that `mirror` has not delivered.
     pub(super) fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
         self.samples.get(&block).is_some_and(|sample| !sample.has(mirror))
     }
 
-    /// A sample that `mirror` should be asked for.
+    /// Returns a sample that `mirror` should be asked for, and records that it is asked.
     pub(super) fn take(&mut self, mirror: MirrorId) -> Option<u64> {
         let block = self
             .samples
@@ -175,13 +175,13 @@ impl Sampling {
         Some(block)
     }
 
-    /// A mirror that was asked for these blocks has not brought them.
+    /// Records that requests for these blocks ended without them: the samples among them are asked for again.
     pub(super) fn release(&mut self, first: u64, end: u64) {
         self.samples.range_mut(first..end).for_each(|(_, sample)| sample.asked.clear());
     }
 
-    /// Records that a mirror brought a block that was missing. `cv` computes its chaining value and is called
-    /// only if the block is a sample.
+    /// Records that a mirror delivered a block that was missing, and compares it if it is a sample. `cv`
+    /// computes the chaining value of the block and is called only for a sample.
     pub(super) fn brought(
         &mut self,
         mirror: MirrorId,
@@ -191,7 +191,7 @@ impl Sampling {
         if let Some(by) = usize::try_from(block).ok().and_then(|index| self.by.get_mut(index)) {
             *by = mirror.saturating_add(1);
         }
-        // Each mirror's first block is a sample. With two voters at most, the first mirror needs none of its
+        // Each mirror's first block is a sample. With at most two voters, the first mirror needs none of its
         // own: the first block of the second mirror compares the two.
         let is_first = self.known.insert(mirror) && (self.known.len() > 1 || self.electorate.len() > 2);
         let is_new =
@@ -204,7 +204,7 @@ impl Sampling {
         self.compare(mirror, block, cv)
     }
 
-    /// `mirror` brought a block, which may be a sample.
+    /// Compares the block with those of other mirrors if it is a sample.
     pub(super) fn compare(&mut self, mirror: MirrorId, block: u64, cv: ChainingValue) -> Comparison {
         let Some(sample) = self.samples.get_mut(&block) else { return Comparison::Inconclusive };
         sample.asked.retain(|asked| *asked != mirror);
@@ -215,8 +215,8 @@ impl Sampling {
         self.verdict(block)
     }
 
-    /// Evaluates a sample. It is closed if at least two mirrors have brought the block and all agree, or if
-    /// no other mirror can be asked for it.
+    /// Evaluates a sample. It is closed if at least two mirrors have delivered the block and all agree, or
+    /// if all that have delivered it agree and no other mirror can be asked for it.
     fn verdict(&mut self, block: u64) -> Comparison {
         let Some(sample) = self.samples.get(&block) else { return Comparison::Inconclusive };
         let said = &sample.said;
@@ -236,7 +236,7 @@ impl Sampling {
             true => said.iter().map(|(_, cv)| *cv).collect(),
             false => votes.into_iter().map(|(_, cv)| *cv).collect(),
         };
-        // A hash of the whole file decides in the end. So with three or more votes, a majority of these is
+        // A hash of the whole file decides in the end. So with three or more votes, a majority of them is
         // enough for now, and missing votes are not waited for.
         let ballot = match self.judged && votes.len() > 2 {
             true => Ballot::of(votes, 0),
@@ -252,14 +252,14 @@ impl Sampling {
         }
     }
 
-    /// A mirror does not take part any more.
+    /// Removes a mirror: it is not asked for samples any more, and has no vote.
     pub(super) fn leaves(&mut self, mirror: MirrorId) {
         self.electorate.remove(&mirror);
         self.guests.remove(&mirror);
         self.samples.values_mut().for_each(|sample| sample.asked.retain(|asked| *asked != mirror));
     }
 
-    /// What a mirror brought does not count any more: returns the blocks that are missing again.
+    /// Removes a mirror and discards its blocks. Returns those blocks, which are missing again.
     pub(super) fn take_back(&mut self, mirror: MirrorId) -> Vec<u64> {
         self.leaves(mirror);
         self.samples.values_mut().for_each(|sample| sample.said.retain(|(by, _)| *by != mirror));
@@ -270,14 +270,14 @@ impl Sampling {
         its
     }
 
-    /// Looks at all samples again, because fewer mirrors decide now.
+    /// Evaluates all samples again, because fewer mirrors decide now. Returns the conclusive results.
     pub(super) fn recheck(&mut self) -> Vec<(u64, Comparison)> {
         let blocks: Vec<u64> = self.samples.keys().copied().collect();
         let found = blocks.into_iter().map(|block| (block, self.verdict(block)));
         found.filter(|(_, found)| *found != Comparison::Inconclusive).collect()
     }
 
-    /// The samples in which mirrors had different bytes.
+    /// Returns the samples in which mirrors had different bytes.
     pub(super) const fn differences(&self) -> &Differences {
         &self.differences
     }
