@@ -1,12 +1,13 @@
-//! Where a file arrives: whole and verified under its name, or not at all.
+//! The destination of a file: the file appears under its name whole and verified, or not at all.
 //!
-//! Blocks are written to `NAME.part` (in a directory that is fetched whole, to a name that begins with
-//! [`PART_PREFIX`]; beside a part of another length, to `NAME.LENGTH.part`); a [`journal`] beside it
-//! records which are there. Both survive a stop, kill -9 and power loss: the next transfer hashes every block
-//! that the journal records and keeps those whose bytes are still the recorded ones. At the end the whole
-//! must have the content's root, or the other hashes that are known; then the part is renamed to `NAME`.
+//! Blocks are written to the part file `NAME.part`. In a directory that is fetched whole, the name of the
+//! part begins with [`PART_PREFIX`]; beside a part of another length, it is `NAME.LENGTH.part`. A [`journal`]
+//! beside the part records which blocks it holds. Both survive a stop, kill -9 and power loss: the next
+//! transfer hashes every block that the journal records and keeps those whose hash still matches. At the end
+//! the whole file must have the content's root hash, or the other hashes that are known; then the part is
+//! renamed to `NAME`.
 //!
-//! One target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
+//! A target takes one content at a time: the journal is locked (`flock`) while a transfer runs.
 
 mod aliases;
 mod begun;
@@ -61,46 +62,47 @@ use final_check::digests;
 use journal::Slot;
 use part::{Part, PendingWrite};
 
-/// Blocks held back for one write: a segment's worth, 1 MiB.
+/// The greatest number of blocks that are held back for one write: a segment's worth, 1 MiB.
 pub(crate) const HELD_BLOCKS_MAX: usize = SEGMENT_BLOCKS as usize;
 
-/// A file that has its name, or was read in order.
+/// The result of a finished transfer, whether the file now has its name or was read in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finished {
-    /// The root of its content.
+    /// The root hash of the content.
     pub(crate) root: [u8; 32],
-    /// The fingerprint of the key that signed it, if it had to be.
+    /// The fingerprint of the key that signed the file, if a signature was required.
     pub(crate) signer: Option<String>,
-    /// Notices about servers that say other hashes of the file than it has, a sentence each.
+    /// Notices about servers that state other hashes for the file than it has, one sentence each.
     pub(crate) dissent: Vec<String>,
 }
 
-/// A file on its way.
+/// A file that is being transferred to its destination.
 #[derive(Debug)]
 pub(crate) struct Target {
     place: DestPath,
     id: ContentId,
     demands: Demands,
     force: bool,
-    /// What was found when its bytes were held against what is known of it, if they have not changed since.
+    /// The result of checking the complete file against what is known of it; `None` if there was no check
+    /// since a block was last written or removed, or a claim was dropped.
     checked: Option<Checked>,
-    /// What servers say of it that say something else, as of then.
+    /// Notices from that check about servers that state other hashes for the file.
     dissent: Vec<String>,
     state: State,
-    /// What is there, those held back among them.
+    /// The blocks that have arrived, including those held back.
     there: Bitmap,
     done_bytes: u64,
 }
 
-/// What is known of a whole.
+/// The result of checking a complete file.
 #[derive(Clone, Debug)]
 enum Checked {
-    /// It is right; the fingerprint of the key that signed it, if one had to.
+    /// The file is right; with the fingerprint of the key that signed it, if a signature was required.
     Right(Option<String>),
     Wrong(Fault),
 }
 
-/// What is wrong with a whole.
+/// What is wrong with a complete file.
 #[derive(Clone, Debug)]
 struct Fault {
     text: String,
@@ -109,38 +111,40 @@ struct Fault {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultKind {
-    /// Its bytes: others may be right.
+    /// The bytes are wrong; other bytes may be right.
     Bytes,
-    /// No key that the user trusts has signed them, and no hash of them is known: others may be signed.
+    /// No key that the user trusts has signed the bytes, and no hash of them is known. Other bytes may be
+    /// signed.
     Signature,
-    /// No signature by a key of the user's is of any use: other bytes would not be signed either.
+    /// No bytes could make a signature good, for example because its key is not one that the user trusts.
+    /// So other bytes would not be signed either.
     NoSignature,
-    /// Its bytes are those of a hash that is known, but no key that the user trusts has signed them, or
-    /// another hash is of other bytes. They stay.
+    /// The bytes match a known hash, but no key that the user trusts has signed them, or another known hash
+    /// does not match. The bytes stay.
     Contradiction,
-    /// Servers that the user named say different things of it, and it has no voucher.
+    /// Servers that the user named state different hashes for the file, and nobody vouches for it.
     Contested,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The file has its name already and is what it should be; with its root.
+    /// The file already has its name and is right; with its root hash.
     Whole([u8; 32]),
-    /// It is being written.
+    /// The part is being written.
     Part(Box<Part>),
 }
 
 impl Target {
     /// Opens the target at `place` for `id`, and finds out which blocks an earlier transfer left there.
     ///
-    /// A file that has the name already is taken as the result if it is exactly this content; any other is an
-    /// error unless `force` allows to replace it at the end. A part is an earlier transfer's of this content
-    /// if they have a name in common: the root of `id`, or one of the `aliases`. `progress` is called with
-    /// the bytes checked so far and can stop the check by returning false.
+    /// A file that already has the name is taken as the result if it is exactly this content; any other file
+    /// is an error unless `force` allows replacing it at the end. A part that an earlier transfer left is
+    /// resumed if it is known by the root hash of `id` or by one of the `aliases`. `progress` is called with
+    /// the number of bytes checked so far and stops the check by returning false.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the target does not take the file, or has no room
-    /// for what is missing of it; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress`
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the file cannot be written there, or there is no
+    /// room for its missing bytes; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress`
     /// stopped the check.
     pub(crate) fn open(
         place: DestPath,
@@ -181,7 +185,7 @@ impl Target {
         Self { place, id, demands, force, checked: None, dissent, state, there, done_bytes }
     }
 
-    /// What the signatures of these bytes come to.
+    /// Checks the signatures of the bytes in `file`, if a signature is required.
     fn check_signature(&self, file: &File) -> Result<Checked> {
         let Some(signed) = &self.demands.signed else { return Ok(Checked::Right(None)) };
         let is_of_hash = self.demands.proof.is_something();
@@ -194,11 +198,11 @@ impl Target {
         Ok(Checked::Wrong(Fault { text: format!("{}: {why}", show(self.place.path())), kind }))
     }
 
-    /// Puts a whole content in its place: through a part, as all that comes. `read` fills a slice with what
-    /// is from an offset on. The other parameters are those of [`open`](Self::open).
+    /// Writes a whole content to `place` through a part, as a transfer does. `read` fills a slice with the
+    /// bytes from an offset on. The other parameters are those of [`open`](Self::open).
     ///
     /// # Errors
-    /// As [`open`](Self::open) and [`finish`](Self::finish), and what `read` fails with.
+    /// Those of [`open`](Self::open) and [`finish`](Self::finish), and every error of `read`.
     pub(crate) fn put(
         place: DestPath,
         id: ContentId,
@@ -218,32 +222,33 @@ impl Target {
         target.finish(progress)
     }
 
-    /// Bytes that it will have.
+    /// Returns the length of the complete file in bytes.
     pub(crate) const fn length(&self) -> u64 {
         self.id.length
     }
 
-    /// Bytes that are in the part, those held back among them.
+    /// Returns the number of bytes that have arrived, including blocks held back.
     #[must_use]
     pub(crate) const fn bytes_done(&self) -> u64 {
         self.done_bytes
     }
 
-    /// What this server says of the content counts no more: it has sent other bytes than others.
+    /// Drops the hashes that this server states for the content: it has sent other bytes than other servers.
     pub(crate) fn distrust(&mut self, origin: &str) {
         self.demands.claims.retain(|claim| claim.origin != origin);
         self.checked = None;
     }
 
-    /// Takes a verified block. It is held back until [`HELD_BLOCKS_MAX`] are held or [`flush`](Self::flush)
-    /// is called; call that whenever there is a pause, because held blocks do not survive a crash. Of a block
-    /// that is taken twice the last bytes count. `mark` is the number of its mirror: see [`Slot::mark`].
+    /// Takes a verified block. It is held back until [`HELD_BLOCKS_MAX`] blocks are held or
+    /// [`flush`](Self::flush) is called; call that whenever there is a pause, because held blocks do not
+    /// survive a crash. If a block is taken twice, its last bytes count. `mark` is the number of the mirror
+    /// that delivered the block: see [`Slot::mark`].
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if they cannot be written.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if held blocks cannot be written.
     ///
     /// # Panics
-    /// If the bytes are not as many as the block has: the caller has verified something else.
+    /// If the length of `bytes` is not the length of the block: the caller has verified something else.
     pub(crate) fn write(
         &mut self,
         block: u64,
@@ -270,7 +275,7 @@ impl Target {
         Ok(())
     }
 
-    /// Takes blocks back: they are as missing as if they had never been written, even after a crash. (A power
+    /// Removes blocks: they are as missing as if they had never been written, even after a crash. (A power
     /// failure before the next [`flush`](Self::flush) may bring them back.)
     ///
     /// # Errors
@@ -288,10 +293,10 @@ impl Target {
         Ok(())
     }
 
-    /// Writes what is held back: the data first, then the journal.
+    /// Writes the blocks that are held back: first their data, then their journal slots.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be written.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if they cannot be written.
     pub(crate) fn flush(&mut self) -> Result<()> {
         match &mut self.state {
             State::Part(part) => part.flush(&self.place),
@@ -299,10 +304,11 @@ impl Target {
         }
     }
 
-    /// Lets all users execute the file who may read it, as the manifest of a directory says of some files.
+    /// Makes the file executable for every user who may read it, as the manifest of a directory says of some
+    /// files.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be set.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the permissions cannot be set.
     pub(crate) fn make_executable(&self) -> Result<()> {
         let State::Part(part) = &self.state else { return Ok(()) };
         let set = || {
@@ -312,35 +318,36 @@ impl Target {
         set().map_err(|e: io::Error| self.place.failure("make executable", &part.name, e))
     }
 
-    /// The path of the file.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> PathBuf {
         self.place.path()
     }
 
-    /// Removes part and journal if they hold nothing: what failed before it began leaves no trace.
+    /// Removes part and journal if they hold nothing: a transfer that failed before its first block leaves no
+    /// trace.
     pub(crate) fn discard_if_empty(self) {
         if let State::Part(part) = &self.state
             && self.done_bytes == 0
             && !part.has_others
         {
-            // If one of them stays, the next transfer takes it for a new one.
+            // A journal that stays does no harm: the next transfer finds no blocks in it.
             let _ = self.place.unlink(&part.name);
             let _ = self.place.unlink(&part.journal.name);
         }
     }
 
-    /// Whether all blocks together are not the content, and others may be. They stay in either case.
-    /// `progress` is called with the bytes read so far and stops it by returning false.
+    /// Whether the complete file is wrong and other bytes may be right. The blocks stay in either case.
+    /// `progress` is called with the number of bytes read so far and stops the check by returning false.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing or cannot be read,
-    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped the check.
     pub(crate) fn needs_others(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
         let Checked::Wrong(fault) = self.check(progress)? else { return Ok(false) };
         Ok(matches!(fault.kind, FaultKind::Bytes | FaultKind::Signature))
     }
 
-    /// Holds the whole against what is known of it, unless that has been done.
+    /// Checks the complete file against what is known of it, unless the last result is still valid.
     fn check(&mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<&Checked> {
         self.flush()?;
         let checked = match self.checked.take() {
@@ -386,7 +393,7 @@ impl Target {
         Ok((Checked::Wrong(Fault { text, kind }), Vec::new()))
     }
 
-    /// The root that the recorded hashes give.
+    /// Returns the root hash that the recorded chaining values give.
     fn root_of(&self, part: &Part) -> Result<[u8; 32]> {
         part.root(&self.place)?.ok_or_else(|| {
             let path = self.place.path().with_file_name(&part.name);
@@ -395,15 +402,17 @@ impl Target {
     }
 
     /// Checks that all blocks together are the content, makes the file durable and gives it its name.
-    /// `progress` is called with the bytes read so far and stops it by returning false: what is here stays.
+    /// `progress` is called with the number of bytes read so far and stops the check by returning false: part
+    /// and journal then stay.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing, the recorded hashes do not give
-    /// the root (part and journal are then removed, so that the next transfer begins afresh), the part's name
-    /// stands for another file than the one that was written, or the final name was taken meanwhile.
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the whole file is not what it should be: it is
-    /// removed, or gets another name if [`Demands::if_wrong`] says so. If its bytes have one of the known
-    /// hashes and only contradict another hash or the signature, part and journal stay.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing, the recorded chaining values do
+    /// not give the root hash (part and journal are then removed, so that the next transfer begins afresh),
+    /// the part's name now belongs to another file than the one that was written, or the final name was taken
+    /// meanwhile. [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the whole file is not what it should
+    /// be: it is removed, or gets another name if [`Demands::if_wrong`] says so or if servers disagree about
+    /// its hashes. If its bytes match one of the known hashes and only contradict another hash or the
+    /// signature, part and journal stay, unless [`Demands::if_wrong`] is [`IfWrong::Keep`].
     pub(crate) fn finish(mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Finished> {
         self.flush()?;
         let path = self.place.path();
@@ -421,13 +430,14 @@ impl Target {
         };
         let root = self.root_of(part)?;
         part.file.sync_all().map_err(|e| self.place.failure("make durable", &part.name, e))?;
-        // Making it durable may have taken long, and the name is what is renamed.
+        // The sync may have taken long, and the rename gives the final name to whatever has the part's name.
         part.check_inode(&self.place)?;
         self.place.rename(&part.name, self.force).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => exists(&path),
             _ => self.place.failure("give its name to", self.place.name(), e),
         })?;
-        // From here on the file is there; a journal left behind by a crash is removed by the next transfer.
+        // From here on the file is complete; a journal left behind by a crash is removed by the next
+        // transfer.
         let _ = self.place.unlink(&part.journal.name);
         if let State::Part(part) = self.state {
             drop(part.others.usual_lock);
@@ -437,8 +447,9 @@ impl Target {
         Ok(Finished { root, signer, dissent })
     }
 
-    /// The error for a whole that is wrong. It is removed, for resuming would fail in the same way for ever;
-    /// or it gets another name. It stays as it is if it is wrong only for something that is said of it.
+    /// Removes or renames a complete file that is wrong, because resuming it would fail in the same way for
+    /// ever, and returns the error. A file that was at the destination before stays as it is. So does a part
+    /// with a [`FaultKind::Contradiction`], unless such files are to be kept under another name.
     fn wrong(&self, Fault { text, kind }: &Fault) -> Error {
         let State::Part(part) = &self.state else {
             return Error::corrupt(format!("{text}: it was there already and stays"));
@@ -464,7 +475,7 @@ impl Target {
         if is_in_doubt && kept.is_none() {
             return Error::corrupt(format!("{text}: what came stays in {part_path}; {ADVICE}"));
         }
-        // The part goes first: a journal alone is fresh.
+        // The part is removed first: a journal without a part counts as new.
         if kept.is_none() {
             let _ = self.place.unlink(&part.name);
         }
@@ -493,7 +504,7 @@ impl Target {
     }
 }
 
-/// What to do where servers differ.
+/// The advice to the user where servers disagree.
 const ADVICE: &str = "name one of them alone, or give a hash that you trust with `checksum`";
 
 #[cfg(test)]

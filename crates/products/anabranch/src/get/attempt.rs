@@ -1,8 +1,8 @@
-//! One file from mirrors, and perhaps from sources that speak mmTP too: its variants are tried in turn, each
-//! in an attempt of its own, until one is what is wanted.
+//! Fetches one file from mirrors, and perhaps from sources that speak mmTP too. The variants of the file are
+//! tried in turn, each in an attempt of its own, until one is the wanted file.
 //!
-//! An attempt takes up the part that the one before has left, as a transfer does after an interruption: what
-//! the journal records of each block tells which of them count.
+//! An attempt resumes the part file that the attempt before has left, as a transfer does after an
+//! interruption: the journal's record of each block tells whether the block counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -28,9 +28,9 @@ use crate::event::Observer;
 use crate::target::{Demands, DestPath, Finished, IfWrong, RootCheck, block_of_file};
 use crate::{BannedSource, Error, Report, Result, Verified, VouchedBy};
 
-/// Fetches a file that mirrors, and perhaps `sources`, have. `begin` sees the first variant, and tells where
-/// the file goes; none: it is read in order. Returns which variant came, or was tried last, and how that
-/// ended.
+/// Fetches a file that mirrors, and perhaps `sources`, have. `begin` is called with the first variant and
+/// returns where the file goes, or `None` if it is read in order. Returns the variant that was fetched, or
+/// tried last, and how its attempt ended.
 pub(super) fn fetch<'o>(
     request: &Request,
     mut candidates: Candidates<'_>,
@@ -64,8 +64,8 @@ pub(super) fn fetch<'o>(
             }
         };
         trials.forget_versions(&mut attempt);
-        // A reader cannot take back what it was given, so it gets one variant only. A wrong part is kept as
-        // long as another variant, or a server that could not be asked, may still need it.
+        // A reader cannot take back what it was given, so it gets one variant only. A wrong part file is kept
+        // as long as another variant, or a server that could not be asked, may still need it.
         let is_only = request.reader.is_some() || !candidates.has_others();
         let patience = (!is_only).then(|| attempt.variant.patience());
         let has_others = !is_only || !attempt.found.unheard.is_empty();
@@ -108,7 +108,8 @@ pub(super) fn fetch<'o>(
     }
 }
 
-/// Where only servers say what is right, mirrors that do not say it are not tried alone.
+/// Drops the variants that would try a mirror alone that does not give the hashes, if only servers vouch for
+/// the hashes.
 fn keep_those_who_say_so(found: &DiscoveredFile, candidates: &mut Candidates<'_>) {
     let Some(VouchedBy::Hosts(hosts)) = found.vouched_by.as_ref().filter(|_| found.signed.is_none()) else {
         return;
@@ -124,25 +125,25 @@ fn keep_those_who_say_so(found: &DiscoveredFile, candidates: &mut Candidates<'_>
         .retain(|variant| !variant.is_alone || variant.mirrors.iter().all(|mirror| says_so.contains(mirror)));
 }
 
-/// What attempts that failed have told.
+/// What the failed attempts have found out.
 #[derive(Default)]
 struct Trials {
-    /// Blocks in which mirrors differ.
+    /// The blocks in which mirrors differ.
     differences: Differences,
-    /// Mirrors that have another version than when they were asked first.
+    /// The mirrors whose version has changed since they were first asked.
     changed: BTreeSet<MirrorId>,
     /// The hosts whose whole file was wrong, each with a hash of its first bytes.
     wrong: BTreeMap<String, Option<[u8; 32]>>,
-    /// The lengths of variants that are not what is wanted.
+    /// The lengths of the variants that are not the wanted file.
     lengths: BTreeSet<u64>,
-    /// What did not come whole, each with why.
+    /// The variants that did not arrive completely, each with the reason.
     incomplete: Vec<(String, String)>,
     /// The kind of the last error of a variant that failed before its attempt could begin.
     kind: Option<ErrorKind>,
 }
 
 impl Trials {
-    /// What an attempt has found out of its mirrors.
+    /// Records what an attempt has found out about its mirrors.
     fn note(&mut self, attempt: &Attempt, findings: &Findings) {
         let place = |mirror: MirrorId| attempt.found.mirrors[usize::from(mirror)].place;
         for (block, said) in &findings.differences {
@@ -154,8 +155,8 @@ impl Trials {
         self.changed.extend(findings.changed.iter().map(|mirror| place(*mirror)));
     }
 
-    /// Forgets the version of each mirror whose file changed in an earlier attempt, so that what came of the
-    /// old version is not credited to it.
+    /// Forgets the version of each mirror whose file changed in an earlier attempt, so that blocks of the old
+    /// version are not credited to the mirror.
     fn forget_versions(&self, attempt: &mut Attempt) {
         let changed = attempt.found.mirrors.iter_mut().filter(|one| self.changed.contains(&one.place));
         for mirror in changed {
@@ -164,8 +165,9 @@ impl Trials {
         }
     }
 
-    /// Which of the mirrors of a wrong variant is tried first: the one that an earlier run tried, then those
-    /// that send ranges, then the one that has brought most.
+    /// Returns the rank of a mirror of a wrong variant; the mirror of the greatest rank is tried alone first.
+    /// The mirror that an earlier run tried ranks first, then those that send ranges, then the one that has
+    /// delivered most.
     fn rank(&self, attempt: &Attempt, findings: &Findings, mirror: MirrorId) -> (bool, bool, u64) {
         let mirrors = &attempt.found.mirrors;
         let Some(number) = mirrors.iter().position(|one| one.place == mirror) else {
@@ -176,7 +178,8 @@ impl Trials {
         (was_tried, mirrors[number].ranges, brought)
     }
 
-    /// An attempt has failed; without one, a variant did not even begin.
+    /// Records a failed attempt. Without one (`of` is `None`), a variant failed before its attempt could
+    /// begin.
     fn failed(&mut self, of: Option<(&Attempt, &Findings)>, error: &Error) {
         let Some((attempt, findings)) = of else {
             self.kind = Some(error.kind());
@@ -200,13 +203,14 @@ impl Trials {
         }
     }
 
-    /// Of what comes again and again the last reason is kept.
+    /// Records that `what` did not arrive completely, and why. Replaces an earlier reason for the same
+    /// `what`.
     fn is_incomplete(&mut self, what: String, why: String) {
         self.incomplete.retain(|(other, _)| *other != what);
         self.incomplete.push((what, why));
     }
 
-    /// What was in vain, if anything was.
+    /// Describes the attempts that were in vain; returns `None` if there were none.
     fn text(&self) -> Option<String> {
         let lengths: Vec<String> = self.lengths.iter().map(u64::to_string).collect();
         let wrong: Vec<&str> = self.wrong.keys().map(String::as_str).collect();
@@ -234,7 +238,8 @@ impl Trials {
         }
     }
 
-    /// No variant is left; the last one ended like this.
+    /// Returns the result of the transfer when no variant is left; `last` is the last attempt, if there was
+    /// any.
     fn end(
         &self,
         last: Option<(DiscoveredFile, Result<FileOutcome>, Error)>,
@@ -260,7 +265,7 @@ impl Trials {
         Ok((found, FileOutcome { result: Err(error), ..outcome }))
     }
 
-    /// The right file is here: mirrors that had other bytes are named.
+    /// Names the mirrors that had other bytes, now that the right file is there to compare them with.
     fn name_liars(
         &self,
         candidates: &Candidates<'_>,
@@ -297,8 +302,8 @@ impl Trials {
     }
 }
 
-/// Fetches one variant. What is wrong stays in the part while there are others; `findings` tells what was
-/// found out of the mirrors, however it ends.
+/// Fetches one variant. If there are others (`has_others`), wrong blocks stay in the part file. `findings`
+/// receives what was found out about the mirrors, whether the attempt succeeds or fails.
 fn fetch_one(
     request: &Request,
     attempt: &Attempt,
@@ -315,7 +320,7 @@ fn fetch_one(
             return Ok(end);
         }
     }
-    // With `overwrite` what has never been verified is fetched again.
+    // With `overwrite`, a content that has never been verified is fetched again.
     let anew = request.force && found.since().is_some();
     let place = place.map(|place| place.clone().anew(anew));
     let mut mirrors = found.mirrors.clone();
@@ -331,7 +336,7 @@ fn fetch_one(
         check: found.check.clone(),
         subscriber_pool: !sources.is_empty(),
         kept: request.reader.is_none(),
-        // What is read in order cannot be tried again.
+        // A content that is read in order cannot be tried again.
         judged: found.is_judged_as_a_whole() && request.reader.is_none(),
         is_alone: variant.is_alone,
         has_others,
@@ -367,12 +372,12 @@ fn fetch_one(
     outcome(request, attempt, &content, verified, transferred, events)
 }
 
-/// What the file is held against at its end, and what becomes of it if it is wrong.
+/// Returns what the file is checked against at its end, and what happens to the file if it is wrong.
 fn demands(found: &DiscoveredFile, sources: &[(String, Vec<SocketAddr>)]) -> Demands {
     let (proof, signed) = (found.proof, found.signed.clone());
     let if_wrong = match () {
         () if found.is_self_asserted() && signed.is_none() => IfWrong::Keep,
-        // What a single mirror sent is no mixture, and each is tried alone.
+        // Each mirror is tried alone in the end, and a wrong file from a single mirror is no mixture.
         () if sources.is_empty() && proof.root != RootCheck::Blocks => IfWrong::KeepOnce,
         () => IfWrong::Remove,
     };
@@ -380,7 +385,7 @@ fn demands(found: &DiscoveredFile, sources: &[(String, Vec<SocketAddr>)]) -> Dem
     Demands { proof, signed, if_wrong, claims, weighs_claims }
 }
 
-/// How an attempt ended, for its caller.
+/// Returns how an attempt ended, with the report for the caller.
 fn outcome(
     request: &Request,
     attempt: &Attempt,
@@ -428,13 +433,14 @@ fn outcome(
         report.last = came.progress.clone();
     }
     if result.is_err() && !found.named {
-        // The root in the journal is of our own making.
+        // The root in the journal was made up for an unknown content.
         report.content = None;
     }
     Ok(FileOutcome { id, report, result, has_dissent: !dissent.is_empty() })
 }
 
-/// Remembers which URLs have the file. A URL that brought only a part of it may have other bytes elsewhere.
+/// Records in the history which URLs have the file. A URL that delivered only a part of it may have other
+/// bytes elsewhere.
 fn remember(
     history: &History,
     found: &DiscoveredFile,
@@ -442,28 +448,28 @@ fn remember(
     id: ContentId,
     has_proof: bool,
 ) {
-    // What only servers say proves no more than that they sent it.
+    // Hashes for which only servers vouch prove no more than that the servers sent this content.
     let is_proven = has_proof && !found.is_self_asserted();
     let is_fresh = content.resumed_bytes() == 0;
     let came = match content.brought_by().count() {
         1 if is_fresh && is_proven => Provenance::Verified,
         1 if is_fresh => Provenance::Alone,
-        // A hash recognised what was there, wherever that is from.
+        // A hash accepted the blocks of an earlier run, whichever mirrors they are from.
         _ if !is_fresh && is_proven => return,
-        // The mirrors of an earlier run are not known.
+        // Several mirrors delivered the file, or an earlier run did, whose mirrors are not known.
         _ => Provenance::Mixed,
     };
     let mut validated: Vec<(&str, &str)> =
         content.mirrors().filter_map(|(url, validator)| Some((url, validator?))).collect();
     if content.resumed_bytes() == id.length {
-        // An earlier run had all of it, from these.
+        // An earlier run had the whole file, from these mirrors.
         validated.extend(found.mirrors.iter().filter_map(|m| Some((m.url.as_str(), m.validator()?))));
     }
     history.remember(validated.into_iter(), id, came);
 }
 
-/// What came is not what was `recalled`: what is to be said of that. What is remembered is forgotten only if
-/// the very URL that it is of has sent something else.
+/// Returns the error message for a content that differs from the `recalled` one. Forgets the recalled content
+/// only if the very URL of its history entry has sent other bytes.
 fn doubted(
     history: &History,
     found: &DiscoveredFile,
@@ -491,7 +497,7 @@ fn doubted(
     format!("{message}; it was held against what {host} had on {day} and says it still has: {advice}")
 }
 
-/// Fetches one file, to `place` unless it is read in order.
+/// Fetches one file, either to `place` or, if the request has a reader, in order into its buffer.
 pub(super) fn transfer(
     request: &Request,
     wanted: Wanted,

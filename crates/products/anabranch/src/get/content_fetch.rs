@@ -1,9 +1,9 @@
-//! The stage that fetches contents, verified as they come, from sources that speak mmTP, from mirrors, or
-//! both.
+//! The stage that fetches contents from sources that speak mmTP, from mirrors, or from both, and verifies
+//! them as they arrive.
 //!
-//! Joins the subscriber, its paths, the mirrors and the disk: hands over what came, sends what the machines
-//! want sent, writes what they verified. Everything read in one turn is written in one turn, so that what a
-//! crash can lose is what the journal does not say.
+//! It connects the subscriber, its paths, the mirrors and the disk: it hands arrivals to the machines, sends
+//! what they want sent, and writes what they have verified. Everything that is read in one turn is written in
+//! the same turn, so a crash can lose only bytes that the journal does not list.
 
 mod report;
 mod stage;
@@ -28,10 +28,11 @@ use crate::event::CHECKING_PART;
 use crate::filenames::show;
 use crate::{Error, Progress, Result, Stop};
 
-/// What is said while a file is read again that is whole.
+/// What is shown while a complete file is read again to check it.
 pub(super) const CHECKING_WHOLE: &str = "checking the whole";
 
-/// Shows how much of what is there has been read, and stops that if the caller stops the transfer.
+/// Returns a callback for a check that reads existing bytes: it shows how much has been read, and stops the
+/// check if the caller stops the transfer.
 pub(super) fn checking(cx: &mut Context<'_, '_>, what: &'static str) -> impl FnMut(u64, u64) -> bool {
     let Context { world, observer, .. } = cx;
     move |total_bytes, done_bytes| {
@@ -41,7 +42,7 @@ pub(super) fn checking(cx: &mut Context<'_, '_>, what: &'static str) -> impl FnM
     }
 }
 
-/// A running transfer: paths that outlive one content.
+/// A running transfer. Its paths are kept from one content to the next.
 pub(super) struct ContentFetch {
     subscriber: Subscriber,
     paths: UdpPaths,
@@ -51,20 +52,21 @@ pub(super) struct ContentFetch {
     rows: RateMeter,
     last: Progress,
     named: Option<Vec<u8>>,
-    /// A source has just been ruled out.
+    /// Whether a source has been ruled out since it was last checked that all contents can still be fetched.
     doubtful: bool,
-    /// When a source that speaks mmTP was last of use (open, and with the hashes that mirrors wait for), or
-    /// when it began; and whether one was ever open.
+    /// When a source that speaks mmTP was last of use (open, and sending the hashes that mirrors wait for),
+    /// or when the transfer began.
     source_at: Time,
+    /// Whether a source was ever open.
     source_answered: bool,
-    /// Packets of hashes that had come by then.
+    /// The packets of hashes that had arrived by `source_at`.
     hashes: u64,
     deserted: bool,
-    /// Where the ways to the sources come from, if they lead through a network, and whether its groups count.
+    /// The network through which the paths lead, if there is one, and whether its groups of paths are used.
     network: Option<(Network, bool)>,
 }
 
-/// One run of a [`ContentFetch`], until everything in `arrivals` is here.
+/// One run of a [`ContentFetch`], until every content in `arrivals` is complete or given up.
 struct Run<'a> {
     fetch: &'a mut ContentFetch,
     arrivals: &'a mut Sink,
@@ -100,7 +102,7 @@ impl ContentFetch {
         let hosts: Vec<_> = network.hosts().into_iter().map(|name| (name, Vec::new())).collect();
         let mut new = Self::assemble(request, &hosts, None, false, events)?;
         let ways = network.ways();
-        // What the network knows need not be found out.
+        // The network tells which paths share a bottleneck, so this need not be detected.
         let grouped = request.groups == Groups::Auto;
         if grouped {
             new.subscriber.set_grouping(Grouping::Given);
@@ -113,7 +115,7 @@ impl ContentFetch {
         Ok(new)
     }
 
-    /// Uses other ways if the network has changed.
+    /// Uses the new paths if the network has changed.
     fn follow_network(&mut self, cx: &mut Context<'_, '_>) {
         let Some((network, grouped)) = &mut self.network else { return };
         if !network.has_changed(cx.observer) {
@@ -124,7 +126,7 @@ impl ContentFetch {
         self.tell_changed(now, changed);
     }
 
-    /// Tells of paths that went down, and of those that came up.
+    /// Tells the subscriber which paths went down and which came up.
     fn tell_changed(&mut self, now: Time, (down, up): (Vec<PathId>, Vec<PathId>)) {
         down.into_iter().for_each(|path| self.subscriber.handle(now, Input::Down { path }));
         up.into_iter().for_each(|path| self.subscriber.handle(now, Input::Up { path }));
@@ -182,7 +184,7 @@ impl ContentFetch {
         })
     }
 
-    /// What the first source that answers calls a content.
+    /// Returns the name that the first source to answer gives to a content.
     pub(super) fn name_of(
         &mut self,
         id: ContentId,
@@ -193,7 +195,7 @@ impl ContentFetch {
         Ok(self.named.take())
     }
 
-    /// A whole content, in memory.
+    /// Fetches a whole content into memory.
     pub(super) fn fetch_manifest(
         &mut self,
         id: ContentId,
@@ -204,17 +206,17 @@ impl ContentFetch {
         Ok(arrivals.into_memory())
     }
 
-    /// Runs until everything in `arrivals` is here.
+    /// Runs until every content in `arrivals` is complete or given up.
     ///
     /// # Errors
     /// `NotFound` if no source has a content, `Unreachable` if no source answers any more, `Corrupt` if all
-    /// are banned, `Target` if the disk does not take it, `Interrupted` if the caller stops. What arrived is
-    /// on the disk in any case.
+    /// sources are banned, `Target` if the disk fails, `Interrupted` if the caller stops the transfer. What
+    /// arrived is on the disk in any case.
     pub(super) fn run(&mut self, arrivals: &mut Sink, events: &mut EventLoop<'_, '_>) -> Result<()> {
         events.run(&mut Run { fetch: self, arrivals, busy: false })
     }
 
-    /// Wants as many more contents as may be open at once; whether there were any.
+    /// Asks for as many more contents as may be open at once; returns whether there were any.
     fn want(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<bool> {
         let Self { subscriber, mirrors, .. } = self;
         let mut checking = checking(cx, CHECKING_PART);
@@ -237,10 +239,10 @@ impl ContentFetch {
         Ok(any)
     }
 
-    /// Does what the machines want until they want to wait; returns until when, or none if what has arrived
-    /// is to be read first.
+    /// Does what the machines want until they wait. Returns the time until which they wait, or `None` if the
+    /// work has taken so long that arrivals must be read first.
     fn drain(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Option<Time>> {
-        // Until when the mirrors wait, if nothing has happened since.
+        // The time until which the mirrors wait; `None` if something has happened since they said it.
         let mut waits = Some(self.drain_mirrors(arrivals, cx)?);
         loop {
             if cx.is_stale() {
@@ -249,15 +251,15 @@ impl ContentFetch {
             let now = cx.now();
             match (self.subscriber.poll(now), waits) {
                 (Output::Wait(until), Some(until_mirrors)) => {
-                    // Only now: every source that was ruled out meanwhile is to be shown as such.
+                    // Not earlier, so that every source that was ruled out meanwhile is shown as such.
                     if std::mem::take(&mut self.doubtful) && self.give_up(arrivals)? {
                         waits = None;
                         continue;
                     }
                     return Ok(Some(until.min(until_mirrors)));
                 }
-                // What sources have done may leave the mirrors something to do, and what mirrors borrow then
-                // may have hashes that sources are to be asked for.
+                // Events of sources may give the mirrors something to do, and blocks that the mirrors then
+                // reserve may have hashes that sources must be asked for.
                 (Output::Wait(_), None) => waits = Some(self.drain_mirrors(arrivals, cx)?),
                 (Output::Send(transmit), _) => {
                     self.send(now, &transmit, cx);
@@ -271,10 +273,10 @@ impl ContentFetch {
         }
     }
 
-    /// Gives up what no source has any more; whether there was anything.
+    /// Gives up every content that no source has any more; returns whether there was one.
     ///
     /// # Errors
-    /// Nothing else may come.
+    /// The reason, if no other content can be fetched either.
     fn give_up(&mut self, arrivals: &mut Sink) -> Result<bool> {
         let mut any = false;
         while let Some(download) = self.subscriber.unobtainable() {
@@ -289,8 +291,9 @@ impl ContentFetch {
         Ok(any)
     }
 
-    /// The same of the mirrors. That the disk fails is told when all they brought has been looked at: what is
-    /// revoked must not be kept.
+    /// Does what the mirrors want until they wait; returns the time until which they wait. An error of the
+    /// disk is returned only after all that they delivered has been handled, because revoked blocks must not
+    /// be kept.
     fn drain_mirrors(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<Time> {
         let Some(mirrors) = &mut self.mirrors else { return Ok(Time::NEVER) };
         let mut written = Ok(());
@@ -305,7 +308,7 @@ impl ContentFetch {
                 PoolEvent::Revoked(blocks) => arrivals.revoked(0, blocks)?,
                 PoolEvent::TriedAlone { url } => arrivals.tried_alone(0, &url)?,
                 PoolEvent::Liar { origin } => arrivals.distrust(0, &origin),
-                // It was said that what is there is kept as it is.
+                // The caller was told that what has arrived is kept as it is.
                 PoolEvent::Complete if self.stop.is_stopped() => {}
                 PoolEvent::Complete => {
                     let mut checking = checking(cx, CHECKING_WHOLE);
@@ -323,7 +326,8 @@ impl ContentFetch {
         written.map(|()| until)
     }
 
-    /// All that came is wrong. Unless that is the last word, it stays for another variant.
+    /// Handles a content that is wrong although all of it has arrived. If this result is final, the content
+    /// is finished, which reports the error; otherwise what has arrived is kept for another variant.
     fn is_wrong(&mut self, arrivals: &mut Sink, cx: &mut Context<'_, '_>) -> Result<()> {
         let Some(mirrors) = &mut self.mirrors else { return Ok(()) };
         let (url, is_last) = mirrors.on_wrong();
@@ -336,7 +340,7 @@ impl ContentFetch {
         }
     }
 
-    /// What the mirrors of this attempt were found to be.
+    /// Returns what this attempt has found out about its mirrors.
     pub(super) fn findings(&self) -> Findings {
         self.mirrors.as_ref().map(MirrorDriver::findings).unwrap_or_default()
     }
@@ -379,7 +383,7 @@ impl ContentFetch {
                 ));
                 Ok(())
             }
-            // Of mirrors more has been said already.
+            // More about this mirror has been reported already.
             Event::Refused { source, .. }
                 if self.mirrors.as_ref().is_some_and(|m| m.mirror_of(source).is_some()) =>
             {
@@ -389,7 +393,7 @@ impl ContentFetch {
             Event::Refused { source, download, reason } => {
                 let source = &mut self.sources[usize::from(source)];
                 match arrivals.path_of(download).filter(|_| arrivals.has_several()) {
-                    // It may have the others.
+                    // The source may have the other contents.
                     Some(path) => {
                         cx.observer.notice(&format!("{}: {}: {reason}", source.name, show(&path)));
                     }

@@ -1,8 +1,8 @@
-//! A directory from mirrors: the files of one Metalink.
+//! Fetches a directory from mirrors: the files of one Metalink.
 //!
-//! What is there already and right is found first. Then come the small files that have a hash, many at once
-//! ([`SmallFiles`]), then the others, each as if it were fetched alone. A file that cannot be had does not
-//! keep the others from coming; it is told at the end.
+//! Files that exist already and are right are found first. Then the small files that have a hash are fetched,
+//! many at once ([`SmallFiles`]), and then the others, each as if it were fetched alone. A file that cannot
+//! be fetched does not stop the others; it is reported at the end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::format::bytes;
 use crate::target::{DestPath, Directory, is_there};
 use crate::{BannedSource, Error, Progress, Report, Result, Verified, VouchedBy};
 
-/// Fetches the files that a Metalink describes into a directory. `by`: the voucher for it.
+/// Fetches the files that a Metalink describes into a directory. `by` is the voucher for the Metalink.
 pub(super) fn get(
     request: &Request,
     metalink: Metalink,
@@ -65,7 +65,7 @@ pub(super) fn get(
         download.directory.remove_empty();
     }
     let report = download.sum.report(lossy(&path), result.is_ok());
-    // Of those without a hash the oldest day counts.
+    // If the hashes of some files are known only from earlier transfers, the oldest day counts.
     let by = download.recalled.into_iter().min().map_or(download.by, VouchedBy::History);
     let verified_by = Some(by).filter(|_| report.verified == Verified::Files);
     Ok(Outcome { report: Report { verified_by, ..report }, result })
@@ -135,17 +135,19 @@ struct DirectoryDownload<'a> {
     by: VouchedBy,
     directory: Arc<Directory>,
     sum: FileTotals,
-    /// Origins of those that are banned.
+    /// The origins of banned servers.
     liars: Vec<Origin>,
     /// Mirrors that did not answer in a second round: see [`in_rounds`].
     deaf: BTreeSet<String>,
-    /// The day of the earlier transfer, for each file that is only known to be the same as then.
+    /// For each file whose hash is known only from an earlier transfer, the day of that transfer.
     recalled: Vec<String>,
 }
 
 impl DirectoryDownload<'_> {
+    /// Fetches all files of the Metalink.
+    ///
     /// # Errors
-    /// What ends all of it. What ends one file alone is in the sum.
+    /// An error that ends the whole transfer. Errors of single files are in `sum`.
     fn fetch(&mut self, metalink: Metalink, events: &mut EventLoop<'_, '_>) -> Result<()> {
         self.sum.totals.total_bytes = metalink.files.iter().filter_map(|file| file.size).sum();
         let (mut small, mut others) = (Vec::new(), Vec::new());
@@ -184,7 +186,8 @@ impl DirectoryDownload<'_> {
         self.directory.place(name.split('/').map(str::as_bytes))
     }
 
-    /// Leaves out what is there already. What is there and is not right is told before anything is fetched.
+    /// Returns the files that are not in their places yet. Something else in the place of a file is an error
+    /// without `overwrite`, and is thus reported before anything is fetched.
     fn leave_out<T>(
         &mut self,
         files: Vec<T>,
@@ -243,7 +246,7 @@ impl DirectoryDownload<'_> {
         result
     }
 
-    /// Fetches a file as if it were alone.
+    /// Fetches one file as if it were alone, and adds the outcome to `sum`.
     fn one(&mut self, mut file: File, events: &mut EventLoop<'_, '_>) -> Result<()> {
         let name = file.name.clone();
         let size = file.size.unwrap_or(0);
@@ -262,7 +265,7 @@ impl DirectoryDownload<'_> {
         if events.observer.is_stopped() {
             return Err(Error::interrupted("interrupted; what arrived is kept"));
         }
-        // Without a hash of it nothing was looked at before. It keeps no other from coming.
+        // Without a hash, nothing was checked in `leave_out`. If the place is taken, only this file fails.
         let is_taken = |path: DestPath| Ok(!self.request.force && path.is_taken()?);
         let (in_the_way, refused) = match self.place(&name).and_then(is_taken) {
             Ok(in_the_way) => (in_the_way, None),
@@ -320,7 +323,7 @@ impl DirectoryDownload<'_> {
         }
     }
 
-    /// Fetches it in one round, or in two, as if it were alone.
+    /// Fetches one file in one round, or in two, as if it were alone.
     fn alone(
         &mut self,
         file: &File,
@@ -353,7 +356,7 @@ impl DirectoryDownload<'_> {
             Discovered::File(candidates) => candidates,
             Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
         };
-        // The Metalink of one file is taken for the user's: it is of whom the whole one is.
+        // Discovery takes the Metalink of one file for the user's, but its voucher is that of the whole one.
         candidates.are_vouched_for_by(&self.by);
         let mut begin = |_: &DiscoveredFile, _: &mut Observer<'_>| self.place(&file.name).map(Some);
         attempt::fetch(self.request, *candidates, &[], &mut begin, events)

@@ -1,4 +1,4 @@
-//! A file before it is fetched: its mirrors, and the hashes that it is checked by.
+//! A file before it is fetched: its mirrors, and the hashes that check it.
 
 use anabranch_algo::Span;
 use anabranch_mirror::metalink::Pieces;
@@ -16,110 +16,113 @@ use crate::{Verified, VouchedBy};
 /// A URL that has the file.
 #[derive(Clone, Debug)]
 pub(super) struct Mirror {
-    /// Its place among all URLs.
+    /// The index of the URL among all URLs of the file.
     pub(super) place: MirrorId,
-    /// As it was named.
+    /// The URL as it was named, before redirects.
     pub(super) url: Url,
-    /// Its strong validator.
+    /// The strong validator (`ETag`) of the mirror's file.
     pub(super) validator: Option<String>,
-    /// Its date, for want of a strong validator.
+    /// The date (`Last-Modified`) of the mirror's file, if there is no strong validator.
     pub(super) date: Option<String>,
-    /// The URL, after redirects, that has that validator; `None` if the bytes are verified as they come, so
-    /// that it need not be looked at.
+    /// The URL, after redirects, that gave `validator` or `date`; `None` if bytes are verified on arrival, so
+    /// that the version need not be watched.
     pub(super) seen_at: Option<String>,
-    /// Whether it sends parts.
+    /// Whether the mirror sends ranges.
     pub(super) ranges: bool,
-    /// How long it took to answer when it was first asked.
+    /// How long the mirror took to answer when it was first asked.
     pub(super) delay: Span,
-    /// Whether the user named it, or a Metalink of the user's.
+    /// Whether the user, or a Metalink of the user's, named the URL.
     pub(super) named: bool,
-    /// Whether it has no vote where mirrors are compared: the user did not name it, or it is of the same
-    /// origin as one before it.
+    /// Whether the mirror has no vote when mirrors are compared: the user did not name it, or an earlier
+    /// mirror has the same origin.
     pub(super) introduced: bool,
-    /// Whether the user named its origin.
+    /// Whether the user named the origin of the URL.
     pub(super) trusted: bool,
-    /// A hash of the first bytes of its file, if these have come.
+    /// The BLAKE3 hash of the first bytes of the mirror's file, if they have arrived.
     pub(super) opening: Option<[u8; 32]>,
 }
 
 impl Mirror {
-    /// What tells that the file has not changed: its strong validator, else its date.
+    /// Returns what shows that the file has not changed: the strong validator, else the date.
     pub(super) fn validator(&self) -> Option<&str> {
         self.validator.as_deref().or(self.date.as_deref())
     }
 }
 
-/// What is to be fetched from where, and how it is checked.
+/// A file to be fetched: its content, its mirrors, and how it is checked.
 #[derive(Clone, Debug)]
 pub(super) struct DiscoveredFile {
-    /// The content; its root is one of our own making, for the journal, where `named` is false.
+    /// The id of the content. If `named` is false, its root is not the root hash but a name for the journal.
     pub(super) id: ContentId,
-    /// What else stands for the content in the journal of an earlier transfer.
+    /// The other names by which the journal of an earlier transfer may know the content.
     pub(super) aliases: Aliases,
-    /// Whether the root of `id` is the content's.
+    /// Whether the root in `id` is the root hash of the content.
     pub(super) named: bool,
-    /// How the parts of the file are checked as they come.
+    /// How the parts of the file are checked as they arrive.
     pub(super) check: Check,
-    /// What the whole is checked by.
+    /// What the whole file is checked against at its end.
     pub(super) proof: FinalCheck,
-    /// What it may be called.
+    /// The names that are offered for the file.
     pub(super) names: OfferedNames,
-    /// Its mirrors.
+    /// The mirrors of the file.
     pub(super) mirrors: Vec<Mirror>,
-    /// The servers that the user named, and that do not answer now.
+    /// The named servers that could not be asked; a wrong part file is kept for them.
     pub(super) unheard: Vec<String>,
-    /// The voucher for its hashes, if there are any.
+    /// The voucher for the hashes of the file, if there is one.
     pub(super) vouched_by: Option<VouchedBy>,
-    /// What servers say of the whole themselves, whether it counts or not.
+    /// The hashes of the whole file that servers themselves give, whether they count or not.
     pub(super) claims: Vec<Claim>,
-    /// What it has to be signed by besides.
+    /// The signature that the file must also have.
     pub(super) signed: Option<Signed>,
-    /// The earlier transfer from which alone the root is known.
+    /// The history entry of the earlier transfer, if only this entry gives the root hash.
     pub(super) recalled: Option<HistoryEntry>,
-    /// What a file that is there already may be recognised by, where neither `proof` nor a signature tells.
+    /// The contents by which a file at the destination may be recognised if neither `proof` nor a signature
+    /// tells.
     pub(super) there: Vec<ExistingFile>,
 }
 
-/// The content of an earlier transfer from the same URLs, which the servers do not provably still have. A
-/// file at the destination with just this content is taken as the result, as unchanged and unverified.
+/// The content of an earlier transfer from the same URLs that the servers do not provably still have. A file
+/// at the destination with exactly this content is accepted as the result, reported as unchanged and
+/// unverified.
 #[derive(Clone, Debug)]
 pub(super) struct ExistingFile {
     pub(super) id: ContentId,
-    /// The day on which it came.
+    /// The day of the earlier transfer.
     pub(super) since: String,
 }
 
 impl DiscoveredFile {
-    /// The day on which came what it is held against, if nothing else tells what is right.
+    /// Returns the day of the earlier, unverified transfer whose content the file is checked against, if
+    /// nothing else tells which bytes are right.
     pub(super) fn since(&self) -> Option<&str> {
         let recalled = self.recalled.as_ref().filter(|recalled| recalled.came != Provenance::Verified);
         recalled.map(|recalled| recalled.day.as_str())
     }
 
-    /// Whether only the whole is verified.
+    /// Whether the file is verified only as a whole, at its end.
     pub(super) fn is_verified_at_the_end(&self) -> bool {
         self.check == Check::Nothing && self.proof.is_something() && self.since().is_none()
     }
 
-    /// Whether the hash of the whole decides which mirror is right: the user vouches for it, or more than
-    /// half of the servers, and nothing is known of the parts.
+    /// Whether a check of the whole file decides which mirror is right: a signature is demanded, or the user
+    /// or more than half of the servers vouch for a hash of the whole, and no hash of a part is known.
     pub(super) fn is_judged_as_a_whole(&self) -> bool {
         let is_nothing_of_parts = self.check == Check::Nothing && self.since().is_none();
         let is_known = self.proof.is_something() && self.vouched_by.is_some();
         is_nothing_of_parts && (is_known || self.signed.is_some())
     }
 
-    /// Whether the file has no voucher.
+    /// Whether no voucher and no signature stands for the file.
     pub(super) const fn is_vouched_for_by_nobody(&self) -> bool {
         self.vouched_by.is_none() && self.signed.is_none()
     }
 
-    /// Whether only servers vouch for it.
+    /// Whether only servers vouch for the file's hashes.
     pub(super) const fn is_self_asserted(&self) -> bool {
         matches!(self.vouched_by, Some(VouchedBy::Hosts(_)))
     }
 
-    /// The hashes of its pieces, if it is checked by these.
+    /// Returns the hashes of the file's pieces, if the file is checked by these.
     pub(super) fn pieces(&self) -> Option<Pieces> {
         match &self.check {
             Check::Pieces { bytes, hashes } => Some(Pieces { bytes: *bytes, hashes: hashes.clone() }),
@@ -127,7 +130,7 @@ impl DiscoveredFile {
         }
     }
 
-    /// How it is verified: a clause.
+    /// Returns a clause that says how the file is verified.
     pub(super) fn verification_text(&self) -> String {
         match (&self.signed, &self.vouched_by) {
             (None, _) => self.verification_by_hashes(),
@@ -179,7 +182,7 @@ impl DiscoveredFile {
         }
     }
 
-    /// The kinds of hashes that only the whole is held against.
+    /// Returns the kinds of hashes that only the whole file is checked against.
     fn whole_kinds(&self) -> String {
         let is_blake3 = self.proof.root != RootCheck::Unknown && !matches!(self.check, Check::Leaves(_));
         let sha2 = self.proof.digests.iter().map(|(kind, _)| kind.to_ascii_uppercase());
@@ -187,7 +190,7 @@ impl DiscoveredFile {
         kinds.collect::<Vec<_>>().join(" and ")
     }
 
-    /// The same in short.
+    /// Returns how far a complete transfer verifies the file, for the report.
     pub(super) fn verified(&self) -> Verified {
         match &self.check {
             _ if self.since().is_some() => Verified::Unchanged,

@@ -1,15 +1,15 @@
-//! Asks HTTP servers, before anything is fetched, which of the URLs have the file, how long it is, and which
-//! hashes there are.
+//! Asks HTTP servers, before the transfer starts, which of the URLs have the file, how long it is, and which
+//! hashes of it exist.
 //!
-//! Probes that do not depend on each other are sent at once. What is found, the strongest first: chaining
-//! values of all blocks (a leaf list that gives the content's root), hashes of pieces (a Metalink), the root
-//! alone, the SHA-256 of the whole, nothing. A mirror that has a file of another length, or none, is left out
-//! and named.
+//! Probes that do not depend on each other are sent at once. They look for evidence of the content, the
+//! strongest first: the chaining values of all blocks (a leaf list that gives the root hash), hashes of
+//! pieces (a Metalink), the root hash alone, and the SHA-256 of the whole file. A mirror that has no file, or
+//! a file of another length, is left out and named to the user.
 //!
-//! What the user says (a content id, a checksum, a Metalink) is believed. What servers say of the file
-//! themselves is used only where the user says nothing, and only if more than half of them agree: `claims`.
-//! No answer is waited for longer than the whole transfer waits, and no document beside the file
-//! longer than [`BESIDE_FOR`]. The user's secrets go only to origins that the user named.
+//! What the user says (a content id, a checksum, a Metalink) is believed. What servers themselves say of the
+//! file is used only if the user says nothing, and only if more than half of the servers agree: see `claims`.
+//! Discovery waits for an answer at most as long as the whole transfer may wait, and for a document beside
+//! the file at most [`BESIDE_FOR`]. The user's secrets are sent only to origins that the user named.
 
 pub(super) mod candidates;
 mod claims;
@@ -51,14 +51,15 @@ use crate::{Error, Result};
 use patience::BESIDE_FOR;
 use told::{Told, its_file};
 
-/// Mirrors of one transfer.
+/// The most mirrors that one transfer asks.
 pub(super) const MIRRORS_MAX: usize = 64;
-/// The most bytes of a leaf list that are asked for before the file's length, which bounds it, is known: that
-/// of a file of a GiB.
+/// The most bytes of a leaf list that are requested before the file's length, which bounds the list, is
+/// known. A leaf list of this size describes a file of about 1 GiB.
 const EARLY_LEAVES_MAX: usize = 2 << 20;
-/// A `b3sum` line is no longer.
+/// The most bytes of a `b3sum` document that are requested; its one line is shorter.
 const LINE_MAX: usize = 16 * 1024;
-/// What a probe asks for.
+/// What a probe asks for: the file at the mirror of this index, a Metalink, a leaf list, a `b3sum` line, or
+/// an OpenPGP signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeKind {
     Mirror(usize),
@@ -69,7 +70,8 @@ enum ProbeKind {
 }
 
 impl ProbeKind {
-    /// Whether it asks for what a server may have beside the file, for the URL `by`. A signature is demanded.
+    /// Whether the probe asks for a document that may not exist. `by` is the index of the URL whose server
+    /// may offer the document, or `None` if the user named it. A signature counts as required.
     const fn may_not_exist(self, by: Option<usize>) -> bool {
         by.is_some() && !matches!(self, Self::Signature)
     }
@@ -80,20 +82,21 @@ struct Probe {
     kind: ProbeKind,
     url: Url,
     what: RequestKind,
-    /// The index of the local end that it was sent from.
+    /// The index of the local end from which the request was sent.
     via: usize,
-    /// The index of the local end that is tried next; if there is no end of this index, no other is tried.
+    /// The index of the local end that is tried next. If no local end has this index, no other is tried.
     next_via: usize,
     asked_at: Time,
-    /// Its connection.
+    /// The connection on which the request was sent.
     route: RouteId,
-    /// The URL whose server offers the document, if the user did not name it: it may not exist.
+    /// The index of the URL whose server may offer the document; `None` if the user named what is requested.
     by: Option<usize>,
     /// The deadline of the answer.
     until: Time,
-    /// How often it was sent again: its server said "not now" (5xx, 429), or broke off.
+    /// How often the request was repeated because the server said "not now" (5xx, 429) or broke the
+    /// connection.
     times: u32,
-    /// When the first bytes of the body came; of a mirror, its head.
+    /// When the first bytes of the body arrived. For a mirror: when the head of the response arrived.
     begun: Option<Time>,
     body: Vec<u8>,
 }
@@ -105,33 +108,34 @@ pub(super) struct Expected {
     pub(super) digests: Digests,
 }
 
-/// Which of the rounds of a transfer it is: see [`rounds`].
+/// The round of the transfer that a discovery belongs to: see [`rounds`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Round {
-    /// There is no other.
+    /// The only round: no second round may follow.
     Only,
-    /// There may be another.
+    /// The first round: a second round may follow.
     First,
-    /// The second and last round, after the servers that answered in the first did not bring the file.
-    /// Servers that the user named are now asked until the time-out, even if they only answer "not now".
+    /// The second and last round, after the servers that answered in the first round did not deliver the
+    /// file. Servers that the user named are now asked until the time-out, even if they only answer "not
+    /// now".
     Second,
 }
 
-/// What is to be asked of servers, or no longer.
+/// An instruction for the HTTP client: send a request, or cancel one.
 enum Command {
     Fetch(FetchId, FetchRequest),
     Cancel(FetchId),
 }
 
-/// A URL of the file, and what its server says.
+/// A URL of the file, and what its server answered.
 struct Probed {
     url: Url,
-    /// Whether the user named it, or a Metalink of the user's.
+    /// Whether the user, or a Metalink of the user's, named the URL.
     named: bool,
     head: Option<Head>,
     /// How long the server took to answer.
     delay: Span,
-    /// A hash of the first bytes of its file, if these have come.
+    /// The BLAKE3 hash of the first bytes of the mirror's file, if they have arrived.
     opening: Option<[u8; 32]>,
 }
 
@@ -139,110 +143,117 @@ struct Probed {
 struct Wanted<'a> {
     history: &'a History,
     said: Expected,
-    /// The name in the URI.
+    /// The file name that the user's URI gives.
     uri_name: Option<Vec<u8>>,
-    /// The name of the file in the user's list of hashes, for URLs whose own names differ.
+    /// The file name in the user's list of hashes, which is needed where the URLs end in other names.
     listed_name: Option<Vec<u8>>,
-    /// Whether the caller says what the file is called, and by that, that there is one.
+    /// Whether the caller gives the name of the output file. This implies that all URLs are of one file.
     is_name_given: bool,
-    /// Origins that the user named.
+    /// The origins that the user named.
     origins: Vec<Origin>,
     /// The first URL that the user named.
     first: Option<Url>,
     /// Whether the user named exactly one URL, and no list of mirrors or Metalink.
     alone: bool,
-    /// What comes is read in order, so that nothing can be tried twice.
+    /// Whether the content is read in order as it arrives, so that no other variant can be tried after the
+    /// first.
     is_read_in_order: bool,
     round: Round,
 }
 
-/// The probes.
+/// The probes, and how they are sent.
 #[derive(Default)]
 struct Asking {
-    /// Not yet carried out.
+    /// The instructions that have not been carried out yet.
     commands: Vec<Command>,
+    /// The probes that wait for their answers.
     asked: BTreeMap<FetchId, Probe>,
-    /// Probes to repeat, and when: their servers could not answer.
+    /// The probes to repeat because their servers could not answer, each with the time of the next attempt
+    /// and the last error.
     again: Vec<(Time, Probe, FetchError)>,
     retry_reported: bool,
     next: FetchId,
+    /// The local ends.
     vias: Vec<Egress>,
-    /// The first of `vias` that has not failed.
+    /// The index in `vias` of the local end from which a mirror was last reached; new probes start there.
     via: usize,
-    /// Probes to be tried from other local ends, because the user named none and the default route did not
-    /// lead to the server, each with its error; `None` if the server is only silent so far.
+    /// Probes to be tried from other local ends, because the user named no local end and the default route
+    /// did not lead to the server. Each has its error, or `None` if the server has only been silent so far.
     elsewhere: Vec<(Probe, Option<FetchError>)>,
 }
 
-/// When servers answered.
+/// When servers answered, and until when discovery waits.
 struct Times {
-    /// When discovery was last told or polled.
+    /// When discovery last ran.
     now: Time,
     start: Time,
     /// The deadline of all answers.
     end: Time,
-    /// When a server last answered.
+    /// When the HTTP client last reported an event.
     heard_at: Time,
-    /// The origins that have answered, and how long the slowest first answer took.
+    /// The origins that have answered.
     answered: BTreeSet<Origin>,
+    /// The longest time that an origin took for its first answer.
     slowest: Span,
     /// When the first mirror answered.
     answered_at: Option<Time>,
 }
 
-/// The documents that are to be requested in addition to the file itself: Metalinks, leaf lists and other
-/// sidecar files.
+/// The documents to be requested in addition to the file itself: Metalinks, leaf lists and other sidecar
+/// files.
 #[derive(Default)]
 struct Beside {
-    /// Metalinks, and the URL whose server offers them, if the user does not name them.
+    /// Metalinks, each with the index of the URL whose server offers it, or `None` if the user named it.
     lists: VecDeque<(Url, Option<usize>)>,
-    /// Leaf lists, and the URL whose server offers them.
+    /// Leaf lists, each with the index of the URL whose server offers it, or `None` if the user's Metalink
+    /// names it.
     lists_of_leaves: Vec<(Url, Option<usize>)>,
-    /// Those that are perhaps longer than [`EARLY_LEAVES_MAX`]: they are asked for when the file's length is
+    /// Leaf lists that may be longer than [`EARLY_LEAVES_MAX`]. They are requested once the file's length is
     /// known.
     long_leaves: Vec<(Url, Option<usize>)>,
-    /// The kinds of files that were asked for beside the URLs of all.
+    /// The kinds of documents that were requested beside the URLs of all voters.
     asked_of_all: Vec<ProbeKind>,
-    /// URLs beside which signatures have been looked for.
+    /// How many of the URLs, from the first one on, have been searched for signatures beside them.
     asked_for_signatures: usize,
+    /// Whether hashes beside the first URLs are still to be looked for.
     wants_beside: bool,
 }
 
-/// What has come of documents that describe the file.
+/// What the documents that describe the file say.
 #[derive(Default)]
 struct Documents {
-    /// What a Metalink of the user's says.
+    /// The file that the user's Metalink describes.
     metalink: Option<metalink::File>,
-    /// The leaf list of the content which the user means.
+    /// The leaf list of the content that the user means.
     leaves: Option<LeafList>,
     signatures: Signatures,
-    /// What servers say themselves, each with the URL for which it does.
+    /// What servers themselves say of the file, each with the index of the URL whose server says it.
     told: Vec<(usize, Told)>,
-    /// A Metalink of several files, which is all there is to find, and its server if the user did not name
-    /// it.
+    /// A Metalink of several files, if discovery found such a directory instead of one file; its URL; and the
+    /// host that offers it, or `None` if the user named the Metalink.
     several: Option<(Metalink, Url, Option<String>)>,
 }
 
-/// What is to be said of servers.
+/// What is to be reported about servers.
 #[derive(Default)]
 struct Says {
-    /// Not yet said.
+    /// Notices that the user has not been given yet.
     notices: Vec<String>,
-    /// Which mirrors have another file.
+    /// Warnings, mainly about mirrors that have another file.
     warnings: Vec<String>,
-    /// Notices about mirrors that did not answer: they are given once another mirror answers, else the error
-    /// has them.
+    /// Notices about mirrors that did not answer. The user gets them once another mirror answers; if none
+    /// does, the error contains the same reasons.
     unsaid: Vec<String>,
-    /// The servers that do not have it or do not give it, each with the kind of error and the reason.
+    /// The reasons why servers do not have or do not give the file, each with its kind of error.
     troubles: Vec<(ErrorKind, String)>,
-    /// The servers that the user named, and that cannot be reached or answer only that they cannot now.
+    /// The servers at origins that the user named that cannot be reached or only answer "not now".
     unheard: Vec<String>,
-    /// The servers of URLs that the user or the user's Metalink names, and that cannot be reached or answer
-    /// only that they cannot now. A second round asks them again.
+    /// The servers of URLs that the user, or the user's Metalink, named and that cannot be reached or only
+    /// answer "not now". A second round asks them again.
     absent: Vec<String>,
-    /// The mirrors that have another file than most have, by their places.
+    /// The indices of the mirrors that lost the vote because their file begins with other bytes than most.
     outvoted: Vec<usize>,
-    /// How many more URLs were named than are asked.
+    /// How many URLs that the user named are not asked because there are more than [`MIRRORS_MAX`].
     unasked: usize,
 }
 
@@ -254,17 +265,18 @@ struct Discovery<'a> {
     beside: Beside,
     documents: Documents,
     says: Says,
-    /// Whether the whole file has come in one answer, or a file has its name at the destination, so that
-    /// nothing needs to be resumed.
+    /// Whether the whole file arrived in one answer, or a file of the same name exists at the destination, so
+    /// that nothing needs to be resumed.
     is_here: bool,
-    /// Variants are tried in turn: a hash of the user's or a signature tells which is right.
+    /// Whether variants are tried in turn, because a hash of the user's or a signature tells which is right.
     tries_variants: bool,
 }
 
-/// Asks all servers, over the first local end of the request that works; returns with what they say.
+/// Probes all servers, starting from the first local end of the request, and returns what they answered.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a list of mirrors is none,
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a list of mirrors that the user named is not a Metalink,
+/// the kind of the failed request if the list cannot be fetched,
 /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
 fn ask_all<'a>(
     asked: Locators,
@@ -297,12 +309,12 @@ fn ask_all<'a>(
     {
         let beside = file.sibling_leaf_list();
         let path = if let MetalinkOrigin::Path(path) = &base { Some(path) } else { None };
-        // A leaf list lies beside the Metalink, as `mirror-list make` puts it.
+        // `mirror-list make` puts the leaf list beside the Metalink.
         if let (Some(name), Some(path)) = (beside, path)
             && let Ok(list) = std::fs::File::open(path.with_file_name(OsStr::from_bytes(&name)))
         {
             let (max, mut bytes) = (LeafList::max_len(file.size.unwrap_or(u64::MAX)), Vec::new());
-            // One byte more than it may have is as good as all of it: it is refused.
+            // Reading one byte more than the limit is enough: a list of that length is refused.
             if list.take(max as u64 + 1).read_to_end(&mut bytes).is_ok() {
                 discovery.leaves_came(&bytes, None, true);
             }
@@ -345,7 +357,7 @@ impl<'a> Discovery<'a> {
 }
 
 impl Discovery<'_> {
-    /// What servers said of the file.
+    /// Returns the response heads of the mirrors that have answered.
     fn heads(&self) -> impl Iterator<Item = &Head> {
         self.mirrors.iter().filter_map(|mirror| mirror.head.as_ref())
     }
@@ -358,7 +370,7 @@ impl Discovery<'_> {
         self.put(Probe { kind, url, what, via, next_via, asked_at, route, by, until, times, begun, body });
     }
 
-    /// Until when an answer is waited for that is asked for now: not long, if it may not exist.
+    /// Returns the deadline of an answer that is requested now: earlier if the document may not exist.
     fn deadline(&self, kind: ProbeKind, by: Option<usize>) -> Time {
         match kind.may_not_exist(by) {
             true => (self.time.now + BESIDE_FOR).min(self.time.end),
@@ -366,8 +378,9 @@ impl Discovery<'_> {
         }
     }
 
-    /// A connection of its own for a probe, so that none waits for another. The first that is free: what is
-    /// asked later, and the mirrors' first ranges, find the connections of earlier probes open.
+    /// Returns the lowest connection number that no pending probe uses, so that no probe waits for another
+    /// one. Later probes and the mirrors' first range requests thus find the connections of earlier probes
+    /// open.
     fn free_route(&self) -> RouteId {
         let is_taken = |route| self.asking.asked.values().any(|probe| probe.route == route);
         (0..).find(|route| !is_taken(*route)).unwrap_or(0)
@@ -388,12 +401,13 @@ impl Discovery<'_> {
         self.asking.asked.insert(id, probe);
     }
 
-    /// Whether the user named its origin.
+    /// Whether the user named the origin of `url`.
     fn is_named(&self, url: &Url) -> bool {
         self.wanted.origins.contains(&origin(url))
     }
 
-    /// One more URL of the file. `named`: by the user, or by a Metalink of the user's.
+    /// Adds a URL of the file and probes it, unless it is known or [`MIRRORS_MAX`] is reached. `named` tells
+    /// whether the user, or a Metalink of the user's, named the URL.
     fn mirror(&mut self, url: Url, named: bool) {
         if let Some(known) = self.mirrors.iter().position(|known| known.url.as_str() == url.as_str()) {
             self.mirrors[known].named |= named;
@@ -406,7 +420,7 @@ impl Discovery<'_> {
         }
     }
 
-    /// The length of the file, if it is known by now.
+    /// Returns the length of the file, if it is known by now.
     fn length_so_far(&self) -> Option<u64> {
         let known = self.wanted.said.id.map(|id| id.length);
         let known = known.or_else(|| self.documents.metalink.as_ref()?.size);
@@ -504,7 +518,7 @@ impl Discovery<'_> {
         Ok(())
     }
 
-    /// Whether the user named a directory and nothing else, and its own server has the Metalink `list`.
+    /// Whether the user named only a directory, and the server of that directory offers the Metalink `list`.
     fn is_of_directory(&self, list: &Url) -> bool {
         let Expected { id, digests } = self.wanted.said;
         self.wanted.alone
@@ -517,7 +531,8 @@ impl Discovery<'_> {
                 .is_some_and(|url| url.path().ends_with('/') && origin(url) == origin(list))
     }
 
-    /// `by`: the URL whose server offers it, if the user did not name it.
+    /// Takes over what a Metalink says of the file. `by` is the index of the URL whose server offers the
+    /// Metalink, or `None` if the user named it.
     fn metalink_came(&mut self, file: metalink::File, base: Option<&Url>, by: Option<usize>) {
         if by.is_none() && self.documents.metalink.is_some() {
             return;

@@ -1,4 +1,4 @@
-//! What to get, with a destination: what is checked when a transfer begins, and how it is run.
+//! A request with a destination: how its options are checked, and how it is run.
 
 use anabranch_mirror::url::Url;
 
@@ -35,18 +35,18 @@ impl Download {
         Self { named, settings, output, overwrite: false, adopts: false, stop: None }
     }
 
-    /// Overwrites the destination if it exists, and a part of another content that is in its place.
+    /// Overwrites the destination if it exists, and its part file if that belongs to another content.
     #[must_use]
     pub const fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
     }
 
-    /// Goes on with a file at the destination that another program has begun, as `curl -C -` does: it is
-    /// shorter than what is to come, and a leaf list or a Metalink has hashes of its blocks or pieces. It
-    /// becomes `NAME.part`, and what these do not prove comes anew. Without such hashes, or if none of its
-    /// blocks is right, the transfer fails with [`ErrorKind::Target`](crate::ErrorKind::Target), and the file
-    /// stays.
+    /// Goes on with a file at the destination that another program has begun, as `curl -C -` does. The file
+    /// must be shorter than the content, and a leaf list or a Metalink must have hashes of its blocks or
+    /// pieces. It becomes `NAME.part`, and the parts that these hashes do not prove are fetched again.
+    /// Without such hashes, or if no block is right, the transfer fails with
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target), and the file stays.
     #[must_use]
     pub const fn adopt(mut self, adopt: bool) -> Self {
         self.adopts = adopt;
@@ -76,10 +76,10 @@ impl Download {
     /// Starts the transfer on a thread of its own. Dropping the handle stops it; see [`Transfer`].
     ///
     /// # Errors
-    /// [`ErrorKind::System`](crate::ErrorKind::System) if there can be no thread. What is wrong with the
-    /// request is what the transfer ends with.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if no thread can be started. The transfer itself
+    /// reports what is wrong with the request.
     pub fn start(self) -> Result<Transfer> {
-        // The handle stops this transfer, not what else the caller's `Stop` is for.
+        // The handle stops only this transfer, and nothing else that the caller's `Stop` is for.
         let stop = self.stop.as_ref().map_or_else(Stop::new, Stop::below)?;
         Transfer::spawn(stop.clone(), move |listener| self.run_until(stop, None, listener))
     }
@@ -103,10 +103,11 @@ impl Download {
         }
     }
 
-    /// A download of each URL, as if it were alone.
+    /// Returns a download of each URL, as if it were alone.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if what is asked for is of one file.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if an option or a name is for one file only, or the
+    /// destination is not a directory.
     fn each(self) -> Result<Vec<(Url, Self)>> {
         let files = self.named.each()?;
         if !self.output.needs_name(false) {
@@ -118,7 +119,7 @@ impl Download {
         Ok(files.into_iter().map(of).collect())
     }
 
-    /// The same with every option checked.
+    /// Checks every option; returns the request and the names of its content.
     pub(super) fn request(self) -> Result<(Request, Locators)> {
         let Self { named, settings, output, overwrite: force, adopts, .. } = self;
         let request = settings.request(&named)?;
@@ -126,7 +127,7 @@ impl Download {
     }
 }
 
-/// Several files are to go where only one can.
+/// Returns the error for several files whose destination can take only one.
 fn needs_a_directory() -> Error {
     Error::usage(
         "`each` fetches several files, which go into a directory: end its name with a slash, or leave it out",

@@ -1,15 +1,16 @@
-//! The one loop of a transfer.
+//! The one event loop of a transfer.
 //!
-//! A transfer is a few [`Stage`]s, one after the other: names are looked up, HTTP servers are asked what they
-//! have ([`discovery`](super::discovery)), contents come from all who have them
-//! ([`content_fetch`](super::content_fetch)) or many small files at once
-//! ([`small_files`](super::small_files)). A stage is a state machine: it is told what came, is polled for
-//! what it wants, and says until when it waits. It has no loop, no clock, no poller.
+//! A transfer is a sequence of a few [`Stage`]s: names are looked up, HTTP servers are asked what they have
+//! ([`discovery`](super::discovery)), and contents are fetched from all mirrors and sources that have them
+//! ([`content_fetch`](super::content_fetch)), or many small files at once
+//! ([`small_files`](super::small_files)). A stage is a state machine: the loop tells it what has arrived and
+//! polls it, and the stage says what it wants and until when it waits. A stage has no loop, no clock and no
+//! poller of its own.
 //!
-//! The [`EventLoop`] is all of these, once for the whole run. One turn: poll the stage; look at the links, at
-//! whether anybody still answers, at whether progress is due; wait; look whether the caller has stopped; hand
-//! over what came. No other place does any of that. What it does it does to a [`World`], the real one or a
-//! simulated one.
+//! The [`EventLoop`] has all three, for the whole transfer. In each turn it polls the stage; checks the
+//! links, whether anybody still answers, and whether progress is due; waits; checks whether the caller has
+//! stopped the transfer; and hands over what has arrived. No other code does any of this. The loop acts on a
+//! [`World`], the real one or a simulated one.
 
 use anabranch_algo::{Span, Time};
 use anabranch_http::client::Event;
@@ -20,20 +21,20 @@ use super::world::{Arrival, SocketId, World};
 use crate::event::Observer;
 use crate::{Error, Progress, Result};
 
-/// How often links are looked at while a stage lacks one, even if nothing told of a change.
+/// How often links are checked while a stage lacks one, even if no change was reported.
 const REFRESH_EVERY: Span = Span::from_secs(1);
-/// Older than this, what the sockets have is read again before a stage looks at its timers.
+/// If the sockets were last read longer ago than this, they are read before a stage looks at its timers.
 const STALE_AFTER: Span = Span::from_millis(5);
-/// The longest wait: what another thread or a parent's stop flag says is seen by then.
+/// The longest wait. A message of another thread or a parent's stop flag is seen within this time.
 const TICK: Span = Span::from_millis(100);
 
 /// What a stage may use while it works.
 pub(super) struct Context<'a, 'o> {
     pub(super) world: &'a mut dyn World,
     pub(super) observer: &'a mut Observer<'o>,
-    /// For how long nothing may be heard.
+    /// How long a silence may last.
     pub(super) timeout: Span,
-    /// After this time what the sockets have should be read before any timer is looked at.
+    /// After this time the sockets should be read before any timer is looked at.
     stale_at: Time,
 }
 
@@ -42,8 +43,9 @@ impl Context<'_, '_> {
         self.world.now()
     }
 
-    /// Whether work has taken so long that what has arrived meanwhile is to be read before any timer is
-    /// looked at: so that a slow disk is not taken for a silent network. Once a turn.
+    /// Whether work has taken so long that the sockets must be read before any timer is looked at, so that a
+    /// slow disk is not taken for a silent network. Always false when the stage is polled directly after such
+    /// a read.
     pub(super) fn is_stale(&self) -> bool {
         self.now() > self.stale_at
     }
@@ -51,57 +53,57 @@ impl Context<'_, '_> {
 
 /// What a stage wants next.
 pub(super) enum Poll {
-    /// To be told what comes, and polled then, or at this time.
+    /// To be told what arrives, and to be polled then, or at this time at the latest.
     Wait(Time),
-    /// To be told at once what has come, and polled again.
+    /// To be told at once what has arrived, and to be polled again.
     Read,
     /// To be polled again at once.
     Again,
-    /// Nothing: it is over.
+    /// Nothing: the stage is over.
     Done,
 }
 
-/// Whether anybody answers.
+/// The signs that the mirrors or sources of a stage still answer.
 pub(super) struct Liveness {
-    /// Who is to answer, as a word of the message that nobody does: "source", "mirror".
+    /// The kind of peer that should answer, for the message that none does: "source", "mirror".
     pub(super) who: &'static str,
-    /// Counts up while anybody answers.
+    /// A count that grows while any peer answers.
     pub(super) heard: u64,
-    /// The stage did not listen, so nobody counts as silent.
+    /// Whether the stage did not listen, so that no peer counts as silent.
     pub(super) busy: bool,
 }
 
-/// What becomes of what has come, mostly.
+/// For most stages, what becomes of the bytes that have arrived if the transfer ends early.
 pub(super) const RESUMES: &str = "what arrived is kept, and the same `Get` resumes";
 
 /// A part of a transfer; see the [module](self).
 pub(super) trait Stage {
-    /// Does and asks what it can, then says what it wants.
+    /// Does what the stage can do and returns what it wants next.
     ///
     /// # Errors
-    /// What the transfer fails with.
+    /// The error with which the transfer fails.
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll>;
 
-    /// HTTP servers have answered.
+    /// Handles events of HTTP servers.
     ///
     /// # Errors
-    /// What the transfer fails with.
+    /// The error with which the transfer fails.
     fn on_http(&mut self, cx: &mut Context<'_, '_>, events: &mut Vec<Event>) -> Result<()> {
         let _ = (cx, events);
         Ok(())
     }
 
-    /// Something came over a UDP socket.
+    /// Handles what has arrived over a UDP socket.
     fn on_udp(&mut self, now: Time, socket: SocketId, arrival: Arrival<'_>, observer: &mut Observer<'_>) {
         let _ = (now, socket, arrival, observer);
     }
 
-    /// Interfaces, addresses or routes may have changed.
+    /// Handles a possible change of interfaces, addresses or routes.
     fn on_links(&mut self, cx: &mut Context<'_, '_>) {
         let _ = cx;
     }
 
-    /// Whether some link that the stage had is gone, so that links are looked at every now and then.
+    /// Whether a link that the stage had is gone, so that links must be checked regularly.
     fn lacks_links(&self) -> bool {
         false
     }
@@ -111,59 +113,59 @@ pub(super) trait Stage {
         true
     }
 
-    /// What tells whether anybody answers, for the time-out; `None`: the stage has deadlines of its own.
+    /// Returns the signs of life for the timeout; `None` if the stage has deadlines of its own.
     fn liveness(&mut self) -> Option<Liveness> {
         None
     }
 
-    /// The errors of the servers that answer with nothing else, for the message that nobody has answered.
+    /// Returns the errors of the servers that send only errors, for the message that nobody has answered.
     fn faults(&self) -> Option<String> {
         None
     }
 
-    /// Nobody has answered for too long, as `why` says: ends the stage, also with `Ok`.
+    /// Ends the stage because nobody has answered for too long, as `why` says. The stage may still succeed.
     ///
     /// # Errors
-    /// What the transfer fails with.
+    /// The error with which the transfer fails.
     fn give_up(&mut self, why: String) -> Result<()> {
         Err(Error::unreachable(why))
     }
 
-    /// How far the stage is, if that is to be shown.
+    /// Returns how far the stage is, if that is to be shown.
     fn progress(&mut self, now: Time) -> Option<Progress> {
         let _ = now;
         None
     }
 
-    /// What becomes of what has come if the stage ends before all of it has.
+    /// Returns what becomes of the bytes that have arrived if the stage ends early.
     fn interrupted(&self) -> &'static str {
         RESUMES
     }
 
-    /// The stage has ended with `result`; what this method returns is the result that counts.
+    /// Finishes a stage that has ended with `result`; returns the result that counts.
     ///
     /// # Errors
-    /// What the transfer fails with.
+    /// The error with which the transfer fails.
     fn finish(&mut self, cx: &mut Context<'_, '_>, result: Result<()>) -> Result<()> {
         let _ = cx;
         result
     }
 }
 
-/// See the [module](self).
+/// Runs the stages of a transfer; see the [module](self).
 pub(super) struct EventLoop<'a, 'o> {
     pub(super) world: &'a mut dyn World,
     pub(super) observer: &'a mut Observer<'o>,
-    /// Without an answer for so long, a stage is given up.
+    /// How long a silence may last before a stage is given up.
     timeout: Span,
-    /// How long a stage is waited for; none: there is nothing else to try.
+    /// How long a silent or slow stage is waited for; `None` if there is nothing else to try.
     patience: Option<Patience>,
-    /// A stage was silent or slow for longer.
+    /// Whether a stage was given up because it was silent or slow for longer than `patience`.
     gave_way: bool,
     refresh_at: Time,
     /// When the sockets were last read.
     read_at: Time,
-    /// The room for HTTP events; empty between turns.
+    /// A buffer for HTTP events; empty between turns.
     events: Vec<Event>,
 }
 
@@ -182,8 +184,8 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         }
     }
 
-    /// Runs stages that are waited for no longer than that: one that is silent or slow gives way. Returns
-    /// what comes of it, and whether one did: it may be right yet.
+    /// Calls `run` with this patience for its stages: a silent or slow stage is given up earlier. Returns the
+    /// result of `run`, and whether a stage was given up, although its mirrors may be right.
     pub(super) fn with_patience<T>(
         &mut self,
         patience: Option<Patience>,
@@ -195,17 +197,17 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         (result, self.gave_way)
     }
 
-    /// For how long nothing may be heard if there is nothing else to try.
+    /// Returns how long a silence may last if there is nothing else to try.
     pub(super) const fn whole_timeout(&self) -> Span {
         self.timeout
     }
 
-    /// For how long nothing may be heard.
+    /// Returns how long a silence may last with the present patience.
     fn timeout(&self) -> Span {
         self.patience.map_or(self.timeout, |patience| self.timeout.min(patience.silence))
     }
 
-    /// What a stage may use between two runs.
+    /// Returns what a stage may use between two runs.
     pub(super) fn context(&mut self) -> Context<'_, 'o> {
         let (timeout, stale_at) = (self.timeout(), Time::NEVER);
         Context { world: &mut *self.world, observer: &mut *self.observer, timeout, stale_at }
@@ -214,8 +216,8 @@ impl<'a, 'o> EventLoop<'a, 'o> {
     /// Runs a stage to its end.
     ///
     /// # Errors
-    /// What the stage fails with; [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if nobody answers
-    /// any more, [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
+    /// The error of the stage; [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if nobody answers
+    /// any more, [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops the transfer.
     pub(super) fn run(&mut self, stage: &mut dyn Stage) -> Result<()> {
         let result = self.turns(stage);
         let result = stage.finish(&mut self.context(), result);
@@ -259,7 +261,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         }
     }
 
-    /// Tells a stage of links that came or went.
+    /// Tells a stage of links that have appeared or gone.
     fn look_at_links(&mut self, now: Time, stage: &mut dyn Stage) {
         let changed = self.world.links_changed();
         if changed {
@@ -274,7 +276,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         }
     }
 
-    /// Whether nobody has answered for so long that the stage is over.
+    /// Whether the stage is over because nobody has answered for too long or what arrives is too slow.
     fn is_given_up(
         &mut self,
         now: Time,
@@ -298,7 +300,8 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         }
     }
 
-    /// Hands over what came: over sockets that are known to have something, or over `all`.
+    /// Hands over what has arrived over HTTP, and over the UDP sockets that are known to be readable or over
+    /// `all`.
     fn read(&mut self, stage: &mut dyn Stage, all: bool) -> Result<()> {
         let now = self.world.now();
         self.read_at = now;

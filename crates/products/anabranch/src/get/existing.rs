@@ -1,4 +1,4 @@
-//! A file that exists at the destination before anything is fetched: whether it is the one that is wanted.
+//! Decides whether a file that exists at the destination before anything is fetched is the wanted one.
 
 use anabranch_mirror::digests::Digests;
 use anabranch_mirror::variants::Ballot;
@@ -17,12 +17,12 @@ use crate::target::{
 };
 use crate::{Error, Progress, Report, Result, Verified};
 
-/// A file at the destination that another program has begun becomes the part of this transfer, if that is
-/// asked for, and blocks of it are proven.
+/// Makes a file at the destination that another program has begun the part file of this transfer, if the
+/// request asks for that and some blocks of the file are proven to be right.
 ///
 /// # Errors
-/// [`ErrorKind::Target`](crate::ErrorKind::Target) if none is,
-/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if no block is proven,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops the transfer.
 pub(super) fn adopt(
     request: &Request,
     found: &DiscoveredFile,
@@ -74,14 +74,15 @@ pub(super) fn adopt(
     begun.becomes_part(&found.aliases, &blocks)
 }
 
-/// How it ends if the file is there already and that is known by what came in an earlier transfer alone, by
-/// hashes of pieces alone, or by a hash while servers have a file of another length. Where a hash is of the
-/// same length, and where a signature tells, the target looks itself.
+/// Returns the outcome if the file exists already and is recognised by a content of an earlier transfer, by
+/// hashes of pieces, or by a hash of the whole while servers have a file of another length. Returns `None` in
+/// other cases: where a signature is needed, or servers have a file of the length that the hash belongs to,
+/// the target checks the existing file itself.
 ///
 /// # Errors
-/// [`ErrorKind::Target`](crate::ErrorKind::Target) if another file is there and `overwrite` is not given, or
-/// one that begins otherwise than what mirrors have now,
-/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if another file exists and `overwrite` is not given, or if
+/// the existing file begins otherwise than what mirrors have now,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops the transfer.
 pub(super) fn already(
     request: &Request,
     found: &DiscoveredFile,
@@ -89,7 +90,7 @@ pub(super) fn already(
     observer: &mut Observer<'_>,
 ) -> Result<Option<FileOutcome>> {
     if found.signed.is_some() {
-        // It is to be signed at the end.
+        // The target checks the signature at the end.
         return Ok(None);
     }
     let clock = Clock::start();
@@ -100,7 +101,7 @@ pub(super) fn already(
         !observer.is_stopped()
     };
     let report = match &found.there[..] {
-        // Nothing shows that it is right: with `overwrite` it is fetched again.
+        // Nothing proves that the existing file is right: with `overwrite` it is fetched again.
         [_, ..] if request.force => return Ok(None),
         known @ [_, ..] => {
             let there = what_has_the_name(place, |its| its == length, &Digests::default(), &mut progress)?;
@@ -147,7 +148,8 @@ pub(super) fn already(
     Ok(Some(FileOutcome { id, report, result: Ok(()), has_dissent: false }))
 }
 
-/// Whether what is there begins otherwise than what most mirrors have, or these differ.
+/// Whether the existing file begins otherwise than the files of most mirrors, or the mirrors are split over
+/// how the file begins.
 fn is_contradicted(found: &DiscoveredFile, place: &DestPath) -> Result<bool> {
     let voters = found.mirrors.iter().filter(|mirror| !mirror.introduced);
     let openings: Vec<_> = voters.filter_map(|mirror| mirror.opening).collect();

@@ -1,4 +1,4 @@
-//! Fetches what HTTP servers have, and perhaps others too.
+//! Fetches a content from HTTP servers, and from sources that speak mmTP if there are any.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,10 +19,11 @@ use crate::event::Observer;
 use crate::filenames::lossy;
 use crate::{Error, Report, Result, VouchedBy};
 
-/// What comes before a content's name where it can be fetched by that.
+/// The text before the content's name in a hint on how others can fetch the same bytes.
 const URI_HINT: &str = "with it others get just these bytes: anabranch:";
 
-/// Fetches what servers have. `sources` speak mmTP; `None`: no server has it, and they are to bring it alone.
+/// Fetches the content that the servers in `named` have. `sources` speak mmTP. Returns `None` if no server
+/// has the content, so that `sources` are to deliver it alone.
 pub(super) fn fetch(
     request: &Request,
     named: &Locators,
@@ -30,7 +31,7 @@ pub(super) fn fetch(
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Option<Outcome>> {
     let transfer = Transfer { request, named, sources };
-    // What is read in order cannot be tried again.
+    // A content that is read in order cannot be tried again.
     if !sources.is_empty() || request.reader.is_some() {
         return transfer.run(Round::Only, &mut Vec::new(), events);
     }
@@ -40,7 +41,7 @@ pub(super) fn fetch(
     in_rounds(request, &mut BTreeSet::new(), events, run, error)
 }
 
-/// What is the same in each round.
+/// The parameters that are the same in each round.
 struct Transfer<'a> {
     request: &'a Request,
     named: &'a Locators,
@@ -48,8 +49,8 @@ struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// One round; `absent` are the servers that could not be asked in it. `None`: no server has it, and there
-    /// are sources.
+    /// Runs one round; adds the servers that could not be asked to `absent`. Returns `None` if no server has
+    /// the content and there are sources.
     fn run(
         &self,
         round: Round,
@@ -62,7 +63,8 @@ impl Transfer<'_> {
         let candidates = match discovered {
             Ok(Discovered::File(candidates)) => candidates,
             Ok(Discovered::Directory(metalink, url, by)) => {
-                // Beside a URL there is one only if that is of the same directory.
+                // If no URL of a Metalink was named, the named URLs led to this Metalink, so they name the
+                // same directory.
                 let beside = Beside::of(named);
                 let beside = Beside { urls: beside.urls && !named.lists.is_empty(), ..beside };
                 let by = by.map_or(VouchedBy::User, |host| VouchedBy::Hosts(vec![host]));

@@ -1,12 +1,13 @@
-//! URLs whose content was learnt in an earlier transfer, with the validator that they had then: trust on
-//! first use. A URL that has the same strong validator and the same length has the same content, or lies.
-//! One with a query, a name or a password may be secret, and is not written down.
+//! Remembers the contents that URLs had in earlier transfers, with the validators of that time: trust on
+//! first use. A URL with the same strong validator and the same length has the same content, or its server
+//! lies. A URL with a query, a name or a password may be secret, and is not written down.
 //!
-//! What was known of the content then is written down too: what came without any hash is no better proved by
-//! having been seen before.
+//! How the content was proved is written down too: a content that was fetched without any hash is no better
+//! proved by having been seen before.
 //!
-//! One JSON object a line in `urls.jsonl` in the directory that the caller names; other lines are ignored. A
-//! process that changes the file locks its directory, so that no lines are lost while another rewrites it.
+//! The file is `urls.jsonl` in the directory that the caller names. It has one JSON object a line; other
+//! lines are ignored. A process that changes the file locks the directory, so that no lines are lost while
+//! another process rewrites the file.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -21,18 +22,18 @@ use anabranch_mmtp::id::parse_root;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-/// Lines that are read, and kept when there are more.
+/// The lines that are kept when the file is pruned. Up to twice as many are read.
 const LINES_MAX: usize = 8_192;
 
-/// How a content came, when it was learnt.
+/// How a content was proved when it was fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Provenance {
-    /// Held against a hash.
+    /// It was compared with a hash.
     Verified,
-    /// Without any hash, all of it from this one URL.
+    /// There was no hash, and all of it came from this one URL.
     Alone,
-    /// Without any hash, from several URLs: what each of them has may be something else.
+    /// There was no hash, and it came from several URLs, each of which may have something else.
     Mixed,
 }
 
@@ -44,30 +45,31 @@ struct Line {
     length: u64,
     root: String,
     came: Provenance,
-    /// When that was, UTC: `2026-11-22`.
+    /// The date of the transfer in UTC, such as `2026-11-22`.
     day: String,
 }
 
-/// What is known of a URL.
+/// A content that a URL had in an earlier transfer.
 #[derive(Clone, Debug)]
 pub(super) struct HistoryEntry {
     pub(super) id: ContentId,
     pub(super) url: Url,
     pub(super) came: Provenance,
-    /// When it came, UTC: `2026-11-22`.
+    /// The date of the transfer in UTC, such as `2026-11-22`.
     pub(super) day: String,
-    /// Whether the same validator means the same bytes: a strong one does, a date does not always.
+    /// Whether the validator is a strong `ETag`, so that the same validator means the same bytes. The same
+    /// date does not always mean that.
     pub(super) strong: bool,
 }
 
-/// The history in this directory; without one, nothing is known, and nothing is written.
+/// The history in this directory. Without a directory nothing is known, and nothing is written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History(pub(super) Option<PathBuf>);
 
 impl History {
-    /// The contents that these URLs had, each when it had this validator and this length, in their order;
-    /// those that were verified come first. What was mixed is recalled only if no other of them has changed
-    /// since.
+    /// Returns the contents that these URLs had with these validators and this length: the verified ones
+    /// first, then the others, both in the order of the URLs. A [mixed](Provenance::Mixed) content is
+    /// returned only if none of these URLs has changed since.
     pub(super) fn recall<'a>(
         &self,
         validated: impl Iterator<Item = (&'a Url, &'a str)>,
@@ -82,8 +84,8 @@ impl History {
         recall_of(&validated, &lines)
     }
 
-    /// Remembers URLs, with their validators, that have this content, or of which it came. That this fails is
-    /// no reason for a transfer to fail.
+    /// Records that these URLs, with these validators, have this content or delivered parts of it. Errors are
+    /// ignored, because they are no reason for a transfer to fail.
     pub(super) fn remember<'a>(
         &self,
         validated: impl Iterator<Item = (&'a str, &'a str)>,
@@ -114,8 +116,8 @@ impl History {
         }
     }
 
-    /// Forgets all that was known of those of these URLs that once had this content: it was wrong of one, and
-    /// none of the others is to be held against it in its stead.
+    /// Forgets everything about those of these URLs that once had this content. The content proved to be
+    /// wrong for one of them, so the records of the others must not be trusted instead.
     pub(super) fn forget<'a>(&self, urls: impl Iterator<Item = &'a Url>, id: &ContentId) {
         let Some(path) = self.path() else { return };
         let _lock = self.lock();
@@ -131,13 +133,14 @@ impl History {
         fs::metadata(&path).map_or(true, |there| there.is_file()).then_some(path)
     }
 
-    /// Waits until no other process changes it. Where files cannot be locked, it is changed without a lock.
+    /// Waits for the lock that keeps other processes from changing the file. Returns `None` where files
+    /// cannot be locked; the file is then changed without a lock.
     fn lock(&self) -> Option<Flock<File>> {
         Flock::lock(File::open(self.0.as_ref()?).ok()?, FlockArg::LockExclusive).ok()
     }
 }
 
-/// Adds lines, behind what a crash may have left of one.
+/// Appends lines; first ends an incomplete line that a crash may have left.
 fn append(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
     let (end, mut last) = (file.metadata()?.len(), *b"\n");
@@ -149,7 +152,7 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn recall_of(validated: &[(&Url, &str)], lines: &[Line]) -> Vec<HistoryEntry> {
-    // The last word counts.
+    // The last line of a URL counts.
     let last = |url: &Url, validator: Option<&str>| {
         let is_it = |l: &&Line| l.url == url.as_str() && validator.is_none_or(|v| l.validator == v);
         lines.iter().rev().find(is_it)
@@ -180,11 +183,11 @@ fn today() -> String {
     date(SystemTime::now())
 }
 
-/// The date in UTC: `2026-11-22`.
+/// Returns the date in UTC, such as `2026-11-22`.
 fn date(time: SystemTime) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    // As HTTP has it (RFC 9110 section 5.6.7): Sun, 22 Nov 2026 10:00:00 GMT.
+    // The date format of HTTP (RFC 9110 section 5.6.7): Sun, 22 Nov 2026 10:00:00 GMT.
     let text = httpdate::fmt_http_date(time);
     let mut words = text.split(' ').skip(1);
     let mut word = || words.next().unwrap_or_default();
@@ -193,20 +196,20 @@ fn date(time: SystemTime) -> String {
     format!("{year}-{month:02}-{day}")
 }
 
-/// The lines that are left.
+/// Returns the lines of `text` without those of the URLs among `urls` that once had the content `id`.
 fn without<'t>(text: &'t str, urls: &[&str], id: &ContentId) -> Vec<&'t str> {
     let lines = text.lines().filter_map(|text| Some((text, serde_json::from_str::<Line>(text).ok()?)));
     let lines: Vec<(&str, Line)> = lines.collect();
     let had = |(_, line): &&(&str, Line)| {
         urls.contains(&line.url.as_str()) && parse_root(&line.root).is_ok_and(|root| root == id.root)
     };
-    // Older lines of theirs must not be believed instead.
+    // Older lines of the same URLs must not be believed instead.
     let doubted: BTreeSet<&str> = lines.iter().filter(had).map(|(_, line)| line.url.as_str()).collect();
     lines.iter().filter(|(_, line)| !doubted.contains(line.url.as_str())).map(|(text, _)| *text).collect()
 }
 
-/// Once there are twice [`LINES_MAX`] lines: leaves out those that later ones have replaced; if more are
-/// left, keeps the last.
+/// Rewrites the file once it has twice [`LINES_MAX`] lines: drops lines that later ones have replaced, and
+/// keeps the last [`LINES_MAX`] of the rest.
 fn prune(path: &Path) {
     let Ok(text) = fs::read_to_string(path) else { return };
     if text.lines().count() >= 2 * LINES_MAX {
@@ -215,7 +218,7 @@ fn prune(path: &Path) {
     }
 }
 
-/// The lines that say the last word of a URL with a validator and a length, in their order.
+/// Returns the last line for each URL, validator and length, in the order of the file.
 fn live(text: &str) -> Vec<&str> {
     let mut known = BTreeSet::new();
     let mut is_last = |text: &&str| {
@@ -230,7 +233,7 @@ fn live(text: &str) -> Vec<&str> {
 fn replace<'a>(path: &Path, lines: impl Iterator<Item = &'a str>) {
     let kept: String = lines.flat_map(|line| [line, "\n"]).collect();
     let new = path.with_extension("new");
-    // What a crash left there may be of another mode.
+    // A file that a crash left there may have other permissions.
     let _ = fs::remove_file(&new);
     let mut open = OpenOptions::new();
     open.write(true).create_new(true).mode(0o600);
@@ -293,7 +296,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let history = History(Some(dir.path().into()));
         let path = history.path().expect("a file");
-        // So that each pass prunes.
+        // With this many lines, each call of `remember` prunes the file.
         let old = (a_line("http://old/") + "\n").repeat(2 * LINES_MAX);
         let (id, urls) = (ContentId::of(b"y"), (0..8).map(|n| format!("http://new/{n}")));
         fs::write(&path, old).expect("written");

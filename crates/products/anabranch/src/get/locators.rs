@@ -1,4 +1,4 @@
-//! The names of one content: URI, URLs, Metalinks.
+//! The names by which a request refers to one content: a URI, URLs, Metalinks.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,25 +15,25 @@ use crate::checksum::FileNames;
 use crate::filenames::show;
 use crate::{Error, ErrorPlace, HostPort, Result};
 
-/// Names of one content.
+/// All names of one content.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Locators {
-    /// With its content id.
+    /// The `anabranch:` URI, which has the content id.
     pub(super) uri: Option<Uri>,
-    /// In a network; nothing else is named then.
+    /// The name in a publish/subscribe network. If there is one, nothing else is named.
     pub(super) network: Option<NetworkName>,
-    /// Where the bytes are.
+    /// The URLs of the file, including the mirrors that the URI names.
     pub(super) urls: Vec<Url>,
-    /// Metalinks that are to be fetched.
+    /// The URLs of Metalinks that are still to be fetched.
     pub(super) lists: Vec<Url>,
-    /// A Metalink that was read, and where it was.
+    /// A Metalink that was read, and its location.
     pub(super) metalink: Option<(Metalink, MetalinkOrigin)>,
-    /// Origins of the URLs that the caller named, and of no others: URIs and Metalinks are written by
-    /// somebody else, who may name any server in them.
+    /// The origins of the URLs that the caller named. Those in URIs and Metalinks are left out, because they
+    /// were written by somebody else, who may name any server.
     pub(super) origins: Vec<Origin>,
 }
 
-/// Where a Metalink was: a leaf list is told relative to that.
+/// The location of a Metalink. The location of a leaf list is relative to it.
 #[derive(Clone, Debug)]
 pub(super) enum MetalinkOrigin {
     /// In a file.
@@ -48,7 +48,7 @@ impl Locators {
     /// Reads the names: `anabranch:` URIs, URLs, Metalink files.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if one of them is no name, or they name different
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if one of them is not a name, or if they name different
     /// contents.
     pub(super) fn read<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
         let mut new = Self::default();
@@ -78,11 +78,11 @@ impl Locators {
         Ok(new)
     }
 
-    /// A class of the network has a name there.
+    /// Sets the class of the network by which the content is fetched.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it has no such class, or no name in a network is
-    /// named.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the network has no such class, or if no name in a
+    /// network is given.
     pub(super) fn set_class(&mut self, class: &str) -> Result<()> {
         let network = self.network.take().ok_or_else(|| {
             Error::usage("`class` is of a name in a network: what is fetched from elsewhere has none")
@@ -91,7 +91,7 @@ impl Locators {
         Ok(())
     }
 
-    /// The one server or source that has it, beside those of `from`, if there is only one.
+    /// Returns the only server or source of the content, if there is just one, counting those in `from`.
     pub(super) fn only_place(&self, from: &[HostPort]) -> Option<ErrorPlace> {
         let sources = self.uri.iter().flat_map(|uri| &uri.from).cloned();
         let sources = sources.chain(from.iter().map(ToString::to_string)).map(ErrorPlace::Address);
@@ -101,23 +101,23 @@ impl Locators {
         (self.network.is_none() && self.metalink.is_none() && places.next().is_none()).then_some(place)
     }
 
-    /// Whether HTTP has a part in it.
+    /// Whether the content is named by a URL or a Metalink, so that HTTP servers are asked.
     pub(super) const fn is_web(&self) -> bool {
         !self.urls.is_empty() || !self.lists.is_empty() || self.metalink.is_some()
     }
 
-    /// What the file may be called, as far as the names tell.
+    /// Returns the names that the file may have, as far as the locators tell.
     pub(super) fn file_names(&self) -> FileNames {
         let listed = self.metalink.iter().flat_map(|(metalink, _)| &metalink.files);
         let listed = listed.map(|file| file.file_name().as_bytes().to_vec());
         let own = self.uri.iter().filter_map(|uri| uri.name.clone());
-        // A Metalink that is not here yet is mostly called as its file.
+        // A Metalink that is not fetched yet usually has the name of its file.
         let there = self.lists.iter().filter_map(|url| {
             let name = url.file_name()?;
             let end = name.iter().rposition(|byte| *byte == b'.')?;
             Some(name[..end].to_vec())
         });
-        // With its directories, for a list may have several files of one name.
+        // The whole path counts, because a list of hashes may have several files of one name.
         let urls = self.urls.iter().filter(|url| url.file_name().is_some());
         FileNames {
             own: own.chain(listed).collect(),
@@ -126,10 +126,11 @@ impl Locators {
         }
     }
 
-    /// Each URL alone, if these are of different files.
+    /// Returns the locators of each URL alone, where each URL names a file of its own.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if something else is named, or two have one name.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if anything but URLs is named, or two URLs have the same
+    /// file name.
     pub(super) fn each(&self) -> Result<Vec<(Url, Self)>> {
         if self.uri.is_some() || self.network.is_some() || !self.lists.is_empty() || self.metalink.is_some() {
             return Err(Error::usage(
@@ -175,12 +176,12 @@ impl Locators {
         if lower.starts_with("http://") || lower.starts_with("https://") {
             return self.web(name);
         }
-        // Also a pipe, as of <(…), and /dev/stdin.
+        // The path may also be a pipe, as of <(…), or /dev/stdin.
         if path.metadata().is_ok_and(|meta| !meta.is_dir()) {
             return self.list(path);
         }
         if is_host_and_path(name) {
-            // As curl does it.
+            // A name without a scheme is taken for an http: URL, as by curl.
             return self.web(&format!("http://{name}"));
         }
         if is_list(name) {
@@ -240,7 +241,7 @@ impl Locators {
             ErrorKind::NotFound => Error::usage(format!("{}: No such file", show(path))).at(path).because(e),
             _ => Error::usage(format!("{}: {e}", show(path))).at(path).because(e),
         })?;
-        // The file itself rather than a list of who has it.
+        // Whether this looks like the wanted file itself, not like a Metalink.
         let is_other = |bytes: &[u8]| bytes.len() > METALINK_MAX || !bytes.contains(&b'<');
         let metalink = Metalink::parse(&bytes).map_err(|e| {
             let why = if is_other(&bytes) {
@@ -260,9 +261,9 @@ impl Locators {
     }
 }
 
-/// What else a request names, beside a Metalink.
+/// What a request names beside a Metalink.
 pub(super) struct Beside {
-    /// As in [`Locators`].
+    /// The origins of the URLs that the caller named.
     pub(super) origins: Vec<Origin>,
     /// Whether there are URLs of files.
     pub(super) urls: bool,
@@ -283,7 +284,7 @@ impl Beside {
     }
 }
 
-/// A URL, or what was meant to be one, as it may be shown: without name and password.
+/// Returns a URL, or what was meant to be one, without name and password, so that it may be shown.
 fn without_user(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!((asked.urls.len(), asked.origins), (2, vec![named]), "not the URI's mirrors");
         let asked = names(&["https://a.example/f.meta4"]).expect("a URL");
         assert!(asked.urls.is_empty() && asked.lists.len() == 1 && asked.is_web());
-        // Without a scheme, as curl takes them.
+        // URLs without a scheme are accepted, as by curl.
         let asked = names(&["h.example/x?y", "localhost/z", "[::1]:80/w", "h.example/x.meta4"]);
         let asked = asked.expect("URLs");
         let urls: Vec<&str> = asked.urls.iter().chain(&asked.lists).map(Url::as_str).collect();

@@ -1,9 +1,11 @@
-//! The HTTP part of a transfer: mirrors, the routes to them, and the pool that they share.
+//! The HTTP part of a transfer: the mirrors, the routes to them, and the pool of missing blocks that they
+//! share.
 //!
-//! Joins three parts that know nothing of each other: the machine that decides which range is asked of which
-//! mirror ([`anabranch_mirror::range_scheduler`]), the client that asks ([`anabranch_http::client`]), and the
-//! pool of missing blocks. That is a [`VerifiedPool`](verified_pool::VerifiedPool) where mirrors alone have
-//! the content, and the subscriber where sources that speak mmTP have it too: it lends blocks to the mirrors.
+//! Joins three parts that know nothing of each other: the scheduler (here called the machine) that decides
+//! which range is requested from which mirror ([`anabranch_mirror::range_scheduler`]), the client that sends
+//! the requests ([`anabranch_http::client`]), and the pool of missing blocks. The pool is a
+//! [`VerifiedPool`](verified_pool::VerifiedPool) if only mirrors have the content. If sources that speak mmTP
+//! have it too, the pool is the subscriber, with which mirrors reserve blocks.
 
 mod answers;
 mod comparison;
@@ -35,40 +37,41 @@ use super::server_status::{ServerStatus, none_left};
 use crate::event::Observer;
 use crate::{Error, Result};
 
-/// What is done about a mirror whose `ETag` or date has changed since it was asked first. Either its file has
+/// How a mirror is treated whose `ETag` or date has changed since it was first asked. Either its file has
 /// changed, or the change means nothing: some servers send another `ETag` with each answer, and some are
 /// several machines with an `ETag` each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChangedVersion {
-    /// The mirror is used without its version, because the hash of the whole file tells what is right.
+    /// The mirror is used without a validator, because the hash of the whole file tells which bytes are
+    /// right.
     Ignored,
-    /// What it has is taken from one answer: nothing has come of it yet.
+    /// The whole file is taken from one answer of the mirror, of which nothing has arrived yet.
     OneAnswer,
-    /// It is given up.
+    /// The mirror is given up.
     Out,
 }
 
-/// What an attempt finds out of the variant that its mirrors are.
+/// What an attempt finds out about the variant that it tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// All of it was here, and the hash of the whole is of something else.
+    /// All blocks were there, and the hash of the whole file did not match.
     Wrong,
-    /// Mirrors have different bytes.
+    /// The mirrors of the variant have different bytes.
     Differ,
 }
 
-/// What an attempt finds out of its mirrors, for the next one.
+/// What an attempt finds out about its mirrors, for the next attempt.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) found: Option<Found>,
-    /// Whether every block that counted came from the only mirror of the attempt, of the version that it has
-    /// now.
+    /// Whether the attempt has only one mirror, and every block that counts came from the version of the file
+    /// that this mirror has now.
     pub(super) is_pure: bool,
-    /// The blocks in which mirrors differ, by their numbers in the attempt.
+    /// The blocks in which mirrors differ; the numbers of mirrors are those of this attempt.
     pub(super) differences: Differences,
-    /// Mirrors that have another version than before.
+    /// The mirrors whose version has changed since they were first asked.
     pub(super) changed: Vec<MirrorId>,
-    /// Bytes that each mirror has brought.
+    /// The number of bytes that each mirror has delivered.
     pub(super) brought: Vec<u64>,
     /// The mirror that an earlier transfer tried alone.
     pub(super) tried_before: Option<MirrorId>,
@@ -78,29 +81,30 @@ pub(super) struct Findings {
 struct MirrorState {
     status: ServerStatus,
     mirror: Mirror,
-    /// What the subscriber knows it by, where that lends.
+    /// The number of the mirror as a source of the subscriber, if mirrors reserve blocks with the subscriber.
     source: Option<SourceId>,
-    /// Whether it has been said that it is kept in reserve, or that all others are.
+    /// Whether the user has been told what this mirror without ranges is used for.
     reserve: bool,
-    /// How many requests for parts it has answered with them.
+    /// How many requests for ranges the mirror has begun to answer.
     answers: u64,
-    /// What is done about an `ETag` or a date that has changed since the mirror was first asked; `None` if it
-    /// has not changed.
+    /// How a change of the mirror's `ETag` or date since it was first asked is treated; `None` if neither has
+    /// changed.
     changed: Option<ChangedVersion>,
 }
 
-/// What the pool of the mirrors reports.
+/// An event of the mirrors' pool that the caller handles.
 pub(super) enum PoolEvent {
-    /// A block that is verified as far as it can be. `mark` is the number of its mirror: see
-    /// [`Slot::mark`](crate::target::journal::Slot::mark).
+    /// A block that is verified as far as it can be. `mark` is the number of the mirror that delivered it:
+    /// see [`Slot::mark`](crate::target::journal::Slot::mark).
     Block { block: u64, bytes: Vec<u8>, cv: anabranch_mmtp::tree::ChainingValue, mark: u8 },
-    /// Blocks that turned out to be wrong.
+    /// Blocks that were reported as verified and turned out to be wrong.
     Revoked(Range<u64>),
-    /// The mirror of this URL is tried alone, and has brought something.
+    /// The mirror of this URL is tried alone, and has delivered its first block.
     TriedAlone { url: String },
-    /// The mirror of this origin lied, as comparisons with others show: nothing else tells what is right.
+    /// The mirror of this origin sent wrong bytes, as comparisons with other mirrors show. No hash of the
+    /// content is known.
     Liar { origin: String },
-    /// All of it is here.
+    /// All blocks have arrived.
     Complete,
 }
 
@@ -111,28 +115,29 @@ pub(super) struct MirrorDriver {
     mirrors: Vec<MirrorState>,
     network: Routing,
     pool: PoolState,
-    /// What decides which parts are compared.
+    /// The secret that determines which blocks are compared between mirrors.
     seed: [u8; 32],
-    /// What the journal calls the version of each mirror in marks.
+    /// The number of each mirror's version in the journal, with which blocks are marked.
     numbers: Vec<Option<u8>>,
-    /// Since when samples of other mirrors are waited for.
+    /// Since when the driver has been waiting for samples of other mirrors.
     waiting: Option<Time>,
-    /// Whether it has been said that some are not waited for.
+    /// Whether the user has been warned that some samples are no longer waited for.
     has_warned: bool,
-    /// Mirrors that are not asked because of an earlier transfer, until they are given up, each with why.
+    /// The mirrors that are not asked because of what an earlier transfer found, each with the reason. They
+    /// stay here until they are given up.
     unwanted: Vec<(MirrorId, FetchError)>,
     /// Whether blocks are reserved with the subscriber and a leaf list gave it the hashes of all blocks, so
-    /// that sources are not needed to verify them.
+    /// that sources are not needed to verify blocks.
     proven: bool,
-    /// No mirror is asked for this block or later ones.
+    /// The first block that mirrors are not asked for; they are asked for no later block either.
     horizon: u64,
     found: Option<Found>,
-    /// See [`Findings`].
+    /// See [`Findings::is_pure`], without its condition on the number of mirrors.
     is_pure: bool,
     tried_before: Option<MirrorId>,
 }
 
-/// The ways to mirrors.
+/// The routes to mirrors, and how new ones are made.
 struct Routing {
     routes: Vec<Route>,
     /// The local ends that the user named.
@@ -140,40 +145,41 @@ struct Routing {
     algorithm: Algorithm,
     groups: GroupPolicy,
     first_group: usize,
-    /// The links have changed, and some name is still being looked up for that.
+    /// Whether the host's links have changed and the name of some mirror is still being looked up.
     awaits_names: bool,
 }
 
-/// What a [`MirrorDriver`] is made of.
+/// The configuration of a [`MirrorDriver`].
 #[derive(Debug)]
 pub(super) struct MirrorConfig {
     pub(super) mirrors: Vec<Mirror>,
     pub(super) length: u64,
-    /// How parts are checked. If blocks are reserved with the subscriber, this is how they are checked once
-    /// no source answers any more.
+    /// How the parts of the file are checked. If blocks are reserved with the subscriber, this check applies
+    /// only once no source answers any more.
     pub(super) check: Check,
-    /// Whether blocks are reserved with the subscriber: other sources have the content too.
+    /// Whether blocks are reserved with the subscriber, because sources have the content too.
     pub(super) subscriber_pool: bool,
-    /// Whether a later transfer finds what this one has brought.
+    /// Whether the delivered blocks are kept for a later transfer.
     pub(super) kept: bool,
-    /// Whether a hash of the whole tells what is right, none of the parts is known, and another variant can
-    /// be tried.
+    /// Whether a hash of the whole file or a signature tells which bytes are right, no hash of a part is
+    /// known, and another variant can be tried.
     pub(super) judged: bool,
-    /// Whether only what the only mirror brings counts.
+    /// Whether the variant's only mirror is tried alone, so that only blocks that it delivered count.
     pub(super) is_alone: bool,
     /// Whether there are other variants to try, or servers that could not be asked.
     pub(super) has_others: bool,
-    /// URLs of other variants: what they brought does not count.
+    /// The URLs of other variants. Blocks that they delivered earlier do not count.
     pub(super) others: Vec<String>,
-    /// How it is verified without sources: a clause.
+    /// A clause that says how the content is verified without sources.
     pub(super) verified_alone: String,
-    /// The voucher for the hashes of the parts, as [`VouchedBy::according`](crate::VouchedBy::according) has
-    /// it.
+    /// The voucher for the hashes of the parts, in the words of
+    /// [`VouchedBy::according`](crate::VouchedBy::according).
     pub(super) according: String,
 }
 
 impl MirrorDriver {
-    /// Makes the mirrors sources of the subscriber, with which they reserve blocks; returns their names.
+    /// Registers the mirrors as sources of the subscriber, so that they can reserve blocks with it; returns
+    /// the names of the registered mirrors.
     pub(super) fn join(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
         for state in &mut self.mirrors {
             state.source = subscriber.add_source();
@@ -185,12 +191,12 @@ impl MirrorDriver {
             .collect()
     }
 
-    /// Whether mirrors alone have the content.
+    /// Whether the mirrors fetch the content without the subscriber.
     pub(super) const fn is_alone(&self) -> bool {
         matches!(self.pool, PoolState::Check(_) | PoolState::Plain(_))
     }
 
-    /// The download whose blocks mirrors bring, if only sources have their hashes.
+    /// Returns the download whose blocks mirrors deliver, if only sources have the hashes of its blocks.
     pub(super) const fn depends_on_sources(&self) -> Option<DownloadId> {
         match self.pool {
             PoolState::Subscriber(download) if !self.proven => Some(download),
@@ -198,18 +204,18 @@ impl MirrorDriver {
         }
     }
 
-    /// How it is verified without sources: a clause.
+    /// Returns a clause that says how the content is verified without sources.
     pub(super) fn verified_alone(&self) -> &str {
         &self.config.verified_alone
     }
 
-    /// Whether some mirror may still bring something.
+    /// Whether some mirror may still deliver blocks.
     pub(super) fn can_supply(&self) -> bool {
         self.machine.has_usable_connection()
     }
 
-    /// The subscriber wants the content: mirrors reserve blocks with it. A known leaf list spares asking
-    /// sources for pages.
+    /// Lets the mirrors reserve blocks with the subscriber, which has begun this download. A known leaf list
+    /// is handed to the subscriber, so that it need not ask sources for the hashes.
     pub(super) fn join_download(&mut self, download: DownloadId, subscriber: &mut Subscriber) {
         if let PoolState::Subscribing(check) = &mut self.pool {
             match std::mem::replace(check, Check::Nothing) {
@@ -227,7 +233,8 @@ impl MirrorDriver {
         }
     }
 
-    /// No mirror is asked for this block or later ones. The subscriber has to be told too, if it lends.
+    /// Limits the requests to the blocks before `end_block`. If blocks are reserved with the subscriber, the
+    /// caller has to tell the subscriber too.
     pub(super) fn set_horizon(&mut self, end_block: u64) {
         self.horizon = end_block;
         if let PoolState::Plain(plain) = &mut self.pool {
@@ -259,7 +266,8 @@ impl MirrorDriver {
         }
     }
 
-    /// Bans a mirror that sent wrong bytes, as the subscriber or the pool found out and has reported.
+    /// Bans a mirror that sent wrong bytes. The subscriber or the pool has found this out, and the user has
+    /// been told.
     pub(super) fn ban(&mut self, now: Time, mirror: MirrorId, block: u64, subscriber: &mut Subscriber) {
         let reason = self.wrong_bytes(block);
         let Some(state) = self.mirrors.get_mut(usize::from(mirror)) else { return };
@@ -267,22 +275,23 @@ impl MirrorDriver {
         self.no_more(now, mirror, subscriber);
     }
 
-    /// Why a mirror is banned.
+    /// Returns the reason for banning a mirror that sent wrong bytes in this block.
     fn wrong_bytes(&self, block: u64) -> String {
         format!("wrong bytes in block {block}{}", self.config.according)
     }
 
-    /// The mirror that a source of the subscriber is.
+    /// Returns the mirror that is registered as this source of the subscriber.
     pub(super) fn mirror_of(&self, source: SourceId) -> Option<MirrorId> {
         let found = self.mirrors.iter().position(|state| state.source == Some(source))?;
         MirrorId::try_from(found).ok()
     }
 
-    /// Follows the machine until it waits; returns until when.
+    /// Carries out the commands of the scheduler and handles the events of the pool until both wait; returns
+    /// until when.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if mirrors differ and nothing tells which is right;
-    /// what the last one failed with if none is left.
+    /// the error of the mirrors if none is left.
     pub(super) fn drain(
         &mut self,
         subscriber: &mut Subscriber,
@@ -305,10 +314,10 @@ impl MirrorDriver {
                                 first: first_byte,
                                 end: end_byte,
                                 length,
-                                // Where bytes are verified as they come, the file may have changed since
+                                // If bytes are verified on arrival, the file may have changed since
                                 // discovery, so no validator is sent.
                                 validator: mirror.seen_at.as_ref().and(mirror.validator.clone()),
-                                // For want of a strong validator.
+                                // The date stands in for a missing strong validator.
                                 modified: mirror.date.clone(),
                                 seen_at: mirror.seen_at.clone(),
                             };
@@ -334,7 +343,7 @@ impl MirrorDriver {
         }
     }
 
-    /// Handles the events of the pool; returns whether the machine has to be polled again.
+    /// Handles the events of the pool; returns whether the scheduler has to be polled again.
     fn drain_events(
         &mut self,
         now: Time,
@@ -383,7 +392,7 @@ impl MirrorDriver {
         Ok(again)
     }
 
-    /// A mirror is not asked any more.
+    /// Tells the scheduler not to ask a mirror any more.
     fn no_more(&mut self, now: Time, mirror: MirrorId, subscriber: &mut Subscriber) {
         let Self { machine, mirrors, pool, .. } = self;
         with_pool(pool, machine, sources(mirrors), subscriber, |machine, pool| {
@@ -391,8 +400,8 @@ impl MirrorDriver {
         });
     }
 
-    /// The URL of the mirror that is tried alone, returned once, when it has first brought something. For a
-    /// mirror without ranges it is never returned, because its transfer begins anew after each interruption.
+    /// Returns the URL of the mirror that is tried alone, once, when it has delivered its first block.
+    /// Returns `None` for a mirror without ranges, because its transfer begins anew after each interruption.
     fn newly_alone(&mut self) -> Option<String> {
         let state = self.mirrors.first().filter(|_| self.config.is_alone)?;
         let is_new = self.tried_before.is_none() && state.mirror.ranges;
@@ -401,7 +410,7 @@ impl MirrorDriver {
         is_new.then_some(url)
     }
 
-    /// What this attempt has found out.
+    /// Returns what this attempt has found out.
     pub(super) fn findings(&self) -> Findings {
         let differences = match &self.pool {
             PoolState::Plain(plain) => plain.differences(),
@@ -422,8 +431,8 @@ impl MirrorDriver {
         }
     }
 
-    /// Records that all blocks are here and the whole is wrong. Returns the URL of the mirror that is thereby
-    /// proved to have another file, if there is one, and whether this result is final.
+    /// Records that all blocks are there and the whole file is wrong. Returns the URL of the mirror that is
+    /// thereby proved to have another file, if there is one, and whether this result is final.
     pub(super) fn on_wrong(&mut self) -> (Option<String>, bool) {
         self.found = Some(Found::Wrong);
         let is_one = self.mirrors.len() == 1 && self.is_pure;
@@ -431,17 +440,17 @@ impl MirrorDriver {
         (its.map(|state| state.mirror.url.as_str().to_owned()), is_one && !self.config.has_others)
     }
 
-    /// Whether the version of a mirror is another now than when it was asked first.
+    /// Whether the version of a mirror differs from the one that it had when it was first asked.
     fn has_changed(&self, mirror: MirrorId) -> bool {
         self.mirrors.get(usize::from(mirror)).is_none_or(|state| state.changed.is_some())
     }
 
-    /// Whether a hash of the whole tells whether its mirrors are the right variant.
+    /// Whether a hash of the whole file tells whether the mirrors have the right variant.
     pub(super) const fn is_judged(&self) -> bool {
         self.config.judged
     }
 
-    /// The error if mirrors differ and no vote decides.
+    /// Returns the error for mirrors that differ when no vote decides.
     fn conflict(&self, mirrors: &[MirrorId], block: u64) -> Error {
         let who = format!("{} have different bytes ({})", self.names(mirrors), place_of(block));
         if self.config.judged {
@@ -470,7 +479,7 @@ impl MirrorDriver {
         only_compares && !self.config.judged
     }
 
-    /// The error when no mirror is left.
+    /// Returns the error for the case that no mirror is left.
     fn given_up(&self) -> Error {
         let (code, why) = none_left(self.mirrors.iter().map(|state| &state.status));
         let has_brought = self.config.kept && self.brought().next().is_some();
@@ -493,7 +502,7 @@ impl MirrorDriver {
         code.error(format!("{why}; {advice}"))
     }
 
-    /// The mirrors that brought something, given up or not.
+    /// Returns the mirrors that have delivered something, whether given up or not.
     fn brought(&self) -> impl Iterator<Item = &MirrorState> {
         let reports = || self.machine.connections().zip(&self.network.routes);
         let brought = move |number: usize| {
@@ -502,7 +511,7 @@ impl MirrorDriver {
         self.mirrors.iter().enumerate().filter(move |(number, _)| brought(*number)).map(|(_, state)| state)
     }
 
-    /// Whether only samples of other mirrors are waited for.
+    /// Whether the driver is waiting for samples of other mirrors.
     pub(super) const fn is_comparing(&self) -> bool {
         self.waiting.is_some()
     }
@@ -516,12 +525,12 @@ impl MirrorDriver {
     }
 }
 
-/// The number of each mirror as a source of the subscriber.
+/// Returns the number of each mirror as a source of the subscriber.
 fn sources(mirrors: &[MirrorState]) -> Vec<Option<SourceId>> {
     mirrors.iter().map(|state| state.source).collect()
 }
 
-/// Where a block is, for people.
+/// Describes the place of a block in the file, for people.
 fn place_of(block: u64) -> String {
     format!("16 KiB from byte {} on", block * BLOCK_BYTES as u64)
 }

@@ -1,8 +1,9 @@
-//! A file whose length no server says: its body comes in chunks, because it is made as it is sent.
+//! Fetches a file whose length no server says: its body is sent in chunks, because it is generated while it
+//! is sent.
 //!
-//! No server can be asked for parts of it. One answer of one server is taken, into a file without a name:
-//! nothing of it is left behind if it breaks off, for another answer may have other bytes. When it has ended,
-//! the length is known, and the content goes to its place as every other does.
+//! No server can be asked for ranges of such a file. One answer of one server is written into a file without
+//! a name. If the answer breaks off, nothing of it is kept, because another answer may have other bytes. Once
+//! the answer is complete, its length is known, and the content is put into its place like every other.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -29,42 +30,41 @@ use crate::{Error, PathProgress, PathState, Progress, Result};
 /// The most requests for the answer, the first one included.
 const TRIES_MAX: u32 = 4;
 
-/// What has come in one answer.
+/// A whole file that arrived in one answer.
 #[derive(Debug)]
 pub(super) struct OneAnswer {
     file: File,
-    /// How many bytes came.
+    /// The length of the file in bytes.
     pub(super) length: u64,
-    /// How that was.
+    /// The final progress of that transfer.
     pub(super) progress: Progress,
 }
 
-/// The stage that takes it.
+/// The stage of the event loop that fetches the answer.
 struct Taking {
     url: Url,
-    /// Whether the user named its origin.
+    /// Whether the user named the origin of the URL.
     trusted: bool,
     via: Egress,
     file: File,
     bytes: u64,
-    /// How often it was asked for; the request that is under way is the last.
+    /// How many requests have been sent, including the pending one.
     tries: u32,
     is_asked: bool,
     ask_at: Time,
     start: Time,
     heard: u64,
-    /// When it was asked, or its last bytes came.
+    /// When the last request was sent or the last bytes arrived, whichever was later.
     heard_at: Time,
-    /// How long it was silent before attempts failed, in sum.
+    /// The sum of the silences that preceded the failures of earlier requests.
     silence: Span,
     is_done: bool,
 }
 
-/// Takes the answer of `url`, over `via`.
+/// Fetches the whole file of `url` in one answer, from the local end `via`.
 ///
 /// # Errors
-/// What the server fails with; [`ErrorKind::Target`](crate::ErrorKind::Target) if what comes cannot be
-/// written.
+/// The error of the server; [`ErrorKind::Target`](crate::ErrorKind::Target) if the body cannot be written.
 pub(super) fn take(
     url: &Url,
     trusted: bool,
@@ -99,7 +99,8 @@ pub(super) fn take(
     Ok(OneAnswer { file: taking.file, length: taking.bytes, progress })
 }
 
-/// A file that has no name, on the file system of this directory if that can have such.
+/// Opens a file without a name, in `directory` if its file system supports this, else in the directory for
+/// temporary files.
 fn unnamed(directory: &Path) -> io::Result<File> {
     let open = |directory: &Path| {
         OpenOptions::new().read(true).write(true).custom_flags(OFlag::O_TMPFILE.bits()).open(directory)
@@ -137,7 +138,8 @@ impl Taking {
         }
     }
 
-    /// The request has failed: it is repeated, or that is the end.
+    /// Schedules a repetition after a failed request, or returns the error if no repetition is left or
+    /// useful.
     fn failed(&mut self, now: Time, error: &FetchError, cx: &mut Context<'_, '_>) -> Result<()> {
         let may_work = matches!(
             error,
@@ -146,7 +148,7 @@ impl Taking {
                 | FetchError::ServerError { .. }
                 | FetchError::Busy { .. }
         );
-        // A server that stalls again and again may do so no longer than one that does it once.
+        // A server that stalls again and again gets no more time in total than one that stalls once.
         self.silence = self.silence + now.since(self.heard_at);
         if !may_work || self.tries >= TRIES_MAX || self.silence >= cx.timeout {
             let why = describe(error, self.trusted);
@@ -221,11 +223,12 @@ impl OneAnswer {
         read.map_err(|e| Error::target(format!("what came cannot be read again: {e}")).because(e))
     }
 
-    /// Puts it into its place, if it is what is demanded. It goes there as a part, as all that comes; what is
-    /// there of others is not mixed with it. It is held against hashes of `pieces`, if there are any.
+    /// Puts the file into its place, if it is what is demanded. It goes there as a part file first, like
+    /// every content, and is not mixed with parts of other contents there. It is checked against the hashes
+    /// of `pieces`, if there are any.
     ///
     /// # Errors
-    /// As for every content that is whole.
+    /// The same as for every complete content.
     pub(super) fn put(
         &self,
         pieces: Option<&Pieces>,

@@ -1,9 +1,9 @@
-//! What stands between a transfer and whoever reads its content in order: verified blocks, a bounded number.
+//! The buffer between a transfer and the reader of its content: a bounded number of blocks, read in order.
 //!
-//! The transfer [puts](ReassemblyBuffer::put) blocks in any order; the [`ReadHalf`] takes them one after the
-//! other and hashes them. How far ahead of it the schedulers may go is the
-//! [horizon](ReassemblyBuffer::new_horizon): it moves in steps, so that ranges do not become as short as what
-//! was just read. A content is complete when all of it has been taken and has the right hash.
+//! The transfer [puts](ReassemblyBuffer::put) blocks in any order; the [`ReadHalf`] takes them in order and
+//! hashes them. The schedulers may ask for blocks up to the [horizon](ReassemblyBuffer::new_horizon), which
+//! moves in steps, so that ranges do not become as short as what was just read. A content is complete when
+//! all of it has been taken and has the right hash.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,54 +19,54 @@ use crate::monitor::Monitor;
 use crate::target::{Demands, Dissent, Mismatch, hold};
 use crate::{Error, Result, Stop};
 
-/// So far ahead of the reader blocks are asked for. No more than that waits to be read; where a server
-/// sends the whole file at once, or a Metalink's pieces are long, no more than twice that.
+/// How far ahead of the reader blocks are requested. No more than this waits to be read; where a server sends
+/// the whole file at once, or a Metalink's pieces are long, no more than twice this.
 pub const READ_AHEAD_BYTES: u64 = 32 << 20;
 
-/// The same in blocks.
+/// The same limit in blocks.
 const AHEAD_BLOCKS: u64 = READ_AHEAD_BYTES / BLOCK_BYTES as u64;
-/// The horizon moves by so many blocks at once.
+/// The horizon moves in steps of this many blocks.
 const STEP_BLOCKS: u64 = AHEAD_BLOCKS / 8;
-/// What comes unasked and is so far ahead waits until the reader has come closer.
+/// A block that arrives unrequested, this far ahead of the reader, is held back until the reader is closer.
 const BLOCKS_MAX: u64 = 2 * AHEAD_BLOCKS;
-/// So often a wait looks whether the transfer has been stopped.
+/// How often a waiting transfer checks whether it has been stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The end of the transfer; clones are the same.
+/// The transfer's end of the buffer. All clones share one buffer.
 #[derive(Clone, Debug)]
 pub(super) struct ReassemblyBuffer {
     shared: Arc<Shared>,
     stop: Stop,
 }
 
-/// The end of the reader.
+/// The reader's end of the buffer.
 #[derive(Debug)]
 pub(super) struct ReadHalf {
     shared: Arc<Shared>,
-    /// Of all that has been taken.
+    /// The hashers of all blocks that have been taken; `None` before the first block.
     hashers: Option<Hashers>,
 }
 
-/// Says that nothing follows when it is dropped, even by a panic: the reader would wait for ever.
+/// Marks the end of the transfer when dropped, even by a panic; otherwise the reader would wait for ever.
 pub(super) struct EndGuard(Arc<Shared>);
 
 type Shared = Monitor<State>;
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is read, once that is known.
+    /// The content that is read and what it must be, once that is known.
     content: Option<(ContentId, Demands)>,
     /// The first block that has not been taken.
     next: u64,
-    /// Those of the rest that are here.
+    /// The blocks that have arrived and have not been taken.
     blocks: BTreeMap<u64, Vec<u8>>,
-    /// As the schedulers know it.
+    /// The horizon that the schedulers were told last.
     horizon: u64,
-    /// Ends the wait of the transfer when the horizon may have moved.
+    /// Wakes the transfer when the horizon may have moved.
     waker: Option<Waker>,
-    /// The reader has nothing to do but to wait for `next`.
+    /// Whether the reader is waiting for block `next`.
     waiting: bool,
-    /// Of the whole, once all of it has been taken.
+    /// The hashes of the whole content, once all of it has been taken.
     hashes: Option<Hashes>,
     ended: bool,
 }
@@ -80,11 +80,11 @@ struct Hashers {
 #[derive(Clone, Copy, Debug)]
 struct Hashes {
     root: [u8; 32],
-    /// Of the kinds by which the content is known.
+    /// The SHA-2 hashes of the kinds that are known of the content.
     digests: Digests,
 }
 
-/// Both ends of a buffer whose transfer `stop` stops.
+/// Creates both ends of a buffer for a transfer that `stop` stops.
 pub(super) fn pair(stop: Stop) -> (ReassemblyBuffer, ReadHalf) {
     let shared = Arc::new(Shared::default());
     let reader = ReadHalf { shared: Arc::clone(&shared), hashers: None };
@@ -92,7 +92,7 @@ pub(super) fn pair(stop: Stop) -> (ReassemblyBuffer, ReadHalf) {
 }
 
 impl ReassemblyBuffer {
-    /// It is this content that comes; returns how many bytes of it have come already.
+    /// Sets the content that is read; returns how many of its bytes have arrived already.
     pub(super) fn open(&self, id: ContentId, demands: impl Into<Demands>) -> u64 {
         let mut state = self.shared.lock();
         (state.content, state.horizon) = (Some((id, demands.into())), 0);
@@ -101,13 +101,13 @@ impl ReassemblyBuffer {
         taken + state.bytes()
     }
 
-    /// Whether a block has come already.
+    /// Whether a block has arrived already, taken or not.
     pub(super) fn holds(&self, block: u64) -> bool {
         self.shared.lock().holds(block)
     }
 
-    /// Takes a block; whether it is new. One that is very far ahead waits, as for a slow disk, until the
-    /// reader has come closer, unless what that waits for is to come from the caller.
+    /// Stores a block; returns whether it is new. A block that is [`BLOCKS_MAX`] ahead is held back until the
+    /// reader is closer, unless the reader waits for a block that only the caller can deliver.
     pub(super) fn put(&self, block: u64, bytes: Vec<u8>) -> bool {
         let mut state = self.shared.lock();
         while block >= state.next + BLOCKS_MAX && state.can_be_read() && !self.stop.is_stopped() {
@@ -123,10 +123,10 @@ impl ReassemblyBuffer {
         new
     }
 
-    /// Blocks that had come may be wrong, and will come again; returns how many bytes are gone.
+    /// Discards blocks that may be wrong and will be fetched again; returns how many bytes were discarded.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if one of them has been read.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if one of these blocks has been read.
     pub(super) fn revoke(&self, blocks: Range<u64>) -> Result<u64> {
         let mut state = self.shared.lock();
         if blocks.start < state.next {
@@ -141,24 +141,25 @@ impl ReassemblyBuffer {
         Ok(before - state.bytes())
     }
 
-    /// What has come may be wrong: nothing more is handed over.
+    /// Discards all blocks that have not been taken, because they may be wrong.
     pub(super) fn clear(&self) {
         self.shared.lock().blocks.clear();
     }
 
-    /// What this server says of the content counts no more: it has sent other bytes than others.
+    /// Discards the hashes that this server states for the content: it has sent other bytes than other
+    /// mirrors.
     pub(super) fn distrust(&self, origin: &str) {
         if let Some((_, demands)) = &mut self.shared.lock().content {
             demands.claims.retain(|claim| claim.origin != origin);
         }
     }
 
-    /// All of it has come. Waits until all has been taken, and returns its root, and what servers say of it
-    /// that say something else.
+    /// Waits until the reader has taken the whole content, all of which has arrived. Returns the root hash,
+    /// and a notice for each server that states another hash.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it is not what it should be,
-    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if it is stopped.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the content is not what it must be,
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the transfer is stopped.
     pub(super) fn complete(&self) -> Result<([u8; 32], Vec<String>)> {
         let mut state = self.shared.lock();
         loop {
@@ -172,19 +173,19 @@ impl ReassemblyBuffer {
         }
     }
 
-    /// The first block that nobody is to be asked for yet, if it has moved since this was asked last.
+    /// Returns the first block that must not be requested yet, if it has moved since the last call.
     pub(super) fn new_horizon(&self) -> Option<u64> {
         let mut state = self.shared.lock();
         let horizon = state.next / STEP_BLOCKS * STEP_BLOCKS + AHEAD_BLOCKS;
         (std::mem::replace(&mut state.horizon, horizon) != horizon).then_some(horizon)
     }
 
-    /// Whether it is the reader that is waited for, not a source.
+    /// Whether the transfer waits for the reader, not for a source.
     pub(super) fn can_be_read(&self) -> bool {
         self.shared.lock().can_be_read()
     }
 
-    /// The transfer waits for this when the horizon may have moved.
+    /// Sets the waker that wakes the transfer when the horizon may have moved.
     pub(super) fn wake_by(&self, waker: Waker) {
         self.shared.lock().waker = Some(waker);
     }
@@ -195,7 +196,7 @@ impl ReassemblyBuffer {
 }
 
 impl ReadHalf {
-    /// The next block, as soon as it is there. `None`: nothing follows, for whatever reason.
+    /// Waits for the next block and returns it; `None` if nothing follows, for whatever reason.
     pub(super) fn next(&mut self) -> Option<Vec<u8>> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
@@ -210,7 +211,7 @@ impl ReadHalf {
                 state.next += 1;
                 let waker = state.waker.clone().filter(|_| state.next.is_multiple_of(STEP_BLOCKS));
                 drop(state);
-                // The transfer may wait for room.
+                // The transfer may be waiting for room.
                 shared.notify();
                 if let Some(waker) = waker {
                     waker.wake();
@@ -233,7 +234,7 @@ impl ReadHalf {
         }
     }
 
-    /// Bytes that could be taken, now or when those before them have come.
+    /// Returns how many bytes could be taken, now or when the blocks before them have arrived.
     pub(super) fn bytes(&self) -> u64 {
         self.shared.lock().bytes()
     }
@@ -256,7 +257,7 @@ impl State {
     }
 
     fn bytes(&self) -> u64 {
-        // All but perhaps the last one have the same length.
+        // All blocks of a content but perhaps its last have the same length.
         let last = self.blocks.last_key_value().map_or(0, |(_, bytes)| bytes.len());
         (self.blocks.len().saturating_sub(1) * BLOCK_BYTES + last) as u64
     }
@@ -278,7 +279,7 @@ impl Hashers {
 }
 
 impl Hashes {
-    /// The root, if all is as it should be, and what servers say of it that say something else.
+    /// Returns the root hash, and a notice for each server that states another hash, if the content is right.
     fn verify(self, id: &ContentId, demands: &Demands) -> Result<([u8; 32], Vec<String>)> {
         let Dissent { notices, contest } = hold(&demands.claims, &self.root, &self.digests);
         match demands.proof.mismatch(id, self.root, &self.digests) {
@@ -301,7 +302,7 @@ impl Hashes {
     }
 }
 
-/// What is said when the caller stops it: of what is read in order nothing is kept.
+/// What is said when the caller stops the transfer: of a content that is read in order nothing is kept.
 pub(super) const INTERRUPTED: &str = "the rest is not there, and what is read in order cannot be resumed";
 
 #[cfg(test)]

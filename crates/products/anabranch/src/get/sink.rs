@@ -1,4 +1,5 @@
-//! Where contents go as they arrive: files, a bounded number of them open at a time, a reader, or memory.
+//! Where fetched contents go: into files, a bounded number of which are open at a time, to a reader, or into
+//! memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -17,71 +18,71 @@ use crate::target::journal::NOTHING_CLUE;
 use crate::target::{Aliases, Demands, DestPath, Finished, Records, Target};
 use crate::{Error, Result};
 
-/// Contents that are fetched at the same time: enough that small files do not wait for each other's round
-/// trips, few enough for the descriptors (three a file) and for the disk.
+/// The most contents that are fetched at the same time: enough that small files do not wait for each other's
+/// round trips, few enough for the file descriptors (three a file) and for the disk.
 const OPEN_MAX: usize = 64;
-/// Of several contents, those that are whole and wait to be made durable.
+/// The most complete files that wait to be made durable, where a transfer has several contents.
 const ENDING_MAX: usize = 64;
-/// What is said where nothing tells what version of a file came.
+/// The message where neither an ETag nor a date tells which version of a file arrived.
 const FORGETS: &str = "the server gives neither ETag nor date, so the same `Get` cannot go on with what \
                        arrived: it would with `checksum` from the beginning";
-/// What is said where, besides, the server sends no parts.
+/// The message where, in addition, the server does not support ranges.
 const BEGINS_ANEW: &str =
     "the server gives neither ETag nor date, and no ranges, so the same `Get` begins anew";
 
-/// Asks a machine for a content, of which some blocks are here already. Returns the number of the download,
-/// and which of these blocks count.
+/// Asks the subscriber or the mirrors for a content of which some blocks exist already. Returns the number of
+/// the download, and which of the existing blocks count.
 pub(super) type Want<'a> = dyn FnMut(ContentId, Here<'_>) -> Result<(DownloadId, Bitmap)> + 'a;
 
-/// What is here already of a content.
+/// What exists already of a content.
 pub(super) struct Here<'a> {
-    /// The blocks.
+    /// The blocks that exist.
     pub(super) there: Bitmap,
-    /// The records of the mirrors that brought them.
+    /// The records about the mirrors that delivered these blocks, if they are in a part file.
     pub(super) records: Option<Records<'a>>,
 }
 
-/// A content that is to come.
+/// A content that is to be fetched.
 #[derive(Clone)]
 pub(super) struct Wanted {
     pub(super) id: ContentId,
-    /// What it is known by besides.
+    /// What else the content is known by.
     pub(super) aliases: Aliases,
     pub(super) demands: Demands,
 }
 
-/// One content and the place where it is to go; the place is looked up when its turn comes.
+/// One content and its destination, which is looked up when the content's turn comes.
 pub(super) struct Job {
     pub(super) wanted: Wanted,
     pub(super) executable: bool,
     pub(super) open: Box<dyn FnOnce() -> Result<Destination>>,
 }
 
-/// Where one content is to go.
+/// The destination of one content.
 pub(super) enum Destination {
     File(DestPath),
     Reader(ReassemblyBuffer),
 }
 
-/// All contents of one transfer.
+/// All contents of one transfer, and what has arrived of them.
 #[derive(Default)]
 pub(super) struct Sink {
     waiting: VecDeque<Job>,
     open: BTreeMap<DownloadId, SinkEntry>,
     force: bool,
     memory: Option<Vec<u8>>,
-    /// What was finished last.
+    /// The outcome of the content that was finished last.
     finished: Option<Finished>,
     /// How many contents the transfer has.
     count: usize,
-    /// Gives several contents their names; none before the first, and where there is only one.
+    /// Gives files their names where there are several contents. `None` before the first is complete.
     writer: Option<Writer>,
-    /// The paths of the contents that cannot be had.
+    /// The paths of the contents that were given up.
     missing: Vec<PathBuf>,
     total_bytes: u64,
     done_bytes: u64,
     resumed_bytes: u64,
-    /// Why the next transfer of the content cannot tell that it is the same, if so.
+    /// Why a later transfer cannot tell that it fetches the same version of the content, if it cannot.
     forgets: Option<&'static str>,
     /// Notices about the targets that were opened.
     notices: Vec<String>,
@@ -94,7 +95,7 @@ enum SinkEntry {
 }
 
 impl Sink {
-    /// Files.
+    /// Creates a sink for contents that go into files or to a reader.
     pub(super) fn new(wanted: Vec<Job>, force: bool) -> Self {
         Self {
             total_bytes: wanted.iter().map(|job| job.wanted.id.length).sum(),
@@ -110,7 +111,8 @@ impl Sink {
         std::mem::take(&mut self.notices)
     }
 
-    /// One content, in memory: for manifests.
+    /// Creates a sink that keeps one content, a manifest, in memory, and asks the subscriber for that
+    /// content.
     pub(super) fn in_memory(id: ContentId, subscriber: &mut Subscriber) -> Self {
         let mut new = Self::new(Vec::new(), false);
         new.total_bytes = id.length;
@@ -120,9 +122,9 @@ impl Sink {
         new
     }
 
-    /// Wants as many more contents as may be open at once; whether there were any. `want` is told of each
-    /// what is here already. `checking` is told how much of how many bytes that are there has been checked,
-    /// and stops it by returning false.
+    /// Opens the next contents, as many as may be open at once, and calls `want` for each with what exists
+    /// already. Returns whether there were any. `checking` is called with the length of a content and the
+    /// number of its existing bytes that have been checked; it stops the check by returning false.
     pub(super) fn advance(
         &mut self,
         want: &mut Want<'_>,
@@ -165,7 +167,7 @@ impl Sink {
         Ok(any)
     }
 
-    /// A verified block arrived. `mark` is as of [`Slot::mark`](crate::target::journal::Slot::mark).
+    /// Stores a block that has arrived. `mark` is as in [`Slot::mark`](crate::target::journal::Slot::mark).
     pub(super) fn block(
         &mut self,
         download: DownloadId,
@@ -200,7 +202,7 @@ impl Sink {
         }
     }
 
-    /// Blocks that had arrived may be wrong: they will come again.
+    /// Discards blocks that had arrived and may be wrong; they will be fetched again.
     pub(super) fn revoked(&mut self, download: DownloadId, blocks: Range<u64>) -> Result<()> {
         match self.open.get_mut(&download) {
             Some(SinkEntry::File { target, .. }) => {
@@ -224,7 +226,8 @@ impl Sink {
         self.file(download).map_or(Ok(()), |target| target.tried_alone(url))
     }
 
-    /// A mirror has lied, as others show: what its origin says of the content counts no more.
+    /// Discards the hashes that a mirror's origin states for the content: other mirrors show that it has
+    /// lied.
     pub(super) fn distrust(&mut self, download: DownloadId, origin: &str) {
         match self.open.get_mut(&download) {
             Some(SinkEntry::File { target, .. }) => target.distrust(origin),
@@ -240,12 +243,12 @@ impl Sink {
         }
     }
 
-    /// Whether there are others that may come though one cannot be had.
+    /// Whether the transfer has several contents, so that the others go on if one cannot be fetched.
     pub(super) const fn has_several(&self) -> bool {
         self.count > 1
     }
 
-    /// Where a content goes, if it is to be a file.
+    /// Returns the path of a content's file, or `None` if the content does not go into a file.
     pub(super) fn path_of(&self, download: DownloadId) -> Option<PathBuf> {
         match self.open.get(&download) {
             Some(SinkEntry::File { target, .. }) => Some(target.path()),
@@ -253,7 +256,7 @@ impl Sink {
         }
     }
 
-    /// No source has a content any more: what is here of it stays, and the others go on.
+    /// Gives up a content that no source has any more. What has arrived of it is kept, and the others go on.
     pub(super) fn give_up(&mut self, download: DownloadId) -> Result<()> {
         if let Some(SinkEntry::File { mut target, .. }) = self.open.remove(&download) {
             self.missing.push(target.path());
@@ -263,11 +266,12 @@ impl Sink {
         Ok(())
     }
 
-    /// How it ends when all has come that can be had.
+    /// Waits for the writer, then returns the result of a transfer whose contents are all complete or given
+    /// up.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if some contents were given up; as for
-    /// [`complete`](Self::complete), if one could not get its name.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if some contents were given up; an error of
+    /// [`complete`](Self::complete) if a file could not get its name.
     pub(super) fn result(&mut self) -> Result<()> {
         while let Some((_, outcome)) = self.writer.as_mut().and_then(Writer::wait) {
             outcome?;
@@ -284,14 +288,14 @@ impl Sink {
         )))
     }
 
-    /// What was finished last.
+    /// Returns the outcome of the content that was finished last.
     pub(super) fn into_finished(self) -> Option<Finished> {
         self.finished
     }
 
-    /// Whether a content, all of which is here, is not what it should be, and other bytes may be. Of one that
-    /// is read in order this is not known before all of it has been read. `checking` is as of
-    /// [`advance`](Self::advance).
+    /// Whether a content whose blocks are all here is wrong, while other bytes may be right. Always false for
+    /// a content that is read in order, which is checked only after all of it has been read. `checking` is as
+    /// in [`advance`](Self::advance).
     pub(super) fn needs_others(
         &mut self,
         download: DownloadId,
@@ -306,8 +310,8 @@ impl Sink {
         }
     }
 
-    /// A content is whole: it gets its name. `checking` is as of [`advance`](Self::advance): if it stops it,
-    /// what is here stays.
+    /// Finishes a content whose blocks are all here: checks it, and gives a file its name. `checking` is as
+    /// in [`advance`](Self::advance); if it stops the check, what has arrived is kept.
     pub(super) fn complete(
         &mut self,
         download: DownloadId,
@@ -338,13 +342,14 @@ impl Sink {
         }
     }
 
-    /// One of several contents gets its name, while others come.
+    /// Hands one of several contents to the writer, which gives the complete file its name while others are
+    /// fetched.
     fn finish(&mut self, target: Target) -> Result<()> {
         let writer = match &mut self.writer {
             Some(writer) => writer,
             none => none.insert(Writer::start(None)?),
         };
-        // What it holds is a few blocks.
+        // The job holds only a few blocks in memory, so they are not counted.
         writer.put(0, 0, move || target.finish(&mut |_| true).map(drop));
         writer.ended().into_iter().try_for_each(|(_, outcome)| outcome)?;
         if writer.waiting() > ENDING_MAX {
@@ -354,7 +359,7 @@ impl Sink {
         }
     }
 
-    /// Writes what is held back, so that it survives a crash.
+    /// Writes the blocks that are held back, so that they survive a crash.
     pub(super) fn flush(&mut self) -> Result<()> {
         for slot in self.open.values_mut() {
             if let SinkEntry::File { target, .. } = slot {
@@ -364,7 +369,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Nothing came of these: no part of theirs is to be left behind.
+    /// Drops all contents that are still open, and removes their part files that hold nothing.
     pub(super) fn discard_empty(&mut self) {
         for (_, slot) in std::mem::take(&mut self.open) {
             if let SinkEntry::File { target, .. } = slot {
@@ -373,7 +378,7 @@ impl Sink {
         }
     }
 
-    /// The content that is read in order: it is the only one of its transfer.
+    /// Returns the content that is read in order, if there is one: it is the only content of its transfer.
     pub(super) fn reading(&self) -> Option<(DownloadId, &ReassemblyBuffer)> {
         match self.open.first_key_value() {
             Some((download, SinkEntry::Reader(buffer))) => Some((*download, buffer)),
@@ -381,13 +386,14 @@ impl Sink {
         }
     }
 
-    /// The bytes that the next transfer of the same contents would find.
+    /// Returns how many bytes the next transfer of the same contents would find.
     pub(super) fn kept_bytes(&self) -> u64 {
         if self.reading().is_some() { 0 } else { self.done_bytes }
     }
 
-    /// What becomes of the bytes that are here if the transfer ends before all have come. Those that are
-    /// `of_one_answer` or `of_no_version` are of no use to another transfer.
+    /// Returns a clause that tells what becomes of the bytes that have arrived if the transfer ends early.
+    /// Another transfer cannot use bytes that are `of_one_answer` (the ETag differs in each response) or
+    /// `of_no_version` (no mirror has an ETag or date that stays).
     pub(super) fn interrupted(&self, of_one_answer: bool, of_no_version: bool) -> &'static str {
         match self.reading() {
             Some(_) => reassembly_buffer::INTERRUPTED,
@@ -403,17 +409,18 @@ impl Sink {
         }
     }
 
-    /// Whether nothing is missing.
+    /// Whether every content is complete or given up.
     pub(super) fn is_done(&self) -> bool {
         self.open.is_empty() && self.waiting.is_empty()
     }
 
-    /// The content that was fetched into memory.
+    /// Returns the content that was fetched into memory.
     pub(super) fn into_memory(self) -> Vec<u8> {
         self.memory.unwrap_or_default()
     }
 
-    /// Bytes in all, here, and here before this run.
+    /// Returns the bytes of all contents, those of them that have arrived, and those that existed before this
+    /// run.
     pub(super) const fn bytes(&self) -> (u64, u64, u64) {
         (self.total_bytes, self.done_bytes, self.resumed_bytes)
     }

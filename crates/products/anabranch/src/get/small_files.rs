@@ -1,6 +1,6 @@
-//! Small files from mirrors, many at once: the world of [`anabranch_mirror::file_scheduler`].
+//! Fetches many small files from mirrors at once: the world of [`anabranch_mirror::file_scheduler`].
 //!
-//! Each is fetched whole into memory, held against its hash, and handed to the [`Writer`].
+//! Each file is fetched whole into memory, compared with its hashes, and handed to the [`Writer`].
 
 mod error_policy;
 mod file_job;
@@ -37,39 +37,41 @@ use crate::target::{Aliases, Directory, FinalCheck, Mismatch, Target};
 use crate::{Result, VouchedBy};
 pub(super) use file_job::{FileJob, Hash, is_page};
 
-/// Files of up to so many bytes are fetched whole.
+/// The size of the largest file that is fetched whole into memory.
 pub(super) const SMALL_BYTES: u64 = 4 << 20;
-/// So much more than a file has may be announced before its server counts as one that sends something else.
+/// A response may be this much longer than its file before the request fails. A smaller excess counts as a
+/// wrong file.
 const SLACK_BYTES: u64 = 64 << 10;
 
-/// What is known of a server, and what it has done so far.
+/// What is known of a server.
 struct ServerState {
     status: ServerStatus,
     origin: Origin,
-    /// One of its URLs.
+    /// A URL on this server.
     url: Url,
     trusted: bool,
-    /// Files in a row that it would not send, for a reason that may be the file's or the server's own.
+    /// Files that the server refused for a reason that may concern the file or the whole server. Unused once
+    /// `is_right` is set.
     refusals: u32,
-    /// Files that it has with other bytes.
+    /// Files for which the server delivered wrong bytes.
     wrong: u32,
-    /// Whether it has ever brought a file.
+    /// Whether the server has ever delivered a right file.
     is_right: bool,
-    /// Why it would not send a file, for another reason than the next.
+    /// The last error with which the server refused a file, other than those in `forbids`.
     refused: Option<String>,
-    /// What it says of files that it does not give out, and what to do.
+    /// The last [`FetchError::Forbidden`] of the server as text, with advice on what to do.
     forbids: Option<String>,
 }
 
-/// A file that is coming.
+/// The body of a response that is still arriving.
 #[derive(Default)]
 struct PartialBody {
     bytes: Vec<u8>,
-    /// Whether the server says that it is a web page.
+    /// Whether the `Content-Type` of the response is that of a web page.
     page: bool,
 }
 
-/// What the whole directory has, beside these files.
+/// Byte counts of the whole directory, to which the small files are added as they are finished.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ByteTotals {
     pub(super) total_bytes: u64,
@@ -77,45 +79,46 @@ pub(super) struct ByteTotals {
     pub(super) resumed_bytes: u64,
 }
 
-/// The machine, its servers and the routes to them.
+/// The state of a transfer of small files: the scheduler, the servers and the routes to them.
 pub(super) struct SmallFiles<'a> {
     machine: FileScheduler,
     items: &'a [FileJob],
     servers: Vec<ServerState>,
     routes: Vec<Route>,
-    /// The local ends to use; none: every usable one.
+    /// The local ends to use; if empty, every usable one.
     named: &'a [Egress],
     coming: BTreeMap<FetchId, PartialBody>,
     writer: Writer,
     directory: Arc<Directory>,
     force: bool,
-    /// Files that have their places.
+    /// Files that the writer has put in their places.
     here: BTreeSet<FileId>,
-    /// The servers that have a file with other bytes.
+    /// For each file, the servers that delivered wrong bytes for it.
     wrong: BTreeMap<FileId, Vec<ServerId>>,
-    /// Files of which the Metalink says what no file can be.
+    /// Files whose hashes in the Metalink contradict each other, with the reason.
     contradictions: BTreeMap<FileId, String>,
-    /// The servers that do not give out a file, for want of a name and a password perhaps.
+    /// For each file that was refused with [`FetchError::Forbidden`], the server that refused it last.
     refused: BTreeMap<FileId, ServerId>,
-    /// Why the rest is given up.
+    /// Why the remaining files were given up, if they were.
     gave_up: Option<String>,
     totals: ByteTotals,
     rows: RateMeter,
-    /// The writer had no room, so no server was listened to.
+    /// Whether no responses are read because the writer has no room.
     is_paused: bool,
-    /// How many failed requests got a definite answer; that the server cannot answer now is none. Together
-    /// with the bytes received this shows that servers are alive.
+    /// The number of failed requests that got a definite response. A response that the server is unavailable
+    /// for now does not count. Together with the bytes received, this number shows that servers are alive.
     answers: u64,
-    /// The voucher for the hashes, as it is told behind the reason of a ban.
+    /// A clause that names the voucher for the hashes, for messages about wrong bytes.
     according: String,
 }
 
 impl<'a> SmallFiles<'a> {
-    /// A route for every server and every local address that leads there. `named`: the origins that the
-    /// caller named. `by`: the voucher for their hashes.
+    /// Creates a transfer with a route for every server and every local address that leads to it. `named` are
+    /// the origins that the caller named, and `by` is the voucher for the hashes of `items`.
     ///
     /// # Errors
-    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if none leads from a named `via`;
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if a local end named by `via` leads to no
+    /// server;
     /// [`ErrorKind::System`](crate::ErrorKind::System) if a thread cannot be started.
     pub(super) fn new(
         items: &'a [FileJob],
@@ -153,7 +156,7 @@ impl<'a> SmallFiles<'a> {
                     }
                     None => {
                         left_out = true;
-                        // The machine leaves a server of this number out.
+                        // The scheduler ignores a server with this number.
                         SERVERS_MAX
                     }
                 };
@@ -223,14 +226,14 @@ impl<'a> SmallFiles<'a> {
         if self.servers.is_empty() { Ok(()) } else { all_lead(self.named, &self.routes, error.as_deref()) }
     }
 
-    /// The ends of routes to a server.
+    /// Returns the local end and the remote address of every route to a server.
     fn ends(&self, number: usize, cx: &mut Context<'_, '_>) -> Result<Vec<(Egress, SocketAddr)>, String> {
         let url = &self.servers[number].url;
         let proxied = cx.world.is_proxied(url.as_str());
         ends(url, proxied, self.named, cx.world)
     }
 
-    /// Adds routes to a server.
+    /// Adds routes to a server, each with a second connection where the scheduler allows one.
     fn connect(&mut self, number: usize, found: impl IntoIterator<Item = (Egress, SocketAddr)>) {
         let server = number as ServerId;
         for (via, peer) in found {
@@ -243,7 +246,7 @@ impl<'a> SmallFiles<'a> {
         }
     }
 
-    /// Links have come: those that lead to servers are used too.
+    /// Adds routes to servers over links that have appeared.
     fn add_connections(&mut self, cx: &mut Context<'_, '_>) {
         for number in 0..self.servers.len() {
             let server = number as ServerId;
@@ -256,7 +259,7 @@ impl<'a> SmallFiles<'a> {
         }
     }
 
-    /// Does what the machine wants until it wants to wait; returns until when.
+    /// Does what the scheduler wants until it waits; returns the time until which it waits.
     fn drain(&mut self, cx: &mut Context<'_, '_>) -> Time {
         let now = cx.now();
         loop {
@@ -291,13 +294,13 @@ impl<'a> SmallFiles<'a> {
                 Output::Event(Event::BadContent { file, server }) => {
                     self.counted(file, server, cx.observer);
                 }
-                // What is not here at the end is lost.
+                // Every file that is not in `here` at the end is reported as lost.
                 Output::Event(Event::Lost { .. }) => {}
             }
         }
     }
 
-    /// A verified file gets its place below the directory.
+    /// Hands a verified file to the writer, which puts it in its place below the directory.
     fn write(&mut self, file: FileId, bytes: Vec<u8>) {
         let (name, directory) = (self.items[file].name.clone(), Arc::clone(&self.directory));
         let force = self.force;
@@ -312,7 +315,8 @@ impl<'a> SmallFiles<'a> {
         });
     }
 
-    /// A server has a file with other bytes.
+    /// Records that a server delivered wrong bytes for a file, and bans it after [`BAD_FILES_MAX`] such
+    /// files.
     fn counted(&mut self, file: FileId, server: ServerId, observer: &mut Observer<'_>) {
         let Some(item) = self.items.get(file) else { return };
         let state = &mut self.servers[usize::from(server)];
@@ -331,7 +335,7 @@ impl<'a> SmallFiles<'a> {
         status.ban(why);
     }
 
-    /// Counts the files that have their places.
+    /// Records the files that the writer has put in their places.
     fn written(&mut self) -> Result<()> {
         for (number, outcome) in self.writer.ended() {
             outcome?;
@@ -386,7 +390,7 @@ impl<'a> SmallFiles<'a> {
         }
     }
 
-    /// The file that a request is for, if it is not over.
+    /// Returns the file that a request is for. If the request is over, drops its body and returns `None`.
     fn item(&mut self, id: FetchId) -> Option<&'a FileJob> {
         let file = self.machine.file_of(id);
         if file.is_none() {
@@ -395,7 +399,8 @@ impl<'a> SmallFiles<'a> {
         self.items.get(file?)
     }
 
-    /// What came is not the file.
+    /// Handles a response that is not the file: reports it to the scheduler as wrong bytes, or as a failed
+    /// request if it is a web page that was sent in place of the file.
     fn wrong(&mut self, now: Time, id: FetchId, observer: &mut Observer<'_>) {
         let Some(item) = self.item(id) else { return };
         let page = self.coming.remove(&id).is_some_and(|coming| coming.page);

@@ -1,22 +1,22 @@
-//! What a content is known by besides its root, and what that says of a part that is there.
+//! The names that a content has besides its root hash, and whether an existing part belongs to the content.
 
 use super::journal::{self, HASH_CLUE, NOTHING_CLUE};
 
-/// What a transfer knows a content by, besides its root.
+/// The names by which a transfer knows a content, besides its root hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Aliases {
-    /// Names and [clues](journal::url_clue); the journal records them.
+    /// Names of the content and [clues](journal::url_clue), which the journal records.
     pub(crate) recorded: Vec<[u8; 32]>,
-    /// The clues of URLs that the user named and that do not answer now. By naming them together the user
-    /// says that all URLs have the same content. So a part that was begun from one of these is resumed, and
-    /// is compared with what the answering mirrors have.
+    /// The clues of URLs that the user named and that do not answer now. By naming several URLs together the
+    /// user says that all of them have the same content. So a part that was begun from one of these URLs is
+    /// resumed, and is compared with what the answering mirrors have.
     pub(crate) unanswered: Vec<[u8; 32]>,
-    /// The clues of all URLs that are asked, those without an answer included.
+    /// The clues of all URLs that are asked, including those that do not answer.
     pub(crate) urls: Vec<[u8; 32]>,
-    /// The versions that URLs have now.
+    /// The versions of the content that the URLs have now.
     pub(crate) versions: Vec<Version>,
-    /// No server sends parts of it, so that it comes from its beginning unless a name tells that the part is
-    /// of the same content.
+    /// Whether no server answers range requests for the content. The transfer then starts from the first byte
+    /// unless a name shows that the part is of the same content.
     pub(crate) begins_anew: bool,
 }
 
@@ -25,18 +25,19 @@ pub(crate) struct Aliases {
 pub(crate) struct Version {
     /// The [clue](journal::url_clue) of the URL.
     pub(crate) url: [u8; 32],
-    /// The name of the content, by its place and version; one of the recorded ones.
+    /// The name of the content that is derived from its URL and version; one of the recorded names.
     pub(crate) name: [u8; 32],
 }
 
 impl Aliases {
-    /// The version of a URL is not the one of now any more.
+    /// Removes the version of a URL, which has changed.
     pub(crate) fn forget_version(&mut self, url: &str) {
         let clue = journal::url_clue(url);
         self.versions.retain(|version| version.url != clue);
     }
 
-    /// The URLs that had another version when a part was begun, of this root and with these recorded.
+    /// Returns the versions of the URLs that had another version when the part with this `root` and these
+    /// `recorded` aliases was begun.
     pub(super) fn changed(&self, root: &[u8; 32], recorded: &[[u8; 32]]) -> impl Iterator<Item = &Version> {
         let is_known = move |name: &[u8; 32]| name == root || recorded.contains(name);
         self.versions
@@ -44,33 +45,33 @@ impl Aliases {
             .filter(move |version| recorded.contains(&version.url) && !is_known(&version.name))
     }
 
-    /// Whether a part is of the content, by what its journal records. `names` are the root of the content and
-    /// the aliases, `root` is that of the part.
+    /// Whether a part belongs to the content, judged by the `root` and the `recorded` aliases in its journal.
+    /// `names` are the root hash of the content and its aliases.
     pub(super) fn continue_part(&self, names: &[[u8; 32]], root: &[u8; 32], recorded: &[[u8; 32]]) -> bool {
         let is_named = |name: &[u8; 32]| names.contains(name) && !journal::is_clue(name);
-        // Where no version was known even that URL's own bytes may be others now.
+        // If no version was known, even the URL from which the part was begun may have other bytes now.
         let began_with_version = !has_hash(recorded) && !recorded.contains(&NOTHING_CLUE);
         let is_of_unanswered =
             began_with_version && recorded.iter().any(|clue| self.unanswered.contains(clue));
         is_named(root) || recorded.iter().any(is_named) || is_of_unanswered
     }
 
-    /// Whether a part with these records is of one of the URLs of now, and its version can never be known: if
-    /// this transfer begins anew in any case, the part is of no use.
+    /// Whether a part with these `recorded` aliases can be replaced: it was begun from one of the present
+    /// URLs, its version can never be known, and this transfer starts from the first byte in any case.
     pub(super) fn replaces(&self, recorded: &[[u8; 32]]) -> bool {
         let is_same_url = |clue: &[u8; 32]| journal::is_url_clue(clue) && self.recorded.contains(clue);
         self.begins_anew && recorded.contains(&NOTHING_CLUE) && recorded.iter().any(is_same_url)
     }
 }
 
-/// Whether some hash of the content is known. A content from sources that speak mmTP alone has one, and no
-/// clues.
+/// Whether some hash of the content is known. A content from sources that speak mmTP alone has a hash, and
+/// no clues.
 pub(super) fn has_hash(of: &[[u8; 32]]) -> bool {
     of.contains(&HASH_CLUE) || !of.iter().any(journal::is_clue)
 }
 
-/// Why a part of the right length is not gone on with, and how it would be, if there is a way; by what is
-/// known of what is wanted, and what the part's journal records.
+/// Returns why a part of the right length is not resumed and, if there is a way, how it could be. `wanted`
+/// are the names of the content, and `recorded` are the aliases in the part's journal.
 pub(super) fn why_another(wanted: &[[u8; 32]], recorded: &[[u8; 32]]) -> &'static str {
     let urls = || recorded.iter().filter(|clue| journal::is_url_clue(clue) && wanted.contains(clue));
     let is_same_url = urls().any(|clue| !journal::is_unversioned_clue(clue));

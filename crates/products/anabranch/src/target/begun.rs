@@ -1,5 +1,5 @@
-//! A file at the destination that another program has begun, as curl leaves it when it is interrupted: the
-//! blocks of it that are proven become the part.
+//! An incomplete file at the destination that another program has begun, for example curl before it was
+//! interrupted. Its verified blocks become the part.
 
 use std::fs::File;
 
@@ -16,23 +16,23 @@ use super::part::{Part, cv_of, interrupted};
 use crate::filenames::show;
 use crate::{Error, Result};
 
-/// Blocks of a content that are there, each with its chaining value.
+/// Verified blocks of a content, each with its chaining value.
 pub(crate) type Blocks = Vec<(u64, ChainingValue)>;
 
-/// A file that is shorter than the content that is to have its name.
+/// A file under the final name that is shorter than the content.
 pub(crate) struct Begun<'a> {
     place: &'a DestPath,
     id: ContentId,
     file: File,
-    /// Its length, bytes.
+    /// The length of the file in bytes.
     pub(crate) length: u64,
 }
 
 impl<'a> Begun<'a> {
-    /// What is at the place, if that may be the beginning of this content.
+    /// Opens the file at `place` if it may be the beginning of this content.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the file cannot be read.
     pub(crate) fn of(place: &'a DestPath, id: ContentId) -> Result<Option<Self>> {
         let entry = place.stat(place.name())?.filter(|entry| entry.file && entry.length < id.length);
         let Some(entry) = entry else { return Ok(None) };
@@ -41,12 +41,12 @@ impl<'a> Begun<'a> {
         Ok(Some(Self { place, id, file, length: entry.length }))
     }
 
-    /// Those of its blocks that have the chaining values `cvs` of the content. `progress` is called with the
-    /// bytes read so far and stops it by returning false.
+    /// Returns the blocks of the file whose chaining values equal those of the content, `cvs`. `progress` is
+    /// called with the number of bytes read so far and stops the check by returning false.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read,
-    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the file cannot be read,
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped the check.
     pub(crate) fn right_blocks(
         &self,
         cvs: &[ChainingValue],
@@ -60,10 +60,10 @@ impl<'a> Begun<'a> {
         Ok(right)
     }
 
-    /// The blocks of those of its pieces that have the hashes of the content's.
+    /// Returns the blocks of the file that lie in pieces with the right hash.
     ///
     /// # Errors
-    /// As [`right_blocks`](Self::right_blocks).
+    /// Those of [`right_blocks`](Self::right_blocks).
     pub(crate) fn right_pieces(
         &self,
         pieces: &Pieces,
@@ -85,7 +85,7 @@ impl<'a> Begun<'a> {
         Ok(right)
     }
 
-    /// Reads all blocks that are whole, in order.
+    /// Calls `each` for every complete block of the file, in order.
     fn each_block(
         &self,
         progress: &mut dyn FnMut(u64) -> bool,
@@ -107,11 +107,12 @@ impl<'a> Begun<'a> {
         Ok(())
     }
 
-    /// It becomes the part of a transfer that knows the content by these `aliases`, with these blocks, which
-    /// are right.
+    /// Turns the file into the part of a transfer that knows the content by these `aliases`. `blocks` are the
+    /// verified blocks of the file.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is a part already, or it cannot be made one.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a part exists already, or the file cannot become
+    /// one.
     pub(crate) fn becomes_part(self, aliases: &Aliases, blocks: &[(u64, ChainingValue)]) -> Result<()> {
         let part = Part::open(self.place, &self.id, aliases, true, false)?;
         if !part.virgin {

@@ -1,4 +1,4 @@
-//! Hashes that servers say of a file that has no voucher: whether they leave it in doubt.
+//! Hashes that servers state for a file for which nobody vouches, and whether they leave the file in doubt.
 
 use std::collections::BTreeMap;
 
@@ -6,23 +6,23 @@ use anabranch_mirror::digests::Digests;
 use anabranch_mirror::variants::Ballot;
 use data_encoding::HEXLOWER;
 
-/// Hashes of the whole that one server tells.
+/// The hashes of the whole file that one server states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// The server, as people know it.
+    /// The name of the server in messages.
     pub(crate) by: String,
-    /// Its origin: each has one vote.
+    /// The origin of the server. Each origin has one vote.
     pub(crate) origin: String,
     pub(crate) root: Option<[u8; 32]>,
     pub(crate) digests: Digests,
 }
 
-/// What servers say, held against what came.
+/// The result of comparing the hashes that servers state with the file that arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dissent {
-    /// What those say that say something else: a sentence each.
+    /// Notices about the servers whose hashes differ from the file's, one sentence each.
     pub(crate) notices: Vec<String>,
-    /// All that they say, if it is not decided which of it is right.
+    /// The hashes that all servers state, if it is undecided which of them are right.
     pub(crate) contest: Option<String>,
 }
 
@@ -31,13 +31,13 @@ impl Claim {
         self.root.is_some_and(|told| told != *root) || self.digests.contradict(digests)
     }
 
-    /// Whether anything of it could be held against what came.
+    /// Whether any hash of the claim can be compared with a known hash of the file.
     fn is_comparable(&self, digests: &Digests) -> bool {
         let is_both = |(told, found): (Digests, Digests)| !told.is_empty() && !found.is_empty();
         self.root.is_some() || self.digests.each().into_iter().zip(digests.each()).any(is_both)
     }
 
-    /// What it says: "BLAKE3 HEX", "SHA-256 HEX".
+    /// Returns the hashes of the claim as text: "BLAKE3 HEX", "SHA-256 HEX".
     fn hashes(&self) -> String {
         let root = self.root.map(|root| format!("BLAKE3 {}", HEXLOWER.encode(&root)));
         let digests = Some(self.digests.to_string()).filter(|_| !self.digests.is_empty());
@@ -45,18 +45,18 @@ impl Claim {
     }
 }
 
-/// The kinds of digests that `claims` have.
+/// Returns the kinds of digests that the `claims` contain.
 pub(crate) fn kinds(claims: &[Claim]) -> Digests {
     claims.iter().fold(Digests::default(), |all, claim| all.or(claim.digests))
 }
 
-/// Holds `claims`, of servers that the user named, against what came.
+/// Compares the `claims` of servers that the user named with the hashes of the file that arrived.
 ///
-/// Servers that say something else are told. The file is in doubt if as many servers say something else as
-/// say just this, and there are two of them at least: one alone, wrong about itself, must not keep others'
-/// file from its place.
+/// Every server that states other hashes is named in a notice. The file is in doubt if at least two servers
+/// state comparable hashes and no more than half of them state exactly this file's: a single server that is
+/// wrong about itself must not keep the file of others from its place.
 pub(crate) fn hold(claims: &[Claim], root: &[u8; 32], digests: &Digests) -> Dissent {
-    // Whether each server says just this, and nothing else.
+    // For each origin, whether all its claims agree with the file.
     let mut says: BTreeMap<&str, bool> = BTreeMap::new();
     let mut notices = Vec::new();
     for claim in claims.iter().filter(|claim| claim.is_comparable(digests)) {

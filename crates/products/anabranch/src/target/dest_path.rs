@@ -1,8 +1,8 @@
-//! A place for a file: a directory that is open, and a name in it.
+//! The destination of a file: an open directory and a name in it.
 //!
-//! All that is done to a target is done relative to the open directory, by one name without slashes and
-//! without following symbolic links. So a directory that is swapped for a link meanwhile cannot divert a
-//! write, and nothing that is fetched can leave the directory it was meant for.
+//! All operations on a target are relative to the open directory, use one name without slashes and do not
+//! follow symbolic links. So a directory that is swapped for a link meanwhile cannot divert a write, and
+//! nothing that is fetched can leave the directory it was meant for.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -24,27 +24,28 @@ use crate::filenames::{self, show};
 use crate::monitor::lock;
 use crate::{Error, ErrorKind, Result, format};
 
-/// How the names of parts begin in a directory that is fetched whole. There `NAME.part` may be the name of
-/// another of its files; so names that begin like this are kept for parts, and no file of a directory may
-/// have one.
+/// The first characters of the names of parts in a directory that is fetched whole. There `NAME.part` may be
+/// the name of another file of the directory; so names that begin with this prefix are reserved for parts,
+/// and no file of a directory may have one.
 pub const PART_PREFIX: &str = ".anabranch-part.";
 
-/// Names that are tried for a file that is not what it should be.
+/// The greatest number of names that are tried for a file that is not what it should be.
 const ASIDE_MAX: u32 = 99;
 
-/// What is appended to a name, a length not counted.
+/// The length of the suffix that is appended to a name, without the length of the content.
 const SUFFIX_BYTES: usize = ".part.journal".len();
 
-/// How a directory below another one is opened.
+/// The flags with which a directory below another one is opened.
 const BELOW: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// A directory that is open: what is fetched into it stays in it.
+/// An open directory. What is fetched into it stays in it.
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,
     path: PathBuf,
-    /// Directories that were made here, relative to it, in that order; an empty path is its own.
+    /// The directories that were made here, relative to this one and in the order of their creation. An empty
+    /// path stands for this directory itself.
     made: Mutex<Vec<PathBuf>>,
 }
 
@@ -52,7 +53,7 @@ impl Directory {
     /// Opens the directory at `path`, and makes it if only its last component is missing.
     ///
     /// # Errors
-    /// If that is not possible.
+    /// If the directory can be neither made nor opened.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         match std::fs::create_dir(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing(path.parent().unwrap_or(path))),
@@ -67,10 +68,10 @@ impl Directory {
         }
     }
 
-    /// Removes the directories that were made and in which nothing is.
+    /// Removes the directories that were made here and are empty.
     pub(crate) fn remove_empty(&self) {
         for made in lock(&self.made).drain(..).rev() {
-            // What is not empty stays, and so does what cannot be removed.
+            // A directory that is not empty stays, and so does one that cannot be removed.
             let _ = match made.file_name() {
                 Some(name) => self.remove_below(made.parent().unwrap_or(Path::new("")), name),
                 None => std::fs::remove_dir(&self.path),
@@ -87,7 +88,7 @@ impl Directory {
     }
 
     fn open(path: &Path) -> Result<Self> {
-        // Links on the way are the user's own choice.
+        // Symbolic links in the path are the user's own choice.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let opened = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let fd = nix::fcntl::open(opened, flags, Mode::empty()).map_err(|e| match e {
@@ -97,14 +98,16 @@ impl Directory {
         Ok(Self { fd, path: path.to_owned(), made: Mutex::default() })
     }
 
-    /// Looks whether its file system has room for `bytes` more, as far as it tells. The answer holds for now:
-    /// other programs may take the room meanwhile. A file system that compresses may have more. A file with
-    /// holes needs less than its length, and is refused in any case: before it is here they are not known.
+    /// Checks that the file system of this directory has room for `bytes` more, as far as it reports that.
+    /// The answer holds only for now: other programs may take the room meanwhile. A file system that
+    /// compresses may have more room than it reports. A file with holes needs less than its length, but is
+    /// refused all the same: its holes are not known before it has arrived.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it has not; `what` needs the room.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is no room; `what` is the path that needs it.
     pub(crate) fn check_room(&self, what: &Path, bytes: u64) -> Result<()> {
-        // What tells nothing of its size (some that are remote, or in user space) is believed to have room.
+        // A file system that does not report its size (some remote or user-space ones) is assumed to have
+        // room.
         let Ok(told) = nix::sys::statvfs::fstatvfs(&self.fd) else { return Ok(()) };
         let free = told.blocks_available().saturating_mul(told.fragment_size());
         if bytes <= free || told.blocks() == 0 {
@@ -119,7 +122,7 @@ impl Directory {
         .at(what))
     }
 
-    /// Whether nothing is in it.
+    /// Whether the directory is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries().is_ok_and(|mut entries| entries.next().is_none())
     }
@@ -129,17 +132,17 @@ impl Directory {
         std::fs::read_dir(if here { Path::new(".") } else { self.path.as_path() })
     }
 
-    /// The directory's path, for messages.
+    /// Returns the path of the directory, for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The place of a file below this directory; the directories on the way are made. No component may be a
-    /// symbolic link: each is opened from the one before.
+    /// Returns the place of a file below this directory, and makes the directories on the way. No component
+    /// may be a symbolic link: each is opened relative to the one before it.
     ///
     /// # Errors
-    /// If a component is no file name or begins with [`PART_PREFIX`], or is there and no directory, or cannot
-    /// be made.
+    /// If a component is no valid file name or begins with [`PART_PREFIX`], or if a directory on the way
+    /// cannot be made or is something other than a directory.
     pub(crate) fn place<'a>(&self, components: impl IntoIterator<Item = &'a [u8]>) -> Result<DestPath> {
         let mut names = Vec::new();
         for component in components {
@@ -182,21 +185,22 @@ impl Directory {
     }
 }
 
-/// Whether a name may be that of a part in a directory; some file systems do not tell `A` from `a`.
+/// Whether a name is reserved for parts in a directory. Case is ignored, because some file systems do not
+/// distinguish `A` from `a`.
 pub(crate) fn is_reserved(name: &[u8]) -> bool {
     name.get(..PART_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PART_PREFIX.as_bytes()))
 }
 
-/// A directory that is open, and a name in it.
+/// The place of a file: an open directory, and a name in it.
 #[derive(Clone, Debug)]
 pub(crate) struct DestPath {
     dir: Arc<Directory>,
     name: OsString,
-    /// Other names of the directory are fetched too.
+    /// Whether other files of the directory are fetched too.
     among_others: bool,
-    /// What has the name is not even looked at.
+    /// Whether a file that already has the name is never taken for the wanted one.
     anew: bool,
-    /// What its file system has left, where that is simulated.
+    /// The room that is left, where a full file system is simulated.
     #[cfg(any(test, feature = "soak"))]
     room: Option<Arc<Room>>,
 }
@@ -213,13 +217,13 @@ impl DestPath {
         }
     }
 
-    /// This place, on a file system that has no more room than this.
+    /// Returns this place on a simulated file system with this `room`; `None` means no simulation.
     #[cfg(any(test, feature = "soak"))]
     pub(crate) fn within(self, room: Option<Arc<Room>>) -> Self {
         Self { room, ..self }
     }
 
-    /// Writes all of this to a file that was opened here.
+    /// Writes all `bytes` at `offset` to a file that was opened here.
     pub(super) fn write_all(&self, file: &File, bytes: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
         #[cfg(any(test, feature = "soak"))]
         if let Some(room) = &self.room {
@@ -229,10 +233,10 @@ impl DestPath {
         write_all_vectored(file, bytes, offset)
     }
 
-    /// The place that `path` names. Its directory must exist.
+    /// Returns the place that `path` names. Its directory must exist.
     ///
     /// # Errors
-    /// If there is no such directory, or no name in the path.
+    /// If the directory does not exist, or the path ends in no file name.
     pub(crate) fn of(path: &Path) -> Result<Self> {
         let Some(name) = path.file_name() else {
             return Err(Error::target(format!("{} is not a file name", show(path))).at(path));
@@ -244,45 +248,46 @@ impl DestPath {
         Ok(Self::new(dir, name.to_owned(), false))
     }
 
-    /// This place; if `anew`, a file that is there is never taken for the one that is wanted: it is
-    /// replaced where that is allowed.
+    /// Returns this place with the setting `anew`. If it is true, an existing file is never taken for the
+    /// wanted one: it is replaced where that is allowed.
     #[must_use]
     pub(crate) fn anew(self, anew: bool) -> Self {
         Self { anew, ..self }
     }
 
-    /// Whether a file that is there is never taken for the one that is wanted.
+    /// Whether an existing file is never taken for the wanted one.
     pub(super) const fn is_anew(&self) -> bool {
         self.anew
     }
 
-    /// The file's path, for messages.
+    /// Returns the path of the file, for messages.
     #[must_use]
     pub(crate) fn path(&self) -> PathBuf {
         self.dir.path.join(&self.name)
     }
 
-    /// Looks whether there is room for `bytes` more of the file: see [`Directory::check_room`].
+    /// Checks that there is room for `bytes` more of the file: see [`Directory::check_room`].
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is not.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is no room.
     pub(super) fn check_room(&self, bytes: u64) -> Result<()> {
         self.dir.check_room(&self.path(), bytes)
     }
 
-    /// The file's name.
+    /// Returns the name of the file.
     #[must_use]
     pub(crate) fn name(&self) -> &OsStr {
         &self.name
     }
 
-    /// The name with `.part` and with `.part.journal`. A name so long that these would be too long is cut,
-    /// and a hash of it takes the place of what was cut.
+    /// Returns the names of the part and its journal: the file's name with `.part` and with `.part.journal`.
+    /// If these would be too long, the file's name is cut, and a hash of it replaces what was cut.
     ///
-    /// In a directory that is fetched whole: [`PART_PREFIX`] and a hash of the name, alone and with
-    /// `.journal`. [`Directory::place`] refuses files with such names, so none is that of another file.
+    /// In a directory that is fetched whole, the part is named [`PART_PREFIX`] and a hash of the file's name,
+    /// and the journal has the suffix `.journal` besides. [`Directory::place`] refuses files with such names,
+    /// so these names never collide with another file's.
     ///
-    /// Beside a part that stays, one `of_length` has that length in its names.
+    /// With `of_length`, the names contain that length: they are for a part beside another part that stays.
     #[must_use]
     pub(crate) fn part_names(&self, of_length: Option<u64>) -> (OsString, OsString) {
         let length = of_length.map_or_else(String::new, |length| format!(".{length}"));
@@ -300,11 +305,12 @@ impl DestPath {
         (part, journal)
     }
 
-    /// The names of all parts of the file that are there, and the length that is in these names. In a
-    /// directory that is fetched whole none has one.
+    /// Returns the pairs of names that a part of the file and its journal may have: the usual pair, and each
+    /// pair with a length in its names whose journal exists, together with that length. In a directory that
+    /// is fetched whole, returns only the usual pair.
     pub(super) fn all_part_names(&self) -> Vec<(Option<u64>, (OsString, OsString))> {
         let mut all = vec![(None, self.part_names(None))];
-        // Very many other files may be there.
+        // A directory that is fetched whole may hold very many other files.
         let entries = (!self.among_others).then(|| self.dir.entries().ok()).flatten();
         for entry in entries.into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -318,12 +324,12 @@ impl DestPath {
         all
     }
 
-    /// Whether other names of the directory are fetched too.
+    /// Whether other files of the directory are fetched too.
     pub(super) const fn is_among_others(&self) -> bool {
         self.among_others
     }
 
-    /// The name, cut so that a suffix has room that has so many bytes more than the usual one.
+    /// Returns the name, cut if necessary to leave room for a suffix of `SUFFIX_BYTES` and `more` bytes.
     fn stem(&self, more: usize) -> OsString {
         let suffix_bytes = SUFFIX_BYTES + more;
         if self.name.len() + suffix_bytes <= COMPONENT_MAX {
@@ -332,7 +338,7 @@ impl DestPath {
         let hash = blake3::hash(self.name.as_bytes()).to_hex();
         let tail = format!("~{}", &hash.as_str()[..16]);
         let mut cut = COMPONENT_MAX - suffix_bytes - tail.len();
-        // A name that is UTF-8 stays so: some file systems insist.
+        // A name in UTF-8 stays valid UTF-8: some file systems insist on that.
         if let Ok(text) = str::from_utf8(self.name.as_bytes()) {
             while !text.is_char_boundary(cut) {
                 cut -= 1;
@@ -343,15 +349,15 @@ impl DestPath {
         OsString::from_vec(bytes)
     }
 
-    /// Whether something has the file's name.
+    /// Whether a file or anything else has the file's name.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be seen.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be determined.
     pub(crate) fn is_taken(&self) -> Result<bool> {
         Ok(self.stat(&self.name)?.is_some())
     }
 
-    /// What is at `name`: `None` if nothing.
+    /// Returns the directory entry `name`; `None` if it does not exist.
     pub(super) fn stat(&self, name: &OsStr) -> Result<Option<Entry>> {
         match nix::sys::stat::fstatat(&self.dir.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => {
@@ -370,7 +376,7 @@ impl DestPath {
         }
     }
 
-    /// Opens `name` here, never through a symbolic link.
+    /// Opens `name` in the directory, never through a symbolic link.
     pub(super) fn open(&self, name: &OsStr, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let fd = nix::fcntl::openat(&self.dir.fd, name, flags, Mode::from_bits_truncate(0o666))?;
@@ -392,8 +398,8 @@ impl DestPath {
         self.rename_to(&self.name, to, true)
     }
 
-    /// Gives the file `from` a name that says that it is not what it should be: `NAME.unverified`, or
-    /// `NAME.unverified.2` and so on if that is taken and it may be `numbered`. Returns which.
+    /// Gives the file `from` a name that shows that it is not what it should be, and returns that name:
+    /// `NAME.unverified` or, if that is taken and `numbered` is true, `NAME.unverified.2` and so on.
     pub(super) fn rename_aside(&self, from: &OsStr, numbered: bool) -> io::Result<OsString> {
         let mut error = io::ErrorKind::AlreadyExists.into();
         for number in 1..=if numbered { ASIDE_MAX } else { 1 } {
@@ -418,7 +424,7 @@ impl DestPath {
         }
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         match nix::fcntl::renameat2(dir, from, dir, to, nix::fcntl::RenameFlags::RENAME_NOREPLACE) {
-            // A file system that does not know the flag.
+            // The file system does not know the flag.
             Err(Errno::EINVAL | Errno::ENOSYS) => {}
             other => return Ok(other?),
         }
@@ -429,13 +435,13 @@ impl DestPath {
     /// Syncs the directory, so that its renames and removals survive a power failure.
     pub(super) fn sync(&self) -> io::Result<()> {
         match nix::unistd::fsync(&self.dir.fd) {
-            // Some file systems have nothing to do for a directory and say so.
+            // Some file systems cannot sync a directory and need not.
             Ok(()) | Err(Errno::EINVAL | Errno::ENOTSUP) => Ok(()),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// A failure about `name` in this directory.
+    /// Returns the error for a failed operation on `name` in this directory.
     pub(super) fn failure(&self, doing: &str, name: &OsStr, error: io::Error) -> Error {
         failure(doing, &self.dir.path.join(name), error)
     }
@@ -457,7 +463,7 @@ fn write_all_vectored(file: &File, mut slices: &mut [IoSlice<'_>], mut offset: u
     Ok(())
 }
 
-/// What a name stands for.
+/// The kind, length and inode of a directory entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) directory: bool,
@@ -467,14 +473,14 @@ pub(super) struct Entry {
     pub(super) inode: (u64, u64),
 }
 
-/// A directory is not there.
+/// Returns the error for a directory that does not exist.
 fn missing(path: &Path) -> Error {
     let shown = show(path);
     Error::target(format!("there is no directory {shown}: make it first, or choose another `to_file`"))
         .at(path)
 }
 
-/// A failure of the target, with what to do about it.
+/// Returns the error for a failed operation on `path`, with advice on what to do about it.
 pub(super) fn failure(doing: &str, path: &Path, error: io::Error) -> Error {
     use io::ErrorKind as Kind;
     let advice = match error.kind() {

@@ -1,4 +1,4 @@
-//! What is at a destination already: the content, something else, or what an earlier transfer left.
+//! Finds out what a destination already holds: the content, something else, or a part of an earlier transfer.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,13 +23,13 @@ use crate::filenames::show;
 use crate::openpgp::Verdict;
 use crate::{Error, Result};
 
-/// The root of what the place holds if that is exactly this content. Anything else there is an error, unless
-/// `force` allows to replace it. `progress` is called with the bytes read so far and stops it by returning
-/// false.
+/// Returns the root hash of the file at `place` if that is exactly this content. Anything else there is an
+/// error, unless `force` allows replacing it. `progress` is called with the number of bytes read so far and
+/// stops the check by returning false.
 ///
 /// # Errors
 /// [`ErrorKind::Target`](crate::ErrorKind::Target) if something else is there,
-/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped the check.
 pub(crate) fn is_there(
     place: &DestPath,
     id: ContentId,
@@ -42,10 +42,10 @@ pub(crate) fn is_there(
     Ok(Some(root))
 }
 
-/// A hash of the first bytes of the file at the place, as many as every server is asked for.
+/// Returns a hash of the first bytes of the file at `place`, as many as every server is asked for.
 ///
 /// # Errors
-/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if the file cannot be read.
 pub(crate) fn opening_of(place: &DestPath) -> Result<[u8; 32]> {
     let mut bytes = Vec::new();
     let file = place.open(place.name(), OFlag::O_RDONLY);
@@ -54,7 +54,8 @@ pub(crate) fn opening_of(place: &DestPath) -> Result<[u8; 32]> {
     Ok(*blake3::hash(&bytes).as_bytes())
 }
 
-/// The chaining value of a block of the file at this path, which is `id`; none if that cannot be read.
+/// Returns the chaining value of a block of the file at `path`, whose content is `id`; `None` if the block
+/// cannot be read.
 pub(crate) fn block_of_file(path: &Path, id: &ContentId, block: u64) -> Option<ChainingValue> {
     let mut bytes = vec![0; id.block_len(block)];
     let file = File::open(path).ok()?;
@@ -62,12 +63,13 @@ pub(crate) fn block_of_file(path: &Path, id: &ContentId, block: u64) -> Option<C
     Some(cv_of(id, block, &bytes))
 }
 
-/// The file at the place, if `is_wanted` holds for its length: what it is, and its hashes of the kinds that
-/// `wanted` has. `progress` is called with the bytes read so far and stops it by returning false.
+/// Opens and hashes the file at `place` if `is_wanted` returns true for its length. Returns the file, its
+/// root hash and length, and its hashes of the kinds in `wanted`. `progress` is called with the number of
+/// bytes read so far and stops the check by returning false.
 ///
 /// # Errors
-/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read,
-/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if the file cannot be read,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped the check.
 pub(crate) fn what_has_the_name(
     place: &DestPath,
     is_wanted: impl Fn(u64) -> bool,
@@ -82,8 +84,8 @@ pub(crate) fn what_has_the_name(
     Ok(Some((file, ContentId { root, length: entry.length }, found)))
 }
 
-/// The root of what the place holds if that is exactly this content; an error if it holds anything else that
-/// must not be replaced, or if what is said of the content contradicts itself.
+/// Returns the root hash of the file at `place` if that is exactly this content. Fails if anything else is
+/// there that must not be replaced, or if the known hashes of the content contradict each other.
 pub(super) fn is_there_already(
     place: &DestPath,
     id: &ContentId,
@@ -106,7 +108,7 @@ pub(super) fn is_there_already(
         .at(&path));
     }
     if entry.link && std::fs::metadata(&path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-        // Such as /dev/stdout: replacing the link is never wanted.
+        // An example is /dev/stdout: replacing the link is never wanted.
         return Err(Error::target(format!(
             "{} leads to a pipe or a device: name a file with `to_file`, or say `read`",
             show(&path)
@@ -126,7 +128,7 @@ pub(super) fn is_there_already(
                 );
             }
             (Some(Mismatch::Other(_)), _) => false,
-            // Where a hash tells that it is the file, the signature must be right at the end.
+            // If a known hash identifies the file, the signature is checked at the end.
             (None, Some(signed)) if !proof.is_something() => {
                 matches!(signed.verify(&file)?, Verdict::Good(_))
             }
@@ -148,7 +150,7 @@ pub(super) fn is_there_already(
     }
 }
 
-/// Removes the part and the journal of this content, if they are there. A crash at the end of an earlier
+/// Removes the part and the journal of this content, if they exist. A crash at the end of an earlier
 /// transfer leaves them beside the finished file, and they would be in the way of another file. A part
 /// without such a journal belongs to the user and stays.
 pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
@@ -157,11 +159,13 @@ pub(crate) fn remove_leftovers(place: &DestPath, id: &ContentId) {
     }
 }
 
-/// The file of now is here: removes parts of other files that one of these URLs had.
+/// Removes parts of other files that were fetched from one of these URLs. It is called once the file that the
+/// URLs have now is complete.
 pub(super) fn remove_outdated(place: &DestPath, urls: &[[u8; 32]]) {
     for (of_length, names) in place.all_part_names() {
         remove_part(place, &names, |journal, of| {
-            // `NAME.8` may be another file of the user's.
+            // A part with a length in its name must have that length: `NAME.8` may be another file of the
+            // user.
             of_length.is_none_or(|length| length == of.length)
                 && read_behind(journal, of)
                     .is_ok_and(|behind| urls.iter().any(|clue| behind.has(Record::Alias, clue)))
@@ -169,12 +173,13 @@ pub(super) fn remove_outdated(place: &DestPath, urls: &[[u8; 32]]) {
     }
 }
 
-/// All of a content is in `file`, and is to be put here. What others left of this content, or of another file
-/// of one of its URLs, goes if that file is what is demanded; else it stays, for it may be right yet.
+/// Makes way for a whole content in `file` that is about to be put at `place`. Parts that earlier transfers
+/// left of this content, or of other files from its URLs, are removed if `file` meets the `demands`;
+/// otherwise they stay, because they may still turn out right.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it is not what is demanded, and something is there
-/// that stays; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped it.
+/// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if `file` does not meet the demands and a part stays;
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped the check.
 pub(crate) fn make_way(
     place: &DestPath,
     file: &File,
@@ -205,14 +210,14 @@ pub(crate) fn make_way(
     Ok(())
 }
 
-/// Removes a part that no transfer has open, and its journal, if that `is_useless`.
+/// Removes a part and its journal if no transfer has them open and `is_useless` returns true for the journal.
 fn remove_part(
     place: &DestPath,
     (name, journal_name): &(OsString, OsString),
     is_useless: impl Fn(&File, &ContentId) -> bool,
 ) {
     let Ok(file) = place.open(journal_name, OFlag::O_RDONLY) else { return };
-    // Another transfer that holds the lock cleans up itself.
+    // Another transfer that holds the lock removes the files itself.
     let Ok(journal) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return };
     let mut head = [0; HEADER_BYTES];
     let Ok(read) = read_up_to(&journal, &mut head, 0) else { return };
@@ -222,8 +227,8 @@ fn remove_part(
     if journal::parse_header(&head[..read]).is_ok_and(|of| is_useless(&journal, &of))
         && entry.inode == (stat.st_dev, stat.st_ino)
     {
-        // The file is whole whether or not this succeeds. The part goes first, for it is known by its
-        // journal.
+        // The finished file is complete whether or not this succeeds. The part is removed first, because only
+        // its journal identifies it.
         if place.unlink(name).is_ok() || matches!(place.stat(name), Ok(None)) {
             let _ = place.unlink(journal_name);
         }

@@ -1,4 +1,4 @@
-//! What a whole file is held against, and its hashes.
+//! The final check of a complete file: what it is compared with, and how its hashes are computed.
 
 use std::fs::File;
 
@@ -14,35 +14,34 @@ use super::part::interrupted;
 use crate::Result;
 use crate::openpgp::Signed;
 
-/// The hashes that a file must have before it gets its name. Without any, its blocks were checked as they
-/// came.
+/// The hashes that a file must have before it gets its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FinalCheck {
     pub(crate) root: RootCheck,
-    /// Its hashes of the SHA-2 family.
+    /// The hashes of the SHA-2 family that the file must have.
     pub(crate) digests: Digests,
 }
 
-/// What the root of a file's id tells.
+/// What the root hash in a file's id tells about the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RootCheck {
-    /// Nothing: it only names the journal.
+    /// Nothing: the root hash only names the journal.
     #[default]
     Unknown,
-    /// The root is the hash of the whole content, and every block was verified with it as it came.
+    /// The root is the hash of the whole content, and every block was verified with it on arrival.
     Blocks,
-    /// The root is the hash of the whole content. Blocks could not be verified with it as they came, so the
+    /// The root is the hash of the whole content. Blocks could not be verified with it on arrival, so the
     /// whole file is hashed at the end.
     Whole,
 }
 
-/// What is known of a file, by which it is told from all others.
+/// The conditions that a file must meet, by which it is told from all other files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Demands {
     pub(crate) proof: FinalCheck,
-    /// What it has to be signed by besides.
+    /// The signature that the file must have besides.
     pub(crate) signed: Option<Signed>,
-    /// What becomes of it if it is wrong.
+    /// What happens to the file if it is wrong.
     pub(crate) if_wrong: IfWrong,
     /// The hashes that servers state for the file. The field `weighs_claims` tells whether they count, which
     /// they do only if nobody vouches for the file.
@@ -50,26 +49,26 @@ pub(crate) struct Demands {
     pub(crate) weighs_claims: bool,
 }
 
-/// What becomes of a whole that is not what it should be.
+/// What happens to a complete file that is wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum IfWrong {
     /// It is removed: it may be a mixture that no mirror has.
     #[default]
     Remove,
-    /// It gets another name, for only servers say what is right, and may be wrong about that.
+    /// It gets another name, because only servers say what is right, and they may be wrong about that.
     Keep,
-    /// It gets another name, unless that is taken: one server has just this, and what the user says that it
-    /// should be may be mistyped.
+    /// It gets another name, unless that name is taken: one server has exactly this file, and the hash that
+    /// the user gave may be mistyped.
     KeepOnce,
 }
 
 impl Demands {
-    /// Whether it can be told from all others by more than what its own servers say.
+    /// Whether the wanted file can be recognised by more than the statements of the servers that deliver it.
     pub(super) fn can_judge(&self, aliases: &Aliases) -> bool {
         self.signed.is_some() || has_hash(&aliases.recorded) && self.if_wrong != IfWrong::Keep
     }
 
-    /// The kinds of digests that are looked at.
+    /// Returns the kinds of digests that the final check computes.
     pub(crate) fn wanted(&self) -> Digests {
         let claimed = if self.weighs_claims { claims::kinds(&self.claims) } else { Digests::default() };
         self.proof.digests.or(claimed)
@@ -82,32 +81,32 @@ impl From<FinalCheck> for Demands {
     }
 }
 
-/// What is wrong with a file: the rest of a sentence that begins with its name.
+/// What is wrong with a file. The text is the rest of a sentence that begins with the file's name.
 #[derive(Debug)]
 pub(crate) enum Mismatch {
-    /// It has nothing of what it should have.
+    /// The file has none of the required hashes.
     Other(String),
-    /// It has some of the hashes that it should have and lacks others, so no file can have them all. The text
+    /// The file has some of the required hashes and lacks others, so no file can have them all. The text
     /// names both.
     Contradiction(String),
 }
 
 impl FinalCheck {
-    /// Nothing is known.
+    /// No hash is known.
     pub(crate) const NOTHING: Self = Self::of(RootCheck::Unknown, NO_DIGESTS);
-    /// The root alone, held against blocks as they came.
+    /// Only the root hash is known, and blocks were verified with it on arrival.
     pub(crate) const ROOT: Self = Self::of(RootCheck::Blocks, NO_DIGESTS);
 
     pub(crate) const fn of(root: RootCheck, digests: Digests) -> Self {
         Self { root, digests }
     }
 
-    /// Whether the whole is held against anything.
+    /// Whether any hash of the complete file is known.
     pub(crate) fn is_something(&self) -> bool {
         *self != Self::NOTHING
     }
 
-    /// A name of the hashes that a file of this `id` must have; `None` if there are none.
+    /// Returns a name of the hashes that a file of this `id` must have; `None` if there are none.
     pub(crate) fn name(&self, id: &ContentId) -> Option<[u8; 32]> {
         let root = (self.root != RootCheck::Unknown).then(|| HEXLOWER.encode(&id.root));
         let text = format!("{}, {}", root.unwrap_or_default(), self.digests);
@@ -115,8 +114,8 @@ impl FinalCheck {
         self.is_something().then(name)
     }
 
-    /// What is wrong with a file that is to be `id` and has this root and these digests, of the kinds that
-    /// are wanted.
+    /// Compares a file that should be `id` with the required hashes, and returns what is wrong with it.
+    /// `root` and `digests` are the hashes that the file has.
     pub(crate) fn mismatch(&self, id: &ContentId, root: [u8; 32], digests: &Digests) -> Option<Mismatch> {
         let blake3 = |root: &[u8; 32]| format!("BLAKE3 {}", HEXLOWER.encode(root));
         let knows_root = self.root != RootCheck::Unknown;
@@ -150,7 +149,7 @@ impl FinalCheck {
 
 const NO_DIGESTS: Digests = Digests { sha256: None, sha384: None, sha512: None };
 
-/// The hashes of a file, of the kinds that `wanted` has. Where that is none, it is not read.
+/// Returns the hashes of a file of the kinds in `wanted`. If `wanted` is empty, the file is not read.
 pub(super) fn digests(
     place: &DestPath,
     file: &File,
@@ -164,7 +163,7 @@ pub(super) fn digests(
     Ok(sha2.finish())
 }
 
-/// The root of a file, and its hashes of the kinds that `wanted` has.
+/// Returns the root hash of a file, and its hashes of the kinds in `wanted`.
 pub(super) fn hashes(
     place: &DestPath,
     file: &File,

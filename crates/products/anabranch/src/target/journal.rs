@@ -1,19 +1,20 @@
-//! The journal beside a part: which blocks are in it.
+//! The journal beside a part, which records the blocks that the part holds.
 //!
-//! A header names the content; then comes one slot a block, at a fixed place, empty (zeros) or with the
-//! block's chaining value and a check. A slot that was torn by a crash fails its check and counts as empty.
-//! Fixed places rather than an appended log: nothing can be recorded twice, and the slots in order are the
-//! leaves of the hash tree, so that a whole part is checked against the content's root in constant memory.
+//! A header names the content. Then follows one slot per block, at a fixed place: it is empty (zeros) or
+//! contains the block's chaining value and a check. A slot that was torn by a crash fails its check and
+//! counts as empty. Slots have fixed places, rather than being appended to a log, so that nothing can be
+//! recorded twice; and in order they are the leaf list of the hash tree, so that a whole part is checked
+//! against the content's root hash in constant memory.
 //!
-//! A content may have other names than its root: the hash of the whole, the URLs and versions from which it
-//! came. What the next transfer knows of them may be less or more than what this one knew. So up to
-//! [`ALIASES_MAX`] of them stand in the slots behind those of the last block. Some of these are no names, but
-//! [clues](url_clue): they tell a later transfer that has none of the names why it cannot go on. Behind them
-//! stand up to [`BANNED_MAX`] mirrors whose whole file was [wrong](refuted_clue), and then the one that was
-//! [tried alone](alone_clue) last.
+//! A content may have other names than its root hash: hashes of the whole file, and the URLs and versions
+//! from which it came. The next transfer may know fewer or more of these names than this one. So up to
+//! [`ALIASES_MAX`] aliases are recorded in the slots behind the slot of the last block. Some aliases are not
+//! names but [clues](url_clue): they tell a later transfer that knows none of the names why it cannot resume.
+//! Behind the aliases follow up to [`BANNED_MAX`] mirrors whose whole file was [wrong](refuted_clue), and
+//! then the mirror that was most recently [tried alone](alone_clue).
 //!
-//! Where no hash of the parts is known, a slot has a [mark](Slot::mark) besides: which mirror brought the
-//! block.
+//! Where no hash of the parts is known, a slot also has a [mark](Slot::mark), which tells the mirror that
+//! delivered the block.
 //!
 //! ```text
 //! header  0  magic "anabrjnl"     slot  0  chaining value (32)    or  0  chaining value (32)
@@ -24,7 +25,7 @@
 //!        56  check (8)            numbers little-endian; a check is the start of a BLAKE3 hash
 //! ```
 //!
-//! Parsing is pure and takes any bytes without panic.
+//! Parsing has no side effects and accepts any bytes without panic.
 
 use std::fmt;
 use std::ops::Range;
@@ -33,23 +34,23 @@ use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
 use anabranch_mmtp::tree::ChainingValue;
 
-/// Bytes of the header.
+/// The length of the header in bytes.
 pub const HEADER_BYTES: usize = 64;
-/// Bytes of a slot.
+/// The length of a slot in bytes.
 pub const SLOT_BYTES: usize = 40;
-/// The version written and understood.
+/// The journal version that is written and understood.
 pub const VERSION: u32 = 1;
 
-/// Other names of a content that a journal remembers.
+/// The greatest number of aliases that a journal records.
 pub const ALIASES_MAX: usize = 16;
 
-/// The most mirrors whose whole file was wrong that a journal records.
+/// The greatest number of mirrors whose whole file was wrong that a journal records.
 pub const BANNED_MAX: usize = 16;
 
-/// Slots behind those of blocks.
+/// The number of slots behind the slots of blocks.
 pub const BEHIND_MAX: usize = ALIASES_MAX + BANNED_MAX + 1;
 
-/// Clues of URLs that one transfer adds at most.
+/// The greatest number of URL clues that one transfer adds.
 pub const URL_CLUES_MAX: usize = 4;
 
 /// The clue that a transfer knew some hash of the content.
@@ -58,13 +59,13 @@ pub const HASH_CLUE: [u8; 32] = *b"why:hash\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
 /// The clue that a transfer knew nothing by which the content could be recognised: no hash, no version.
 pub const NOTHING_CLUE: [u8; 32] = *b"why:nothing\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
-/// What is recorded of a block.
+/// The record of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Its chaining value.
+    /// The chaining value of the block.
     pub cv: ChainingValue,
-    /// The [number](Behind::number_of) of the mirror that brought it; 0 if a hash vouches for the block
-    /// itself, or if the journal has no number of that mirror.
+    /// The [number](Behind::number_of) of the mirror that delivered the block; 0 if a hash vouches for the
+    /// block itself, or if the journal has no number for that mirror.
     pub mark: u8,
 }
 
@@ -74,14 +75,14 @@ const MAGIC: [u8; 8] = *b"anabrjnl";
 const CLUE: &[u8] = b"why:";
 const UNVERSIONED: &[u8] = b"why:any:";
 
-/// Why bytes are not the header of a journal.
+/// The reason why bytes are not a readable journal header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// Nothing was written yet, or nothing but zeros reached the disk: it counts as new.
+    /// Nothing was written yet, or only zeros reached the disk: the journal counts as new.
     Blank,
-    /// Something else, or damaged.
+    /// The file is no journal, or is damaged.
     Foreign,
-    /// A journal of another version.
+    /// The journal has another version.
     Version(u32),
 }
 
@@ -99,7 +100,7 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// The header of a journal about `id`.
+/// Returns the header of a journal about `id`.
 #[must_use]
 pub fn header(id: &ContentId) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
@@ -113,10 +114,10 @@ pub fn header(id: &ContentId) -> [u8; HEADER_BYTES] {
     bytes
 }
 
-/// The content that a journal beginning with `bytes` is about.
+/// Returns the content that a journal beginning with `bytes` is about.
 ///
 /// # Errors
-/// Why it is about none.
+/// If the bytes are no readable header.
 pub fn parse_header(bytes: &[u8]) -> Result<ContentId, Unreadable> {
     let head = bytes.get(..HEADER_BYTES).unwrap_or(bytes);
     if head.iter().all(|b| *b == 0) {
@@ -142,7 +143,7 @@ pub fn parse_header(bytes: &[u8]) -> Result<ContentId, Unreadable> {
     Ok(ContentId { root, length })
 }
 
-/// The slot that records this for `block` of `id`.
+/// Returns the slot that records a chaining value and a mark for `block` of `id`.
 #[must_use]
 pub fn slot(id: &ContentId, block: u64, Slot { cv, mark }: &Slot) -> [u8; SLOT_BYTES] {
     let mut bytes = [0; SLOT_BYTES];
@@ -151,23 +152,24 @@ pub fn slot(id: &ContentId, block: u64, Slot { cv, mark }: &Slot) -> [u8; SLOT_B
     bytes
 }
 
-/// What `slot` records for `block` of `id`: `None` if it is empty, torn or of another block.
+/// Returns what `slot` records for `block` of `id`; `None` if it is empty, torn or of another block.
 #[must_use]
 pub fn parse_slot(id: &ContentId, block: u64, slot: &[u8]) -> Option<Slot> {
     let (cv, rest) = slot.split_first_chunk::<32>()?;
     let written = rest.first_chunk::<8>()?;
-    // Zeros are by far the most frequent slot: no need to hash them.
+    // Zeros are by far the most frequent slot, so they are recognised without hashing.
     let is = |mark: &u8| *written != [0; 8] && slot_check(id, block, cv, *mark) == *written;
     [0, written[0]].into_iter().find(is).map(|mark| Slot { cv: *cv, mark })
 }
 
-/// The slot number `n`, counted from 0, behind the blocks of `id`: see [`Behind`].
+/// Returns the slot that holds `record` at position `n`, counted from 0, behind the slots of the blocks of
+/// `id`: see [`Behind`].
 #[must_use]
 pub fn slot_behind(id: &ContentId, n: usize, record: &[u8; 32]) -> [u8; SLOT_BYTES] {
     slot(id, id.blocks() + n as u64, &Slot { cv: *record, mark: 0 })
 }
 
-/// The clue that a transfer asked this URL, for any version of the content.
+/// Returns the clue that a transfer asked this URL, whatever version of the content it had.
 #[must_use]
 pub fn url_clue(url: &str) -> [u8; 32] {
     let mut clue = blake3::derive_key("anabranch 2026-11 URL that a transfer asked", url.as_bytes());
@@ -175,8 +177,8 @@ pub fn url_clue(url: &str) -> [u8; 32] {
     clue
 }
 
-/// The clue that a transfer asked this URL when it had neither a strong validator nor a date, so that its
-/// version was not known.
+/// Returns the clue that a transfer asked this URL while its version was not known, because the response had
+/// neither a strong validator nor a date.
 #[must_use]
 pub fn unversioned_clue(url: &str) -> [u8; 32] {
     let mut clue = url_clue(url);
@@ -184,27 +186,27 @@ pub fn unversioned_clue(url: &str) -> [u8; 32] {
     clue
 }
 
-/// The clue of this URL, by whether its version is known now.
+/// Returns the clue of this URL: [`url_clue`] if its version is known now, else [`unversioned_clue`].
 #[must_use]
 pub fn url_clue_of(url: &str, has_version: bool) -> [u8; 32] {
     if has_version { url_clue(url) } else { unversioned_clue(url) }
 }
 
-/// Both clues that a journal may have of this URL.
+/// Returns both clues that a journal may have of this URL.
 #[must_use]
 pub fn url_clues(url: &str) -> [[u8; 32]; 2] {
     [url_clue(url), unversioned_clue(url)]
 }
 
-/// The record of a mirror whose whole file was there and was not what is `wanted`, so that it is not
-/// asked for that again: `of` is the name of its version.
+/// Returns the record of a mirror whose whole file arrived and was not what is `wanted`, so that the mirror
+/// is not asked for that again. `of` is the name of the mirror's version.
 #[must_use]
 pub fn refuted_clue(of: &[u8; 32], wanted: &[u8; 32]) -> [u8; 32] {
     let context = "anabranch 2026-11 version that is not what a hash is of";
     blake3::derive_key(context, &[*of, *wanted].concat())
 }
 
-/// What a journal records of the mirror that was tried alone last, by its URL.
+/// Returns the record of the mirror with this URL as the most recent one that was tried alone.
 #[must_use]
 pub fn alone_clue(url: &str) -> [u8; 32] {
     blake3::derive_key("anabranch 2026-11 URL of a mirror that is tried alone", url.as_bytes())
@@ -222,25 +224,25 @@ pub fn is_unversioned_clue(alias: &[u8; 32]) -> bool {
     alias.starts_with(UNVERSIONED)
 }
 
-/// Whether an alias is a clue, and no name of the content.
+/// Whether an alias is a clue rather than a name of the content.
 #[must_use]
 pub fn is_clue(alias: &[u8; 32]) -> bool {
     alias.starts_with(CLUE)
 }
 
-/// What is recorded behind the blocks.
+/// The kinds of records behind the slots of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// Another name of the content, or a [clue](url_clue).
     Alias,
     /// A mirror whose whole file was [wrong](refuted_clue).
     Refuted,
-    /// The mirror that was [tried alone](alone_clue) last.
+    /// The mirror that was most recently [tried alone](alone_clue).
     TriedAlone,
 }
 
 impl Record {
-    /// The slots for such records, counted from 0.
+    /// Returns the numbers, counted from 0, of the slots for records of this kind.
     const fn places(self) -> Range<usize> {
         match self {
             Self::Alias => 0..ALIASES_MAX,
@@ -250,7 +252,7 @@ impl Record {
     }
 }
 
-/// What the slots behind those of blocks record.
+/// The records in the slots behind the slots of the blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Behind([Option<[u8; 32]>; BEHIND_MAX]);
 
@@ -261,7 +263,7 @@ impl Default for Behind {
 }
 
 impl Behind {
-    /// What these slots, those behind the last block of `id`, record. A damaged one counts as empty.
+    /// Parses the slots behind the last block of `id`. A damaged slot counts as empty.
     #[must_use]
     pub fn parse(id: &ContentId, slots: &[u8]) -> Self {
         let mut all = Self::default();
@@ -272,19 +274,19 @@ impl Behind {
         all
     }
 
-    /// All records of this kind.
+    /// Returns all records of this kind.
     pub fn all(&self, kind: Record) -> impl Iterator<Item = [u8; 32]> + '_ {
         self.0[kind.places()].iter().copied().flatten()
     }
 
-    /// Whether this is recorded.
+    /// Whether `record` is recorded.
     #[must_use]
     pub fn has(&self, kind: Record, record: &[u8; 32]) -> bool {
         self.0[kind.places()].contains(&Some(*record))
     }
 
-    /// Adds a record and returns the number of its slot; `None` if it is there already, or there is no room.
-    /// Of mirrors that were tried alone the last one stays.
+    /// Adds a record and returns the number of its slot; `None` if it is recorded already or there is no
+    /// room. A mirror that is tried alone replaces the previous one.
     pub fn add(&mut self, kind: Record, record: [u8; 32]) -> Option<usize> {
         if self.has(kind, &record) {
             return None;
@@ -294,8 +296,8 @@ impl Behind {
         Some(free)
     }
 
-    /// The number of a mirror in [marks](Slot::mark), by what the journal calls the version that it has: the
-    /// `root` of the header or an alias. `None` if it is none of these.
+    /// Returns the number by which [marks](Slot::mark) denote a mirror. `name` is the name of the mirror's
+    /// version. The result is `None` if `name` is neither the `root` of the header nor an alias.
     #[must_use]
     pub fn number_of(&self, name: &[u8; 32], root: &[u8; 32]) -> Option<u8> {
         let place = self.0[Record::Alias.places()].iter().position(|alias| alias.as_ref() == Some(name));
@@ -304,13 +306,13 @@ impl Behind {
     }
 }
 
-/// Where the slot of `block` is.
+/// Returns the offset of the slot of `block` in the journal.
 #[must_use]
 pub const fn slot_offset(block: u64) -> u64 {
     HEADER_BYTES as u64 + block.saturating_mul(SLOT_BYTES as u64)
 }
 
-/// A whole journal: the content, and the blocks recorded.
+/// Parses a whole journal. Returns the content and the recorded blocks.
 ///
 /// # Errors
 /// If the header is not readable.
@@ -339,7 +341,7 @@ fn check(parts: &[&[u8]]) -> [u8; 8] {
     }
     let mut check = [0; 8];
     hasher.finalize_xof().fill(&mut check);
-    // Zeros mean "empty".
+    // A check of zeros is replaced, because zeros mean an empty slot.
     if check == [0; 8] { [1; 8] } else { check }
 }
 

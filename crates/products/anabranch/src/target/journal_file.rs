@@ -1,4 +1,4 @@
-//! The journal beside a part: locked, and what it records besides blocks, read at once.
+//! The journal file beside a part: opens, locks, reads and writes it.
 
 mod lock;
 
@@ -17,22 +17,22 @@ use crate::filenames::show;
 use crate::{Error, Result};
 pub(super) use lock::Locked;
 
-/// What is at a place of a content of a length, in the order in which variants are tried.
+/// What a destination holds of a content of some length, in the order in which variants are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum There {
     /// A file of that length.
     File,
-    /// A part with that length in its name: another one was there before it.
+    /// A part with that length in its name: when it was begun, another part had the usual name.
     OwnPart,
-    /// The usual part, and it is of that length.
+    /// A part of that length with the usual name.
     Part,
     Nothing,
 }
 
-/// What is there of a content of this length.
+/// Returns what `place` holds of a content of this length.
 ///
 /// # Errors
-/// [`ErrorKind::Target`](crate::ErrorKind::Target) if the directory cannot be looked at.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if the directory cannot be examined.
 pub(crate) fn what_is_there(place: &DestPath, length: u64) -> Result<There> {
     if place.stat(place.name())?.is_some_and(|entry| entry.file && entry.length == length) {
         return Ok(There::File);
@@ -45,7 +45,8 @@ pub(crate) fn what_is_there(place: &DestPath, length: u64) -> Result<There> {
     Ok(There::Nothing)
 }
 
-/// The length of the content that this journal is of; `None` if it is not there or not readable.
+/// Returns the length of the content that this journal is about; `None` if the journal does not exist or is
+/// not readable.
 pub(super) fn length_of(place: &DestPath, journal: &OsStr) -> Result<Option<u64>> {
     if !place.stat(journal)?.is_some_and(|entry| entry.file) {
         return Ok(None);
@@ -55,25 +56,25 @@ pub(super) fn length_of(place: &DestPath, journal: &OsStr) -> Result<Option<u64>
     Ok(journal::parse_header(&head[..read.unwrap_or(0)]).ok().map(|id| id.length))
 }
 
-/// What a journal of `id` records behind its blocks.
+/// Reads the records behind the slots of the blocks in a journal about `id`.
 pub(super) fn read_behind(journal: &File, id: &ContentId) -> io::Result<Behind> {
     let mut slots = [0; journal::BEHIND_MAX * SLOT_BYTES];
     let read = read_up_to(journal, &mut slots, journal::slot_offset(id.blocks()))?;
     Ok(Behind::parse(id, &slots[..read]))
 }
 
-/// The journal of a part, locked.
+/// The locked journal of a part.
 #[derive(Debug)]
 pub(super) struct JournalFile {
     file: Locked,
     pub(super) name: OsString,
-    /// What it records besides blocks.
+    /// The records besides those of blocks.
     pub(super) behind: Behind,
 }
 
 impl JournalFile {
-    /// Opens or makes it, for a content of this length, and locks it. Returns also its header, and whether it
-    /// was there before.
+    /// Opens or creates the journal for a content of this length, and locks it. Also returns its header, and
+    /// whether the journal existed before.
     pub(super) fn open(
         place: &DestPath,
         name: OsString,
@@ -91,19 +92,20 @@ impl JournalFile {
         Ok((Self { file, name, behind }, header, known))
     }
 
-    /// Whether nothing keeps a second transfer away from it.
+    /// Whether the journal has no lock, so that nothing keeps a second transfer away from it.
     pub(super) const fn is_without_lock(&self) -> bool {
         self.file.is_without()
     }
 
-    /// Begins anew, for `id`. Old slots are gone before the header says that they are this content's.
+    /// Begins the journal anew, for `id`. Old slots are removed before the header says that they belong to
+    /// `id`.
     pub(super) fn begin(&mut self, place: &DestPath, id: &ContentId) -> Result<()> {
         self.file.set_len(0).map_err(|e| place.failure("write", &self.name, e))?;
         self.behind = Behind::default();
         self.write_at(place, &journal::header(id), 0)
     }
 
-    /// Records something of `id` besides blocks, if there is room and it is not there.
+    /// Adds a record behind the slots of the blocks of `id`, if there is room and it is not recorded already.
     pub(super) fn record(
         &mut self,
         place: &DestPath,
@@ -117,13 +119,13 @@ impl JournalFile {
         }
     }
 
-    /// Reads slots from that of `block` on; returns how many bytes there are.
+    /// Reads slots, beginning with the slot of `block`, and returns the number of bytes read.
     pub(super) fn read(&self, place: &DestPath, block: u64, slots: &mut [u8]) -> Result<usize> {
         let read = read_up_to(&self.file, slots, journal::slot_offset(block));
         read.map_err(|e| place.failure("read", &self.name, e))
     }
 
-    /// Writes slots from that of `block` on.
+    /// Writes slots, beginning with the slot of `block`.
     pub(super) fn write(&self, place: &DestPath, block: u64, slots: &[u8]) -> Result<()> {
         self.write_at(place, slots, journal::slot_offset(block))
     }
@@ -138,7 +140,7 @@ impl JournalFile {
     }
 }
 
-/// Opens and locks the journal; also says whether it was there before.
+/// Opens and locks the journal. Also returns whether it existed before.
 pub(super) fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Locked, bool)> {
     // The transfer that held the lock may have removed the file that was opened here: then try again.
     for _ in 0..100 {
@@ -165,7 +167,7 @@ pub(super) fn lock_journal(place: &DestPath, name: &OsStr) -> Result<(Locked, bo
     .at(place.path()))
 }
 
-/// Reads until `bytes` is full or the file ends.
+/// Reads until `bytes` is full or the file ends, and returns the number of bytes read.
 pub(super) fn read_up_to(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < bytes.len() {

@@ -1,4 +1,4 @@
-//! Where a caller wants a content to go.
+//! The output path that a caller chose, and the place that it means.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,17 +10,17 @@ use super::dest_path::{DestPath, Directory, failure};
 use crate::filenames;
 use crate::{Error, Result};
 
-/// Where a content goes.
+/// The output path that a caller chose for a content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// Under its own name, in the current directory.
+    /// The content's own name in the current directory.
     #[default]
     Own,
-    /// To exactly this path.
+    /// Exactly this path.
     Path(PathBuf),
-    /// Under its own name, in this directory.
+    /// The content's own name in this directory.
     Inside(PathBuf),
-    /// A path as a command line means it. The content goes inside, under its own name, if the path ends in a
+    /// A path as on a command line. The content goes inside it, under its own name, if the path ends in a
     /// slash, or if the content is a file and the path is a directory. Otherwise this is the path of the
     /// content itself.
     Either(PathBuf),
@@ -36,8 +36,8 @@ impl Output {
         }
     }
 
-    /// The path of a file whose source calls it `name`; without a name, the beginning of the content's root
-    /// serves.
+    /// Returns the path for a file whose source calls it `name`. Without a name, the beginning of the
+    /// content's root hash is used.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the name is needed and is not a file name.
@@ -45,8 +45,8 @@ impl Output {
         self.path(false, name, id)
     }
 
-    /// The path of a directory whose source calls it `name`. A path that was given is the directory itself,
-    /// whether it exists or not: so the same request resumes what it began.
+    /// Returns the path for a directory whose source calls it `name`. A given path is the directory itself,
+    /// whether it exists or not, so that a repeated request resumes the same directory.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the name is needed and is not a file name.
@@ -54,20 +54,21 @@ impl Output {
         self.path(true, name, id)
     }
 
-    /// The place of a file at `path`, one of [`file_path`](Self::file_path). The directory that takes it is
-    /// made if the caller says that it is one: by [`Inside`](Self::Inside), or with a slash at its end.
+    /// Returns the place of a file at `path`, which [`file_path`](Self::file_path) has returned. The
+    /// directory around it is made if the caller marked it as a directory: by [`Inside`](Self::Inside), or by
+    /// a slash at the end of the path.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be made or opened.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the directory cannot be made or opened.
     pub(crate) fn place(&self, path: &Path) -> Result<DestPath> {
         self.make_outer()?;
         DestPath::of(path)
     }
 
-    /// The directory at `path`, one of [`directory_path`](Self::directory_path).
+    /// Opens or makes the directory at `path`, which [`directory_path`](Self::directory_path) has returned.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be made or opened.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the directory cannot be made or opened.
     pub(crate) fn directory(&self, path: &Path) -> Result<Directory> {
         self.make_outer()?;
         Directory::create(path)
@@ -85,8 +86,8 @@ impl Output {
         Ok(())
     }
 
-    /// The directory in which the file will be created, as far as it can be told before the file's name is
-    /// known.
+    /// Returns the directory in which the file will be created, as far as it can be told before the file's
+    /// name is known.
     pub(crate) fn outer(&self) -> &Path {
         match self {
             Self::Own => Path::new(""),

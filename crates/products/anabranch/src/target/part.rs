@@ -1,4 +1,4 @@
-//! The file under way and its journal: opened together, checked, written, merged.
+//! The part file and its journal: opens them together, checks them, and writes blocks to them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,9 +20,9 @@ use super::journal_file::{JournalFile, Locked, length_of, lock_journal, read_up_
 use crate::filenames::show;
 use crate::{Error, Result};
 
-/// Blocks that are looked at in one go when a part is checked.
+/// The number of slots that are read or written at once.
 const CHECK_BLOCKS: u64 = 4 * SEGMENT_BLOCKS;
-/// Bytes that are looked at in one go for something other than zeros.
+/// The number of bytes that are compared with zeros at once.
 const ZERO_BLOCK_BYTES: usize = 256;
 
 #[derive(Debug)]
@@ -34,17 +34,18 @@ pub(super) struct Part {
     pub(super) journal: JournalFile,
     /// The [mark](Slot::mark) of each block that an earlier transfer left.
     pub(super) marks: Vec<u8>,
-    /// The [clues](journal::url_clue) of URLs that had another version then; only where no hash is known.
+    /// The [clues](journal::url_clue) of URLs that had another version when the part was begun; filled only
+    /// where no hash is known.
     pub(super) changed: Vec<[u8; 32]>,
-    /// The names of the versions that URLs have now, by the clues of these.
+    /// For each URL's clue, the name of the version that the URL has now.
     pub(super) versions: BTreeMap<[u8; 32], [u8; 32]>,
-    /// Whether nothing was in the file before and each block is written once at most, so that blocks of zeros
-    /// can be left as holes.
+    /// Whether the file was empty before and each block is written at most once, so that blocks of zeros can
+    /// be left as holes.
     pub(super) virgin: bool,
     /// Whether the part holds blocks that do not count in this transfer.
     pub(super) has_others: bool,
-    /// Whether records of the journal were blanked and not yet synced, so that they may reappear after a
-    /// power failure.
+    /// Whether journal records were blanked and the journal was not synced since, so that the records may
+    /// reappear after a power failure.
     unsynced: bool,
     pub(super) held: Vec<PendingWrite>,
     pub(super) others: OtherParts,
@@ -62,7 +63,7 @@ pub(super) struct OtherParts {
     pub(super) outdated_by: Vec<[u8; 32]>,
 }
 
-/// A block that waits to be written.
+/// A block that is held back until it is written.
 #[derive(Debug)]
 pub(super) struct PendingWrite {
     pub(super) block: u64,
@@ -71,9 +72,10 @@ pub(super) struct PendingWrite {
 }
 
 impl Part {
-    /// Opens or creates the part and its journal, and takes the lock. If `is_judged`, more than the word of
-    /// its servers tells whether this is the wanted file. Then a part of another length is not in the way: it
-    /// stays, and this part gets names of its own.
+    /// Opens or creates the part and its journal, and takes the lock. `is_judged` says that more than the
+    /// statements of the delivering servers tells whether this is the wanted file. Then a part of another
+    /// length is not in the way: with `force`, or in a directory that is fetched whole, it is replaced; else
+    /// it stays, and this part gets names that contain its length.
     pub(super) fn open(
         place: &DestPath,
         id: &ContentId,
@@ -83,7 +85,8 @@ impl Part {
     ) -> Result<Self> {
         let usual = place.part_names(None);
         let other = length_of(place, &usual.1)?.filter(|length| *length != id.length);
-        // In a directory no other program has such names, and the file of now is known.
+        // In a directory no other program uses such names, and the present file is known: replace the other
+        // part.
         let force = force || is_judged && place.is_among_others() && other.is_some();
         if !is_judged || place.is_among_others() {
             return Self::open_as(place, usual, id, aliases, force);
@@ -94,7 +97,7 @@ impl Part {
         let (mut stays, mut usual_lock, mut names) = (None, None, usual);
         if is_begun || has_other {
             let usual = std::mem::replace(&mut names, own);
-            // It is locked all the same: one get at a time writes this file.
+            // The usual journal is locked all the same, so that only one transfer at a time writes this file.
             if place.stat(&usual.1)?.is_some() {
                 usual_lock = Some(lock_journal(place, &usual.1)?.0);
             }
@@ -104,7 +107,7 @@ impl Part {
         Ok(Self { others: OtherParts { stays, usual_lock, outdated_by: aliases.urls.clone() }, ..part })
     }
 
-    /// Opens or makes part and journal under these names.
+    /// Opens or creates the part and the journal under these names.
     fn open_as(
         place: &DestPath,
         (name, journal_name): (OsString, OsString),
@@ -140,7 +143,7 @@ impl Part {
             return Err(Error::target(format!("{} is there and {why}{advice}", show(&path))).at(path));
         }
         known = ours.is_some() && there.is_some();
-        // Without a hash nothing of a URL that has another version now goes into this part.
+        // Without a hash, no bytes of a URL whose version has changed go into this part.
         let changed: Vec<Version> = match ours.filter(|_| known && !has_hash(&names)) {
             Some(part) => aliases.changed(&part.root, &recorded).copied().collect(),
             None => Vec::new(),
@@ -175,11 +178,11 @@ impl Part {
         })
     }
 
-    /// Looks whether there is room for what is missing. If there is not, a part that holds nothing leaves no
-    /// trace.
+    /// Checks that there is room for the missing bytes. If there is not, and the part is empty, part and
+    /// journal are removed.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is not.
+    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if there is no room.
     pub(super) fn check_room(&self, place: &DestPath, id: &ContentId) -> Result<()> {
         // Linux counts in blocks of 512 bytes on every file system.
         let there = self.file.metadata().map_or(0, |meta| meta.blocks().saturating_mul(512));
@@ -191,7 +194,8 @@ impl Part {
         })
     }
 
-    /// Hashes what the journal records and marks in `there` what is still right; returns the bytes of it.
+    /// Hashes the blocks that the journal records and marks in `there` those that are still right. Returns
+    /// the number of bytes in them.
     pub(super) fn check(
         &mut self,
         place: &DestPath,
@@ -226,10 +230,10 @@ impl Part {
         Ok(kept)
     }
 
-    /// Removes what is held and recorded of these blocks.
+    /// Removes these blocks from the held blocks and from the journal.
     pub(super) fn forget(&mut self, place: &DestPath, blocks: Range<u64>) -> Result<()> {
         self.held.retain(|held| !blocks.contains(&held.block));
-        // Their bytes stay where they are: zeros that come instead have to be written.
+        // Their bytes stay in the file, so zeros that arrive later must be written.
         self.virgin = false;
         self.unsynced = true;
         let blank = [0; CHECK_BLOCKS as usize * SLOT_BYTES];
@@ -242,12 +246,12 @@ impl Part {
 
     pub(super) fn flush(&mut self, place: &DestPath) -> Result<()> {
         if self.unsynced {
-            // Once for all that was forgotten. An old record would still fit the bytes that are there.
+            // One sync serves all forgotten blocks. An old record would still fit the bytes in the file.
             self.journal.sync(place)?;
             self.unsynced = false;
         }
         let mut held = std::mem::take(&mut self.held);
-        // Stable: the last copy of a block is written last.
+        // The sort is stable, so the last copy of a block is written last.
         held.sort_by_key(|h| h.block);
         for run in held.chunk_by(|a, b| a.block + 1 == b.block) {
             self.write_run(place, run).map_err(|e| place.failure("write", &self.name, e))?;
@@ -262,8 +266,8 @@ impl Part {
         Ok(())
     }
 
-    /// Writes consecutive blocks, except those that are zeros where there are zeros: a hole in the file stays
-    /// one.
+    /// Writes consecutive blocks. Zeros are not written where the file already has zeros, so that holes stay
+    /// holes.
     pub(super) fn write_run(&self, place: &DestPath, run: &[PendingWrite]) -> io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(run.len());
         let mut at = 0;
@@ -283,36 +287,36 @@ impl Part {
         place.write_all(&self.file, &mut slices, at)
     }
 
-    /// Whether there is nothing but zeros already. A torn write of an earlier run may have left something
-    /// else.
+    /// Whether the file has only zeros in this range. A torn write of an earlier run may have left other
+    /// bytes.
     pub(super) fn is_hole(&self, offset: u64, len: usize) -> io::Result<bool> {
         let mut bytes = vec![0; len];
         Ok(read_up_to(&self.file, &mut bytes, offset)? == len && is_zero(&bytes))
     }
 
-    /// Fails unless the part's name still stands for the file that was written: renaming gives the final name
-    /// to the file that has the part's name then.
+    /// Fails unless the part's name still belongs to the file that was written: a rename gives the final name
+    /// to whatever file has the part's name.
     pub(super) fn check_inode(&self, place: &DestPath) -> Result<()> {
         let written =
             nix::sys::stat::fstat(&self.file).map_err(|e| place.failure("look at", &self.name, e.into()))?;
         if place.stat(&self.name)?.is_some_and(|entry| entry.inode == (written.st_dev, written.st_ino)) {
             return Ok(());
         }
-        // The journal does not belong to that file, which the next transfer would take for its part.
+        // The journal does not belong to the other file, which the next transfer would take for its part.
         let _ = place.unlink(&self.journal.name);
         let path = place.path().with_file_name(&self.name);
         let why = "was removed or replaced while it was written: look at it, and run the same `Get` again";
         Err(Error::target(format!("{} {why}", show(&path))).at(path))
     }
 
-    /// What is recorded of a block.
+    /// Returns the record of a block; `None` if there is none.
     pub(super) fn record(&self, place: &DestPath, block: u64) -> Option<Slot> {
         let mut slot = [0; SLOT_BYTES];
         let read = self.journal.read(place, block, &mut slot).ok()?;
         journal::parse_slot(&self.id, block, &slot[..read])
     }
 
-    /// The root that the recorded hashes give together; `None` if some are missing.
+    /// Returns the root hash that the recorded chaining values give together; `None` if some are missing.
     pub(super) fn root(&self, place: &DestPath) -> Result<Option<[u8; 32]>> {
         let id = &self.id;
         let mut slots = vec![0; CHECK_BLOCKS as usize * SLOT_BYTES];
@@ -339,8 +343,8 @@ impl Part {
         }
     }
 
-    /// The file of the final name takes the place of this part, which is empty, and these blocks of it are
-    /// recorded. They count once their bytes are there.
+    /// Records these blocks, and renames the file under the final name to the name of this empty part. The
+    /// records count once the bytes of the blocks are in the part.
     pub(super) fn take_over(self, place: &DestPath, blocks: &[(u64, ChainingValue)]) -> Result<()> {
         for (block, cv) in blocks {
             let slot = journal::slot(&self.id, *block, &Slot { cv: *cv, mark: 0 });
@@ -350,19 +354,19 @@ impl Part {
         place.rename_from(&self.name).map_err(|e| place.failure("rename", place.name(), e))
     }
 
-    /// The number in marks of the mirror whose version has this name.
+    /// Returns the number by which marks denote the mirror whose version has this name.
     pub(super) fn number_of(&self, name: &[u8; 32]) -> Option<u8> {
         self.journal.behind.number_of(name, &self.id.root)
     }
 
-    /// Records something of a mirror.
+    /// Adds a record about a mirror to the journal.
     pub(super) fn note(&mut self, place: &DestPath, kind: Record, clue: [u8; 32]) -> Result<()> {
         self.journal.record(place, &self.id, kind, clue)
     }
 }
 
-/// Why the part at this place must not be used, as a part of a sentence; `None` if it is not in the way.
-/// `known` says whether its journal was there before, `is_there` whether the part itself is.
+/// Returns why the part must not be used, as a part of a sentence; `None` if it is not in the way. `known`
+/// says whether its journal existed before, and `is_there` whether the part itself exists.
 fn why_foreign(
     header: &std::result::Result<ContentId, Unreadable>,
     length: u64,
@@ -371,7 +375,7 @@ fn why_foreign(
     why_another: impl Fn() -> &'static str,
 ) -> Option<String> {
     match header {
-        // The part was removed: its journal is of no use.
+        // The part was removed, so its journal is useless.
         Ok(_) if !is_there => None,
         Ok(found) if found.length != length => Some(format!(
             "is of a content of {} bytes, not of {length}: name a server that still has that to go on, ",
@@ -391,7 +395,7 @@ pub(super) fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(ZERO_BLOCK_BYTES).all(|block| block.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
-/// The hash that proves a block: of a content of one block, the root itself.
+/// Returns the hash that proves a block: its chaining value or, in a content of one block, the root hash.
 pub(crate) fn cv_of(id: &ContentId, block: u64, bytes: &[u8]) -> ChainingValue {
     if id.blocks() == 1 { *blake3::hash(bytes).as_bytes() } else { tree::block_cv(block, bytes) }
 }

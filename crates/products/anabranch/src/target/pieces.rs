@@ -1,4 +1,4 @@
-//! A whole file, held against hashes of its pieces.
+//! Compares a whole file with hashes of its pieces.
 
 use std::fs::File;
 
@@ -12,16 +12,16 @@ use super::journal_file::read_up_to;
 use super::part::interrupted;
 use crate::{Error, Result};
 
-/// Bytes that are read in one go.
+/// The number of bytes that are read at once.
 const READ_BYTES: u64 = 1 << 20;
 
-/// What the place holds if that is a file with just these pieces. `progress` is called with the bytes read so
-/// far and stops it by returning false.
+/// Returns the root hash and the length of the file at `place` if all its pieces have the right hashes.
+/// `progress` is called with the number of bytes read so far and stops the check by returning false.
 ///
 /// # Errors
-/// [`ErrorKind::Target`](crate::ErrorKind::Target) if a file is there that has others, and `force` does not
-/// allow to replace it, or if it cannot be read; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if
-/// `progress` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if the file has other pieces and `force` does not allow
+/// replacing it, or if it cannot be read; [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if
+/// `progress` stopped the check.
 pub(crate) fn is_there_in_pieces(
     place: &DestPath,
     pieces: &Pieces,
@@ -43,13 +43,13 @@ pub(crate) fn is_there_in_pieces(
     }
 }
 
-/// The first byte of the first piece that `file`, of `length` bytes, does not have; where it has another
-/// number of pieces, its end. `each` is called with what was read and how much that is so far, and stops it
-/// by returning false.
+/// Returns the offset of the first wrong piece of `file`, which is `length` bytes long; if the file has
+/// another number of pieces than `pieces`, its end. `each` is called with the bytes just read and the number
+/// of bytes read so far, and stops the check by returning false.
 ///
 /// # Errors
-/// [`ErrorKind::Target`](crate::ErrorKind::Target) if it cannot be read,
-/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `each` stopped it.
+/// [`ErrorKind::Target`](crate::ErrorKind::Target) if the file cannot be read,
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `each` stopped the check.
 pub(crate) fn wrong_piece(
     place: &DestPath,
     file: &File,

@@ -1,4 +1,4 @@
-//! What the journal knows of mirrors: which one brought each block, and whose whole file was wrong.
+//! The target's records about mirrors: which mirror delivered each block, and whose whole file was wrong.
 
 use anabranch_mmtp::bitmap::Bitmap;
 
@@ -9,26 +9,26 @@ use crate::Result;
 use crate::filenames::show;
 
 impl Target {
-    /// What is recorded of mirrors; nothing if the file has its name already.
+    /// Returns what the journal records about mirrors; `None` if the file already has its name.
     pub(crate) fn records(&self) -> Option<Records<'_>> {
         let State::Part(part) = &self.state else { return None };
         Some(Records { part, place: &self.place, wanted: self.demands.proof.name(&self.id) })
     }
 
-    /// Only these blocks of the part count now. The others are kept until they are [written](Self::write)
-    /// once more.
+    /// Counts only these blocks of the part as arrived. The bytes of the other blocks are kept until they are
+    /// [written](Self::write) once more.
     pub(crate) fn count_only(&mut self, blocks: &Bitmap) {
         let State::Part(part) = &mut self.state else { return };
         for block in (0..self.id.blocks()).filter(|block| !blocks.contains(*block)) {
             if self.there.remove(block) {
-                // Their bytes stay where they are: zeros that come instead have to be written.
+                // Their bytes stay in the file, so zeros that arrive later must be written.
                 (part.virgin, part.has_others) = (false, true);
                 self.done_bytes -= self.id.block_len(block) as u64;
             }
         }
     }
 
-    /// What there is to say of a part that an earlier transfer left of another file, and that stays for now.
+    /// Returns a notice about a part of another file that an earlier transfer left and that stays for now.
     pub(crate) fn note_of_what_stays(&self) -> Option<String> {
         let State::Part(part) = &self.state else { return None };
         let (name, bytes) = part.others.stays.as_ref()?;
@@ -39,7 +39,7 @@ impl Target {
         ))
     }
 
-    /// That nothing keeps a second transfer away from the part.
+    /// Returns a notice that no lock keeps a second transfer away from the part, if that is so.
     pub(crate) fn note_of_no_lock(&self) -> Option<String> {
         let State::Part(part) = &self.state else { return None };
         part.journal.is_without_lock().then(|| {
@@ -50,8 +50,8 @@ impl Target {
         })
     }
 
-    /// The whole file of this mirror is here, and is not what is wanted. The next transfer that wants this
-    /// content does not ask the mirror, unless it has another version then.
+    /// Records that the whole file of this mirror arrived and is not the wanted one. The next transfer of
+    /// this content does not ask the mirror, unless the mirror then has another version.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be recorded.
@@ -63,7 +63,8 @@ impl Target {
         }
     }
 
-    /// This mirror is tried alone, and brings something: the next transfer goes on with it.
+    /// Records that this mirror is tried alone and delivers blocks, so that the next transfer resumes with
+    /// it.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if that cannot be recorded.

@@ -1,4 +1,4 @@
-//! A file system that fills up, as the soak has it.
+//! Simulates a file system that fills up, for tests and the soak.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -6,30 +6,30 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a file system gives to a file at a time.
+/// The number of bytes that the file system allocates to a file at once.
 const PAGE_BYTES: u64 = 4_096;
 
-/// The room that is left. Files get it page by page, as with most file systems: what has a page may be
-/// written again, and of a write for which there is not enough, what there is room for is written.
+/// The room that is left. Files are allocated pages, as on most file systems: a page that a file has may be
+/// written again, and if there is too little room for a write, only the bytes that fit are written.
 #[derive(Debug, Default)]
 pub(crate) struct Room(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Pages; none: as many as are wanted.
+    /// The number of pages that are left; `None` if there is no limit.
     left: Option<u64>,
-    /// Whether there have been too few.
+    /// Whether a write found too few pages.
     ran_out: bool,
-    /// The pages that files have, by file and number.
+    /// The pages that files have, as pairs of inode number and page number.
     given: BTreeSet<(u64, u64)>,
 }
 
 impl Room {
-    /// From now on there are so many bytes left, or as many as are wanted.
+    /// Sets the number of bytes that are left; `None` means no limit.
     pub(crate) fn set(&self, bytes: Option<u64>) {
         let mut state = self.state();
         let left = bytes.map(|bytes| bytes / PAGE_BYTES);
-        // The owners of pages are forgotten: the number of a file that is gone may be that of another.
+        // The owners of pages are forgotten: a new file may get the inode number of a removed one.
         *state = State { left, ..State::default() };
     }
 
@@ -38,14 +38,14 @@ impl Room {
         self.state().ran_out
     }
 
-    /// Writes what there is room for.
+    /// Writes the bytes that there is room for, and fails if these are not all.
     pub(super) fn write_all(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         let fits = self.take(file.metadata()?.ino(), offset, bytes.len());
         file.write_all_at(&bytes[..fits], offset)?;
         if fits < bytes.len() { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
-    /// How many of these bytes there is room for.
+    /// Returns how many of these bytes there is room for, and allocates the pages for them.
     fn take(&self, file: u64, offset: u64, bytes: usize) -> usize {
         let mut state = self.state();
         let end = offset + bytes as u64;

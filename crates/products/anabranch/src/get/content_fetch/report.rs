@@ -59,7 +59,7 @@ impl ContentFetch {
         };
     }
 
-    /// The paths to sources by the number of their group, counted from 0.
+    /// Returns the paths to sources by group. `of` has the group number of each path, counted from 0.
     pub(super) fn path_groups(&self, now: Time, of: &[u32]) -> PathGroups {
         let mut groups = vec![Vec::new(); of.iter().max().map_or(0, |most| *most as usize + 1)];
         for link in &self.paths.links {
@@ -74,28 +74,29 @@ impl ContentFetch {
         seconds(now.since(self.rows.start))
     }
 
-    /// The mirrors that brought it, with what tells that they have not changed.
+    /// Returns the mirrors that delivered the content, with the validators that tell whether they have
+    /// changed.
     pub(in crate::get) fn mirrors(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.mirrors.iter().flat_map(MirrorDriver::proven)
     }
 
-    /// The URLs that brought anything, right or wrong.
+    /// Returns the URLs of the mirrors that delivered anything, right or wrong.
     pub(in crate::get) fn brought_by(&self) -> impl Iterator<Item = &str> {
         self.mirrors.iter().flat_map(MirrorDriver::brought_by)
     }
 
-    /// The URLs that sent wrong bytes.
+    /// Returns the URLs of the mirrors that sent wrong bytes.
     pub(in crate::get) fn liars(&self) -> impl Iterator<Item = &str> {
         self.mirrors.iter().flat_map(MirrorDriver::lied)
     }
 
-    /// Bytes that were here before this run.
+    /// Returns how many bytes existed before this run.
     pub(in crate::get) const fn resumed_bytes(&self) -> u64 {
         self.last.resumed_bytes
     }
 
-    /// The report of a transfer in which sources that speak mmTP took part, so that every block was verified.
-    /// For a file from mirrors, the caller replaces `verified` and `verified_by`.
+    /// Returns the report of a transfer in which sources that speak mmTP took part, so that every block was
+    /// verified. For a file from mirrors, the caller replaces `verified` and `verified_by`.
     pub(in crate::get) fn report(&self, id: &ContentId, target: String, complete: bool) -> Report {
         let mut banned: Vec<BannedSource> = self
             .sources
@@ -106,7 +107,7 @@ impl ContentFetch {
             .collect();
         let liars = self.mirrors.iter().filter(|mirrors| mirrors.is_alone()).flat_map(MirrorDriver::liars);
         for (name, why) in liars {
-            // It may have been banned while it was a source of the subscriber.
+            // The mirror may have been banned while it was a source of the subscriber.
             if banned.iter().all(|other| other.source != name) {
                 banned.push(BannedSource { source: name.into(), reason: why.into() });
             }
@@ -118,7 +119,7 @@ impl ContentFetch {
             banned,
             complete,
             verified: Verified::Blocks,
-            // The URI tells what they should be; a single file knows better.
+            // The user vouches for the URI, which states the hash. For a single file the caller knows more.
             verified_by: Some(VouchedBy::User),
             unverified_since: None,
         }

@@ -1,4 +1,4 @@
-//! The turns of a fetch as the loop sees them: what came, links that came or went, and time-outs.
+//! Connects a [`ContentFetch`] with the event loop: arrivals, links that appear or go, and timeouts.
 
 use anabranch_algo::{Machine as _, Span, Time};
 use anabranch_http::client;
@@ -15,12 +15,13 @@ use crate::get::source_status::Source;
 use crate::get::world::{Arrival, SocketId};
 use crate::{Error, Progress, Result};
 
-/// When no source that speaks mmTP has answered for so long, mirrors go on without its hashes.
+/// When sources that speak mmTP have answered before, but none is open for this long, mirrors go on without
+/// their hashes.
 const DESERTED_AFTER: Span = Span::from_secs(5);
-/// The same while none has answered yet.
+/// When no source has answered for this long since the beginning, mirrors go on without source hashes.
 const ABSENT_AFTER: Span = Span::from_secs(2);
-/// The same where sources answer, but send none of the hashes that blocks of mirrors wait for. One that is
-/// busy may ask to be left alone for 10 s.
+/// When sources answer, but send none of the hashes that blocks of mirrors wait for, mirrors go on alone
+/// after this time. A busy source may ask to be left alone for 10 s.
 const HASHLESS_AFTER: Span = Span::from_secs(12);
 const NO_ANSWER: &str = "no source answers that speaks mmTP";
 const NO_HASHES: &str = "no source sends the hashes that what mirrors bring is to be held against";
@@ -29,7 +30,7 @@ impl Stage for Run<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
         let Self { fetch, arrivals, busy } = self;
         fetch.follow_network(cx);
-        // Checking the part may take long, and no source is asked meanwhile.
+        // Checking the part file may take long, and no source is asked meanwhile.
         if fetch.want(arrivals, cx)? {
             (*busy, fetch.source_at) = (true, cx.now());
         }
@@ -100,7 +101,7 @@ impl Stage for Run<'_> {
         let ContentFetch { subscriber, mirrors, .. } = &*self.fetch;
         let packets = subscriber.paths().map(|path| path.counters.packets).sum::<u64>();
         let heard = packets + mirrors.as_ref().map_or(0, MirrorDriver::moved);
-        // What is compared has a time of its own.
+        // The comparison of mirrors has a timeout of its own.
         let is_comparing = mirrors.as_ref().is_some_and(MirrorDriver::is_comparing);
         Some(Liveness { who: "source", heard, busy: std::mem::take(&mut self.busy) || is_comparing })
     }
@@ -135,7 +136,7 @@ impl Stage for Run<'_> {
 
     fn finish(&mut self, cx: &mut Context<'_, '_>, mut result: Result<()>) -> Result<()> {
         let Self { fetch, arrivals, .. } = self;
-        // What came last may revoke what came before: that must not be kept.
+        // The last arrivals may revoke earlier blocks, which must then not be kept.
         if result.as_ref().is_err_and(|e| e.kind() != ErrorKind::Corrupt)
             && let Err(e) = fetch.drain_mirrors(arrivals, cx)
             && e.kind() == ErrorKind::Corrupt
@@ -158,7 +159,7 @@ impl Stage for Run<'_> {
 
 impl ContentFetch {
     /// Lets the schedulers go as far ahead of the reader as the buffer has room, and no further. Returns
-    /// whether the transfer waits for the reader, which is busy or can read on: then a lack of arrivals is
+    /// whether the transfer waits for the reader, which is busy or can read on; a lack of arrivals is then
     /// not counted as silence.
     fn follow_reader(&mut self, arrivals: &Sink) -> bool {
         let Some((download, buffer)) = arrivals.reading() else { return false };
@@ -174,8 +175,8 @@ impl ContentFetch {
         buffer.can_be_read()
     }
 
-    /// Why mirrors have to go on alone, if they have: what they bring is verified by hashes that only sources
-    /// have, unless there is a leaf list, and no source sends any.
+    /// Returns why mirrors have to go on alone, if they have to. Without a leaf list, their blocks are
+    /// verified by hashes that only sources have, so mirrors go on alone when no source sends any.
     fn lost_sources(&mut self, now: Time) -> Option<&'static str> {
         let mirrors = self.mirrors.as_ref().filter(|mirrors| mirrors.can_supply())?;
         let is_waiting = self.subscriber.awaits_hashes(mirrors.depends_on_sources()?);
@@ -200,7 +201,7 @@ impl ContentFetch {
         (none_left || now.since(self.source_at) > patience).then_some(why)
     }
 
-    /// Mirrors go on without sources; all that has come is kept, and so are the clock and the counters.
+    /// Lets mirrors go on without sources. What has arrived, the clock and the counters are kept.
     fn go_alone(&mut self, why: &str, cx: &mut Context<'_, '_>) -> Result<()> {
         let Some(mirrors) = &mut self.mirrors else { return Ok(()) };
         let how = mirrors.verified_alone();
@@ -210,7 +211,7 @@ impl ContentFetch {
         Ok(())
     }
 
-    /// Whether only mirrors were left at its end.
+    /// Whether only mirrors were left at the end of the transfer.
     pub(in crate::get) const fn is_deserted(&self) -> bool {
         self.deserted
     }

@@ -1,11 +1,12 @@
-//! The files that may be the one that is wanted: the variants that the answers of servers tell apart.
+//! The candidates for the wanted file: the variants that the answers of servers tell apart.
 //!
-//! Where a hash of the user's or a signature tells which it is, they are tried in turn. Else one vote of each
-//! origin that the user named decides, first on the length and then on what the files begin with; if it does
-//! not, the transfer ends with the names of the mirrors that differ.
+//! If a hash of the user's or a signature tells which variant is right, the variants are tried in turn.
+//! Otherwise the mirrors vote, with one vote for each origin that the user named: first on the length, and
+//! then on the first bytes of the file. If no majority results, the transfer ends with an error that names
+//! the mirrors that differ.
 //!
-//! A server that does not say how long its file is may have any of them, or another one. It is a variant of
-//! its own, and its file comes in one answer.
+//! A server that does not say how long its file is may have any of the variants, or another file. It is a
+//! variant of its own, and its file is fetched in one answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,28 +32,28 @@ use crate::openpgp::Signed;
 use crate::target::{DestPath, RootCheck, what_is_there};
 use crate::{Error, Result, VouchedBy};
 
-/// Why a mirror is banned that most mirrors contradict before anything is fetched.
+/// The reason for banning a mirror that lost the vote on the first bytes before anything was fetched.
 const OUTVOTED: &str = "it begins with other bytes than most mirrors";
 
 /// What discovery found.
 pub(in crate::get) enum Discovered<'a> {
     /// One file, or several variants of it.
     File(Box<Candidates<'a>>),
-    /// A Metalink of several files, with its URL. The user named it, or named only a directory whose server
-    /// offers it: then the host of that server comes third.
+    /// A Metalink of several files, its URL, and the host that offers it: `None` if the user named the
+    /// Metalink itself and not only a directory.
     Directory(Metalink, Url, Option<String>),
 }
 
-/// Asks all servers for the file. `absent` become the servers that the user named, or
-/// a Metalink of the user's, and that cannot be reached, or cannot answer now, if others have answered.
+/// Asks all servers for the file. If some server has answered, sets `absent` to the servers of URLs that the
+/// user, or a Metalink of the user's, named and that cannot be reached or cannot answer now.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if that contradicts itself,
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if what the user says contradicts itself,
 /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound),
 /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) or
-/// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if no server has it,
-/// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if they have different files and nothing tells which is
-/// meant, [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
+/// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if no server has the file,
+/// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if servers have different files and nothing tells which
+/// is meant, [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
 pub(in crate::get) fn discover<'a>(
     asked: Locators,
     said: Expected,
@@ -84,31 +85,31 @@ pub(in crate::get) fn discover<'a>(
     Ok(Discovered::File(Box::new(candidates)))
 }
 
-/// See the [module](self).
+/// The variants of the wanted file that are still to be tried: see the [module](self).
 pub(in crate::get) struct Candidates<'a> {
     discovery: Discovery<'a>,
-    /// What the user knows of the content.
+    /// What the user says of the content.
     known: Told,
     signed: Option<Signed>,
     pub(in crate::get) variants: Variants,
-    /// What there is to know of the file of each length, with all its mirrors.
+    /// What is known of the file of each length, with all mirrors that have a file of that length.
     files: BTreeMap<u64, DiscoveredFile>,
-    /// There is another round, with servers that could not be asked in this one.
+    /// Whether a second round can follow, which asks servers that could not be asked in this one.
     has_round: bool,
 }
 
-/// A variant that is tried.
+/// A variant, prepared to be tried.
 pub(in crate::get) struct Attempt {
     pub(in crate::get) variant: Variant,
     pub(in crate::get) found: DiscoveredFile,
-    /// The URLs of other variants of that length.
+    /// The URLs of the mirrors that have another variant of the same length.
     pub(in crate::get) others: Vec<String>,
-    /// All of it, where it could only be had in one answer.
+    /// The whole file, if its server gave no length, so that it had to be fetched in one answer.
     pub(in crate::get) came: Option<OneAnswer>,
 }
 
 impl Candidates<'_> {
-    /// Lets come first what an earlier run has begun, or finished.
+    /// Moves variants to the front that an earlier run has begun or finished at the destination.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if the directory cannot be looked at.
@@ -123,8 +124,9 @@ impl Candidates<'_> {
         Ok(())
     }
 
-    /// Names `by` as the voucher for everything that was credited to the user so far. A directory's Metalink
-    /// uses it: each of its files is asked for as if the user had described it.
+    /// Replaces the user by `by` as the voucher for what is known of the content. A transfer of a directory
+    /// uses this, because each file of the directory's Metalink was requested as if the user had described
+    /// it.
     pub(in crate::get) fn are_vouched_for_by(&mut self, by: &VouchedBy) {
         if self.known.by == Some(VouchedBy::User) {
             self.known.by = Some(by.clone());
@@ -132,12 +134,12 @@ impl Candidates<'_> {
     }
 
     /// Whether another variant may be tried, now or in a second round. Without a hash a second round does not
-    /// count, because it might not be able to resume what came.
+    /// count, because it might not be able to resume what arrived in this one.
     pub(in crate::get) fn has_others(&self) -> bool {
         !self.variants.is_empty() || self.has_round && self.discovery.tries_variants
     }
 
-    /// The next variant in words; `None` if that was the last.
+    /// Describes the next variant in words; returns `None` if no variant is left.
     pub(in crate::get) fn next_text(&self) -> Option<String> {
         let next = self.variants.iter().next()?;
         let hosts: Vec<String> = next.mirrors.iter().map(|place| host(self.url(*place))).collect();
@@ -149,18 +151,18 @@ impl Candidates<'_> {
         })
     }
 
-    /// The mirrors that most others contradict, each with the reason.
+    /// Returns the names of the mirrors that lost the vote, each with the reason for its ban.
     pub(in crate::get) fn outvoted(&self) -> impl Iterator<Item = (String, String)> {
         let name = |number: &usize| host(&self.discovery.mirrors[*number].url);
         self.discovery.says.outvoted.iter().map(move |number| (name(number), OUTVOTED.to_owned()))
     }
 
-    /// The URL of a mirror.
+    /// Returns the URL of a mirror.
     pub(in crate::get) fn url(&self, mirror: MirrorId) -> &Url {
         &self.discovery.mirrors[usize::from(mirror)].url
     }
 
-    /// Takes the next variant, if there is one.
+    /// Takes the next variant and prepares its attempt; returns `None` if no variant is left.
     pub(in crate::get) fn next(
         &mut self,
         request: &Request,
@@ -179,7 +181,7 @@ impl Candidates<'_> {
         Some(Ok(Attempt { variant, found, others, came: None }))
     }
 
-    /// What there is to know of the file of this length, with all its mirrors.
+    /// Returns what is known of the file of this length, with all its mirrors.
     fn file_of(&mut self, length: u64, observer: &mut Observer<'_>) -> Result<DiscoveredFile> {
         if let Some(known) = self.files.get(&length) {
             return Ok(known.clone());
@@ -192,8 +194,8 @@ impl Candidates<'_> {
     }
 
     /// Fetches the file of a server that does not say its length, in one answer, to learn the length. If a
-    /// file is at the destination and must not be replaced, its length is taken instead: either it is the
-    /// wanted file, or nothing is fetched.
+    /// file is at the destination and must not be replaced, takes the length of that file instead: either it
+    /// is the wanted file, or nothing is fetched.
     fn measure(
         &mut self,
         variant: Variant,
@@ -239,7 +241,7 @@ impl Candidates<'_> {
         self.files.remove(&length);
         let mut found = self.file_of(length, events.observer)?;
         if came.is_some() {
-            // Its blocks were not looked at as they came.
+            // The blocks of that answer were not verified on arrival, so only the whole file can be.
             if matches!(found.check, Check::Leaves(_)) {
                 (found.check, found.proof.root) = (Check::Nothing, RootCheck::Whole);
             }
@@ -254,26 +256,26 @@ impl Discovery<'_> {
         self.says.notices.drain(..).for_each(|notice| observer.notice(&notice));
     }
 
-    /// The length of the file that is at the destination already.
+    /// Returns the length of the file that is already at the destination.
     fn length_there(&self, request: &Request) -> Result<Option<u64>> {
         let names = self.offered_names(self.documents.metalink.as_ref(), &[]);
         let needs_name = request.output.needs_name(false);
         if needs_name && names.chosen().is_none() {
-            // It will be called by what it is.
+            // The file will be named after its content, which is not known yet.
             return Ok(None);
         }
         let path = request.output.file_path(names.chosen(), &ContentId { root: [0; 32], length: 0 })?;
         Ok(std::fs::symlink_metadata(path).ok().map(|there| there.len()))
     }
 
-    /// The variants of the file. `length`: what the user knows of that; `has_parts`: hashes of its parts are
-    /// known, so that each block tells whether it is right.
+    /// Returns the variants of the file. `length` is the length that the user gives. `has_parts` tells
+    /// whether hashes of parts are known, so that each block can be verified on its own.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if nothing tells which is meant.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if nothing tells which variant is meant.
     pub(super) fn variants(&mut self, length: Option<u64>, has_parts: bool) -> Result<Variants> {
         let voters = self.first_of_use(|number| self.mirrors[number].head.is_some());
-        // What servers tell of it themselves says a length only where no answer and no user does.
+        // A length from a server's documents counts only if neither the user nor any response gives a length.
         let is_unknown = !self.tries_variants && self.heads().all(|head| head.length.is_none());
         let told = if is_unknown { length.or_else(|| self.told_length()) } else { length };
         let evidence = |number: usize| {
@@ -300,10 +302,10 @@ impl Discovery<'_> {
         Ok(variants)
     }
 
-    /// Nothing tells which variant is meant but what most origins have: the length first, and then the first
-    /// bytes, unless the parts have hashes.
+    /// Keeps only the variants that most origins have, because nothing else tells which variant is meant. The
+    /// voters decide on the length first, and then on the first bytes, unless hashes of the parts are known.
     fn vote(&mut self, variants: &mut Variants, has_parts: bool) -> Result<()> {
-        // One of unknown length is only taken where no server says any.
+        // A variant of unknown length is kept only if no server gives a length.
         let is_known = |variant: &Variant| variant.length.is_some();
         if variants.iter().any(is_known) {
             variants.retain(is_known);
@@ -351,7 +353,7 @@ impl Discovery<'_> {
                 )));
             }
         };
-        // Mirrors without a vote do not make another variant.
+        // A variant that no voter has is dropped.
         variants.retain(|variant| variant.mirrors.iter().any(|place| voters.contains(&usize::from(*place))));
         let Some(right) = right else { return Ok(()) };
         let is_other = |variant: &Variant| variant.mirrors.iter().filter_map(opening).any(|its| its != right);

@@ -1,9 +1,9 @@
-//! What servers say of the file themselves, and what of it counts.
+//! What servers themselves say of the file, and which of their statements count.
 //!
-//! A server that sends wrong bytes can send wrong hashes too. So such a hash decides something only if more
-//! than half of the origins that the user named, and that answered, say the same. One that the user names
-//! alone is its own authority, also for the mirrors that it introduces. What servers say that the user did
-//! not name never counts.
+//! A server that sends wrong bytes can send wrong hashes too. So a server's hash counts only if more than
+//! half of the origins that the user named and that answered give the same value. If the user named only one
+//! origin, that origin is its own authority, also for the mirrors that it introduces. Statements of servers
+//! that the user did not name never count.
 
 use std::collections::BTreeSet;
 
@@ -21,11 +21,12 @@ use crate::VouchedBy;
 use crate::get::origin::{host, origin, origin_text};
 use crate::target::Claim;
 
-/// A value that more than half of the servers say, and their hosts.
+/// A value that more than half of the voters give, and the hosts of these voters.
 type Quorum<T> = (T, Vec<String>);
 
 impl Discovery<'_> {
-    /// Whether nothing that the user says tells what is right: what mirrors have is only compared.
+    /// Whether neither a hash of the user's nor a signature tells which bytes are right, so that the files of
+    /// mirrors are only compared with each other.
     pub(super) fn is_hashless(&self) -> bool {
         let Expected { id, digests } = self.wanted.said;
         let is_listed = |file: &File| {
@@ -36,14 +37,15 @@ impl Discovery<'_> {
         id.is_none() && digests.is_empty() && !is_listed && !self.documents.signatures.are_wanted()
     }
 
-    /// Whether what servers say themselves would be used: the user says nothing that tells what is right.
+    /// Whether hashes that servers give would be used: the user gives no content id, checksum or Metalink.
     pub(super) fn wants_claims(&self) -> bool {
         let Expected { id, digests } = self.wanted.said;
         id.is_none() && digests.is_empty() && self.documents.metalink.is_none()
     }
 
-    /// The URLs that vote: for each origin the first useful one of those that the user named. If none of
-    /// these is useful, the same of the URLs that the user did not name.
+    /// Returns the indices of the URLs that vote: for each origin, the first URL that the user named and for
+    /// which `is_of_use` holds. If there is none, chooses among the URLs that the user did not name in the
+    /// same way.
     pub(super) fn first_of_use(&self, is_of_use: impl Fn(usize) -> bool) -> Vec<usize> {
         let all = |named: bool| (0..self.mirrors.len()).filter(move |n| self.mirrors[*n].named == named);
         let of = |named: bool| {
@@ -55,15 +57,15 @@ impl Discovery<'_> {
         if named.is_empty() { of(false) } else { named }
     }
 
-    /// The URLs of the origin of this one that the user named.
+    /// Returns the indices of the URLs that the user named at the origin of URL `number`.
     fn of_same_origin(&self, number: usize) -> impl Iterator<Item = usize> {
         let own = origin(&self.mirrors[number].url);
         (0..self.mirrors.len())
             .filter(move |other| self.mirrors[*other].named && origin(&self.mirrors[*other].url) == own)
     }
 
-    /// The value that more than half of the voters say. `of` reads it from what the server of a URL says.
-    /// An origin that says two different things has no vote.
+    /// Returns the value that more than half of the voters give. `of` reads the values that the server of a
+    /// URL gives. An origin that gives two different values counts as silent.
     fn quorum<T: PartialEq + Clone>(&self, of: impl Fn(&Self, usize) -> Vec<T>) -> Option<Quorum<T>> {
         let is_heard = |number: usize| self.mirrors[number].named && self.mirrors[number].head.is_some();
         let voters = self.first_of_use(is_heard);
@@ -83,13 +85,13 @@ impl Discovery<'_> {
         Some((value, hosts))
     }
 
-    /// What the server of this URL tells, if it is of a file of this length.
+    /// Returns what the server of URL `number` says, except statements about a file of another length.
     fn told(&self, number: usize, length: u64) -> impl Iterator<Item = &Told> {
         let its = self.documents.told.iter().filter(move |(by, _)| *by == number).map(|(_, told)| told);
         its.filter(move |told| told.length.is_none_or(|its| its == length))
     }
 
-    /// The length that servers tell beside the file.
+    /// Returns the length on which more than half of the voters agree in documents beside the file.
     pub(super) fn told_length(&self) -> Option<u64> {
         let told = |this: &Self, number: usize| {
             let its = this.documents.told.iter().filter(|(by, _)| *by == number);
@@ -98,8 +100,8 @@ impl Discovery<'_> {
         self.quorum(told).map(|(length, _)| length)
     }
 
-    /// What servers say themselves, as far as more than half of them say the same: the strongest of it, and
-    /// all else that the same servers say.
+    /// Returns the hashes on which more than half of the voters agree: the strongest such kind of hash, and
+    /// all other kinds on which exactly the same voters agree.
     pub(super) fn told_by_servers(&mut self, length: u64) -> Told {
         let mut told = Told::default();
         let mut by = None::<Vec<String>>;
@@ -123,8 +125,8 @@ impl Discovery<'_> {
         Told { by: by.map(VouchedBy::Hosts), ..told }
     }
 
-    /// The digests of the first kind that has a majority, together with those of other kinds that the same
-    /// servers say.
+    /// Returns the digests of the first kind that has a majority, together with the digests of other kinds on
+    /// which the same voters agree.
     fn told_digests(&self, length: u64) -> Option<Quorum<Digests>> {
         let mut kinds = (0..DIGEST_KINDS)
             .filter_map(|kind| self.quorum(|this, number| this.digests(number, length, kind).collect()));
@@ -135,9 +137,10 @@ impl Discovery<'_> {
         Some((all, hosts))
     }
 
-    /// What a server says of this kind of digest, in its header field (RFC 9530) or a Metalink.
+    /// Returns the digests of this kind that the server of URL `number` gives in its `Repr-Digest` header
+    /// field (RFC 9530) or in a Metalink.
     fn digests(&self, number: usize, length: u64, kind: usize) -> impl Iterator<Item = Digests> {
-        // Not that of another version.
+        // A header field that describes a file of another length is ignored.
         let head =
             self.mirrors[number].head.as_ref().filter(|head| head.length.is_none_or(|its| its == length));
         let field = head.and_then(|head| head.repr_digest.as_deref());
@@ -146,13 +149,14 @@ impl Discovery<'_> {
         all.map(move |all| all.each()[kind]).filter(|digest| !digest.is_empty())
     }
 
-    /// A leaf list that gives this root.
+    /// Takes a leaf list from a server that gives this root hash.
     pub(super) fn told_leaves(&mut self, root: &[u8; 32]) -> Option<LeafList> {
         let mut lists = self.documents.told.iter_mut().map(|(_, told)| &mut told.leaves);
         lists.find_map(|leaves| leaves.take_if(|leaves| leaves.id().root == *root))
     }
 
-    /// All hashes of the whole that the voters say; the file is compared with them at its end.
+    /// Returns all hashes of the whole file that servers of URLs that the user named give, except mirrors
+    /// that lost the vote. The file is compared with these hashes at its end.
     pub(super) fn claims(&self, length: u64) -> Vec<Claim> {
         let mut all = Vec::new();
         let counts = |number: &usize| self.mirrors[*number].named && !self.says.outvoted.contains(number);

@@ -1,4 +1,4 @@
-//! URLs of directories: servers lead from `/album` to `/album/`, a web page that lists it.
+//! URLs of directories: servers redirect from `/album` to `/album/`, a web page that lists the directory.
 
 use anabranch_mirror::url::Url;
 
@@ -7,16 +7,16 @@ use crate::error::ErrorKind;
 use crate::get::origin::host;
 use crate::get::small_files::is_page;
 
-/// What is said of a web page that is fetched as it is, for it was named just so.
+/// The notice about a web page that is fetched as it is, because the user named exactly its URL.
 const PAGE: &str = "it is a web page, perhaps one that lists a directory, and comes as it is: for the files \
                     of the directory name a Metalink of them, such as DIR.meta4";
-/// What such a URL is, and what to name instead.
+/// Why a URL that leads to a directory listing is left out, and what to name instead.
 const LISTING: &str = "it is a directory, and the server leads to a web page that lists it: name a file in \
                        it, a Metalink of its files, or the directory with a slash at its end if the server \
                        links to such a Metalink";
 
 impl Discovery<'_> {
-    /// Whether the server leads from a URL to the list of files of a directory of that name.
+    /// Whether URL `number` is redirected to a web page at the same path with a slash appended.
     fn is_listing(&self, number: usize) -> bool {
         let Some(Probed { url, head: Some(head), .. }) = self.mirrors.get(number) else { return false };
         let path = Url::parse(&head.url).map(|end| end.path().to_owned()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The names of a content in the journal of its part, where its root is not known.
+//! The names under which the journal of a part file records a content whose root hash is not known.
 
 use super::Discovery;
 use crate::Result;
@@ -10,9 +10,10 @@ use crate::target::journal::{
 use crate::target::{Aliases, Version};
 
 impl Discovery<'_> {
-    /// The name of a content of `length` bytes in its journal, and its aliases: the root if it is known, then
-    /// the [names](name) that its `hashes` give, then those of the places that have it; and behind these the
-    /// clues. Without any of these its name is random, so no other transfer goes on with this part.
+    /// Returns the name of a content of `length` bytes in its journal, and its aliases. The name is the first
+    /// of these that exists, and the others are aliases: the root hash; `hashes`, the [names](name) derived
+    /// from other hashes; and a [name] for each mirror with a validator. The aliases end with the clues. If
+    /// none of these names exists, the name is random, so that no other transfer resumes this part file.
     pub(super) fn names(
         &mut self,
         length: u64,
@@ -59,15 +60,15 @@ impl Discovery<'_> {
         }
     }
 
-    /// The clues of the URLs that the user named and whose servers did not answer.
+    /// Returns the clues of the URLs that the user named and whose servers did not answer.
     fn unanswered(&self) -> Vec<[u8; 32]> {
         let them = self.mirrors.iter().filter(|mirror| mirror.named && mirror.head.is_none());
         them.flat_map(|mirror| url_clues(mirror.url.as_str())).collect()
     }
 }
 
-/// A name of a content of this length, by what tells it from others: two transfers that have a name in common
-/// fetch the same.
+/// Derives a name for a content of this length from the evidence `by` that distinguishes it from others. Two
+/// transfers that have a name in common fetch the same content.
 pub(super) fn name<'a>(length: u64, by: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("anabranch 2026-11 journal of a content without a root");
     let mut add = |part: &[u8]| {

@@ -1,9 +1,9 @@
-//! Whether all URLs that the user named are of one file.
+//! Checks whether all URLs that the user named are of one file.
 //!
-//! All URLs of a request are of one file, and its name is what they agree on. Mirrors rename files, so other
-//! names alone prove nothing. But where names and contents differ, a user does not expect one of the files
-//! under the name of another. Where they are the same, a mirror that has something else has
-//! another version. A hash of the user's, or a name that the user gives the file, says that there is one.
+//! The URLs of a request are taken to be of one file. Mirrors rename files, so different names alone prove
+//! nothing. But if names and contents both differ, a user does not expect one of the files under the name of
+//! another. If the names are the same, a mirror with different content has another version. A hash of the
+//! user's, or a name that the user gives the file, says that all URLs are of one file.
 
 use anabranch_mirror::url::Url;
 
@@ -12,7 +12,7 @@ use crate::get::origin::{host, origin};
 use crate::{Error, Result};
 
 impl Discovery<'_> {
-    /// The server of a URL as people know it; the URL itself if others of that server are named too.
+    /// Returns the host of URL `number`, or the whole URL if several URLs have that host.
     pub(super) fn label(&self, number: usize) -> String {
         let name = host(&self.mirrors[number].url);
         let is_another = |(other, mirror): (usize, &Probed)| other != number && host(&mirror.url) == name;
@@ -22,10 +22,10 @@ impl Discovery<'_> {
         }
     }
 
-    /// Refuses URLs of different names that are of different files.
+    /// Refuses URLs that have different names and different files, unless the user gives a name or a hash.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if there are two.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if there are two such URLs.
     pub(super) fn refuse_different_files(&self) -> Result<()> {
         if self.wanted.is_name_given || !self.wants_claims() {
             return Ok(());
@@ -46,7 +46,7 @@ impl Discovery<'_> {
         Ok(())
     }
 
-    /// How what two URLs have differs, as far as that is known.
+    /// Describes how the files of two URLs differ; returns `None` if no difference is known.
     fn difference(&self, one: usize, other: usize) -> Option<String> {
         let length = |number: usize| self.mirrors[number].head.as_ref()?.length;
         if let (Some(a), Some(b)) = (length(one), length(other))
@@ -59,8 +59,8 @@ impl Discovery<'_> {
     }
 }
 
-/// Whether two URLs do not call their file the same. One that ends in a slash calls it nothing. At one server
-/// a query tells it too; elsewhere it may be a token of the client.
+/// Whether two URLs give their files different names. A URL that ends in a slash gives no name. On one server
+/// different queries make different names; on different servers a query may be a token of the client.
 fn are_names_different(a: &Url, b: &Url) -> bool {
     let names = (a.last_component(), b.last_component());
     let is_other_query = origin(a) == origin(b) && a.path() == b.path() && a.as_str() != b.as_str();

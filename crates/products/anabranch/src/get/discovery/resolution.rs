@@ -1,4 +1,4 @@
-//! Joins the answers of servers: one content, its hashes, and the mirrors that have it.
+//! Joins the answers of servers into one content, its hashes, and the mirrors that have it.
 
 use anabranch_http::client::FetchError;
 use anabranch_mirror::http_fields::{ETag, disposition_name};
@@ -25,12 +25,13 @@ use crate::openpgp::Signed;
 use crate::target::{FinalCheck, RootCheck};
 use crate::{Error, Result, VouchedBy};
 
-/// Signatures by which a part is known again.
+/// The most signatures from which names for the journal are derived, so that a later transfer recognises the
+/// part file.
 const SIGNATURE_NAMES: usize = 2;
 
 impl Discovery<'_> {
-    /// Puts together what the user knows of the file, what it has to be signed by besides, and which variants
-    /// of it there are.
+    /// Returns what the user says of the file, the signature that the file must also have, and the variants
+    /// of it.
     pub(super) fn resolve(&mut self) -> Result<(Told, Option<Signed>, Variants)> {
         self.refuse_different_files()?;
         if self.says.unasked > 0 {
@@ -76,10 +77,10 @@ impl Discovery<'_> {
         Ok((known, signed, variants))
     }
 
-    /// Leaves out variants that cannot be it, or cannot be fetched.
+    /// Leaves out variants that cannot be the wanted file, or cannot be fetched.
     ///
     /// # Errors
-    /// Why none is left.
+    /// The reason, if no variant is left.
     fn check_lengths(&self, known: &Told, variants: &mut Variants) -> Result<()> {
         let Some(first) = variants.iter().next().cloned() else { return Err(self.nobody()) };
         if self.wanted.is_read_in_order {
@@ -104,7 +105,8 @@ impl Discovery<'_> {
         }
     }
 
-    /// What is known of a file of this length, where the user knows this.
+    /// Returns what is known of the file of this length; `known` is what the user says. If the user gives no
+    /// hash, adds what most servers say, or else what the history recalls.
     pub(super) fn found_of(&mut self, length: u64, mut known: Told) -> Result<DiscoveredFile> {
         let mirrors = self.mirrors(length)?;
         let names = self.offered_names(self.documents.metalink.as_ref(), &mirrors);
@@ -118,7 +120,8 @@ impl Discovery<'_> {
                     "the Metalink has no other hashes than {kinds}: these prove nothing and are not used"
                 ));
             }
-            // Where a signature tells, what servers say of parts would only have those banned that differ.
+            // If a signature decides, servers' hashes are not used: they could only get mirrors banned for
+            // differing.
             if !self.documents.signatures.are_wanted() {
                 known = self.told_by_servers(length);
             }
@@ -145,7 +148,8 @@ impl Discovery<'_> {
                 known = Told { root: Some(entry.id.root), by, ..Told::default() };
                 recalled = Some(entry.clone());
             } else {
-                // However it came: that a file has the same date and length proves nothing.
+                // These entries do not identify the content, because an equal date and length prove nothing.
+                // A file at the destination may still be compared with them.
                 let existing = |HistoryEntry { id, day, .. }| ExistingFile { id, since: day };
                 there = entries.into_iter().map(existing).collect();
             }
@@ -153,7 +157,7 @@ impl Discovery<'_> {
         self.complete(length, mirrors, names, known, recalled, there)
     }
 
-    /// Puts the hashes and the mirrors of a content together.
+    /// Builds the [`DiscoveredFile`] from the hashes and the mirrors of a content.
     fn complete(
         &mut self,
         length: u64,
@@ -165,7 +169,7 @@ impl Discovery<'_> {
     ) -> Result<DiscoveredFile> {
         let Told { root, digests, pieces, by, .. } = known;
         let leaves = self.documents.leaves.take_if(|leaves| leaves.id().length == length);
-        // That of a Metalink of the user's tells the root, too, where nothing else does.
+        // The user's leaf list also gives the root hash, if the user gives no other hash.
         let (root, by) = match (&leaves, root) {
             (Some(leaves), None) if digests.is_empty() && pieces.is_none() => {
                 (Some(leaves.id().root), Some(VouchedBy::User))
@@ -208,7 +212,7 @@ impl Discovery<'_> {
             proof,
             names,
             mirrors,
-            // The first round keeps the part for servers that are asked in the second.
+            // The first round keeps the part file for the servers that the second round asks.
             unheard: if self.wanted.round == Round::First {
                 self.says.absent.clone()
             } else {
@@ -222,7 +226,8 @@ impl Discovery<'_> {
         })
     }
 
-    /// The names that are offered for the file: the user's, else those in the URLs that the user named.
+    /// Returns the names that are offered for the file: those that the user gives, else those in the URLs
+    /// that the user named and in the response of the first such mirror.
     pub(super) fn offered_names(&self, file: Option<&metalink::File>, mirrors: &[Mirror]) -> OfferedNames {
         let mut names = OfferedNames::default();
         names.offer("the URI", self.wanted.uri_name.clone());
@@ -246,7 +251,7 @@ impl Discovery<'_> {
         names
     }
 
-    /// Says which servers have no file of this length.
+    /// Records a warning for each server whose file has another length.
     pub(super) fn tell_other_lengths(&mut self, length: u64) {
         for (number, mirror) in self.mirrors.iter().enumerate() {
             let Some(there) =
@@ -261,7 +266,7 @@ impl Discovery<'_> {
         }
     }
 
-    /// The mirrors whose file has this length, or whose server does not say its length.
+    /// Returns the mirrors whose file has this length, or whose server does not say the length.
     fn mirrors(&self, length: u64) -> Result<Vec<Mirror>> {
         let mut mirrors = Vec::new();
         let may_be = |its: Option<u64>| its.is_none_or(|its| its == length);
@@ -289,7 +294,7 @@ impl Discovery<'_> {
         if mirrors.is_empty() { Err(self.nobody()) } else { Ok(mirrors) }
     }
 
-    /// What is said where more URLs are named than are asked.
+    /// Returns the warning that more URLs were named than are asked.
     fn unasked(&self) -> String {
         format!("{MIRRORS_MAX} URLs are asked at most, the first ones: {} more are not", self.says.unasked)
     }
@@ -304,12 +309,13 @@ impl Discovery<'_> {
     }
 }
 
-/// What is said where they cannot be checked.
+/// Returns the notice that pieces of this size cannot be checked.
 pub(super) fn without_pieces(bytes: u64) -> String {
     format!("pieces of {bytes} bytes cannot be checked, and are not used")
 }
 
-/// The user's Metalink has no other hashes, and the user wants it to decide.
+/// Returns the error for a Metalink of the user's whose only hashes are those of pieces that cannot be
+/// checked.
 fn no_use_of_pieces(bytes: u64) -> Error {
     Error::usage(format!(
         "the Metalink has no other hashes than those of pieces of {bytes} bytes, and these cannot be \

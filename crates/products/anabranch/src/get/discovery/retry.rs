@@ -1,5 +1,6 @@
-//! Servers that do not answer: they are asked from the next local end too, those whose connection breaks off
-//! once more, and those that cannot answer now again until another one has answered, or they have.
+//! Repeats probes that get no usable answer. A silent server is also asked from the next local end. A request
+//! whose connection broke is repeated once. A server that cannot answer now is asked again until it answers
+//! or another server has answered.
 
 use anabranch_algo::{Span, Time};
 use anabranch_http::client::{FetchError, FetchId, RequestKind};
@@ -16,22 +17,23 @@ use crate::get::server_status::{code, describe, pause};
 use crate::get::world::World;
 
 impl Probe {
-    /// Whether the user names what it asks for.
+    /// Whether the probe asks for the file itself, or for a Metalink that the user named.
     const fn is_of_user(&self) -> bool {
         matches!(self.kind, ProbeKind::Mirror(_) | ProbeKind::List) && self.by.is_none()
     }
 
-    /// Whether the user wants what it asks for: no transfer is to go on without it for the word "not now".
+    /// Whether the probe asks for the file, a Metalink that the user named, or a signature. The transfer does
+    /// not do without these merely because a server says "not now".
     fn is_demanded(&self) -> bool {
         self.is_of_user() || self.kind == ProbeKind::Signature
     }
 
-    /// Whether it asks the same of the same server.
+    /// Whether both probes ask for the file of the same URL.
     fn is_twin_of(&self, other: &Self) -> bool {
         matches!(self.kind, ProbeKind::Mirror(_)) && self.kind == other.kind
     }
 
-    /// The same from the next local end.
+    /// Returns the probe as it is sent from the next local end.
     fn next_over(self) -> Self {
         let (via, next_via) = (self.next_via, self.next_via + 1);
         Self { via, next_via, begun: None, body: Vec::new(), ..self }
@@ -39,8 +41,9 @@ impl Probe {
 }
 
 impl Discovery<'_> {
-    /// An error came. A connection that has broken off says little of the server: many a one has just begun
-    /// anew, or had too many. Without another attempt a good mirror would be out of the whole transfer.
+    /// Handles the error of a probe. If the connection broke early, repeats a demanded probe once: a broken
+    /// connection says little of a server, which may just have restarted or had too many connections. Without
+    /// the second attempt a good mirror would be lost for the whole transfer.
     pub(super) fn answered_with_error(&mut self, mut probe: Probe, error: FetchError) -> Result<()> {
         let is_soon = self.time.now < self.time.end.min(probe.asked_at + SOON);
         if probe.is_demanded() && probe.times == 0 && is_soon && matches!(error, FetchError::Broken(_)) {
@@ -52,7 +55,8 @@ impl Discovery<'_> {
         self.failed(probe, error)
     }
 
-    /// A probe has failed: it is sent from the next local end, or later, or has failed for good.
+    /// Sends a failed probe from the next local end, or schedules it for later, or records that it has failed
+    /// for good. Ignores the failure while another probe for the same URL is pending.
     pub(super) fn failed(&mut self, probe: Probe, error: FetchError) -> Result<()> {
         let asked = probe.is_of_user();
         if self.asking.asked.values().any(|other| other.is_twin_of(&probe)) {
@@ -63,7 +67,7 @@ impl Discovery<'_> {
             && probe.next_via < self.asking.vias.len()
             && self.time.now < self.time.end
         {
-            // Perhaps only this local end does not lead there.
+            // Perhaps the server cannot be reached from this local end only.
             self.put(probe.next_over());
             return Ok(());
         }
@@ -76,10 +80,11 @@ impl Discovery<'_> {
         self.fails_here(probe, error)
     }
 
-    /// Asks servers that are silent from the next local end as well; returns when the next one is due.
+    /// Also sends the probes of silent mirrors from the next local end; returns when the next probe is due
+    /// for this.
     pub(super) fn ask_beside(&mut self) -> Option<Time> {
         let (now, ends) = (self.time.now, self.asking.vias.len());
-        // The kernel's choice may not be the only one: which others there are the world knows.
+        // If the user named no local end, the kernel chose one; `look_elsewhere` finds the others.
         let is_unbound = ends == 1 && self.asking.vias.first() == Some(&Egress::any());
         let may = |probe: &&mut Probe| {
             let is_silent = matches!(probe.kind, ProbeKind::Mirror(_)) && probe.begun.is_none();
@@ -103,7 +108,7 @@ impl Discovery<'_> {
         self.asking.asked.values_mut().filter(may).map(|probe| probe.asked_at + BESIDE_AFTER).min()
     }
 
-    /// One of those that ask the same has its answer.
+    /// Cancels the other probes for the URL whose probe `answered` has got its answer.
     pub(super) fn drop_twins(&mut self, answered: FetchId) {
         let Some(probe) = self.asking.asked.get(&answered) else { return };
         let is_other = |(id, other): &(&FetchId, &Probe)| **id != answered && other.is_twin_of(probe);
@@ -114,8 +119,8 @@ impl Discovery<'_> {
         }
     }
 
-    /// What could not be reached as the kernel sends it is tried from the other local ends: the link of the
-    /// default route may be dead. True while a name is being looked up.
+    /// Tries servers that could not be reached over the kernel's default route from the other local ends,
+    /// because the link of the default route may be dead. Returns whether a name is still being looked up.
     pub(super) fn look_elsewhere(&mut self, world: &mut dyn World) -> Result<bool> {
         for (probe, error) in std::mem::take(&mut self.asking.elsewhere) {
             let is_proxied = world.is_proxied(probe.url.as_str());
@@ -182,19 +187,21 @@ impl Discovery<'_> {
             ProbeKind::Signature if code(&error) == ErrorKind::Unreachable => {
                 self.documents.signatures.could_not_come(format!("{}: {error}", host(&probe.url)));
             }
-            // What may lie beside a file mostly does not.
+            // Usually these optional documents do not exist, so their absence is not reported.
             ProbeKind::List | ProbeKind::Leaves | ProbeKind::Line | ProbeKind::Signature => {}
         }
         Ok(())
     }
 
-    /// Keeps a probe to be asked again if its server has only said that it cannot answer now, and no
-    /// other has said what the file is; gives it back if that is of no use.
+    /// Schedules a probe to be repeated if its server has only said that it cannot answer now, and no mirror
+    /// has answered yet or the probe is still [awaited](Self::is_awaited). Returns the probe and its error if
+    /// repeating it is of no use.
     pub(super) fn later(&mut self, mut probe: Probe, error: FetchError) -> Option<(Probe, FetchError)> {
         let (now, end) = (self.time.now, self.time.end);
         let is_now = match error {
             FetchError::ServerError { .. } | FetchError::Busy { .. } => true,
-            // Where its word matters, and it is not just silent.
+            // A broken connection is retried only while this server's answer still matters, and not after the
+            // probe's deadline.
             FetchError::Broken(_) => self.has_answer() && self.may_wait() && now < probe.until,
             _ => false,
         };
@@ -202,7 +209,7 @@ impl Discovery<'_> {
             return Some((probe, error));
         }
         let longer = backoff(RETRY_MIN, probe.times, RETRY_MAX);
-        // The last attempts are shortly before the end, whatever came before.
+        // A pause of at most half the remaining time puts the last attempts shortly before the deadline.
         let half = Span::from_nanos(end.since(now).as_nanos() / 2);
         let at = now + pause(&error).max(longer.min(half).max(RETRY_MIN));
         if at >= end {
@@ -221,20 +228,20 @@ impl Discovery<'_> {
         None
     }
 
-    /// Whether servers that the user named are still waited for after others have answered. They are in the
-    /// second round, because the others did not have the file, and for a moment if nothing but a comparison
-    /// of mirrors tells what is right.
+    /// Whether servers that the user named are still waited for after another mirror has answered. They are
+    /// in the second round, because the other servers did not deliver the file. They also are for a moment if
+    /// only a comparison of mirrors tells which bytes are right.
     fn may_wait(&self) -> bool {
         self.wanted.round == Round::Second || self.is_hashless() && self.is_soon()
     }
 
-    /// Whether the first answer, if there is one, has only just come.
+    /// Whether no mirror has answered yet, or the first one has answered less than [`QUIET`] ago.
     fn is_soon(&self) -> bool {
         self.time.answered_at.is_none_or(|at| self.time.now < at + QUIET)
     }
 
-    /// Whether it is waited for though others have answered. A signature is, as long as none has come that
-    /// may be good, and for a moment then.
+    /// Whether the probe is waited for although a mirror has answered. A signature is awaited until one has
+    /// arrived that may be good, and in any case for a moment after the first mirror's answer.
     fn is_awaited(&mut self, probe: &Probe) -> bool {
         match probe.kind {
             ProbeKind::Signature => self.is_soon() || !self.documents.signatures.may_be_good(),
@@ -242,8 +249,8 @@ impl Discovery<'_> {
         }
     }
 
-    /// Asks again what is due; returns when the next is. Once a mirror has answered, the others are not
-    /// waited for, unless [their word matters](Self::is_awaited).
+    /// Sends the scheduled probes that are due again; returns when the next one is due. Once a mirror has
+    /// answered, the other servers are not waited for, unless [their answers matter](Self::is_awaited).
     pub(super) fn ask_again(&mut self) -> Result<Option<Time>> {
         let now = self.time.now;
         let has_answer = self.has_answer();

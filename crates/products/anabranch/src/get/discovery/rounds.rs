@@ -1,6 +1,7 @@
-//! The servers that answer at the start bring the file. If they do not have it, those that the user named and
-//! that did not answer may: they are asked once more, until the time-out. The second round takes up the part
-//! of the first, as after an interruption.
+//! Runs a transfer in at most two rounds. The servers that answer at the start are to deliver the file. If
+//! they do not have it, the servers that the user named and that did not answer may have it: a second round
+//! asks them once more, until the time-out. It resumes the part file of the first round, as after an
+//! interruption.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +12,13 @@ use crate::filenames::first_few;
 use crate::get::event_loop::EventLoop;
 use crate::get::request::Request;
 
-/// Runs the first round, and a second one if the first did not bring the file. `run` reports the servers that
-/// could not be asked; `error` gives the kind of error that an outcome ended with. `deaf` collects servers
-/// that did not answer in a second round either: a second round is not begun for these alone.
+/// Runs the first round, and a second one if the first did not deliver the file. `run` runs a round and adds
+/// the servers that could not be asked to its second argument. `error` returns the kind of error with which
+/// an outcome ended. `deaf` collects the servers that did not answer in a second round either; these alone
+/// are no reason for another second round.
 ///
 /// # Errors
-/// What a round fails with.
+/// The error of the round whose result is returned.
 pub(in crate::get) fn in_rounds<T>(
     request: &Request,
     deaf: &mut BTreeSet<String>,
@@ -40,13 +42,13 @@ pub(in crate::get) fn in_rounds<T>(
     let second = run(Round::Second, &mut absent, events);
     deaf.extend(absent);
     match second {
-        // No server answers any more: the error of the first round says more.
+        // If the second round could not start, the error of the first round says more.
         Err(error) if !error.kind().ends_all() => first,
         second => second,
     }
 }
 
-/// Whether another server may have what a round has not brought, which ended so.
+/// Whether another server may have the file, after a round ended with this kind of error.
 const fn may_have_been_in_vain(error: ErrorKind) -> bool {
     use ErrorKind::{Corrupt, NotFound, Refused, Unreachable};
     matches!(error, Corrupt | Unreachable | NotFound | Refused)

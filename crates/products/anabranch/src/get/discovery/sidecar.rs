@@ -1,4 +1,4 @@
-//! Hashes that lie beside a file on its server.
+//! Looks for hashes that lie beside a file on its server.
 
 use anabranch_algo::{Span, Time};
 use anabranch_http::client::{FetchId, RequestKind};
@@ -8,24 +8,26 @@ use anabranch_mirror::metalink::METALINK_MAX;
 use super::patience::{LEAVES_FOR, PACE_FROM};
 use super::{Command, Discovery, EARLY_LEAVES_MAX, LINE_MAX, Probe, ProbeKind};
 
-/// URLs beside which hashes are looked for at most.
+/// The most URLs beside which hashes are looked for.
 const BESIDE_MAX: usize = 4;
-/// What is appended to a file's name for its Metalink.
+/// The suffix that is appended to the URL of a file for its Metalink.
 const METALINK_SUFFIX: &str = ".meta4";
-/// The most bytes of a leaf list that are taken from a server: that of a file of 32 GiB. Lists that may be
-/// longer than [`EARLY_LEAVES_MAX`] come one after the other, so this bounds what all of them take.
+/// The most bytes of a leaf list that are taken from a server: those of the list of a file of 32 GiB. Lists
+/// that may be longer than [`EARLY_LEAVES_MAX`] are requested one after the other, so this bounds the memory
+/// for all of them.
 pub(super) const OFFERED_LEAVES_MAX: usize = (64 << 20) + HEAD_BYTES;
 impl Probe {
-    /// Whether it asks for a leaf list that may be long.
+    /// Whether the probe asks for a leaf list that may be longer than [`EARLY_LEAVES_MAX`].
     pub(super) fn is_long_list(&self) -> bool {
         let is_early = self.what == RequestKind::Document { max: EARLY_LEAVES_MAX };
         self.kind == ProbeKind::Leaves && !is_early
     }
 
-    /// Until when a leaf list that has begun to come is waited for, should no more of it come.
+    /// Returns the deadline of a leaf list that has begun to arrive. Each byte that arrives extends the
+    /// deadline, in proportion to the length of the list.
     pub(super) fn leaves_until(&self) -> Option<Time> {
         let begun = self.begun.filter(|_| self.kind == ProbeKind::Leaves)?;
-        // Less than the head tells nothing.
+        // Before the head is complete, the length of the list is unknown and counts as unlimited.
         let all = leaf_list::announced(&self.body).map_or(u64::MAX, |id| LeafList::encoded_len(id.length));
         let part = u128::from(LEAVES_FOR.as_nanos()) * self.body.len() as u128 / u128::from(all.max(1));
         let paced = Span::from_nanos(u64::try_from(part).unwrap_or(u64::MAX).min(LEAVES_FOR.as_nanos()));
@@ -34,7 +36,8 @@ impl Probe {
 }
 
 impl Discovery<'_> {
-    /// `more` bytes have come of a document. A leaf list whose head says that it is of no use is given up.
+    /// Checks the head of a leaf list as soon as it is complete, and cancels the request if the list is of no
+    /// use. `more` is the number of bytes that have just arrived.
     pub(super) fn look_at_head(&mut self, id: FetchId, more: usize) {
         let Some(probe) = self.asking.asked.get(&id).filter(|probe| probe.kind == ProbeKind::Leaves) else {
             return;
@@ -57,12 +60,12 @@ impl Discovery<'_> {
         }
     }
 
-    /// Without a Metalink: hashes may lie beside the file.
+    /// Looks for hashes beside the first URLs, because the user gave no Metalink.
     pub(super) fn look_beside(&mut self) {
         let Some(first) = self.mirrors.first().map(|mirror| mirror.url.clone()) else { return };
-        // If the content id is known, any server's leaf list will do, because it must give that root.
-        // Otherwise the list itself would tell what is right: then only the first URL's server is asked at
-        // first, and none if the user says what is right.
+        // If the content id is known, any server's leaf list will do, because it must give that root hash.
+        // Otherwise the list itself would tell which bytes are right: then only the first URL's server is
+        // asked at first, and no server if the user says which bytes are right.
         let is_wanted = self.wants_claims();
         let askable = if self.wanted.said.id.is_some() { BESIDE_MAX } else { usize::from(is_wanted) };
         let lists =
@@ -78,8 +81,9 @@ impl Discovery<'_> {
         }
     }
 
-    /// Something was found beside one URL: what lies beside those of other origins tells whether they say the
-    /// same. Where nothing lies beside the first, the others are not asked: mostly there is nothing.
+    /// Looks for documents of this kind beside the URLs of the other voters, after one was found beside a
+    /// URL, to learn whether servers agree. If nothing lies beside the first URL, the other servers are not
+    /// asked, because usually they have nothing either.
     pub(super) fn look_beside_others(&mut self, kind: ProbeKind) {
         if !self.wants_claims() || self.beside.asked_of_all.contains(&kind) {
             return;
@@ -96,25 +100,26 @@ impl Discovery<'_> {
             let Ok(url) = self.mirrors[number].url.sibling(suffix) else { continue };
             let max = if kind == ProbeKind::Line { LINE_MAX } else { METALINK_MAX };
             match kind {
-                // `ask_more` asks for it, with a limit that follows from the file's length.
+                // `ask_more` requests the list, with a limit that follows from the file's length.
                 ProbeKind::Leaves => self.beside.lists_of_leaves.push((url, Some(number))),
                 _ => self.ask(kind, &url, RequestKind::Document { max }, Some(number)),
             }
         }
     }
 
-    /// A leaf list has come, from the server of the URL `by` or from the user. Where the content id is known,
-    /// it is used if it gives that root, and no other is waited for then.
+    /// Takes over a leaf list that has arrived, from the server of URL `by` or (`is_users`) from the user. If
+    /// the root hash is known, the list is used only if it gives this root hash. If the content id is known
+    /// and the list is used, the requests for other lists are cancelled.
     pub(super) fn leaves_came(&mut self, bytes: &[u8], by: Option<usize>, is_users: bool) {
         let root = self.wanted.said.id.map(|id| id.root);
         let root = root.or_else(|| self.documents.metalink.as_ref()?.hashes.blake3);
         match (LeafList::parse(bytes), by) {
-            // Another one may be right.
+            // This list gives another root hash; another list may give the right one.
             (Ok(leaves), _) if root.is_some_and(|root| root != leaves.id().root) => {}
             (Ok(leaves), _) if root.is_some() || is_users => self.documents.leaves = Some(leaves),
             (Ok(leaves), Some(number)) => self.documents.told.push((number, leaves.into())),
-            // A Metalink of the user names this leaf list, but gives no root that it could be checked
-            // against: it is not used.
+            // A Metalink of the user names this leaf list, but gives no root hash that the list could be
+            // checked against, so the list is not used.
             (Ok(_), None) => {}
             (Err(e), _) => self.says.notices.push(format!("a leaf list is left out: {e}")),
         }

@@ -6,13 +6,13 @@ use anabranch_mirror::url::Url;
 use super::{Discovery, ProbeKind};
 use crate::openpgp::SIGNATURE_MAX;
 
-/// URLs of others than the user beside which they are looked for at most.
+/// The most URLs not named by the user beside which signatures are looked for.
 const BESIDE_MAX: usize = 4;
-/// What is appended to a file's name for its signature.
+/// The suffixes that are appended to the URL of a file for its signature.
 const SUFFIXES: [&str; 2] = [".asc", ".sig"];
 
 impl Discovery<'_> {
-    /// Looks beside the URLs that are known by now.
+    /// Looks for signatures beside all URLs that are known by now.
     pub(super) fn look_for_signatures(&mut self) {
         while self.beside.asked_for_signatures < self.mirrors.len() {
             let number = self.beside.asked_for_signatures;
@@ -28,7 +28,7 @@ impl Discovery<'_> {
         }
     }
 
-    /// Asks for one; `number`: of the URL for which it may be.
+    /// Requests a signature of the file of URL `number`, if signatures are wanted.
     pub(super) fn ask_for_signature(&mut self, url: &Url, number: usize) {
         if self.documents.signatures.are_wanted() {
             let max = SIGNATURE_MAX;

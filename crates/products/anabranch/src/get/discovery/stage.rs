@@ -1,4 +1,4 @@
-//! The turns of discovery as the loop sees them.
+//! Discovery as a stage of the event loop.
 
 use anabranch_algo::{Span, Time};
 use anabranch_http::client::{Event, FetchError, FetchId, RequestKind};
@@ -13,9 +13,9 @@ use crate::get::event_loop::{Context, Poll, Stage};
 use crate::get::origin::{host, origin};
 use crate::{Progress, Result};
 
-/// After so long progress is reported: the time, and what is waited for.
+/// Once discovery has taken this long, progress is reported.
 const REPORT_AFTER: Span = Span::from_millis(500);
-/// What is said of it.
+/// The note in the reported progress.
 const ASKING: &str = "asking the mirrors what they have";
 
 impl Stage for Discovery<'_> {
@@ -62,7 +62,7 @@ impl Stage for Discovery<'_> {
 }
 
 impl Discovery<'_> {
-    /// Looks at what is late and asks more; returns until when answers are waited for, if any are.
+    /// Gives up late probes and sends new ones; returns until when answers are waited for, if any are.
     fn turn(&mut self) -> Result<Option<Time>> {
         if self.documents.several.is_some() {
             return Ok(None);
@@ -73,16 +73,17 @@ impl Discovery<'_> {
         self.ask_more()
     }
 
-    /// Drops probes past their deadlines; if others have been answered and it is `quiet` now, all of them.
+    /// Drops the probes that are past their deadlines. If `quiet`, which means that a mirror has answered and
+    /// no more answers arrive, also drops all others that the transfer can do without.
     fn expire(&mut self, quiet: bool) -> Result<()> {
-        // What files begin with matters where mirrors are only compared.
+        // The first bytes of files matter more where mirrors are only compared.
         let opening_for = if self.is_hashless() { QUIET } else { OPENING_FOR };
         for probe in self.asking.asked.values_mut() {
             let opening_until = probe.begun.filter(|_| matches!(probe.kind, ProbeKind::Mirror(_)));
             let until = probe.leaves_until().or(opening_until.map(|begun| begun + opening_for));
             probe.until = until.unwrap_or(probe.until).min(self.time.end);
         }
-        // In the second round the others have been in vain.
+        // In the second round the named mirrors are needed, because the others did not deliver the file.
         let may_be_missing = |probe: &Probe| match probe.kind {
             ProbeKind::Signature => false,
             ProbeKind::Mirror(number) => self.wanted.round != Round::Second || !self.mirrors[number].named,
@@ -101,7 +102,7 @@ impl Discovery<'_> {
                 if let ProbeKind::Mirror(number) = probe.kind
                     && self.mirrors[number].head.is_some()
                 {
-                    // It has answered, and only what its file begins with is missing.
+                    // The mirror has answered; only the first bytes of its file are missing.
                     self.done(probe)?;
                     continue;
                 }
@@ -118,7 +119,8 @@ impl Discovery<'_> {
         Ok(())
     }
 
-    /// For how long no answer may come, once a mirror has answered, before the missing answers are given up.
+    /// Returns how long all servers may be silent, once a mirror has answered, before the missing answers are
+    /// given up.
     fn patience(&self) -> Span {
         let is_mute = |probe: &Probe| !self.time.answered.contains(&origin(&probe.url));
         match self.asking.again.is_empty() && !self.is_hashless() && self.asking.asked.values().all(is_mute) {
@@ -127,7 +129,7 @@ impl Discovery<'_> {
         }
     }
 
-    /// Asks what can be asked by now; returns until when answers are waited for, if any are.
+    /// Sends the probes that can be sent by now; returns until when answers are waited for, if any are.
     fn ask_more(&mut self) -> Result<Option<Time>> {
         while let Some((url, by)) = self.beside.lists.pop_front() {
             self.ask(ProbeKind::List, &url, RequestKind::Document { max: METALINK_MAX }, by);
@@ -140,7 +142,8 @@ impl Discovery<'_> {
             self.look_beside();
         }
         self.look_for_signatures();
-        // The length is not waited for: mostly there is no list, and to learn that takes a round trip.
+        // Leaf lists are requested before the length is known: usually there is none, and learning that takes
+        // a round trip.
         let max = self.length_so_far().map_or(EARLY_LEAVES_MAX, LeafList::max_len).min(OFFERED_LEAVES_MAX);
         let mut lists = std::mem::take(&mut self.beside.lists_of_leaves);
         if max > EARLY_LEAVES_MAX {

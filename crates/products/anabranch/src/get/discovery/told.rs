@@ -1,4 +1,4 @@
-//! What is said of a file.
+//! What the user or servers say of a file.
 
 use anabranch_mirror::digests::Digests;
 use anabranch_mirror::leaf_list::LeafList;
@@ -7,7 +7,7 @@ use anabranch_mirror::url::Url;
 
 use crate::VouchedBy;
 
-/// What the user says of the file, or a server, or most servers.
+/// What the user, one server, or most servers say of the file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     pub(super) length: Option<u64>,
@@ -15,12 +15,12 @@ pub(super) struct Told {
     pub(super) digests: Digests,
     pub(super) pieces: Option<Pieces>,
     pub(super) leaves: Option<LeafList>,
-    /// The voucher for it; none: it is the word of one server.
+    /// The voucher for these hashes; `None` if they are the word of one server only.
     pub(super) by: Option<VouchedBy>,
 }
 
 impl Told {
-    /// Whether nothing of it tells what is right.
+    /// Whether no hash is known that tells which bytes are right.
     pub(super) const fn has_no_hash(&self) -> bool {
         self.root.is_none() && self.digests.is_empty() && self.pieces.is_none()
     }
@@ -40,8 +40,8 @@ impl From<LeafList> for Told {
     }
 }
 
-/// What a Metalink that a server offers beside the file at `url` says of that: its only file, or the only one
-/// that is said to be there, or the only one of that name.
+/// Returns what a server's Metalink says of the file at `url`: the only file of the Metalink, else the only
+/// one that lists `url`, else the only one with the file name of `url`.
 pub(super) fn its_file(metalink: Metalink, url: &Url) -> Option<metalink::File> {
     let mut files = metalink.files;
     if files.len() == 1 {

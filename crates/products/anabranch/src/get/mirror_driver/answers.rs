@@ -1,4 +1,4 @@
-//! What servers sent, and what it says of them.
+//! Interprets the answers of mirrors.
 
 use anabranch_http::client::{Event as Answer, FetchError};
 use anabranch_mirror::fetch_id::connection_of;
@@ -11,7 +11,7 @@ use crate::get::routes::has_others;
 use crate::get::server_status::pause;
 
 impl MirrorDriver {
-    /// Hands what servers sent to the machine.
+    /// Hands what servers sent to the scheduler, and gives up mirrors and routes that turn out to be useless.
     pub(in crate::get) fn receive(
         &mut self,
         subscriber: &mut Subscriber,
@@ -45,10 +45,10 @@ impl MirrorDriver {
                 Answer::Body { id, bytes } => {
                     machine.handle(now, Input::Body { fetch: id, bytes: &bytes }, pool);
                 }
-                // Ranges are not asked for an opening.
+                // Requests for ranges do not ask for the first bytes of a file.
                 Answer::Opening { .. } => {}
                 Answer::Done { id } => machine.handle(now, Input::Done { fetch: id }, pool),
-                // The machine has given this request up: ignore its failure.
+                // The scheduler has given this request up: ignore its failure.
                 Answer::Failed { id, .. } if !machine.is_live(id) => {}
                 Answer::Failed { id, error } => {
                     let route = routes.get(connection_of(id));
@@ -57,7 +57,7 @@ impl MirrorDriver {
                         state.status.answered(&error);
                         state.meaning(&error, (judged, beside), cx.observer)
                     });
-                    // A portal, a meddling proxy or another replica may be on this route alone.
+                    // A portal, a meddling proxy or another replica may have answered on this route alone.
                     let is_of_route = meant.is_none() && has_others(routes, connection_of(id));
                     let failure =
                         if is_of_route { Failure::Broken } else { meant.unwrap_or(Failure::Useless) };
@@ -93,10 +93,10 @@ impl MirrorDriver {
 }
 
 impl MirrorState {
-    /// It begins to answer a request.
+    /// Records that the mirror has begun to answer a request.
     ///
     /// # Errors
-    /// Why that is not to be taken.
+    /// The reason, if the answer must not be used.
     fn note_answer(&mut self) -> Result<(), FetchError> {
         self.status.fault = None;
         self.answers += 1;
@@ -110,8 +110,9 @@ impl MirrorState {
         }
     }
 
-    /// What a failed request means for its connection; `None` if either the mirror or this route is useless.
-    /// `judged`: the hash of the whole file tells what is right. `beside`: other mirrors are in use too.
+    /// Returns what a failed request means for its connection; `None` if either the mirror or this route is
+    /// useless. `judged` tells whether a hash of the whole file tells which bytes are right, `beside` whether
+    /// other mirrors are in use too.
     fn meaning(
         &mut self,
         error: &FetchError,

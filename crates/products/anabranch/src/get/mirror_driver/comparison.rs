@@ -1,4 +1,4 @@
-//! Where no hash tells what is right: how long samples of other mirrors are waited for.
+//! Limits how long samples of other mirrors are waited for, if no hash tells which bytes are right.
 
 use anabranch_algo::{Span, Time};
 use anabranch_mirror::range_scheduler::{MirrorId, State};
@@ -7,12 +7,12 @@ use anabranch_mirror::variants::Patience;
 use super::{MirrorDriver, PoolState};
 use crate::event::Observer;
 
-/// No sample is waited for longer than this many times the silence that one mirror is allowed.
+/// Samples are waited for at most this many times the silence that one mirror is allowed.
 const TIMES: u64 = 10;
 
 impl MirrorDriver {
-    /// Limits the wait for samples. If only samples are missing, or mirrors are known to differ, mirrors that
-    /// stay silent for the usual time are left out, and after [`TIMES`] times as long all are.
+    /// Limits the wait for samples. If only samples are missing, or mirrors are known to differ, leaves out
+    /// the mirrors that stay silent for the usual time, and after [`TIMES`] times as long all mirrors.
     pub(super) fn wait_for_samples(&mut self, now: Time, observer: &mut Observer<'_>) {
         let PoolState::Plain(plain) = &self.pool else { return };
         if self.config.judged || !(plain.only_samples_left() || plain.is_disputed()) {
@@ -39,7 +39,7 @@ impl MirrorDriver {
         }
     }
 
-    /// Whether something has come of a mirror lately.
+    /// Whether a mirror has an open connection on which something arrived less than `silence` ago.
     fn answers(&self, mirror: MirrorId, now: Time, silence: Span) -> bool {
         self.machine.connections().any(|one| {
             let is_open = matches!(one.state, State::Open | State::Opening);
@@ -47,7 +47,7 @@ impl MirrorDriver {
         })
     }
 
-    /// When to look again.
+    /// Returns when the wait for samples is to be checked again.
     pub(super) fn look_again_at(&self, now: Time) -> Time {
         if self.waiting.is_some() { now + Span::from_secs(1) } else { Time::NEVER }
     }

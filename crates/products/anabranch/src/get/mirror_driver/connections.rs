@@ -1,5 +1,5 @@
-//! The connections to mirrors: one for each mirror and each local end that leads there, also for those that
-//! come later.
+//! The connections to mirrors: one for each mirror and each local end that leads to it, including local ends
+//! that appear during the transfer.
 
 use std::net::SocketAddr;
 
@@ -20,11 +20,11 @@ use crate::get::server_status::ServerStatus;
 use crate::get::world::World;
 use crate::{Error, Result};
 
-/// The default over TCP, whose senders have a slow start of their own.
+/// The default congestion control over TCP, whose senders have a slow start of their own.
 const DEFAULT_OVER_TCP: &str = "cubic-coupled+standard";
 
 impl MirrorConfig {
-    /// Looks the mirrors' names up.
+    /// Looks up the host names of the mirrors.
     ///
     /// # Errors
     /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops.
@@ -36,12 +36,12 @@ impl MirrorConfig {
 }
 
 impl MirrorDriver {
-    /// A connection for every mirror and every local address that leads there, as far as names are
-    /// [looked up](MirrorConfig::look_up).
+    /// Creates the driver with a connection for every mirror and every local end that leads to it, as far as
+    /// names are [looked up](MirrorConfig::look_up).
     ///
     /// # Errors
-    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if none leads to any, or none from a named
-    /// `via`.
+    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if no local end leads to any mirror, or if a
+    /// named `via` leads to none.
     pub(in crate::get) fn new(
         mut parts: MirrorConfig,
         named: &[Egress],
@@ -99,13 +99,13 @@ impl MirrorDriver {
         Ok(new)
     }
 
-    /// The ends of connections to a mirror.
+    /// Returns the pairs of local end and remote address for connections to a mirror.
     fn ends(&self, number: usize, cx: &mut Context<'_, '_>) -> Result<Vec<(Egress, SocketAddr)>, String> {
         let url = &self.mirrors[number].mirror.url;
         ends(url, cx.world.is_proxied(url.as_str()), &self.network.named, cx.world)
     }
 
-    /// Adds connections to a mirror.
+    /// Adds connections to a mirror, one for each pair of local end and remote address.
     fn connect(&mut self, number: usize, found: Vec<(Egress, SocketAddr)>) {
         let state = &self.mirrors[number];
         let mirror = number as MirrorId;
@@ -126,7 +126,7 @@ impl MirrorDriver {
         }
     }
 
-    /// Puts connections into the groups of their uplinks, where these decide.
+    /// Groups the connections by their uplinks, if the group policy is `Auto`.
     fn couple(&mut self, world: &dyn World) {
         if self.network.groups != GroupPolicy::Auto {
             return;
@@ -137,8 +137,8 @@ impl MirrorDriver {
         }
     }
 
-    /// The host's links changed: connections whose local end is gone are not asked any more, those whose end
-    /// is back are asked again, and ends that have come are connected.
+    /// Adapts the connections after the host's links have changed: connections whose local end is gone are
+    /// not used any more, those whose local end is back are used again, and new local ends get connections.
     pub(in crate::get) fn refresh(&mut self, subscriber: &mut Subscriber, cx: &mut Context<'_, '_>) {
         let now = cx.now();
         let Self { machine, mirrors, network, pool, .. } = self;
@@ -174,7 +174,8 @@ impl MirrorDriver {
         self.couple(cx.world);
     }
 
-    /// Whether the local end of some connection is gone, or it is not known yet where some mirror is.
+    /// Whether the local end of some connection is gone, or the address of some mirror is still being looked
+    /// up.
     pub(in crate::get) fn lacks_links(&self) -> bool {
         self.network.awaits_names || self.network.routes.iter().any(|route| route.is_down)
     }

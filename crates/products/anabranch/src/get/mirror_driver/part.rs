@@ -1,10 +1,11 @@
-//! What earlier transfers, or earlier attempts of this one, left in the part: which of it counts.
+//! Decides which of the blocks count that earlier transfers, or earlier attempts of this one, left in the
+//! part file.
 //!
-//! * Where a hash of the whole is known, and mirrors are tried together: everything but what mirrors of other
-//!   variants brought.
-//! * Where a mirror is tried alone: what it brought, of the version that it has now.
-//! * Where no hash is known: what the mirrors of now brought, of the versions that they have now. It is
-//!   compared as if it came now.
+//! * If a hash of the whole file is known and mirrors are tried together: all blocks except those that
+//!   mirrors of other variants delivered.
+//! * If a mirror is tried alone: the blocks that it delivered of the version that it has now.
+//! * If no hash is known: the blocks that the present mirrors delivered of the versions that they have now.
+//!   These blocks are compared as if they arrived now.
 
 use anabranch_algo::Time;
 use anabranch_http::client::FetchError;
@@ -20,14 +21,14 @@ use crate::get::sink::Here;
 use crate::target::Records;
 use crate::{Error, Result};
 
-/// Why a mirror is not asked again for what it does not have.
+/// The reason for not asking a mirror whose file an earlier transfer found to be wrong.
 const REFUTED_EARLIER: &str =
     "an earlier run had all of it, and it is not what is wanted (remove the part to have it asked again)";
-/// The reason that is given for a mirror whose version has changed since the part was begun.
+/// The reason for not asking a mirror whose version has changed since the part file was begun.
 const CHANGED_EARLIER: &str = "it had another ETag or date when the part was begun";
 
 impl MirrorDriver {
-    /// Begins to fetch the content from mirrors alone. Returns which blocks of the part count.
+    /// Begins to fetch the content from mirrors alone. Returns which blocks of the part file count.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if an earlier transfer found that these mirrors
@@ -48,7 +49,7 @@ impl MirrorDriver {
         Ok(counts)
     }
 
-    /// A pool of the blocks that are missing.
+    /// Returns a pool of the blocks that are missing.
     pub(super) fn pool_of(&self, check: Check, have: impl Fn(u64) -> bool) -> Result<Box<VerifiedPool>> {
         let mut plain = VerifiedPool::new(self.config.length, check, have)
             .map_err(|e| Error::usage(e.to_string()).because(e))?;
@@ -66,7 +67,8 @@ impl MirrorDriver {
         Ok(Box::new(plain))
     }
 
-    /// Which of the blocks that are there count; notes which mirrors are not asked.
+    /// Returns which of the blocks in the part file count, and sets which mirrors are not asked. Fails if an
+    /// earlier transfer found that these mirrors together have another file.
     fn what_counts(&mut self, records: &Records<'_>, there: &Bitmap) -> Result<Bitmap> {
         let of = |state: &MirrorState| records.number_of(state.mirror.url.as_str());
         self.numbers = self.mirrors.iter().map(of).collect();
@@ -113,7 +115,7 @@ impl MirrorDriver {
         Ok(counts)
     }
 
-    /// Compares the blocks of the part as if they came now.
+    /// Lets the pool compare the counted blocks of the part file as if they arrived now.
     fn compare_what_is_here(&self, plain: &mut VerifiedPool, records: &Records<'_>, counts: &Bitmap) {
         for block in (0..self.blocks()).filter(|block| counts.contains(*block)) {
             let mark = records.mark(block);
@@ -123,12 +125,12 @@ impl MirrorDriver {
         }
     }
 
-    /// The number of blocks of the content.
+    /// Returns the number of blocks of the content.
     const fn blocks(&self) -> u64 {
         self.config.length.div_ceil(BLOCK_BYTES as u64)
     }
 
-    /// Gives those up that earlier transfers found to be of no use.
+    /// Gives up the mirrors that earlier transfers found to be of no use.
     pub(in crate::get) fn leave_out_unwanted(
         &mut self,
         now: Time,
@@ -141,7 +143,7 @@ impl MirrorDriver {
         }
     }
 
-    /// The mark of a block that this mirror brings.
+    /// Returns the mark of a block that this mirror delivers: 0 if its version has changed or has no number.
     pub(super) fn mark_of(&self, mirror: MirrorId) -> u8 {
         let number = self.numbers.get(usize::from(mirror)).copied().flatten();
         number.filter(|_| !self.has_changed(mirror)).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! How far each route to a mirror is, for reports.
+//! Reports what mirrors have delivered, and the progress of each route to a mirror.
 
 use anabranch_mirror::range_scheduler::{Counters, State};
 
@@ -9,29 +9,30 @@ use crate::get::server_status::faults;
 use crate::{PathProgress, PathState};
 
 impl MirrorDriver {
-    /// The URLs that brought something, right or wrong.
+    /// Returns the URLs of the mirrors that have delivered something, right or wrong.
     pub(in crate::get) fn brought_by(&self) -> impl Iterator<Item = &str> {
         self.brought().map(|state| state.mirror.url.as_str())
     }
 
-    /// The URLs that brought something and still count, with their validators; none with a password, for they
-    /// are written to a file.
+    /// Returns the URLs of the mirrors that have delivered something and are not given up, with their
+    /// validators. Leaves out URLs with a password, because the result is written to a file.
     pub(in crate::get) fn proven(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         let good = |state: &&MirrorState| state.status.out.is_none() && !state.mirror.url.has_credentials();
         self.brought().filter(good).map(|state| (state.mirror.url.as_str(), state.mirror.validator()))
     }
 
-    /// The URLs that sent wrong bytes.
+    /// Returns the URLs of the mirrors that sent wrong bytes.
     pub(in crate::get) fn lied(&self) -> impl Iterator<Item = &str> {
         self.mirrors.iter().filter(|state| state.status.lied).map(|state| state.mirror.url.as_str())
     }
 
-    /// Mirrors that sent wrong bytes, with what is known of it.
+    /// Returns the mirrors that sent wrong bytes, each with what is known of that.
     pub(in crate::get) fn liars(&self) -> impl Iterator<Item = (&str, &str)> {
         self.mirrors.iter().filter_map(|state| state.status.lie())
     }
 
-    /// What mirrors report that answer only with errors, or that always break off at the same byte.
+    /// Describes the mirrors that answer only with errors or that always break off at the same byte; returns
+    /// `None` if there are none.
     pub(in crate::get) fn faults(&self) -> Option<String> {
         let breaks = self.machine.connections().zip(&self.network.routes).filter_map(|(report, route)| {
             let (at, name) = (report.breaks_at_byte?, &self.mirrors[usize::from(route.mirror)].status.name);
@@ -42,12 +43,12 @@ impl MirrorDriver {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    /// Bytes of each route, needed or not: a route that brings any is alive.
+    /// Returns the bytes that arrived on each route, needed or not: a route that delivers any is alive.
     pub(in crate::get) fn bytes(&self) -> impl Iterator<Item = u64> {
         self.machine.connections().map(|connection| connection.counters.bytes)
     }
 
-    /// Bytes of all routes, without those that are sent again and again in vain.
+    /// Returns the bytes that arrived on all routes, without those that are sent again and again in vain.
     pub(in crate::get) fn moved(&self) -> u64 {
         let moved = |c: Counters| c.received_bytes - c.vain_bytes;
         self.machine.connections().map(|connection| moved(connection.counters)).sum()
@@ -58,16 +59,16 @@ impl MirrorDriver {
         self.machine.connections().all(|connection| connection.state != State::Open)
     }
 
-    /// Whether all that comes is of one answer, and another one cannot go on with it: its ETag is another
-    /// each time.
+    /// Whether the whole content comes from one answer that no other answer can continue, because the mirror
+    /// sends another `ETag` or date each time.
     pub(in crate::get) fn is_of_one_answer(&self) -> bool {
         self.is_alone()
             && self.mirrors.iter().any(|state| state.changed == Some(ChangedVersion::OneAnswer))
             && self.mirrors.iter().all(|state| state.changed.is_some() || state.status.out.is_some())
     }
 
-    /// Whether nothing tells a later transfer that the mirrors still have what this one has brought: there is
-    /// no hash, and no mirror with a version that stays.
+    /// Whether a later transfer cannot know that the mirrors still have what this one has delivered: no hash
+    /// is known, and no mirror has a version that stays.
     pub(in crate::get) fn is_of_no_version(&self) -> bool {
         let stays = |state: &MirrorState| {
             state.mirror.validator().is_some() && state.changed.is_none() && !state.status.has_changed
@@ -75,8 +76,8 @@ impl MirrorDriver {
         self.is_hashless() && !self.mirrors.iter().any(stays)
     }
 
-    /// Reports once each mirror that sends only the whole file, where others send ranges, and what it is used
-    /// for; where none does, the one from which alone the file comes.
+    /// Reports once each mirror that sends only the whole file, where others send ranges, and what this
+    /// mirror is used for. If no mirror sends ranges, reports the one from which alone the file is fetched.
     pub(super) fn tell_reserve(&mut self, observer: &mut Observer<'_>) {
         let is_alone = self.is_alone();
         let usable = || self.machine.connections().filter(|report| report.state != State::Closed);
@@ -103,11 +104,11 @@ impl MirrorDriver {
         }
     }
 
-    /// The progress of each route, but for its share; `rates` are theirs.
+    /// Returns the progress of each route without its share; `rates` are the rates of the routes.
     pub(in crate::get) fn rows(&self, rates: &[u64]) -> impl Iterator<Item = PathProgress> {
         self.machine.connections().zip(&self.network.routes).zip(rates).map(move |((report, route), rate)| {
             let state = &self.mirrors[usize::from(route.mirror)];
-            // What it has brought was an answer; what it is asked for now has none yet.
+            // Earlier requests of this connection were answered, and the present one has no answer yet.
             let has_brought = report.state == State::Opening && report.counters.received_bytes > 0;
             let row = route.row(&state.status, if has_brought { State::Stalled } else { report.state });
             let waits = matches!(report.state, State::Opening | State::Open) && report.fetching.is_none();

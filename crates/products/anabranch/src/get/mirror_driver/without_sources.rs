@@ -1,4 +1,4 @@
-//! What becomes of mirrors when no source answers any more that has the hashes.
+//! Lets mirrors continue alone when no source that has the hashes answers any more.
 
 use anabranch_algo::Time;
 use anabranch_mirror::range_scheduler::Input;
@@ -11,15 +11,16 @@ use crate::get::pool::{PoolState, with_pool};
 use crate::get::routes::Route;
 
 impl MirrorDriver {
-    /// Mirrors go on alone, for no source answers that has hashes. What they have brought, and what nothing
-    /// has verified yet, is held against what is known without sources; it is not asked for again.
+    /// Makes the mirrors continue alone, because no source that has hashes answers. Blocks that they have
+    /// delivered and that nothing has verified yet are checked against what is known without sources, and are
+    /// not requested again.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if what is known is not of this content.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the known hashes are not of this content.
     pub(in crate::get) fn go_alone(&mut self, now: Time, subscriber: &mut Subscriber) -> Result<()> {
         let PoolState::Subscriber(download) = self.pool else { return Ok(()) };
-        // Requests under way belong to the subscriber's pool, so they are given up before that is replaced.
-        // All that came of them has been delivered.
+        // Pending requests belong to the subscriber's pool, so they are given up before the pool is replaced.
+        // Everything that arrived for them has been delivered.
         let usable = |(_, route): &(usize, &Route)| route.shut.is_none() && !route.is_down;
         let connections: Vec<usize> =
             self.network.routes.iter().enumerate().filter(usable).map(|(n, _)| n).collect();

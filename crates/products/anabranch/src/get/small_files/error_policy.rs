@@ -13,7 +13,7 @@ use crate::get::routes::has_others;
 use crate::get::server_status::{code, describe, pause};
 
 impl SmallFiles<'_> {
-    /// A server is not asked from this local address any more.
+    /// Shuts every route between the server and the local end of route `p`.
     fn shut(&mut self, now: Time, p: usize, error: &FetchError, observer: &mut Observer<'_>) {
         let Some((mirror, via)) = self.routes.get(p).map(|route| (route.mirror, route.via.clone())) else {
             return;
@@ -28,8 +28,9 @@ impl SmallFiles<'_> {
         observer.notice(&format!("{name} via {via}: {error}: not asked over this route any more"));
     }
 
-    /// Whether a refusal is taken to be of this file alone: unless there is another route and this one has
-    /// never been right, or there have been too many and the server has never been right.
+    /// Whether a refusal concerns this file alone, and not its route or server. It does not if route `p` has
+    /// delivered no file and the server can be asked from another local end, or if the server has never
+    /// delivered a file and has refused [`BAD_FILES_MAX`] of them.
     fn is_of_the_file(
         &mut self,
         p: usize,
@@ -62,7 +63,7 @@ impl SmallFiles<'_> {
         let Some(item) = self.item(id) else { return };
         self.coming.remove(&id);
         let p = connection_of(id);
-        // A server that only says that it cannot now may say so for ever.
+        // A server may answer for ever that it is unavailable for now, so this does not count as an answer.
         self.answers += u64::from(code(error) != ErrorKind::Unreachable);
         if let Some(route) = self.routes.get(p) {
             self.servers[usize::from(route.mirror)].status.answered(error);
@@ -83,9 +84,9 @@ impl SmallFiles<'_> {
             FetchError::Unreachable(_) | FetchError::Broken(_) | FetchError::ServerError { .. } => {
                 Failure::Broken
             }
-            // Some servers say that of every file that they do not have.
+            // Some servers answer with status 403 for every file that they do not have.
             FetchError::NotFound(_) | FetchError::Forbidden { status: 403, .. } => Failure::NotFound,
-            // Too long for this file: perhaps it is another one's answer.
+            // The response is too long for this file; with pipelining it may belong to another request.
             FetchError::Refused(_) if !self.machine.was_unpipelined(id) => {
                 self.machine.handle(now, Input::Done { fetch: id, valid: false });
                 return;
@@ -95,7 +96,7 @@ impl SmallFiles<'_> {
             {
                 Failure::NotFound
             }
-            // A portal or a meddling proxy may be on this route alone.
+            // A captive portal or an intercepting proxy may be on this route alone.
             _ if has_others(&self.routes, p) => {
                 self.machine.handle(now, Input::Failed { fetch: id, failure: Failure::Broken });
                 self.shut(now, p, error, observer);

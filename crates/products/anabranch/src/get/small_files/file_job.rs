@@ -1,4 +1,4 @@
-//! A small file, and what tells that it is right.
+//! A small file and its expected hashes.
 
 use anabranch_mirror::digests::{Digests, Hasher};
 use anabranch_mirror::metalink::Hashes;
@@ -9,23 +9,23 @@ use crate::target::{FinalCheck, Mismatch, RootCheck};
 
 /// A small file that is wanted.
 pub(in crate::get) struct FileJob {
-    /// Its path below the directory.
+    /// The path of the file below the directory.
     pub(in crate::get) name: String,
     pub(in crate::get) bytes: u64,
     pub(in crate::get) hash: Hash,
-    /// Where it is, the best first.
+    /// The URLs of the file, the best first.
     pub(in crate::get) urls: Vec<Url>,
 }
 
 impl FileJob {
-    /// Whether a web page under its name may be the file.
+    /// Whether the file may be a web page, judged by the ending of its name.
     pub(super) fn may_be_page(&self) -> bool {
         let end = self.name.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
         ["html", "htm", "xhtml"].contains(&end.as_str())
     }
 }
 
-/// What tells that a file is right: each hash that is there.
+/// The expected hashes of a file: at least one.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::get) struct Hash {
     root: Option<[u8; 32]>,
@@ -33,13 +33,13 @@ pub(in crate::get) struct Hash {
 }
 
 impl Hash {
-    /// Those of a Metalink, if there is one.
+    /// Returns the hashes that a Metalink states, or `None` if it states none.
     pub(in crate::get) fn of(hashes: &Hashes) -> Option<Self> {
         let Hashes { blake3: root, digests } = *hashes;
         (root.is_some() || !digests.is_empty()).then_some(Self { root, digests })
     }
 
-    /// What is wrong with these bytes.
+    /// Returns how these bytes differ from the expected hashes, or `None` if they match.
     pub(in crate::get) fn mismatch(&self, bytes: &[u8]) -> Option<Mismatch> {
         let (proof, root) = self.proof();
         let mut hasher = Hasher::of(&self.digests);
@@ -49,7 +49,7 @@ impl Hash {
         proof.mismatch(&id, found, &hasher.finish())
     }
 
-    /// What a target holds the file against, and its root, which is zeros where it is not known.
+    /// Returns the check that a target makes and the root hash, which is zeros if it is not known.
     pub(in crate::get) fn proof(&self) -> (FinalCheck, [u8; 32]) {
         let check = if self.root.is_some() { RootCheck::Blocks } else { RootCheck::Unknown };
         (FinalCheck::of(check, self.digests), self.root.unwrap_or_default())

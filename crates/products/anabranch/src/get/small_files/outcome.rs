@@ -1,4 +1,4 @@
-//! How the transfer of small files ended, and why some did not come.
+//! How the transfer of small files ended, and why some were not fetched.
 
 use anabranch_algo::Time;
 use anabranch_mirror::file_scheduler::FileId;
@@ -11,13 +11,13 @@ use crate::get::server_status::none_left;
 
 /// How the transfer of small files ended.
 pub(in crate::get) struct SmallFilesOutcome {
-    /// Files that are not here, each with the kind of error and the reason.
+    /// Files that were not fetched, each with the kind of error and the reason.
     pub(in crate::get) lost: Vec<(FileId, ErrorKind, String)>,
-    /// Servers that lied: origin, name, what they did.
+    /// Servers that were banned: origin, name, and reason.
     pub(in crate::get) liars: Vec<(Origin, String, String)>,
-    /// The whole directory, with these files.
+    /// The byte counts of the whole directory, including these files.
     pub(in crate::get) totals: ByteTotals,
-    /// What came over which route.
+    /// The progress of each route at the end.
     pub(in crate::get) last: Progress,
 }
 
@@ -39,7 +39,7 @@ impl SmallFiles<'_> {
         SmallFilesOutcome { liars: liars.collect(), lost: lost.collect(), totals: self.totals, last }
     }
 
-    /// Why this file in particular is not here.
+    /// Returns why this file was not fetched, if there is a reason of its own.
     fn why_not(&self, file: FileId) -> Option<(ErrorKind, String)> {
         if let Some(why) = self.contradictions.get(&file) {
             return Some((ErrorKind::Corrupt, why.clone()));
@@ -55,13 +55,13 @@ impl SmallFiles<'_> {
         Some((ErrorKind::Corrupt, why))
     }
 
-    /// Why a file is lost that a server may have and does not give out.
+    /// Returns why a file was refused, if a server refused it with `FetchError::Forbidden`.
     fn refusal(&self, file: FileId) -> Option<(ErrorKind, String)> {
         let server = &self.servers[usize::from(*self.refused.get(&file)?)];
         Some((ErrorKind::Refused, format!("{}: {}", server.status.name, server.forbids.as_ref()?)))
     }
 
-    /// Why files are lost.
+    /// Returns why the files without a reason of their own were not fetched.
     fn why(&self) -> (ErrorKind, String) {
         if let Some(why) = &self.gave_up {
             return (ErrorKind::Unreachable, why.clone());

@@ -8,7 +8,7 @@ use crate::report::one_a_path;
 use crate::{PathProgress, Progress};
 
 impl SmallFiles<'_> {
-    /// The progress of all routes; at the `end` with mean rates.
+    /// Returns the progress of all routes; at the `end` with the mean rates of the whole transfer.
     pub(super) fn snapshot(&mut self, now: Time, end: bool) -> Progress {
         let counts: Vec<u64> =
             self.machine.connections().map(|connection| connection.counters.bytes).collect();

@@ -1,4 +1,4 @@
-//! The turns of the small files as the loop sees them.
+//! Connects the transfer of small files with the event loop.
 
 use anabranch_algo::{Machine as _, Time};
 use anabranch_http::client::Event as Answer;
@@ -13,7 +13,7 @@ impl Stage for SmallFiles<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
         self.written()?;
         let mut until = Time::NEVER;
-        // While the disk is behind no server is listened to, so none counts as silent.
+        // While the writer has no room no response is read, so no server counts as silent.
         if self.writer.has_room() {
             if std::mem::take(&mut self.is_paused) {
                 self.machine.handle(cx.now(), Input::Resumed);
@@ -33,7 +33,7 @@ impl Stage for SmallFiles<'_> {
             match event {
                 Answer::Head { id, head } => self.head(now, id, &head, cx),
                 Answer::Body { id, bytes } => self.body(now, id, &bytes, cx),
-                // Nobody asks for it here.
+                // Only requests for metadata get an opening.
                 Answer::Opening { .. } => {}
                 Answer::Done { id } => self.done(now, id, cx.observer),
                 Answer::Failed { id, error } => self.failed(now, id, &error, cx.observer),
@@ -56,7 +56,7 @@ impl Stage for SmallFiles<'_> {
     fn liveness(&mut self) -> Option<Liveness> {
         let bytes: u64 =
             self.machine.connections().map(|connection| connection.counters.received_bytes).sum();
-        // A disk that takes its time is no silence.
+        // A slow disk must not count as silence of the servers.
         Some(Liveness { who: "mirror", heard: bytes + self.answers, busy: self.writer.waiting() > 0 })
     }
 

@@ -1,7 +1,7 @@
-//! The lock of a journal, which keeps a second transfer away (`flock(2)`).
+//! The lock of a journal (`flock(2)`), which keeps a second transfer away.
 //!
-//! Some file systems of clusters have these locks only with a mount option. Without them a transfer goes on
-//! without a lock, and says so.
+//! Some cluster file systems have these locks only with a mount option. On a file system without locks a
+//! transfer goes on without one, and notifies the user.
 
 use std::fs::File;
 use std::ops::Deref;
@@ -9,11 +9,11 @@ use std::ops::Deref;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-/// A file that is locked as long as this is held, if its file system has locks.
+/// A file that is locked until this value is dropped, if its file system has locks.
 #[derive(Debug)]
 pub(in crate::target) enum Locked {
     Flock(Flock<File>),
-    /// There are no locks.
+    /// The file, on a file system without locks.
     Without(File),
 }
 
@@ -29,10 +29,10 @@ impl Deref for Locked {
 }
 
 impl Locked {
-    /// Locks it.
+    /// Locks `file`.
     ///
     /// # Errors
-    /// `EWOULDBLOCK` if another process has locked it.
+    /// `EWOULDBLOCK` if another process has locked the file.
     pub(in crate::target) fn new(file: File) -> Result<Self, Errno> {
         Self::of(Flock::lock(file, FlockArg::LockExclusiveNonblock))
     }
@@ -45,7 +45,7 @@ impl Locked {
         }
     }
 
-    /// Whether nothing keeps a second transfer away.
+    /// Whether there is no lock, so that nothing keeps a second transfer away.
     pub(in crate::target) const fn is_without(&self) -> bool {
         matches!(self, Self::Without(_))
     }
