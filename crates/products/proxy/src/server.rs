@@ -42,6 +42,7 @@ use crate::egress::{self, Connector};
 use crate::error::Error;
 use crate::event::{Door, Event, Reports, Stop};
 use crate::flows::{Flows, Timeouts};
+use crate::keys::ClientsError;
 use crate::policy::Policy;
 use crate::quota::{Quotas, UserLimits};
 use crate::role::{Live, Running, runtime};
@@ -200,7 +201,7 @@ impl Server {
             let accepted = tokio::select! {
                 () = stop.stopped() => break,
                 _ = looks.tick() => {
-                    self.look_at_list();
+                    self.end_removed(self.gate.refresh());
                     continue;
                 }
                 Some(_) = trunks.join_next() => continue,
@@ -213,7 +214,7 @@ impl Server {
                     is_short = false;
                     number += 1;
                     // A client that was paired just now is known.
-                    self.look_at_list();
+                    self.end_removed(self.gate.refresh_if_changed());
                     trunks.spawn(Arc::clone(&self).serve(connection, peer, number));
                 }
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -233,9 +234,9 @@ impl Server {
         sleep(CLOSING).await;
     }
 
-    /// Reads the list of clients if it has changed, and ends the trunks of those that are not in it any more.
-    fn look_at_list(&self) {
-        match self.gate.refresh() {
+    /// Ends the trunks of clients that are not in the list any more, or reports why the list cannot be used.
+    fn end_removed(&self, gone: Result<Vec<String>, ClientsError>) {
+        match gone {
             Ok(gone) => {
                 let clients = self.clients();
                 let theirs = clients.iter().filter(|((name, _), _)| gone.contains(name));

@@ -1,7 +1,9 @@
 //! Who may use a server.
 
+use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::keys::{Clients, ClientsError, KeyPair};
@@ -37,7 +39,15 @@ pub(super) enum Gate {
 /// What was in the list's file when it was last looked at, or why it could not be read.
 type Seen = Result<Vec<u8>, String>;
 
+/// Which file has the list's name, and when it last changed: inode and time of change, which no user can set.
+type Stamp = Option<(u64, i64, i64)>;
+
+fn stamp(path: &Path) -> Stamp {
+    fs::metadata(path).ok().map(|file| (file.ino(), file.ctime(), file.ctime_nsec()))
+}
+
 pub(super) struct Known {
+    stamp: Stamp,
     seen: Seen,
     clients: Clients,
     tls: ServerTls,
@@ -53,10 +63,12 @@ impl Gate {
             Admission::Networks(networks) => return Ok(Self::Networks(networks)),
             Admission::Keys { pair, clients } => (pair, clients),
         };
+        // The stamp is taken first, so that a file which is written in between is read again.
+        let stamp = stamp(&path);
         let text = Clients::read(&path)?;
         let clients = Clients::parse_file(&path, &text)?;
         let tls = ServerTls::new(&pair, clients.clone());
-        Ok(Self::Keys { pair, path, known: Mutex::new(Known { seen: Ok(text), clients, tls }) })
+        Ok(Self::Keys { pair, path, known: Mutex::new(Known { stamp, seen: Ok(text), clients, tls }) })
     }
 
     /// How somebody at this address comes in.
@@ -76,15 +88,26 @@ impl Gate {
         client.is_some_and(|client| lock(known).clients.iter().any(|(name, _)| name == client))
     }
 
+    /// [Reads](Self::refresh) the list again if its file is another one or has changed, as far as the file's
+    /// stamp tells: anyone may connect, so a connection must cost no more than that.
+    pub(super) fn refresh_if_changed(&self) -> Result<Vec<String>, ClientsError> {
+        match self {
+            Self::Keys { path, known, .. } if stamp(path) != lock(known).stamp => self.refresh(),
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// Reads the list again. Returns the names of those that are not in it any more, or have another key
     /// there. After an error, which is returned once, the list is that of before.
     ///
     /// It is compared by what is in it: length and time stamp may be those of the file that it replaces.
     pub(super) fn refresh(&self) -> Result<Vec<String>, ClientsError> {
         let Self::Keys { pair, path, known } = self else { return Ok(Vec::new()) };
+        let stamp = stamp(path);
         let read = Clients::read(path);
         let seen = read.as_ref().map(Vec::clone).map_err(ToString::to_string);
         let mut known = lock(known);
+        known.stamp = stamp;
         if seen == known.seen {
             return Ok(Vec::new());
         }
@@ -125,6 +148,21 @@ mod tests {
         write(&KeyPair::generate().unwrap());
         assert_eq!(gate.refresh().unwrap(), ["bob"], "his old key is good for nothing");
         assert!(gate.knows(Some("bob")));
+    }
+
+    #[test]
+    fn a_client_that_was_paired_just_now_is_known_to_the_next_connection() {
+        let dir = tempfile::tempdir().unwrap();
+        let list = dir.path().join("clients.toml");
+        let gate = gate(&list);
+        for name in ["ann", "bob"] {
+            Clients::append(&list, name, KeyPair::generate().unwrap().public()).unwrap();
+            assert!(!gate.knows(Some(name)));
+            assert_eq!(gate.refresh_if_changed().unwrap(), [""; 0]);
+            assert!(gate.knows(Some(name)));
+        }
+        fs::remove_file(&list).unwrap();
+        assert_eq!(gate.refresh_if_changed().unwrap(), ["ann", "bob"]);
     }
 
     #[test]
