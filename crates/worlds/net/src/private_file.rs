@@ -153,7 +153,26 @@ pub fn read_secret(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_all(&file, path, bytes_max)
 }
 
-/// A directory that belongs to this user or to root, and that nobody else can write.
+/// Reads a file of at most so many bytes in a directory that passes the table above; `None` if there is no
+/// such file.
+///
+/// # Errors
+/// As [`PrivateDir::around`] and [`PrivateDir::read`].
+pub fn read(path: &Path, access: Access, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    let (dir, name) = PrivateDir::around(path)?;
+    dir.read(name, access, bytes_max)
+}
+
+/// Writes a new file into a directory that passes the table above, whole or not at all.
+///
+/// # Errors
+/// As [`PrivateDir::around`] and [`PrivateDir::create`].
+pub fn create(path: &Path, access: Access, bytes: &[u8]) -> io::Result<()> {
+    let (dir, name) = PrivateDir::around(path)?;
+    dir.create(name, access, bytes)
+}
+
+/// A directory that belongs to this user or to root, and that no other user can write.
 #[derive(Debug)]
 pub struct PrivateDir {
     dir: File,

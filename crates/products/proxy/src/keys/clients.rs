@@ -11,7 +11,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anabranch_net::private_file::{Access, PrivateDir};
+use anabranch_net::private_file::{self, Access, PrivateDir};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -136,8 +136,7 @@ impl Clients {
 
     /// What is in a file; nothing if it is not there.
     pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ClientsError> {
-        let read = PrivateDir::around(path)
-            .and_then(|(dir, name)| dir.read(name, Access::Public, FILE_BYTES_MAX))
+        let read = private_file::read(path, Access::Public, FILE_BYTES_MAX)
             .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(e) });
         Ok(read.map_err(|e| ClientsError::Io(path.to_owned(), e))?.unwrap_or_default())
     }

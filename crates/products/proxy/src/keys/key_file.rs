@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anabranch_net::private_file::{Access, PrivateDir};
+use anabranch_net::private_file::{self, Access};
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
@@ -40,9 +40,7 @@ impl KeyPair {
         let pair = Self::generate()?;
         let key = data_encoding::BASE64.encode(&pair.to_pkcs8());
         let text = format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n");
-        let made = PrivateDir::around(path)
-            .and_then(|(dir, name)| dir.create(name, Access::Secret, text.as_bytes()));
-        match made {
+        match private_file::create(path, Access::Secret, text.as_bytes()) {
             // Another process was first: its key is the key.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path).map(|pair| (pair, false)),
             Err(e) => Err(KeyFileError::Io(path.to_owned(), e)),
@@ -55,8 +53,7 @@ impl KeyPair {
     /// # Errors
     /// See [`KeyFileError`].
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
-        let read = PrivateDir::around(path)
-            .and_then(|(dir, name)| dir.read(name, Access::Secret, FILE_BYTES_MAX))
+        let read = private_file::read(path, Access::Secret, FILE_BYTES_MAX)
             .and_then(|text| text.ok_or(io::ErrorKind::NotFound.into()));
         let text = read.map_err(|e| KeyFileError::Io(path.to_owned(), e))?;
         let der = PrivatePkcs8KeyDer::from_pem_slice(&text).ok();

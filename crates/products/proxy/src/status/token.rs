@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anabranch_net::private_file::{Access, PrivateDir};
+use anabranch_net::private_file::{self, Access};
 use data_encoding::HEXLOWER;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -58,9 +58,7 @@ impl Token {
     /// See [`TokenError`].
     pub fn load_or_create(path: &Path) -> Result<Self, TokenError> {
         let token = Self::generate()?;
-        let made = PrivateDir::around(path)
-            .and_then(|(dir, name)| dir.create(name, Access::Secret, format!("{}\n", token.0).as_bytes()));
-        match made {
+        match private_file::create(path, Access::Secret, format!("{}\n", token.0).as_bytes()) {
             Ok(()) => Ok(token),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
             Err(e) => Err(TokenError::Io(path.to_owned(), e)),
@@ -68,8 +66,7 @@ impl Token {
     }
 
     fn load(path: &Path) -> Result<Self, TokenError> {
-        let read = PrivateDir::around(path)
-            .and_then(|(dir, name)| dir.read(name, Access::Secret, FILE_BYTES_MAX))
+        let read = private_file::read(path, Access::Secret, FILE_BYTES_MAX)
             .map_err(|e| TokenError::Io(path.to_owned(), e))?;
         // One that was removed a moment ago has no token either.
         let text = String::from_utf8(read.unwrap_or_default()).unwrap_or_default();
