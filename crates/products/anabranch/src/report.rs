@@ -1,4 +1,4 @@
-//! What is told of what runs, and of how it ended: of transfers here, of sources in [`source`].
+//! Progress and results of transfers; [`source`] has those of sources.
 
 pub(crate) mod source;
 

@@ -122,7 +122,7 @@ enum FaultKind {
     /// The bytes match a known hash, but no key that the user trusts has signed them, or another known hash
     /// does not match. The bytes stay.
     Contradiction,
-    /// Servers that the user named state different hashes for the file, and nobody vouches for it.
+    /// Servers that the user named state different hashes, and the file has no voucher.
     Contested,
 }
 

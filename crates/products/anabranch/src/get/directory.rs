@@ -356,7 +356,7 @@ impl DirectoryDownload<'_> {
             Discovered::File(candidates) => candidates,
             Discovered::Directory(..) => return Err(Error::system("a Metalink within a Metalink")),
         };
-        // Discovery takes the Metalink of one file for the user's, but its voucher is that of the whole one.
+        // Discovery credits the user with each file's Metalink. Its real voucher is the directory's.
         candidates.are_vouched_for_by(&self.by);
         let mut begin = |_: &DiscoveredFile, _: &mut Observer<'_>| self.place(&file.name).map(Some);
         attempt::fetch(self.request, *candidates, &[], &mut begin, events)

@@ -118,12 +118,12 @@ pub(super) trait Stage {
         None
     }
 
-    /// Returns the errors of the servers that send only errors, for the message that nobody has answered.
+    /// Returns the errors of servers that send only errors. The message about a silent transfer names them.
     fn faults(&self) -> Option<String> {
         None
     }
 
-    /// Ends the stage because nobody has answered for too long, as `why` says. The stage may still succeed.
+    /// Ends the stage after a silence that was too long; `why` describes it. The stage may still succeed.
     ///
     /// # Errors
     /// The error with which the transfer fails.
@@ -216,7 +216,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
     /// Runs a stage to its end.
     ///
     /// # Errors
-    /// The error of the stage; [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if nobody answers
+    /// The error of the stage; [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if no server answers
     /// any more, [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if the caller stops the transfer.
     pub(super) fn run(&mut self, stage: &mut dyn Stage) -> Result<()> {
         let result = self.turns(stage);
@@ -276,7 +276,7 @@ impl<'a, 'o> EventLoop<'a, 'o> {
         }
     }
 
-    /// Whether the stage is over because nobody has answered for too long or what arrives is too slow.
+    /// Whether the stage is over because the servers were silent or slow for too long.
     fn is_given_up(
         &mut self,
         now: Time,

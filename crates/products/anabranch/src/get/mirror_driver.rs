@@ -123,8 +123,8 @@ pub(super) struct MirrorDriver {
     waiting: Option<Time>,
     /// Whether the user has been warned that some samples are no longer waited for.
     has_warned: bool,
-    /// The mirrors that are not asked because of what an earlier transfer found, each with the reason. They
-    /// stay here until they are given up.
+    /// The mirrors that an earlier transfer ruled out, each with the reason. They stay here until they are
+    /// given up.
     unwanted: Vec<(MirrorId, FetchError)>,
     /// Whether blocks are reserved with the subscriber and a leaf list gave it the hashes of all blocks, so
     /// that sources are not needed to verify blocks.

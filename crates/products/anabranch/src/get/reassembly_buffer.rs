@@ -302,7 +302,7 @@ impl Hashes {
     }
 }
 
-/// What is said when the caller stops the transfer: of a content that is read in order nothing is kept.
+/// The message when the caller stops a transfer that is read in order. Such a transfer keeps no bytes.
 pub(super) const INTERRUPTED: &str = "the rest is not there, and what is read in order cannot be resumed";
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ struct ServerState {
 #[derive(Default)]
 struct PartialBody {
     bytes: Vec<u8>,
-    /// Whether the `Content-Type` of the response is that of a web page.
+    /// Whether the response has the `Content-Type` of a web page.
     page: bool,
 }
 

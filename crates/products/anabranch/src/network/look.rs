@@ -65,7 +65,7 @@ impl LookedPath {
 ///
 /// # Errors
 /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the node forwards or is the destination, or there is no
-/// such class, [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nobody publishes the name,
+/// such class, [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if no host publishes the name,
 /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if a service does not answer,
 /// [`ErrorKind::System`](crate::ErrorKind::System) if one refuses or this node cannot listen,
 /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `stop` is stopped.
