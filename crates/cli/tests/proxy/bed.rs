@@ -1,6 +1,7 @@
 //! Two hosts that two emulated links join, with a proxy's server on one and its client on the other. Needs
 //! root and `/dev/net/tun`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -177,10 +178,18 @@ impl Bed {
         self.ip("tx", &format!("rule del to {address} iif {} blackhole priority 1", device(address)));
     }
 
-    /// How many connections have a subflow from this address that has been established.
+    /// The MPTCP connections that have an established subflow from this address, by their tokens. A connection
+    /// may have two: one that began while the kernel was told of the link anew.
+    pub(crate) fn connections(&self, address: &str) -> BTreeSet<String> {
+        let all = self.says("tx", &["ss", "-tinH", "state", "established", "src", address]);
+        // `token:PEER(id:0)/OWN(id:2)`
+        let tokens = all.split("token:").skip(1).filter_map(|rest| rest.split(['/', '(']).nth(2));
+        tokens.map(str::to_owned).collect()
+    }
+
+    /// How many connections have an established subflow from this address.
     pub(crate) fn subflows(&self, address: &str) -> usize {
-        let all = self.says("tx", &["ss", "-tHn", "state", "established", "src", address]);
-        all.lines().count()
+        self.connections(address).len()
     }
 
     /// Bytes that the host with the links has received and sent over this one, as the interface counts.

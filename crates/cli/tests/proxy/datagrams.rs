@@ -27,7 +27,7 @@ const fn second(n: u64) -> Span {
 #[test]
 fn datagrams_take_both_links_in_order_and_no_leg_is_kept_for_nobody() {
     // Links that are full take a part of a processor.
-    let _alone = anabranch_net::testing::alone();
+    let alone = anabranch_net::testing::alone();
     let Some(bed) = bed("proxy-udp-both") else { return };
     wait_until(20, || bed.subflows("10.1.1.1") >= 2);
     assert_eq!(bed.udp_paths(), 0, "no program has asked for datagrams");
@@ -42,6 +42,7 @@ fn datagrams_take_both_links_in_order_and_no_leg_is_kept_for_nobody() {
     );
     assert!(whole > 1.6 * LINK, "{whole}");
     assert!(late * 100 <= heard.all.len(), "{late} of {}", heard.all.len());
+    drop(alone);
     wait_until(30, || bed.udp_paths() == 0);
 }
 
