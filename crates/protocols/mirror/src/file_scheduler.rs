@@ -1,26 +1,30 @@
-//! Many small files, each fetched whole: decides which to request from which server, over which connection,
-//! and when.
+//! Schedules many small files, each fetched whole: decides which file to request next, from which server and
+//! over which connection.
 //!
-//! A *connection* is a server seen from one local address. Unlike in
-//! [`range_scheduler`](crate::range_scheduler) it has many requests at once, so that a file does not wait for
-//! the round trip of the one before it.
+//! A *connection* is a server seen from one local address. It has many requests outstanding at once, so that
+//! a file does not wait for the round trip of the file before it. (A connection of
+//! [`range_scheduler`](crate::range_scheduler) has one request and few prefetched ones.)
 //!
-//! 1. **How many at once** (`file_scheduler/connection.rs`): twice what the connection delivers in a round
-//!    trip, from [`WINDOW_MIN_BYTES`] to [`WINDOW_MAX_BYTES`], and as many files as the client pipelines.
-//!    There is one queue of files: a faster connection drains faster, and takes more of it.
-//! 2. **Handover** (`file_scheduler/connection_handover.rs`). Servers end a connection after a number of
-//!    requests (nginx after 1,000), and the next one begins in slow start. The scheduler learns that number
-//!    when it happens, and sends no more requests on a connection. A connection may have a second one beside
-//!    it, which begins while the first is still busy; as the second brings more, the first is asked for less.
-//! 3. **The end** (`file_scheduler/endgame.rs`): a connection without work requests a second copy of a file
-//!    that would come later, or not at all, from another one.
-//! 4. **Failures** hold a connection back for half a second, then twice as long and so on; then it has to
-//!    prove itself with one file. A file that a server lacks is asked of others; what all lack, or what has
-//!    failed [`TRIES_MAX`] times, is lost, and the rest goes on.
+//! 1. **Amount outstanding** (`file_scheduler/connection.rs`): twice the bytes that the connection delivers
+//!    in a round trip, from [`WINDOW_MIN_BYTES`] to [`WINDOW_MAX_BYTES`], and at most as many files as the
+//!    client pipelines. All connections to a server draw from one queue of files, so a faster connection
+//!    takes more files.
+//! 2. **Handover** (`file_scheduler/connection_handover.rs`). Servers end a TCP connection after a number of
+//!    requests (nginx after 1,000), and the next one begins in slow start. The scheduler learns this number
+//!    when a server ends a connection, and from then on sends no more requests than that on one TCP
+//!    connection. A connection may have a second one beside it, which begins while the first is still busy.
+//!    As the second delivers more, the first is asked for less.
+//! 3. **Endgame** (`file_scheduler/endgame.rs`): a connection without work requests a second copy of a file
+//!    that another connection would deliver later, or not at all.
+//! 4. **Failures** hold a connection back for half a second, then twice as long, and so on. After the wait
+//!    the connection gets a single file as a test. A file that a server lacks is requested from other
+//!    servers. A file that all servers lack, or that has failed [`TRIES_MAX`] times, is lost; the other files
+//!    go on.
 //! 5. **Wrong bytes** (`file_scheduler/bad_content.rs`): the caller verifies each whole file and reports a
-//!    wrong one; its server is not asked for that file again. After [`BAD_FILES_MAX`] wrong files a server is
-//!    not used any more; its earlier files were verified, so they stay. Only a file that was requested alone
-//!    counts, because a server or a proxy may mix up pipelined answers.
+//!    wrong one. If other requests were outstanding on the connection, the file is requested again, alone,
+//!    because a server or a proxy may mix up pipelined answers. If the request was alone, that URL is not
+//!    used for the file again. After [`BAD_FILES_MAX`] such files a server is not used any more; its earlier
+//!    files were verified, so they stay.
 //!
 //! [`FileScheduler`] is a [`Machine`]. It holds no bytes of any file.
 
@@ -47,23 +51,24 @@ use crate::fetch_id::fetch_id;
 use connection::{Connection, Request};
 use connection_pair::{ConnectionLimit, ConnectionPair};
 
-/// The most servers of one machine.
+/// The most servers that one scheduler uses.
 pub const SERVERS_MAX: usize = 64;
-/// A file is lost after so many failed requests that were each the first to fail on their connection.
+/// The number of failed requests after which a file is lost. Of requests that fail together on one connection
+/// only the first counts.
 pub const TRIES_MAX: u32 = 10;
-/// A server that has sent wrong bytes for so many files is not used any more.
+/// The number of files with wrong bytes after which a server is not used any more.
 pub const BAD_FILES_MAX: u32 = 8;
-/// Requests of all connections together.
+/// The most outstanding requests of all connections together.
 pub const ALL_OUTSTANDING_MAX: usize = 2_048;
-/// How often a connection without work is compared again with those that have some.
+/// How often a connection without work is compared again with those that have requests.
 const TAIL_TICK: Span = Span::from_millis(50);
 
 /// The state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileState {
-    /// Nobody has been asked for it.
+    /// No request for this file is outstanding.
     Idle,
-    /// So many requests for it are under way.
+    /// The number of outstanding requests for this file.
     Requested(u8),
     Done,
     Lost,
@@ -85,26 +90,26 @@ struct FileUrl {
 
 #[derive(Default)]
 struct Server {
-    /// Files that it can be asked for, those with the fewest failures first.
+    /// The files that this server can be asked for, those with the fewest failures first.
     idle: BTreeSet<(u32, FileId)>,
     closed: bool,
-    /// Files that it had with wrong bytes.
+    /// The number of files for which this server sent wrong bytes.
     bad_files: u32,
-    /// When it ends connections.
+    /// The number of answers after which this server ends a TCP connection.
     limit: ConnectionLimit,
 }
 
-/// The machine; see the [module](self).
+/// The scheduler of small files; see the [module](self).
 pub struct FileScheduler {
     files: Vec<File>,
     servers: Vec<Server>,
     connections: Vec<Connection>,
     pairs: Vec<ConnectionPair>,
-    /// Unanswered requests of one connection at most.
+    /// The most outstanding requests of one connection.
     outstanding_max: usize,
-    /// Files that are neither done nor lost.
+    /// The number of files that are neither done nor lost.
     left: usize,
-    /// Requests made so far.
+    /// The number of requests made so far.
     asked: u64,
     out: VecDeque<Command>,
     events: VecDeque<Event>,
@@ -113,8 +118,8 @@ pub struct FileScheduler {
 }
 
 impl FileScheduler {
-    /// A machine for these files, without connections. URLs beyond [`SERVERS_MAX`] servers are left out. The
-    /// client sends at most `outstanding_max` requests ahead on a connection.
+    /// Creates a scheduler for the files `wanted`, without connections. URLs of servers beyond the first
+    /// [`SERVERS_MAX`] are ignored. The client pipelines at most `outstanding_max` requests on a connection.
     #[must_use]
     pub fn new(wanted: &[FileSpec], outstanding_max: usize) -> Self {
         let files = wanted.iter().map(|wanted| File {
@@ -149,7 +154,8 @@ impl FileScheduler {
         new
     }
 
-    /// Adds a connection to a server; `None` when there are [`CONNECTIONS_MAX`], or no file is there.
+    /// Adds a connection to a server. Returns `None` if there are [`CONNECTIONS_MAX`] already, or if no file
+    /// has a URL on this server or on one with a higher number.
     pub fn add_connection(&mut self, server: ServerId) -> Option<ConnectionId> {
         if self.connections.len() >= CONNECTIONS_MAX || usize::from(server) >= self.servers.len() {
             return None;
@@ -161,8 +167,9 @@ impl FileScheduler {
         Some(connection)
     }
 
-    /// Adds a second connection between the same two ends, to take over where the first one ends.
-    /// `None` when there are [`CONNECTIONS_MAX`], no such connection, or it has one.
+    /// Adds a second connection between the same two ends as `first`, which takes over where the first one
+    /// ends. Returns `None` if there are [`CONNECTIONS_MAX`] already, if `first` does not exist, or if it has
+    /// a second connection already.
     pub fn add_second_connection(&mut self, first: ConnectionId) -> Option<ConnectionId> {
         let Connection { server, pair, .. } = *self.connections.get(first)?;
         let second = self.connections.len();
@@ -174,31 +181,32 @@ impl FileScheduler {
         Some(second)
     }
 
-    /// All connections, as numbers.
+    /// Returns a report of each connection.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionReport> {
         self.connections.iter().map(Connection::report)
     }
 
-    /// Files that are neither done nor lost.
+    /// Returns the number of files that are neither done nor lost.
     #[must_use]
     pub const fn remaining(&self) -> usize {
         self.left
     }
 
-    /// Whether a server is not asked any more.
+    /// Whether a server is not used any more.
     #[must_use]
     pub fn is_closed(&self, server: ServerId) -> bool {
         self.servers.get(usize::from(server)).is_none_or(|server| server.closed)
     }
 
-    /// The file that a request under way is for.
+    /// Returns the file that an outstanding request is for.
     #[must_use]
     pub fn file_of(&self, fetch: FetchId) -> Option<FileId> {
         let (p, n) = self.find(fetch)?;
         self.connections[p].requests.get(n).map(|request| request.file)
     }
 
-    /// Whether no other request was under way beside this one, so that the answer must be its own.
+    /// Whether this request was the only one outstanding on its connection all the time, so that the answer
+    /// cannot belong to another request.
     #[must_use]
     pub fn was_unpipelined(&self, fetch: FetchId) -> bool {
         self.find(fetch)
@@ -206,7 +214,7 @@ impl FileScheduler {
             .is_some_and(|request| request.unpipelined)
     }
 
-    /// The connection that has this request, and its place there.
+    /// Returns the connection of an outstanding request and the index of the request in its queue.
     fn find(&self, fetch: FetchId) -> Option<(ConnectionId, usize)> {
         let p = connection_of(fetch);
         let n = self.connections.get(p)?.requests.iter().position(|request| request.id == fetch)?;
@@ -221,7 +229,7 @@ impl FileScheduler {
             }
         }
         (0..self.pairs.len()).for_each(|pair| self.hand_over(now, pair));
-        // One file each in turn, so that all share a short queue.
+        // Give each connection one file in turn, so that all connections get a part of a short queue.
         let mut any = true;
         while std::mem::take(&mut any) {
             for p in 0..self.connections.len() {
@@ -260,7 +268,7 @@ impl FileScheduler {
         self.leave_queue(file);
         self.files[file].state = match before {
             FileState::Requested(n) => FileState::Requested(n.saturating_add(1)),
-            // This tells whether the server has wrong bytes.
+            // The file is done, but its answer shows whether this server has wrong bytes.
             FileState::Done => FileState::Done,
             FileState::Idle | FileState::Lost => FileState::Requested(1),
         };
@@ -271,7 +279,7 @@ impl FileScheduler {
         self.out.push_back(Command::Fetch { connection: p, fetch: id, file, url_index });
     }
 
-    /// A file is in no server's queue any more.
+    /// Removes a file from the queues of all servers.
     fn leave_queue(&mut self, file: FileId) {
         let File { urls, tries, .. } = &self.files[file];
         for url in urls {
@@ -281,7 +289,8 @@ impl FileScheduler {
         }
     }
 
-    /// One request less for a file, if there was one. A file without requests is queued again, or lost.
+    /// Counts one outstanding request less for a file, if there was one. A file without requests is queued
+    /// again; if no server is left for it, it is lost.
     fn requeue(&mut self, file: FileId) {
         let entry = &mut self.files[file];
         match entry.state {
@@ -321,7 +330,7 @@ impl FileScheduler {
         }
     }
 
-    /// A server is not used any more; files that only it has are lost.
+    /// Stops using a server. Files that only this server has are lost.
     fn close_server(&mut self, server: ServerId) {
         let Some(entry) = self.servers.get_mut(usize::from(server)) else { return };
         if std::mem::replace(&mut entry.closed, true) {
@@ -338,13 +347,13 @@ impl FileScheduler {
         }
         for (_, file) in idle {
             if self.files[file].state == FileState::Idle {
-                // It stays in the queues of others, or is lost.
+                // The file stays in the queues of other servers, or is lost.
                 self.requeue(file);
             }
         }
     }
 
-    /// Ends all requests of a connection.
+    /// Cancels all requests of a connection and queues their files again.
     fn drop_requests(&mut self, p: ConnectionId) {
         for request in self.connections[p].clear() {
             self.out.push_back(Command::Cancel { fetch: request.id });
@@ -358,7 +367,8 @@ impl Machine for FileScheduler {
     type Transmit = Command;
     type Event = Event;
 
-    /// What belongs to a request that is over, or to no connection, is ignored.
+    /// Tells the scheduler that something happened at `now`. An input for a request that is over, or for a
+    /// connection that does not exist, is ignored.
     fn handle(&mut self, now: Time, input: Input) {
         self.dirty = true;
         match input {

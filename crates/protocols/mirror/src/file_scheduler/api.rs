@@ -7,56 +7,57 @@ use crate::range_scheduler::State;
 
 /// A server: an origin (RFC 6454) that has some of the files.
 pub type ServerId = u8;
-/// A file, by its place among those that are wanted.
+/// A file, as its index among the files that the scheduler was created with.
 pub type FileId = usize;
 
-/// A file that is wanted.
+/// A file to fetch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileSpec {
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// The servers of its URLs, the best first. One that has two URLs of it is there twice.
+    /// The servers of the file's URLs, the best first. A server with two URLs of the file is listed twice.
     pub servers: Vec<ServerId>,
 }
 
-/// What the world reports to the scheduler.
+/// What the caller reports to the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub enum Input {
-    /// An answer has begun.
+    /// The answer to a request has begun.
     Head {
         /// The request.
         fetch: FetchId,
-        /// Which answer of its connection it is, from 1.
+        /// The number of this answer on its TCP connection, counted from 1.
         nth: u64,
-        /// The server has said that it is the connection's last.
+        /// Whether the server has announced that this answer is the last on its TCP connection.
         last: bool,
     },
-    /// More of an answer has come.
+    /// More bytes of an answer's body have arrived.
     Bytes {
         /// The request.
         fetch: FetchId,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// A whole file has come.
+    /// A whole file has arrived.
     Done {
         /// The request.
         fetch: FetchId,
-        /// Whether it is what it should be; if not, its server is not asked for it again.
+        /// Whether the bytes are the file's. If not, and the request was alone on its connection, this URL is
+        /// not used again. If it was not alone, the file is requested again, alone.
         valid: bool,
     },
-    /// The request has failed, before or after its head.
+    /// A request has failed, before or after its head.
     Failed {
         /// The request.
         fetch: FetchId,
-        /// What kind of failure it is.
+        /// The kind of failure.
         failure: Failure,
     },
-    /// What the kernel says of a connection.
+    /// The kernel has measured a connection.
     Sample {
         /// The connection.
         connection: ConnectionId,
-        /// Its round trip.
+        /// The smoothed round-trip time.
         rtt: Span,
     },
     /// A connection cannot be used any more.
@@ -64,9 +65,10 @@ pub enum Input {
         /// The connection.
         connection: ConnectionId,
     },
-    /// The world has not read for a while: the silence is not the servers' fault.
+    /// The caller did not read from any connection for a while, so silence until now is not the servers'
+    /// fault.
     Resumed,
-    /// No connection leads to a server.
+    /// No connection can reach a server.
     Useless {
         /// The server.
         server: ServerId,
@@ -76,36 +78,36 @@ pub enum Input {
 /// Why a request has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It may work another time.
+    /// The request may succeed if it is repeated.
     Broken,
-    /// The server wants to be left alone for a while.
+    /// The server asks not to get requests for a while.
     Busy {
-        /// How long.
+        /// How long to wait.
         retry: Span,
     },
-    /// The server does not have this file there.
+    /// The server does not have the file at this URL.
     NotFound,
-    /// This server will never bring anything.
+    /// The server will never deliver any file.
     Useless,
 }
 
-/// What the world is to do.
+/// What the caller has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Ask for a whole file, behind what the connection has been asked for already.
+    /// Request a whole file, behind the outstanding requests of the connection.
     Fetch {
-        /// Over which connection.
+        /// The connection to use.
         connection: ConnectionId,
-        /// The name of the request; never used twice.
+        /// The name of the request, which is never used twice.
         fetch: FetchId,
         /// The file.
         file: FileId,
-        /// Which of its URLs: the place of the server in [`FileSpec::servers`].
+        /// Which URL of the file to request, as an index into [`FileSpec::servers`].
         url_index: usize,
     },
-    /// Forget a request.
+    /// Cancel a request, and report nothing more about it.
     Cancel {
-        /// Which.
+        /// The request.
         fetch: FetchId,
     },
 }
@@ -113,59 +115,61 @@ pub enum Command {
 /// What has become of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is here, for the first time.
+    /// The file is complete and valid. This is reported once per file.
     Complete {
         /// The file.
         file: FileId,
-        /// The request that brought it.
+        /// The request that delivered the file.
         fetch: FetchId,
     },
-    /// A server has wrong bytes of it. After too many of these, the server is closed.
+    /// A server has sent wrong bytes for a file. After [`BAD_FILES_MAX`](super::BAD_FILES_MAX) such files the
+    /// server is not used any more.
     BadContent {
         /// The file.
         file: FileId,
         /// The server.
         server: ServerId,
     },
-    /// No server has it.
+    /// No server can deliver the file. A copy that still arrives is reported as [`Complete`](Self::Complete).
     Lost {
         /// The file.
         file: FileId,
     },
 }
 
-/// What a connection has done.
+/// What has happened on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Bytes of files that it brought first.
+    /// Bytes of files that this connection delivered first.
     pub bytes: u64,
-    /// Bytes of files that were here already.
+    /// Bytes of files that another connection had delivered before.
     pub duplicate_bytes: u64,
-    /// All bytes that have come, including those of incomplete files.
+    /// Bytes of all bodies, including those of incomplete files.
     pub received_bytes: u64,
-    /// Requests that failed.
+    /// The number of requests that failed.
     pub failures: u64,
-    /// How often nothing came for [`UNRESPONSIVE_AFTER`](super::UNRESPONSIVE_AFTER).
+    /// How often nothing arrived for [`UNRESPONSIVE_AFTER`](super::UNRESPONSIVE_AFTER) although requests were
+    /// outstanding.
     pub stalls: u64,
 }
 
-/// A connection, as numbers.
+/// A report of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionReport {
     /// Its server.
     pub server: ServerId,
-    /// What it does.
+    /// The state of the connection.
     pub state: State,
-    /// Its rate, bytes a second; 0 while unknown.
+    /// Its rate in bytes per second; 0 if not known yet.
     pub rate: u64,
-    /// Its round trip; zero while unknown.
+    /// Its smoothed round-trip time; zero if not known yet.
     pub srtt: Span,
-    /// Bytes that it may be asked for at once.
+    /// The bytes that its outstanding requests may have together.
     pub window_bytes: u64,
-    /// Files that it has been asked for.
+    /// The number of its outstanding requests.
     pub outstanding: usize,
-    /// No request before this time.
+    /// The connection gets no request before this time.
     pub blocked_until: Time,
-    /// What it has done.
+    /// What has happened on the connection.
     pub counters: Counters,
 }

@@ -1,4 +1,4 @@
-//! Wrong bytes: tells a server that has another file from answers that were mixed up.
+//! Handles wrong bytes: distinguishes a server that has a different file from answers that were mixed up.
 
 use super::api::{Event, FileId};
 use super::connection::Request;
@@ -6,8 +6,9 @@ use super::{BAD_FILES_MAX, FileScheduler, FileState};
 use crate::fetch_id::ConnectionId;
 
 impl FileScheduler {
-    /// The bytes are not the file's. This counts against the server only if no other request was under way:
-    /// some servers and proxies answer in the wrong order.
+    /// Handles an answer whose bytes are not the file's. The answer counts against the server only if no
+    /// other request was outstanding, because some servers and proxies answer in the wrong order. Otherwise
+    /// the connection requests the file again, alone.
     pub(super) fn on_bad_content(&mut self, p: ConnectionId, request: &Request) {
         let (file, server) = (request.file, self.connections[p].server);
         self.set_sequential(p, !request.unpipelined);
@@ -30,7 +31,7 @@ impl FileScheduler {
         }
     }
 
-    /// Limits both connections of a pair to one request at a time, or lifts the limit.
+    /// Limits both connections of a pair to one request at a time, or lifts this limit.
     pub(super) fn set_sequential(&mut self, p: ConnectionId, sequential: bool) {
         let pair = self.connections[p].pair;
         for connection in self.connections.iter_mut().filter(|connection| connection.pair == pair) {
@@ -38,9 +39,9 @@ impl FileScheduler {
         }
     }
 
-    /// The suspect file, which an idle connection is asked for again, alone. If it is wrong again, the server
-    /// has wrong bytes, and the connection may pipeline again. Another server may have brought the file by
-    /// then.
+    /// Returns the suspect file, which a connection without requests requests again, alone. If the file is
+    /// wrong again, the server has wrong bytes, and the connection may pipeline again. This happens even if
+    /// another server has delivered the file meanwhile.
     pub(super) fn recheck(&mut self, p: ConnectionId) -> Option<FileId> {
         let connection = self.connections.get_mut(p).filter(|connection| connection.requests.is_empty())?;
         let (file, server) = (connection.suspect?, connection.server);

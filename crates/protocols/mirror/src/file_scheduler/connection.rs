@@ -1,4 +1,4 @@
-//! One connection: its requests, how many bytes these may have, and when to try it again.
+//! One connection: its outstanding requests, how many bytes these may have, and when to try it again.
 
 use std::collections::VecDeque;
 
@@ -10,30 +10,30 @@ use crate::backoff::{BUSY_MAX, Backoff, RETRY_MAX, RETRY_MIN};
 use crate::fetch_id::FetchId;
 use crate::range_scheduler::State;
 
-/// Bytes that a connection may be asked for at once, at least.
+/// The lower bound of the bytes that a connection may have outstanding.
 pub const WINDOW_MIN_BYTES: u64 = 256 << 10;
-/// Bytes that a connection may be asked for at once, at most.
+/// The upper bound of the bytes that a connection may have outstanding.
 pub const WINDOW_MAX_BYTES: u64 = 8 << 20;
-/// A connection with requests has failed when nothing comes for so long.
+/// How long a connection with requests may be silent until it counts as failed.
 pub const UNRESPONSIVE_AFTER: Span = Span::from_secs(10);
-/// The assumed size of an answer's head.
+/// The assumed size of an answer's head, in bytes.
 const HEAD_BYTES: u64 = 400;
-/// A connection is slower than it seemed when nothing has come for so long, or for four round trips.
+/// The silence after which a connection counts as slow, or four round trips if that is longer.
 const SLOW_AFTER: Span = Span::from_secs(1);
 
-/// A file that a connection has been asked for.
+/// An outstanding request for a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) id: FetchId,
     pub(super) file: FileId,
     pub(super) url_index: usize,
-    /// The bytes of its answer, including the head.
+    /// The expected bytes of the answer, including the head.
     pub(super) bytes: u64,
     at: Time,
     got: u64,
-    /// What the connection had delivered when this was requested.
+    /// The bytes that the connection had delivered when this request was made.
     before: u64,
-    /// Whether nothing else was under way on this connection meanwhile.
+    /// Whether no other request has been outstanding on this connection since this one was made.
     pub(super) unpipelined: bool,
     /// Whether its answer has begun.
     begun: bool,
@@ -46,33 +46,35 @@ impl Request {
     }
 }
 
-/// See the [module](self).
+/// One connection of the file scheduler; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) server: ServerId,
     pub(super) state: State,
-    /// In the order in which they were asked, which is that of the answers.
+    /// The outstanding requests, in the order in which they were made. Answers come in the same order.
     pub(super) requests: VecDeque<Request>,
-    /// Bytes of all requests.
+    /// The expected bytes of all outstanding requests.
     pub(super) asked_bytes: u64,
     last_rx: Time,
     pub(super) delivery: Delivery,
-    /// When it is asked again, and whether it has to prove itself with one file.
+    /// When it may be asked again, and whether it gets only one file until it has answered.
     backoff: Backoff,
-    /// One file at a time, because an answer among several was wrong.
+    /// Whether it gets one file at a time, because one of several outstanding answers was wrong.
     pub(super) sequential: bool,
-    /// That wrong file, to be requested alone.
+    /// The file of that wrong answer, which is to be requested alone.
     pub(super) suspect: Option<FileId>,
-    /// When it failed last. Failures of older requests do not count again.
+    /// The time of the last failure. Failures of requests that were made before it do not count again.
     failed_at: Option<Time>,
     pub(super) counters: Counters,
-    /// The pair that this is one of.
+    /// The index of its [`ConnectionPair`](super::connection_pair::ConnectionPair).
     pub(super) pair: usize,
-    /// Answers that its TCP connection has begun.
+    /// The number of answers that have begun on the current TCP connection.
     pub(super) nth: u64,
-    /// Whether the newest of them was the last: the next request opens another TCP connection.
+    /// Whether the server announced the newest answer as the last on its TCP connection. The next request
+    /// then opens a new TCP connection.
     pub(super) last: bool,
-    /// No answer has come since its turn began: it has no TCP connection, or an idle one.
+    /// Whether no answer has arrived since it was added, lost the turn, or answered all requests that its TCP
+    /// connection takes. It then has no TCP connection, or an idle one.
     pub(super) fresh: bool,
 }
 
@@ -107,46 +109,47 @@ impl Connection {
         !self.backoff.trial
     }
 
-    /// Whether it has no request and may have one.
+    /// Whether it has no request and may get one now.
     pub(super) fn is_free(&self, now: Time) -> bool {
         self.is_ready(now) && self.requests.is_empty()
     }
 
-    /// Whether it need not wait before its next request.
+    /// Whether it may get a request now: it is usable and its back-off is over.
     pub(super) fn is_ready(&self, now: Time) -> bool {
         self.is_usable() && self.backoff.is_over(now)
     }
 
-    /// Whether it may be asked for more than one file.
+    /// Whether it may have one more request beside those outstanding.
     pub(super) fn may_pipeline(&self, outstanding_max: usize) -> bool {
         !self.backoff.trial && !self.sequential && self.requests.len() < outstanding_max
     }
 
-    /// The bytes it may be asked for at once if it has the link for itself: twice what it delivers in a round
-    /// trip, as far as known.
+    /// Returns the bytes that it may have outstanding if it has the link for itself: twice the bytes that it
+    /// delivers in a round trip, as far as known.
     pub(super) fn window(&self) -> u64 {
         let twice = u128::from(self.delivery.rate) * u128::from(self.delivery.round_trip().as_nanos()) * 2
             / 1_000_000_000;
         u64::try_from(twice).unwrap_or(u64::MAX).clamp(WINDOW_MIN_BYTES, WINDOW_MAX_BYTES)
     }
 
-    /// Requests whose answer has not begun.
+    /// Returns the number of requests whose answer has not begun.
     pub(super) fn waiting(&self) -> u64 {
         self.requests.iter().filter(|request| !request.begun).count() as u64
     }
 
-    /// Whether the last answer of its TCP connection has begun and nothing is asked behind it.
+    /// Whether the last answer of its TCP connection has begun and no request is queued behind it.
     pub(super) fn is_at_its_end(&self) -> bool {
         self.last && !self.requests.is_empty() && self.waiting() == 0
     }
 
-    /// The number on its TCP connection of the newest request.
+    /// Returns the number of the newest request, counted from the first request on its TCP connection.
     pub(super) fn last_request_number(&self) -> u64 {
         if self.last { self.waiting() } else { self.nth + self.waiting() }
     }
 
-    /// An answer has begun, the `nth` of its TCP connection. If this is a new one and the one before ended
-    /// without notice, returns the number of answers of the one before.
+    /// Records that the answer to request `n` of the queue has begun, the `nth` answer of its TCP connection.
+    /// If this TCP connection is new and the previous one ended without notice, returns the previous one's
+    /// number of answers.
     pub(super) fn on_head(&mut self, n: usize, nth: u64, last: bool) -> Option<u64> {
         let is_new = nth <= self.nth;
         let ended = (is_new && !self.last).then_some(self.nth);
@@ -160,8 +163,9 @@ impl Connection {
         ended
     }
 
-    /// An estimate of the bytes in flight from its server. A new TCP connection sends twice what came in the
-    /// last round trip, until everything requested is in flight. Bytes come in bursts, so the maximum counts.
+    /// Estimates the bytes in flight from the server. A server sends on a new TCP connection twice the bytes
+    /// of the round trip before, until everything requested is in flight. Bytes arrive in bursts, so the
+    /// estimate uses the most bytes of any round trip.
     pub(super) fn in_flight_bytes(&self) -> u64 {
         self.asked_bytes.min(self.delivery.most_in_a_trip.saturating_mul(2))
     }
@@ -176,7 +180,7 @@ impl Connection {
         self.requests.push_back(request);
     }
 
-    /// More of an answer has come.
+    /// Records that `bytes` more bytes of the answer to request `n` of the queue have arrived.
     pub(super) fn on_data(&mut self, now: Time, n: usize, bytes: u64) {
         (self.last_rx, self.state) = (now, State::Open);
         self.delivery.add(now, bytes);
@@ -186,20 +190,20 @@ impl Connection {
         }
     }
 
-    /// A request is over.
+    /// Removes request `n` from the queue.
     pub(super) fn take(&mut self, n: usize) -> Option<Request> {
         let request = self.requests.remove(n)?;
         self.asked_bytes -= request.bytes;
         Some(request)
     }
 
-    /// All requests are over.
+    /// Removes all requests from the queue and returns them.
     pub(super) fn clear(&mut self) -> VecDeque<Request> {
         self.asked_bytes = 0;
         std::mem::take(&mut self.requests)
     }
 
-    /// A request was answered to its end.
+    /// Removes request `n`, which was answered completely, and counts its answer in the measurements.
     pub(super) fn answered(&mut self, now: Time, n: usize) -> Option<Request> {
         self.on_data(now, n, 0);
         self.delivery.bytes += HEAD_BYTES;
@@ -209,13 +213,13 @@ impl Connection {
         Some(request)
     }
 
-    /// It answers.
+    /// Records that the server answers, which resets the count of failures.
     pub(super) const fn on_success(&mut self) {
         self.backoff.on_success();
         self.fresh = false;
     }
 
-    /// Whether this failure is a new one, not that of an earlier request.
+    /// Whether the failure of `request` counts: the request was made after the last failure that counted.
     pub(super) fn is_new_failure(&self, request: &Request) -> bool {
         self.failed_at.is_none_or(|failed| request.at > failed)
     }
@@ -225,8 +229,8 @@ impl Connection {
         (self.backoff.trial, self.failed_at, self.state) = (true, Some(now), State::Failing);
     }
 
-    /// It asked to be left alone. Repeated requests lengthen the wait. Answers to requests that were sent
-    /// together count once (`is_new_failure`).
+    /// Records that the server asked for a pause of `retry`. Such answers in a row lengthen the wait. Answers
+    /// to requests that were sent together count once (`is_new_failure`).
     pub(super) fn busy(&mut self, now: Time, retry: Span, is_new_failure: bool) {
         self.backoff.until = self.backoff.until.max(now + retry.min(BUSY_MAX));
         if is_new_failure {
@@ -235,24 +239,25 @@ impl Connection {
         (self.backoff.trial, self.state) = (true, State::Busy);
     }
 
-    /// When the wait for it began.
+    /// Returns when the silence began that the oldest request is waiting in. `None` if there is no request.
     fn waiting_since(&self) -> Option<Time> {
         Some(self.last_rx.max(self.requests.front()?.at))
     }
 
-    /// The world has not read until now.
+    /// Restarts the measurement of silence, because the caller did not read until now.
     pub(super) fn resumed(&mut self, now: Time) {
         self.last_rx = now;
     }
 
-    /// Whether it has failed by its silence; if so, counts it.
+    /// Whether it has been silent for [`UNRESPONSIVE_AFTER`]. If so, counts a stall.
     pub(super) fn is_unresponsive(&mut self, now: Time) -> bool {
         let unresponsive = self.waiting_since().is_some_and(|since| now.since(since) >= UNRESPONSIVE_AFTER);
         self.counters.stalls += u64::from(unresponsive);
         unresponsive
     }
 
-    /// When it fails by its silence, or its wait ends.
+    /// Returns the earlier of the time when its silence becomes a failure and the time when its back-off
+    /// ends.
     pub(super) fn due(&self, now: Time) -> Time {
         let unresponsive = self.waiting_since().map_or(Time::NEVER, |since| since + UNRESPONSIVE_AFTER);
         let held =
@@ -260,13 +265,14 @@ impl Connection {
         unresponsive.min(held)
     }
 
-    /// Whether nothing has come for longer than it should take.
+    /// Whether it counts as slow: it has been silent for [`SLOW_AFTER`] and for four round trips although
+    /// requests are outstanding.
     pub(super) fn is_slow(&self, now: Time) -> bool {
         let slow = SLOW_AFTER.max(self.delivery.srtt.times(4));
         self.waiting_since().is_some_and(|since| now.since(since) >= slow)
     }
 
-    /// The estimated time until each of its requests is answered.
+    /// Estimates, for each request, the time until its answer is complete.
     pub(super) fn answers(&self, now: Time) -> impl DoubleEndedIterator<Item = (Span, &Request)> {
         let is_slow = self.is_slow(now);
         let rate = if is_slow { 0 } else { self.delivery.rate };
@@ -274,7 +280,7 @@ impl Connection {
         let all = self.requests.iter().map(move |request| {
             ahead += request.bytes.saturating_sub(request.got);
             let left = match rate {
-                // It has just begun, or it has stopped.
+                // The connection is slow, or its rate is not known yet.
                 0 if is_slow => UNRESPONSIVE_AFTER,
                 0 => Span::ZERO,
                 rate => Rate::from_bytes(rate).time_for(ahead),

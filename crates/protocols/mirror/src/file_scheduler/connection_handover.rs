@@ -1,11 +1,12 @@
-//! Handover between two connections to a server: when one ends, when the next begins, and how much each is
-//! asked for.
+//! Handover between the two connections of a pair: when one ends, when the next begins, and how many bytes
+//! each may have outstanding.
 //!
-//! One of the pair has the turn and brings everything. Before it ends, the other begins and becomes its
-//! *successor*: TCP lets a server send little on a new TCP connection, and twice as much each round trip. The
-//! other one gets fewer requests by what the successor has under way, so that both together just fill the
-//! link: a growing queue would end the successor's growth (HyStart, RFC 9406), and a full one would lose
-//! packets. When the first has ended, the successor has the turn.
+//! One connection of the pair has the *turn* and gets all requests. Shortly before its server ends it, the
+//! other one begins and becomes its *successor*. TCP lets a server send little on a new TCP connection at
+//! first, and twice as much in each further round trip. The connection that has the turn gives up as many
+//! bytes as the successor has in flight, so that both together just fill the link. If they queued more, the
+//! successor would leave slow start early (HyStart, RFC 9406), or a full queue would lose packets. When the
+//! connection with the turn has ended, the successor gets the turn.
 
 use anabranch_algo::{Rate, Time};
 
@@ -13,15 +14,17 @@ use super::FileScheduler;
 use super::connection::WINDOW_MIN_BYTES;
 use crate::fetch_id::ConnectionId;
 
-/// What a server sends at once on a new TCP connection, bytes: RFC 6928 section 2.
+/// The bytes that a server sends at once on a new TCP connection (RFC 6928 section 2).
 const FIRST_FLIGHT_BYTES: u64 = 14_600;
-/// Round trips until a new TCP connection brings files one behind the other: TCP, TLS, the first answer.
+/// The assumed round trips until a new TCP connection delivers files one after the other: for TCP, for TLS,
+/// and for the first answer.
 const CONNECT_TRIPS: u32 = 3;
-/// Round trips more that a successor has to become fast.
+/// Further round trips that a successor is given to reach its full rate.
 const SPARE_TRIPS: u32 = 2;
 
 impl FileScheduler {
-    /// An answer has begun.
+    /// Records that an answer has begun, and learns from it after how many answers the server ends
+    /// connections.
     pub(super) fn on_head(&mut self, now: Time, p: ConnectionId, n: usize, nth: u64, last: bool) {
         let connection = &mut self.connections[p];
         connection.on_data(now, n, 0);
@@ -32,7 +35,7 @@ impl FileScheduler {
         limit.on_head(nth, last);
     }
 
-    /// How many more requests a connection takes, as far as is known.
+    /// Returns how many more requests the current TCP connection takes, as far as is known.
     fn remaining_requests(&self, p: ConnectionId) -> u64 {
         let connection = &self.connections[p];
         if connection.is_at_its_end() {
@@ -44,13 +47,13 @@ impl FileScheduler {
             .saturating_sub(connection.last_request_number())
     }
 
-    /// Whether a connection has answered all the requests it takes.
+    /// Whether a connection has answered all the requests that its TCP connection takes.
     fn is_over(&self, p: ConnectionId) -> bool {
         self.connections[p].requests.is_empty()
             && (self.connections[p].last || self.remaining_requests(p) == 0)
     }
 
-    /// Decides whose turn it is and whether a successor is to begin.
+    /// Decides which connection of the pair `number` has the turn, and whether its successor has to begin.
     pub(super) fn hand_over(&mut self, now: Time, number: usize) {
         let turn = self.pairs[number].turn;
         let Some(other) = self.pairs[number].other(turn) else { return };
@@ -86,7 +89,8 @@ impl FileScheduler {
         (pair.handing_over, pair.both_bytes) = (true, both_bytes);
     }
 
-    /// Whether a connection ends before a successor that begins now is fast, and before all is asked.
+    /// Whether a connection will end before a successor that begins now has reached its full rate. False if
+    /// the connection can take all files that are still to be requested from its server.
     fn ends_soon(&self, p: ConnectionId, mean_bytes: u64, rate: u64) -> bool {
         let (connection, takes) = (&self.connections[p], self.remaining_requests(p));
         if takes >= self.servers[usize::from(connection.server)].idle.len() as u64 {
@@ -100,7 +104,7 @@ impl FileScheduler {
             < connection.delivery.round_trip().times(trips)
     }
 
-    /// Whether a connection may be asked for one more file, of so many bytes, now.
+    /// Whether a connection may now get a request for one more file, of `bytes` bytes.
     pub(super) fn may_ask(&self, now: Time, p: ConnectionId, bytes: u64) -> bool {
         let (connection, pair) = (&self.connections[p], &self.pairs[self.connections[p].pair]);
         let has_turn = pair.turn == p;
@@ -114,17 +118,19 @@ impl FileScheduler {
             return false;
         }
         let Some(other) = pair.other(p).filter(|_| pair.handing_over) else {
-            // Just after the turn has changed, its rate is not yet its full rate.
+            // Shortly after the turn has changed, the window is too small, because the measured rate still
+            // grows.
             return connection.asked_bytes + bytes <= connection.window().max(pair.both_bytes);
         };
         let beside = &self.connections[other];
         if has_turn {
-            // The successor comes first.
+            // The successor gets the file if it may have it.
             return connection.asked_bytes + beside.in_flight_bytes() + bytes <= pair.both_bytes
                 && !self.may_ask(now, other, bytes);
         }
-        // It gets most of the bytes until it is fast enough. Then it gets little, so that the other one ends
-        // first, and what the other one is not asked for any more.
+        // The successor gets most of the bytes until it is fast enough, and then few, so that the other
+        // connection reaches its end first. When the other connection takes no more requests, the successor
+        // gets the rest.
         let share = if connection.delivery.most_in_a_trip >= pair.both_bytes / 2 { 1 } else { 3 };
         let most = match self.remaining_requests(other) {
             0 => pair.both_bytes.saturating_sub(beside.asked_bytes),
@@ -133,8 +139,9 @@ impl FileScheduler {
         !connection.fresh && connection.asked_bytes + bytes <= most
     }
 
-    /// Whether a connection is idle and may help another one. It does not help the other one of its pair,
-    /// unless nothing comes there.
+    /// Whether a connection is idle and may request second copies of files that other connections have
+    /// outstanding. This holds only if the connection has no partner in its pair, or the partner is slow, or
+    /// the partner has no requests and this connection has the turn.
     pub(super) fn may_steal(&self, now: Time, p: ConnectionId) -> bool {
         let (connection, pair) = (&self.connections[p], &self.pairs[self.connections[p].pair]);
         let is_spare = match pair.other(p).map(|other| &self.connections[other]) {

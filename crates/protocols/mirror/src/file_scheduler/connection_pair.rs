@@ -1,23 +1,23 @@
-//! Two connections between the same two ends, and the limit after which their server ends connections.
+//! Two connections between the same two ends, and the number of answers after which their server ends them.
 
 use crate::fetch_id::ConnectionId;
 
-/// The assumed limit of answers per connection, until it is known: nginx's.
+/// The assumed limit of answers per TCP connection until it is known: nginx's default.
 pub const KEEPALIVE_REQUESTS_DEFAULT: u64 = 1_000;
 
-/// The number of answers after which a server ends its connections, as far as is known.
+/// The number of answers after which a server ends its TCP connections, as far as is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ConnectionLimit {
-    /// It ends them after so many answers.
+    /// The limit; `None` if it is not known.
     after: Option<u64>,
-    /// The most answers that a connection was seen to have.
+    /// The highest number of an answer that the server did not announce as the last.
     not_after: u64,
-    /// The answers of the last connection that ended without notice.
+    /// The number of answers of the last TCP connection that ended without notice.
     unsaid: Option<u64>,
 }
 
 impl ConnectionLimit {
-    /// The number of answers to expect of a connection.
+    /// Returns the number of answers to expect of a TCP connection.
     pub(super) fn max_answers(&self) -> u64 {
         match self.after {
             Some(answers) => answers,
@@ -26,19 +26,20 @@ impl ConnectionLimit {
         }
     }
 
-    /// An answer has begun.
+    /// Records that the `nth` answer of a TCP connection has begun; `last` if the server announced it as the
+    /// last.
     pub(super) fn on_head(&mut self, nth: u64, last: bool) {
         if last {
             self.after = Some(nth);
             return;
         }
         self.not_after = self.not_after.max(nth);
-        // An answer beyond the limit disproves it.
+        // An answer beyond the limit disproves the limit.
         self.after.take_if(|after| *after < nth);
     }
 
-    /// A connection has ended without notice. Once is chance; twice after the same number of answers is a
-    /// limit.
+    /// Records that a TCP connection has ended without notice after `answers` answers. One such end is
+    /// chance; two in a row after the same number of answers show a limit.
     pub(super) fn unsaid(&mut self, answers: u64) {
         if self.unsaid.replace(answers) == Some(answers) {
             self.after = Some(answers);
@@ -53,11 +54,12 @@ pub(super) struct ConnectionPair {
     second: Option<ConnectionId>,
     /// The connection that has the turn.
     pub(super) turn: ConnectionId,
-    /// Whether a handover to the other one is under way.
+    /// Whether a handover to the other connection is under way.
     pub(super) handing_over: bool,
-    /// Bytes that both together may be asked for during a handover, and the successor after it.
+    /// The bytes that both connections together may have outstanding during a handover. After it, the
+    /// connection that has the turn may have at least as many.
     pub(super) both_bytes: u64,
-    /// The rate of both when the turn changed, bytes a second.
+    /// The sum of both connections' rates when the turn changed last, in bytes per second.
     pub(super) rate: u64,
 }
 
@@ -66,7 +68,7 @@ impl ConnectionPair {
         Self { first, second: None, turn: first, handing_over: false, both_bytes: 0, rate: 0 }
     }
 
-    /// Adds the second. `false`: there is one.
+    /// Adds the second connection. Returns `false` if there is one already.
     pub(super) fn add(&mut self, second: ConnectionId) -> bool {
         self.second.is_none() && self.second.replace(second).is_none()
     }

@@ -1,4 +1,4 @@
-//! The end: connections without work help those that have some.
+//! The endgame: connections without work request second copies of files from connections that are late.
 
 use anabranch_algo::{Span, Time};
 
@@ -7,11 +7,11 @@ use super::connection::Connection;
 use super::{ALL_OUTSTANDING_MAX, FileScheduler, FileState};
 use crate::fetch_id::ConnectionId;
 
-/// What a second request must save.
+/// The time that a second copy must save.
 const SAVING_MIN: Span = Span::from_millis(50);
 
 impl FileScheduler {
-    /// Asks each idle connection for the file whose copy saves the most time.
+    /// Makes each idle connection request a copy of the file whose answer would come last.
     pub(super) fn steal(&mut self, now: Time) {
         for p in 0..self.connections.len() {
             if self.outstanding() >= ALL_OUTSTANDING_MAX {
@@ -27,7 +27,9 @@ impl FileScheduler {
         }
     }
 
-    /// The file that another connection would bring last, if this one would bring it earlier.
+    /// Returns the file that another connection would deliver last, if this connection would deliver it
+    /// earlier by more than [`SAVING_MIN`]. Only a file counts that this connection's server has, and that
+    /// has one outstanding request or only slow ones.
     fn latest_file(&self, now: Time, p: ConnectionId) -> Option<FileId> {
         let connection = &self.connections[p];
         let mut worst = None;
@@ -49,7 +51,7 @@ impl FileScheduler {
         worst.map(|(_, file)| file)
     }
 
-    /// Whether nothing comes from any of those who have been asked for a file.
+    /// Whether all connections that have a request for the file are slow.
     fn is_stuck(&self, now: Time, file: FileId) -> bool {
         let has_it =
             |connection: &&Connection| connection.requests.iter().any(|request| request.file == file);

@@ -1,4 +1,4 @@
-//! How requests end: with a file, or without one.
+//! How requests end: with a file, or with a failure.
 
 use anabranch_algo::Time;
 
@@ -7,7 +7,7 @@ use super::{FileScheduler, FileState};
 use crate::fetch_id::ConnectionId;
 
 impl FileScheduler {
-    /// A whole file has come.
+    /// Handles a whole file that has arrived; `valid` if its bytes are right.
     pub(super) fn done(&mut self, now: Time, p: ConnectionId, n: usize, valid: bool) {
         let Some(request) = self.connections[p].answered(now, n) else { return };
         let file = request.file;
@@ -21,7 +21,7 @@ impl FileScheduler {
             counters.duplicate_bytes += entry.bytes;
             return;
         }
-        // A late copy of a lost file is used.
+        // A copy of a lost file that arrives late is used.
         if entry.state != FileState::Lost {
             self.left -= 1;
         }
@@ -31,18 +31,18 @@ impl FileScheduler {
         self.events.push_back(Event::Complete { file, fetch: request.id });
     }
 
-    /// A request has failed, before or after its head.
+    /// Handles a request that has failed, before or after its head.
     pub(super) fn failed(&mut self, now: Time, p: ConnectionId, n: usize, failure: Failure) {
         let Some(request) = self.connections[p].take(n) else { return };
         self.connections[p].counters.failures += 1;
         if failure != Failure::Broken {
-            // It answers.
+            // The server has answered, so the silence ends.
             self.connections[p].on_data(now, usize::MAX, 0);
         }
         let file = request.file;
         match failure {
             Failure::Broken => {
-                // Requests behind it fail with it and do not count.
+                // Requests behind this one fail together with it and do not count.
                 if self.connections[p].is_new_failure(&request) {
                     self.connections[p].fail(now);
                     self.leave_queue(file);
@@ -56,7 +56,8 @@ impl FileScheduler {
             Failure::NotFound => {
                 self.connections[p].on_success();
                 if request.unpipelined {
-                    // The server lacks it even alone, so the wrong answer before was perhaps no mixture.
+                    // The server lacks the file also for a request that was alone. So the wrong answer before
+                    // was perhaps no mix-up.
                     self.set_sequential(p, false);
                 }
                 self.leave_queue(file);

@@ -205,8 +205,8 @@ impl Pieces {
         Some(first..blocks.end)
     }
 
-    /// Returns the number of blocks in pieces that one mirror alone has to deliver and that no mirror is
-    /// assigned.
+    /// Counts the blocks of the pieces that are not assigned although a single mirror has to deliver each of
+    /// them.
     pub(super) fn unbound(&self) -> u64 {
         let free = self.alone.iter().filter(|(_, alone)| alone.by.is_none());
         free.map(|(piece, _)| self.blocks_of(*piece)).map(|blocks| blocks.end - blocks.start).sum()
