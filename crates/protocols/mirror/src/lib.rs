@@ -1,17 +1,21 @@
-//! **Purpose.** Any web server as a source: which bytes are asked of which mirror, and whether what it sends
-//! is right.
+//! **Purpose.** Uses any web server as a source: decides which bytes to request from which mirror, and
+//! verifies the bytes that arrive.
 //!
-//! **Non-goals.** No socket and no clock (the crate `http` is the world around this machine), no target file.
+//! **Non-goals.** This crate has no socket and no clock, which the crate `http` adds, and no target file.
 //!
 //! **Map.**
-//! * [`metalink`]: files that name mirrors and hashes; [`http_fields`]: the same in HTTP header fields.
-//! * [`leaf_list`]: the detached list of hashes that makes any mirror verifiable. [`checksum_lines`]: what
-//!   `b3sum`, `sha256sum` and their like print. [`digests`]: hashes of the SHA-2 family.
-//! * [`url`]: where a mirror is. [`fetch_id`]: the names of connections and requests.
-//! * [`range_scheduler`]: which range is asked of which mirror, when; the coupled windows.
-//! * [`file_scheduler`]: which of many small files is asked of which server.
-//! * [`variants`]: which of the files that mirrors have is the one that is wanted.
-//! * [`verified_pool`]: what is missing of a content that only mirrors have, and whether what comes is right.
+//! * [`metalink`]: reads and writes files that list mirrors and hashes. [`http_fields`] reads the same from
+//!   HTTP header fields.
+//! * [`leaf_list`]: the detached list of block hashes, with which the bytes of any mirror can be verified.
+//!   [`checksum_lines`]: the output of `b3sum`, `sha256sum` and similar programs. [`digests`]: hashes of the
+//!   SHA-2 family.
+//! * [`url`]: the URL of a mirror. [`fetch_id`]: the identifiers of connections and requests.
+//! * [`range_scheduler`]: decides which range to request from which mirror, and when; couples receive
+//!   windows.
+//! * [`file_scheduler`]: decides which of many small files to request from which server.
+//! * [`variants`]: decides which of the different files that mirrors have is the wanted one.
+//! * [`verified_pool`]: knows which blocks are missing of a content that only mirrors have, and verifies the
+//!   blocks that arrive.
 #![forbid(unsafe_code)]
 
 mod backoff;

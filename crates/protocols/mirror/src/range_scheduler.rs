@@ -1,42 +1,45 @@
-//! Decides which bytes to request from which mirror, over which connection, and when.
+//! Schedules ranges of one file: decides which bytes to request next, from which mirror and over which
+//! connection.
 //!
 //! A *connection* is a mirror seen from one local address: one TCP connection at a time, replaced when it
 //! ends. A [`Pool`] knows which blocks are missing. [`RangeScheduler`] takes ranges from it, requests them,
 //! assembles blocks and delivers these to the pool.
 //!
-//! 1. **How much at once** (`range_scheduler/sizing.rs`): half of a connection's fair share of what is still
-//!    to be requested, at most [`REQUEST_SPAN`]. The longer the link is idle between two answers, the larger
-//!    a request is. A connection of unknown rate is asked for [`FIRST_BLOCKS`], one that failed for
-//!    [`TRIAL_BLOCKS`]. Where mirrors are compared, a slow one gets short ranges, so that it compares
-//!    meanwhile.
-//! 2. **Prefetch** (`range_scheduler/sizing.rs`, `range_scheduler/cancel.rs`): a connection is asked for its
-//!    next range two round trips and [`PREFETCH_MARGIN`] before the end of the answer before it. Otherwise
-//!    the link would be idle for a round trip, and then the server would send its whole window in one burst.
-//!    A connection has such ranges only while it is answering another one: by then it is known that the
-//!    server has ranges, and the file. Mostly one; more where they are short. Its turn comes when the answer
-//!    before it is done. The time from there to its head tells whether the server handles early requests. It
-//!    ends with the request before it: cancelling it alone would cost the TCP connection, and when that
-//!    breaks or stalls, the blocks of all go back to the pool.
-//! 3. **The end** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of the range
-//!    that would finish last, so that both finish together. When that no longer pays, it requests a second
-//!    copy of what would arrive later from its owner. Prefetched ranges are taken over first.
-//!    A server without ranges sends all from the first byte on. Of a long content it brings the beginning,
-//!    for as long as its answer goes on, and the others bring the end, until they meet
-//!    (`range_scheduler/stream.rs`).
-//! 4. **Stalls.** A connection from which nothing has come for a second, or four times what is usual, has its
-//!    blocks put back at once. Its requests stay open for a while, because they may still bring something;
-//!    then it is tried again with small ranges.
-//! 5. **Short answers** (`range_scheduler/short.rs`): a server may send less of a range than was asked for.
-//!    The rest is asked for behind what came, and later ranges are no longer than what it sends at once.
-//! 6. **Failures** hold a connection back for half a second, then twice as long and so on; a mirror that
-//!    cannot bring anything, or that is banned, is not used again.
-//! 7. **Friendliness** (`range_scheduler/receive_window.rs`): connections of a group advertise windows that
-//!    are coupled.
+//! 1. **Size of requests** (`range_scheduler/sizing.rs`): half of a connection's fair share of the bytes that
+//!    are still to be requested, at most [`REQUEST_SPAN`]. The longer the link is idle between two answers,
+//!    the larger a request is. A connection of unknown rate gets [`FIRST_BLOCKS`], and one that failed gets
+//!    [`TRIAL_BLOCKS`]. Where mirrors are compared with each other, a slow mirror gets short ranges, so that
+//!    it compares more often.
+//! 2. **Prefetch** (`range_scheduler/sizing.rs`, `range_scheduler/cancel.rs`): a connection gets the request
+//!    for its next range two round trips and [`PREFETCH_MARGIN`] before the end of the current answer.
+//!    Otherwise the link would be idle for a round trip, and then the server would send its whole window in
+//!    one burst. A connection has prefetched requests only while an answer is arriving: by then the scheduler
+//!    knows that the server has ranges, and the right file. It has mostly one of them, and more where ranges
+//!    are short. The turn of a prefetched request comes when the answer before it is done. The time from
+//!    there to its head shows whether the server handles early requests. A prefetched request ends together
+//!    with the current one: cancelling it alone would cost the TCP connection. If the TCP connection breaks
+//!    or stalls, the blocks of all its requests go back to the pool.
+//! 3. **Endgame** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of the range
+//!    that would finish last, so that both connections finish together. When that no longer pays, it requests
+//!    a second copy of blocks that would arrive later from their owner. Prefetched ranges are taken over
+//!    first.
+//! 4. **Servers without ranges** (`range_scheduler/stream.rs`) send everything from the first byte on. Such a
+//!    server delivers the beginning of a long content, for as long as its answer goes on. The other
+//!    connections deliver the end, until both meet.
+//! 5. **Stalls.** The blocks of a connection go back to the pool when nothing has arrived from it for a
+//!    second, or for four times the usual gap. Its requests stay open for a while, because they may still
+//!    deliver something. Then the connection is tried again with small ranges.
+//! 6. **Short answers** (`range_scheduler/short.rs`): a server may send less of a range than was requested.
+//!    Then the rest is requested, and later ranges are no longer than the range that the server sent.
+//! 7. **Failures** hold a connection back for half a second, then twice as long, and so on. A mirror that
+//!    cannot deliver anything, or that is banned, is not used again.
+//! 8. **Friendliness** (`range_scheduler/receive_window.rs`): the connections of a group advertise coupled
+//!    receive windows.
 //!
-//! **Not an [`anabranch_algo::Machine`]**, though used like one: [`RangeScheduler::handle`], then
-//! [`RangeScheduler::poll`] until it answers `Wait`. Both need the pool, which the scheduler cannot own:
-//! where sources of mmTP bring the same content, the pool is their subscriber, a machine with a world of its
-//! own. The trait's `poll` has no argument for the pool.
+//! **Not an [`anabranch_algo::Machine`]**, though used like one: call [`RangeScheduler::handle`], then
+//! [`RangeScheduler::poll`] until it returns `Wait`. Both need the pool, which the scheduler cannot own:
+//! where mmTP sources have the same content, the pool is their subscriber, which is a machine itself and has
+//! its own driver. The `poll` of the trait has no argument for the pool.
 
 mod api;
 mod cancel;
@@ -72,26 +75,26 @@ pub use throughput::{STALL_TIMEOUT_MAX, STALL_TIMEOUT_MIN, STALL_TIMEOUT_OPENING
 use crate::fetch_id::fetch_id;
 use connection::{BLOCK, Connection, Fetch, FetchRole};
 
-/// How often a connection without work is compared again with those that have some.
+/// How often a connection without work is compared again with those that have requests.
 const TAIL_TICK: Span = Span::from_millis(50);
 
-/// The machine; see the [module](self).
+/// The scheduler of ranges; see the [module](self).
 pub struct RangeScheduler {
     length: u64,
     connections: Vec<Connection>,
-    /// Number of requests so far.
+    /// The number of requests made so far.
     asked: u64,
     out: VecDeque<Command>,
     events: VecDeque<Event>,
     deadline: Time,
     dirty: bool,
-    /// Some connection had no request, or too little prefetched, at the last check.
+    /// Whether some connection had no request, or too few prefetched ones, at the last check.
     has_spare_capacity: bool,
     members: Vec<SubflowStats>,
 }
 
 impl RangeScheduler {
-    /// A machine without connections, for a content of `length` bytes.
+    /// Creates a scheduler for a content of `length` bytes, without connections.
     #[must_use]
     pub const fn new(length: u64) -> Self {
         Self {
@@ -107,7 +110,7 @@ impl RangeScheduler {
         }
     }
 
-    /// Adds a connection; `None` when there are [`CONNECTIONS_MAX`].
+    /// Adds a connection. Returns `None` if there are [`CONNECTIONS_MAX`] already.
     pub fn add_connection(&mut self, config: &ConnectionConfig) -> Option<ConnectionId> {
         if self.connections.len() >= CONNECTIONS_MAX {
             return None;
@@ -117,32 +120,33 @@ impl RangeScheduler {
         Some(self.connections.len() - 1)
     }
 
-    /// Puts a connection into another group.
+    /// Moves a connection to another group.
     pub fn set_group(&mut self, connection: ConnectionId, group: u32) {
         if let Some(connection) = self.connections.get_mut(connection) {
             connection.group = group;
         }
     }
 
-    /// All connections, as numbers.
+    /// Returns a report of each connection.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionReport> {
         self.connections.iter().map(Connection::report)
     }
 
-    /// Whether some connection may still bring something: not closed.
+    /// Whether some connection is not closed, so that it may still deliver something.
     #[must_use]
     pub fn has_usable_connection(&self) -> bool {
         self.connections.iter().any(|connection| connection.state != State::Closed)
     }
 
-    /// Whether a request is not over: what comes of it, and its failure, still counts.
+    /// Whether a request is the current one of its connection, so that its answer or its failure still
+    /// counts.
     #[must_use]
     pub fn is_live(&self, fetch: FetchId) -> bool {
         self.answering(fetch).is_some()
     }
 
-    /// Tells the machine that something happened at `now`. What belongs to a request that is over, or to no
-    /// connection, is ignored.
+    /// Tells the scheduler that something happened at `now`. An input for a request that is over, or for a
+    /// connection that does not exist, is ignored.
     pub fn handle(&mut self, now: Time, input: Input<'_>, pool: &mut dyn Pool) {
         self.dirty = true;
         match input {
@@ -177,8 +181,8 @@ impl RangeScheduler {
         }
     }
 
-    /// Asks for the next thing to do. After [`Output::Wait`] nothing more happens before that time, the next
-    /// [`handle`](Self::handle), or until blocks come back to the pool.
+    /// Returns the next thing to do. After [`Output::Wait`] there is nothing to do until that time, the next
+    /// [`handle`](Self::handle), or until blocks go back to the pool.
     pub fn poll(&mut self, now: Time, pool: &mut dyn Pool) -> Output<Command, Event> {
         let mut worked = false;
         loop {
@@ -190,7 +194,7 @@ impl RangeScheduler {
             }
             let due = self.dirty || now >= self.deadline || (self.has_spare_capacity && pool.idle() > 0);
             if worked || !due {
-                // A timer that is due has just been served; whatever is left is for the next tick.
+                // A timer that was due has been served; further work is left for the next tick.
                 return Output::Wait(self.deadline.max(now + Span::from_micros(100)));
             }
             self.work(now, pool);
@@ -198,7 +202,8 @@ impl RangeScheduler {
         }
     }
 
-    /// The connection that is answering this request now; none if the request is over, or was asked ahead.
+    /// Returns the connection whose current request this is. `None` if the request is over, or is prefetched
+    /// and its turn has not come.
     fn answering(&self, fetch: FetchId) -> Option<ConnectionId> {
         let p = connection_of(fetch);
         let current = self.connections.get(p)?.fetch.as_ref()?;
@@ -241,7 +246,7 @@ impl RangeScheduler {
                 continue;
             }
             if q == p {
-                // If there are very many connections, the first ones stand for all.
+                // If there are more members than a group can have, the first ones stand for all.
                 me = self.members.len().min(MEMBERS_MAX - 1);
                 self.members.truncate(me);
             }
@@ -292,15 +297,15 @@ impl RangeScheduler {
         }
     }
 
-    /// Asks for these blocks: at once, or behind what the connection is asked for now.
+    /// Requests `blocks` over a connection. If it has a request already, the new one is a prefetched one.
     fn ask(&mut self, now: Time, p: ConnectionId, blocks: Range<u64>, role: FetchRole) {
         debug_assert!(!blocks.is_empty() && blocks.end <= self.blocks(), "no such blocks: {blocks:?}");
         let end = (blocks.end * BLOCK).min(self.length);
         self.ask_up_to(now, p, blocks, end, role);
     }
 
-    /// The same, and for all bytes up to `end`, of which others may bring what is not in `blocks`. These may
-    /// be none.
+    /// Requests all bytes from the first of `blocks` up to `end`, but assigns only `blocks` to the
+    /// connection; other connections may deliver the rest. `blocks` may be empty.
     fn ask_up_to(&mut self, now: Time, p: ConnectionId, blocks: Range<u64>, end: u64, role: FetchRole) {
         let id = fetch_id(self.asked, p);
         self.asked += 1;
@@ -329,7 +334,7 @@ impl RangeScheduler {
             none => *none = Some(fetch),
         }
         if connection.state == State::Stalled {
-            // The silence of a new request is measured anew.
+            // The time without an answer is measured anew for a new request.
             connection.state = State::Opening;
             self.set_state(p, State::Stalled);
         }
@@ -337,7 +342,7 @@ impl RangeScheduler {
     }
 }
 
-/// The next time after `now` at which a connection needs something.
+/// Returns the next time at which a timer of the connection is due: its back-off, its stall, or its prefetch.
 fn deadline(now: Time, connection: &Connection) -> Time {
     if !connection.is_usable() {
         return Time::NEVER;

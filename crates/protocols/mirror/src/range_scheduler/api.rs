@@ -7,101 +7,104 @@ use anabranch_algo::{Span, TcpSample, Time};
 
 use crate::fetch_id::{ConnectionId, FetchId};
 
-/// A mirror: a URL that has the bytes.
+/// A mirror: a URL of the file.
 pub type MirrorId = u8;
 
-/// The blocks that are missing, and where blocks that come are delivered.
+/// Knows which blocks are missing, assigns them to requests, and accepts the blocks that arrive.
 pub trait Pool {
-    /// Takes up to `blocks` contiguous blocks that no mirror has been asked for and that `mirror` may bring.
-    /// If possible, a range of a segment or more ends at the end of a segment.
+    /// Takes up to `blocks` contiguous blocks that are not assigned and that `mirror` may deliver. If
+    /// possible, a range of a segment or more ends at the end of a segment.
     fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>>;
-    /// The same of the blocks that begin at `first`, for a server that sends all from the first one on. None
-    /// if that one is not missing, or has been asked of somebody; and where blocks cannot be taken like this.
+    /// Takes up to `blocks` contiguous blocks that begin at `first`, for a server that sends everything from
+    /// the first byte on. Returns `None` if block `first` is not missing or is assigned already, or if the
+    /// pool cannot assign blocks like this.
     fn take_at(&mut self, mirror: MirrorId, first: u64, blocks: u64) -> Option<Range<u64>> {
         let _ = (mirror, first, blocks);
         None
     }
-    /// The first block from `first` on that is missing, that nobody has been asked for, and from which
-    /// `mirror` may [`take_at`](Self::take_at).
+    /// Returns the first block from `first` on that is missing, that is not assigned, and that `mirror` may
+    /// [`take_at`](Self::take_at).
     fn next_idle(&self, mirror: MirrorId, first: u64) -> Option<u64> {
         let _ = (mirror, first);
         None
     }
-    /// Whether [`take`](Self::take) takes the last blocks instead of the first, so that it does not meet who
-    /// sends all from the first one on.
+    /// Sets whether [`take`](Self::take) takes the last blocks instead of the first ones. Then it stays clear
+    /// of a server that sends everything from the first byte on.
     fn take_from_end(&mut self, from_end: bool) {
         let _ = from_end;
     }
-    /// A mirror is asked for all of the file, from the first block on. It may bring any block that is wanted
-    /// when its turn comes, until [`end_whole`](Self::end_whole).
+    /// Records that the whole file is requested from `mirror`, from the first block on. Until
+    /// [`end_whole`](Self::end_whole), the mirror may deliver any wanted block when its answer gets there.
     fn begin_whole(&mut self, mirror: MirrorId) {
         let _ = mirror;
     }
-    /// That answer is over.
+    /// Records that the answer with the whole file from `mirror` is over.
     fn end_whole(&mut self, mirror: MirrorId) {
         let _ = mirror;
     }
-    /// Gives back blocks that were taken and have not come. The pool ignores those that are no longer
+    /// Gives back blocks that were taken and have not arrived. The pool ignores those that are no longer
     /// missing.
     fn release(&mut self, blocks: Range<u64>);
-    /// The number of missing blocks that no mirror has been asked for.
+    /// Returns the number of missing blocks that are not assigned.
     fn idle(&self) -> u64;
-    /// The same without those that `mirror` may not bring.
+    /// Returns the number of missing blocks that are not assigned and that `mirror` may deliver.
     fn idle_for(&self, mirror: MirrorId) -> u64 {
         let _ = mirror;
         self.idle()
     }
-    /// Whether `mirror` may bring anything.
+    /// Whether `mirror` may deliver anything: it is not banned.
     fn may_bring(&self, mirror: MirrorId) -> bool {
         let _ = mirror;
         true
     }
-    /// Whether mirrors are compared with each other, because nothing else tells what is right. A slow one
-    /// does best to compare then.
+    /// Whether blocks are verified only by comparing mirrors, because no hash is known. A slow mirror is then
+    /// most useful if it delivers blocks for comparison.
     fn compares(&self) -> bool {
         false
     }
-    /// Whether the bytes of a block would be used: it is neither verified nor waiting for verification.
+    /// Whether the bytes of a block would be used: the block is neither verified nor waiting for
+    /// verification.
     fn is_wanted(&self, block: u64) -> bool;
-    /// Whether they would be used if they came from `mirror`: a block that is being compared is wanted from
-    /// other mirrors only.
+    /// Whether the bytes of a block would be used if they came from `mirror`. A block that is being compared
+    /// is wanted from other mirrors only.
     fn is_wanted_from(&self, mirror: MirrorId, block: u64) -> bool {
         let _ = mirror;
         self.is_wanted(block)
     }
-    /// Delivers a whole block that is wanted from `mirror`, whoever took it.
+    /// Accepts a whole block that is [wanted from](Self::is_wanted_from) `mirror`, even if it was assigned to
+    /// another connection.
     fn deliver(&mut self, mirror: MirrorId, block: u64, bytes: &[u8]);
 }
 
-/// What the world reports to the scheduler.
+/// What the caller reports to the scheduler.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// The answer to a request has begun, and it is the right part of the right file.
+    /// The answer to a request has begun, with the requested part of the right file.
     Head {
         /// The request.
         fetch: FetchId,
     },
-    /// The same, but the answer brings less than was asked for (RFC 9110 section 15.3.7). It is
-    /// [done](Self::Done) when that has come.
+    /// The answer to a request has begun, with a shorter part of the right file than requested (RFC 9110
+    /// section 15.3.7). The request is [done](Self::Done) when that part has arrived.
     Short {
         /// The request.
         fetch: FetchId,
-        /// The byte after the last one that comes.
+        /// The end of the part: the offset after its last byte.
         end_byte: u64,
     },
-    /// The same, but the answer is the whole file from its first byte on.
+    /// The answer to a request has begun, with the whole file from its first byte on.
     Whole {
         /// The request.
         fetch: FetchId,
     },
-    /// The next bytes of the answer's body.
+    /// The next bytes of the answer's body have arrived.
     Body {
         /// The request.
         fetch: FetchId,
         /// The bytes; not empty.
         bytes: &'a [u8],
     },
-    /// The body has ended.
+    /// The body is complete.
     Done {
         /// The request.
         fetch: FetchId,
@@ -110,22 +113,22 @@ pub enum Input<'a> {
     Failed {
         /// The request.
         fetch: FetchId,
-        /// What kind of failure it is.
+        /// The kind of failure.
         failure: Failure,
     },
-    /// What the kernel counted on a connection.
+    /// The kernel has measured a TCP connection.
     Sample {
         /// The connection.
         connection: ConnectionId,
-        /// The numbers.
+        /// The kernel's counters.
         sample: TcpSample,
     },
-    /// The connection cannot be used now: no interface, no address.
+    /// The connection cannot be used now: its interface is gone, or has no address.
     Down {
         /// The connection.
         connection: ConnectionId,
     },
-    /// It can be used again.
+    /// The connection can be used again.
     Up {
         /// The connection.
         connection: ConnectionId,
@@ -140,58 +143,58 @@ pub enum Input<'a> {
 /// Why a request has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It may work another time.
+    /// The request may succeed if it is repeated.
     Broken,
-    /// The server wants to be left alone for a while.
+    /// The server asks not to get requests for a while.
     Busy {
-        /// How long.
+        /// How long to wait.
         retry: Span,
     },
-    /// The server has no ranges: it can only be asked for everything.
+    /// The server has no ranges, so that it can only be asked for the whole file.
     NoRanges,
-    /// This mirror will never bring what is wanted.
+    /// The mirror will never deliver the file.
     Useless,
 }
 
-/// What the world is to do.
+/// What the caller has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Ask for these bytes.
+    /// Request a range of bytes.
     Fetch {
-        /// The connection. It may have one other request, whose answer has begun. Then this one goes out
-        /// behind it on the same TCP connection, and nothing of it is reported before the other is done.
+        /// The connection. If it has another request already, that one's answer has begun. Then this request
+        /// is sent on the same TCP connection, and nothing is reported about it before the other one is done.
         connection: ConnectionId,
         /// The name of the request.
         fetch: FetchId,
-        /// The first byte.
+        /// The offset of the first byte.
         first_byte: u64,
-        /// The byte after the last one.
+        /// The offset after the last byte.
         end_byte: u64,
     },
-    /// Stop reading this answer, and report nothing of it any more. A request that was sent behind it has
-    /// been cancelled before it. A request behind another one is only cancelled if the other one fails or is
-    /// cancelled too.
+    /// Stop reading an answer, and report nothing more about the request. Requests that were sent behind it
+    /// have been cancelled before. A request that was sent behind another one is cancelled only if the other
+    /// one fails or is cancelled, too.
     Cancel {
         /// The request.
         fetch: FetchId,
     },
-    /// Let the connection, and those that replace it, advertise at most this window.
+    /// Limit the receive window that the TCP connection, and those that replace it, may advertise.
     Window {
         /// The connection.
         connection: ConnectionId,
-        /// Bytes.
+        /// The largest window in bytes.
         bytes: u64,
     },
 }
 
-/// What the scheduler reports.
+/// What has changed in the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The state of a connection has changed.
     StateChanged {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
-        /// Its new state.
+        /// The new state.
         state: State,
     },
 }
@@ -199,17 +202,17 @@ pub enum Event {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nothing has come from it yet.
+    /// Nothing has arrived from it yet.
     Opening,
     /// It answers.
     Open,
-    /// It has stopped answering; others do its work, and it is tried now and then.
+    /// It has stopped answering. Other connections deliver its blocks, and it is tried again later.
     Stalled,
     /// Its last request failed; it is tried again later.
     Failing,
-    /// It asked to be left alone for a while.
+    /// Its server asked not to get requests for a while.
     Busy,
-    /// The world says that it cannot be used now.
+    /// The caller has reported that it cannot be used now.
     Down,
     /// It is not used any more.
     Closed,
@@ -218,41 +221,42 @@ pub enum State {
 /// The properties of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionConfig {
-    /// Its mirror.
+    /// The mirror that it requests ranges from.
     pub mirror: MirrorId,
-    /// Connections of the same group may share a bottleneck and are coupled.
+    /// Its group. Connections of one group may share a bottleneck, so their receive windows are coupled.
     pub group: u32,
-    /// Congestion control.
+    /// The congestion control that determines its receive window.
     pub control: Algorithm,
-    /// Whether the server answers ranges. If not it is asked for all bytes from the first one on: while no
-    /// other connection can be used, or of a long content, of which others bring the end.
+    /// Whether the server answers range requests. If not, the connection requests the whole file: while no
+    /// other connection can be used, or for a long content whose end the others deliver.
     pub ranges: bool,
-    /// How long the server took to answer before, zero if that is not known: it may take so long again.
+    /// How long the server took to answer earlier requests; zero if not known. It may take as long again.
     pub delay: Span,
 }
 
-/// What went over a connection.
+/// What has happened on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bytes of blocks that were wanted.
     pub bytes: u64,
-    /// Bytes of blocks that were here already.
+    /// Bytes of complete blocks that were not wanted when they arrived.
     pub duplicate_bytes: u64,
-    /// Bytes of bodies, whatever they were good for: of blocks that are not whole yet, too.
+    /// Bytes of all bodies, including those of incomplete blocks.
     pub received_bytes: u64,
-    /// Of those, bytes that a server without ranges sent again after it had broken off before anything new.
+    /// Those of `received_bytes` that a server without ranges sent again, after its previous answer had
+    /// broken off without new bytes and before the first new block.
     pub vain_bytes: u64,
-    /// Requests.
+    /// The number of requests.
     pub fetches: u64,
-    /// Requests given up before their end.
+    /// The number of requests that were cancelled.
     pub cancelled: u64,
-    /// Requests that failed.
+    /// The number of requests that failed.
     pub failures: u64,
-    /// How often it stopped answering.
+    /// How often the connection stopped answering.
     pub stalls: u64,
 }
 
-/// A connection, as numbers.
+/// A report of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionReport {
     /// Its mirror.
@@ -261,28 +265,28 @@ pub struct ConnectionReport {
     pub group: u32,
     /// Its state.
     pub state: State,
-    /// Bytes a second while a body flows; none before the first measurement.
+    /// Its rate in bytes per second while a body arrives; `None` before the first measurement.
     pub rate: Option<u64>,
-    /// From a request to its head over a TCP connection that is there and has nothing else to do, smoothed;
-    /// zero before the first.
+    /// The smoothed time from a request to its head over an idle, established TCP connection. Zero before the
+    /// first measurement.
     pub first_byte: Span,
     /// Smoothed round-trip time; zero before the first sample.
     pub srtt: Span,
-    /// The controller's window in packets.
+    /// The congestion window of its controller, in packets.
     pub cwnd: u32,
-    /// What it may advertise in bytes; none if that was never bounded.
+    /// The receive window that it may advertise, in bytes; `None` if that was never limited.
     pub window: Option<u64>,
-    /// The bytes that are still to come of its request, as asked; not those of the next one, if that has been
-    /// asked ahead.
+    /// The bytes of its current request that have not arrived, as requested. Those of prefetched requests are
+    /// not included.
     pub fetching: Option<Range<u64>>,
-    /// It gets no request before this time.
+    /// The connection gets no request before this time.
     pub blocked_until: Time,
-    /// When something last came of it; [`Time::ZERO`] before the first.
+    /// When something last arrived on the connection; [`Time::ZERO`] before the first time.
     pub heard_at: Time,
-    /// Whether its server sends parts, as far as is known.
+    /// Whether its server answers range requests, as far as is known.
     pub ranges: bool,
-    /// Where its last answer broke off, if it was the whole file and brought nothing new.
+    /// The offset at which its last answer broke off, if that was the whole file and had no new bytes.
     pub breaks_at_byte: Option<u64>,
-    /// What went over it.
+    /// What has happened on the connection.
     pub counters: Counters,
 }

@@ -1,4 +1,4 @@
-//! How requests end: their blocks, and the prefetched requests behind them.
+//! How requests end: what becomes of their blocks, and of the prefetched requests behind them.
 
 use anabranch_algo::{Rate, Span, Time};
 
@@ -8,13 +8,14 @@ use super::connection::{Fetch, FetchRole};
 use crate::fetch_id::{ConnectionId, FetchId, connection_of};
 
 impl RangeScheduler {
-    /// This request: the current or a prefetched one.
+    /// Returns a request of a connection, be it the current one or a prefetched one.
     pub(super) fn fetch_mut(&mut self, id: FetchId) -> Option<&mut Fetch> {
         let connection = self.connections.get_mut(connection_of(id))?;
         connection.fetch.iter_mut().chain(&mut connection.prefetch).find(|fetch| fetch.id == id)
     }
 
-    /// After a piece of an answer: cancels the request if its rest is not worth reading.
+    /// Cancels the current request of a connection if the rest of its answer is not worth reading. Called
+    /// after each part of an answer.
     pub(super) fn continue_or_cancel(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let Some(fetch) = &self.connections[p].fetch else { return };
         if fetch.at >= fetch.end {
@@ -43,7 +44,8 @@ impl RangeScheduler {
         }
     }
 
-    /// A request has brought all blocks that it kept, but more were requested.
+    /// Ends a request that has delivered all blocks that it kept although its answer goes on. The rest of the
+    /// answer is read and dropped if that is cheaper than a new TCP connection.
     fn finish_early(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         if self.prolong_stream(p, pool) {
             return;
@@ -53,7 +55,7 @@ impl RangeScheduler {
         let Some(fetch) = &mut connection.fetch else { return };
         let is_useless = |ahead: &&Fetch| ahead.blocks().is_empty();
         let more = !connection.prefetch.iter().all(|ahead| is_useless(&ahead));
-        // Bytes of the prefetched answers that come before anything useful.
+        // The bytes of the prefetched answers that arrive before any useful byte.
         let useless: u64 =
             connection.prefetch.iter().take_while(is_useless).map(|ahead| ahead.end - ahead.at).sum();
         let silence = if fetch.has_head { Span::ZERO } else { connection.throughput.between() };
@@ -69,7 +71,7 @@ impl RangeScheduler {
         }
     }
 
-    /// A connection's request is done: the next prefetched request becomes the current one.
+    /// Makes the first prefetched request the current one, after the current one has ended.
     pub(super) fn promote_prefetched(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &mut self.connections[p];
         let Some(mut next) = connection.prefetch.pop_front() else { return };
@@ -100,7 +102,7 @@ impl RangeScheduler {
         }
     }
 
-    /// A connection's request is over: its missing blocks go back to the pool.
+    /// Ends the current request of a connection: its missing blocks go back to the pool.
     pub(super) fn end_fetch(&mut self, p: ConnectionId, pool: &mut dyn Pool) -> Option<FetchId> {
         let id = self.connections[p].fetch.as_ref().map(|fetch| fetch.id);
         if let Some(id) = id {
@@ -118,17 +120,18 @@ impl RangeScheduler {
         id
     }
 
-    /// The blocks of a connection's requests go back to the pool.
+    /// Returns the blocks of all requests of a connection to the pool.
     pub(super) fn release_all(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &self.connections[p];
-        // The current request comes last: a pool may hand out first what came back last.
+        // The current request comes last: a pool may assign first the blocks that came back last.
         let ids = connection.fetch.iter().chain(&connection.prefetch).rev().map(|fetch| fetch.id);
         for id in ids.collect::<Vec<_>>() {
             self.release_fetch(id, pool);
         }
     }
 
-    /// The blocks that a request owns go back to the pool; those that it duplicates may be duplicated again.
+    /// Returns the blocks that a request owns to the pool. If the request is a duplicate, marks the original
+    /// as not duplicated.
     pub(super) fn release_fetch(&mut self, id: FetchId, pool: &mut dyn Pool) {
         let Some(fetch) = self.fetch_mut(id) else { return };
         match std::mem::replace(&mut fetch.role, FetchRole::Released) {
@@ -147,7 +150,7 @@ impl RangeScheduler {
         }
     }
 
-    /// Cuts what others have brought from the ends of a connection's ranges.
+    /// Cuts blocks that are not wanted from its mirror any more off the ends of a connection's ranges.
     pub(super) fn trim(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &mut self.connections[p];
         let mirror = connection.mirror;
@@ -161,8 +164,8 @@ impl RangeScheduler {
 }
 
 impl Fetch {
-    /// See [`RangeScheduler::trim`]. Returns whether nothing is left of the range, but bytes are still to
-    /// come.
+    /// Cuts blocks that are not wanted from `mirror` any more off the end of the range. Returns whether no
+    /// block is left although bytes of the answer have not arrived.
     fn trim(&mut self, mirror: MirrorId, pool: &mut dyn Pool) -> bool {
         if matches!(self.role, FetchRole::Drain | FetchRole::WholeFile) || self.at >= self.end {
             return false;

@@ -1,4 +1,4 @@
-//! One connection: its rate and window, what it has been asked for, when to try it again.
+//! One connection: its measured rate, its receive window, its requests, and when to try it again.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,18 +13,20 @@ use super::throughput::Throughput;
 use crate::backoff::{BUSY_MAX, Backoff, RETRY_MAX, RETRY_MIN};
 use crate::fetch_id::FetchId;
 
-/// The first wait after a stall, in which the connection may come back by itself; doubles too.
+/// The first wait after a stall, in which the connection may recover by itself. Each further wait in a row is
+/// twice as long.
 pub const STALL_RETRY_MIN: Span = Span::from_secs(2);
 /// The longest wait after a stall.
 pub const STALL_RETRY_MAX: Span = Span::from_secs(16);
-/// What a new TCP connection needs besides its round trips: slow start.
+/// The time that a new TCP connection costs besides its round trips, because of slow start.
 pub const RECONNECT_COST: Span = Span::from_millis(50);
-/// The next range is asked for when the rest of this one takes two round trips and this: the request takes
-/// one, the answer may begin slowly, and the time is checked only now and then.
+/// The next range is requested when the rest of the current one takes two round trips and this margin. The
+/// request takes one round trip, the answer may begin slowly, and the time is checked only now and then.
 pub const PREFETCH_MARGIN: Span = Span::from_millis(50);
-/// Ranges that may be asked for ahead: more than one if they are short, as one block that is compared is.
+/// The most prefetched requests of a connection. It has more than one only if they are short, such as single
+/// blocks for comparison.
 const PREFETCHED_MAX: usize = 4;
-/// A request that brought so many bytes before it failed counts as one that was answered.
+/// A request that delivered this many bytes before it failed counts as one that was answered.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
 pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -32,96 +34,97 @@ pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FetchRole {
-    /// Its blocks were taken from the pool: nobody else has them.
+    /// The request owns its blocks: it took them from the pool, and no other request has them.
     Owner,
-    /// A second copy of what another request owns.
+    /// The request fetches a second copy of blocks that the given request owns.
     Duplicate(FetchId),
-    /// Its blocks are back in the pool; what still comes is used if it is wanted.
+    /// The blocks of the request are back in the pool. Blocks that still arrive are used if they are wanted.
     Released,
-    /// Other connections bring the rest of the answer. It is read because this is cheaper than a new TCP
-    /// connection.
+    /// Other connections deliver the rest of the answer. It is read and dropped because this is cheaper than
+    /// a new TCP connection.
     Drain,
-    /// The whole file, from a server without ranges.
+    /// The request fetches the whole file, from a server without ranges.
     WholeFile,
 }
 
-/// A request under way.
+/// An outstanding request.
 #[derive(Clone, Debug)]
 pub(super) struct Fetch {
     pub(super) id: FetchId,
     pub(super) role: FetchRole,
-    /// The next byte that comes.
+    /// The offset of the next byte that arrives.
     pub(super) at: u64,
-    /// The byte after the last one asked for.
+    /// The offset after the last byte that was requested.
     pub(super) end: u64,
-    /// The byte after the last one of the answer that has begun; before that, the next byte that comes.
+    /// The offset after the last byte of the answer; equal to `at` until the answer has begun.
     pub(super) answer_end: u64,
-    /// The block after the last one that it keeps. Other connections may have taken over those from here to
-    /// `end`.
+    /// The block after the last one that it still has to deliver. Other connections may have taken over the
+    /// blocks from here to `end`.
     pub(super) keep: u64,
-    /// It is the answer of a server without ranges, of which others bring the end.
+    /// Whether it fetches the beginning of the file from a server without ranges, while others deliver the
+    /// end.
     pub(super) streams: bool,
-    /// Another connection has been asked for the rest of it, too.
+    /// Whether another request fetches a second copy of the rest.
     pub(super) duplicated: bool,
     /// When its turn began: when it was sent, or when the answer before it ended.
     pub(super) asked_at: Time,
     pub(super) last_rx: Time,
-    /// How long before its turn it was sent; none if it was not sent ahead.
+    /// How long before its turn it was sent; `None` if it was not prefetched.
     pub(super) early: Option<Span>,
     pub(super) has_head: bool,
     pub(super) got: u64,
-    /// Of it, bytes that were wanted.
+    /// The bytes of blocks that were wanted when they arrived, out of `got`.
     pub(super) new_bytes: u64,
-    /// The beginning of the block that is coming.
+    /// The bytes that have arrived of an incomplete block.
     pub(super) partial: Vec<u8>,
 }
 
 impl Fetch {
-    /// The blocks it is still to bring, the one that is coming first.
+    /// Returns the blocks that it still has to deliver, beginning with the one that is arriving.
     pub(super) fn blocks(&self) -> Range<u64> {
         let first = if self.at >= self.end { self.keep } else { self.at / BLOCK };
         first.min(self.keep)..self.keep
     }
 
-    /// Whether it owns a block that `mirror` could bring.
+    /// Whether it owns a block that is wanted from `mirror`.
     fn can_lose(&self, mirror: MirrorId, pool: &dyn Pool) -> bool {
         let mut from_end = self.blocks().rev();
         self.role == FetchRole::Owner && from_end.any(|block| pool.is_wanted_from(mirror, block))
     }
 
-    /// Whether it keeps all that was asked for.
+    /// Whether it still has to deliver everything that was requested: no other connection took over a part.
     fn is_whole(&self) -> bool {
         self.keep.saturating_mul(BLOCK) >= self.end
     }
 
-    /// The bytes that count as progress: only new ones, if the server has no ranges.
+    /// Returns the bytes that count as progress. From a server without ranges, only new bytes count.
     pub(super) fn progress_bytes(&self) -> u64 {
         if self.role == FetchRole::WholeFile { self.new_bytes } else { self.got }
     }
 
-    /// Whether the answer that has begun brings all that was asked for.
+    /// Whether its answer has begun and is as long as requested.
     const fn is_answered(&self) -> bool {
         self.has_head && self.answer_end >= self.end
     }
 
-    /// Bytes until it has brought them.
+    /// Returns the number of bytes that have to arrive until it has delivered all its blocks.
     pub(super) fn bytes_left(&self) -> u64 {
         self.keep.saturating_mul(BLOCK).min(self.end).saturating_sub(self.at)
     }
 }
 
-/// What became of answers that are the whole file.
+/// What became of answers with the whole file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WholeFiles {
-    /// How often it sent the whole file and blocks were still missing afterwards.
+    /// How often the whole file arrived and blocks were still missing afterwards.
     pub(super) failed: u32,
-    /// It was asked for everything beside others that have ranges.
+    /// Whether the connection was asked for the whole file beside other connections that have ranges.
     pub(super) has_streamed: bool,
-    /// Where its last answer broke off, if it was a whole file that brought nothing new.
+    /// The offset at which the last answer broke off, if it was a whole file without new bytes.
     pub(super) breaks_at: Option<u64>,
 }
 
-/// See the [module](self).
+/// One connection of the range scheduler; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) mirror: MirrorId,
@@ -130,18 +133,18 @@ pub(super) struct Connection {
     pub(super) state: State,
     /// The current request.
     pub(super) fetch: Option<Fetch>,
-    /// The prefetched requests behind it on the same TCP connection, the next one first. Their answers have
-    /// not begun. Only with `fetch`.
+    /// The prefetched requests behind `fetch` on the same TCP connection, the next one first. Their answers
+    /// have not begun. Empty if there is no `fetch`.
     pub(super) prefetch: VecDeque<Fetch>,
     pub(super) throughput: Throughput,
     pub(super) receive_window: ReceiveWindow,
     /// When it is tried again, and whether it gets small ranges until it has answered one.
     pub(super) backoff: Backoff,
-    /// Its next request needs a new TCP connection.
+    /// Whether its next request needs a new TCP connection.
     pub(super) cold: bool,
     pub(super) heard_at: Time,
     pub(super) whole_files: WholeFiles,
-    /// The most blocks that it is asked for at once: those of its last answer that was shorter than asked.
+    /// The most blocks of one request: as many as its last answer had that was shorter than requested.
     pub(super) request_blocks_max: u64,
     pub(super) counters: Counters,
     config: ConnectionConfig,
@@ -168,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// Its interface is back, perhaps in another network: forgets all measurements.
+    /// Forgets all measurements, because its interface is back, perhaps in another network.
     pub(super) fn restart(&mut self) {
         *self = Self { counters: self.counters, ..Self::new(&self.config) };
     }
@@ -178,21 +181,22 @@ impl Connection {
         !matches!(self.state, State::Down | State::Closed)
     }
 
-    /// Whether it may be asked for something now.
+    /// Whether it has no request and may get one now.
     pub(super) fn is_free(&self, now: Time) -> bool {
         self.is_usable() && self.fetch.is_none() && self.backoff.is_over(now)
     }
 
-    /// The blocks it is still to bring.
+    /// Returns the number of blocks that all its requests still have to deliver.
     pub(super) fn blocks_left(&self) -> u64 {
         let blocks = self.fetch.iter().chain(&self.prefetch).map(Fetch::blocks);
         blocks.map(|blocks| blocks.end - blocks.start).sum()
     }
 
-    /// Bytes until it has brought them.
+    /// Returns the number of bytes that have to arrive until it has delivered all blocks of its requests.
     pub(super) fn bytes_left(&self) -> u64 {
         let all = self.fetch.iter().chain(&self.prefetch);
-        // Of the last that is of use, what it keeps; all that was asked for before it.
+        // For the last request that still has blocks to deliver, count only the bytes that it keeps. For
+        // every request before it, count all bytes that have not arrived, because they come first.
         let (bytes, _) = all.fold((0, 0), |(bytes, before), fetch| {
             let bytes = if fetch.blocks().is_empty() { bytes } else { before + fetch.bytes_left() };
             (bytes, before + fetch.end - fetch.at)
@@ -200,19 +204,21 @@ impl Connection {
         bytes
     }
 
-    /// The last range that it owns and of which `mirror` could bring something. Where mirrors are compared, a
-    /// range may be for its owner alone.
+    /// Returns the last request that owns a block wanted from `mirror`. Where mirrors are compared, a range
+    /// may be wanted only from the mirror of its owner.
     pub(super) fn tail(&self, mirror: MirrorId, pool: &dyn Pool) -> Option<&Fetch> {
         self.fetch.iter().chain(&self.prefetch).rfind(|fetch| fetch.can_lose(mirror, pool))
     }
 
-    /// How long before the end of an answer the next range is asked for.
+    /// Returns how long before the end of an answer the next range is requested.
     pub(super) fn prefetch_lead(&self) -> Span {
         self.round_trip().times(2) + PREFETCH_MARGIN
     }
 
-    /// When to ask it for the next range. Never if it has [`PREFETCHED_MAX`], has to prove itself, has not
-    /// begun its first answer, or lost a part of its ranges to others.
+    /// Returns when to request the next range. Never unless the current request owns its blocks and its
+    /// answer has begun with the full length. Also never if the connection has to prove itself, if it has
+    /// [`PREFETCHED_MAX`] prefetched requests, or if another connection has taken over a part of one of its
+    /// ranges.
     pub(super) fn prefetch_at(&self) -> Time {
         let proven = self.ranges
             && !self.backoff.trial
@@ -229,34 +235,34 @@ impl Connection {
         fetch.last_rx + (left - self.prefetch_lead())
     }
 
-    /// Whether it answers and takes part of its group's bandwidth.
+    /// Whether an answer is arriving, so that it uses a part of its group's bandwidth.
     pub(super) fn is_flowing(&self) -> bool {
         self.state == State::Open && self.fetch.as_ref().is_some_and(|fetch| fetch.has_head)
     }
 
-    /// What it publishes for its siblings; without weight while nothing flows.
+    /// Returns its state for the coupled controllers of its group. It has no weight while nothing arrives.
     pub(super) fn member(&self) -> SubflowStats {
         self.receive_window.member(self.is_flowing())
     }
 
-    /// The round trip, as far as it is known: the connection's, or what answers take to begin.
+    /// Returns the smoothed round-trip time. If it is not known, returns the time from a request to its head.
     pub(super) fn round_trip(&self) -> Span {
         let srtt = self.receive_window.srtt();
         if srtt > Span::ZERO { srtt } else { self.throughput.first_byte() }
     }
 
-    /// The cost of a new TCP connection.
+    /// Returns the time that a new TCP connection costs.
     pub(super) fn reconnect(&self) -> Span {
         self.round_trip().times(2) + RECONNECT_COST
     }
 
-    /// The time until the first byte of a request that is sent now.
+    /// Returns the time until the first byte of the answer to a request that is sent now.
     pub(super) fn lead(&self) -> Span {
         let connect = if self.cold { self.round_trip().times(2) } else { Span::ZERO };
         self.throughput.first_byte() + connect
     }
 
-    /// When its request counts as stalled; never if there is none or it already does.
+    /// Returns when its current request counts as stalled. Never if it has none or is stalled already.
     pub(super) fn stalls_at(&self) -> Time {
         match &self.fetch {
             Some(fetch) if self.state != State::Stalled => {
@@ -266,17 +272,18 @@ impl Connection {
         }
     }
 
-    /// Its request has stopped answering.
+    /// Records that its current request has stopped answering.
     pub(super) fn stall(&mut self, now: Time) {
-        // A trial without an answer has waited for its timeout. The wait after it doubles.
+        // A test request without an answer has waited for its timeout already. The wait after it doubles.
         self.backoff.trial = true;
         let wait = self.backoff.wait(STALL_RETRY_MIN, STALL_RETRY_MAX);
         self.back_off(now + wait, State::Stalled);
         self.counters.stalls += 1;
     }
 
-    /// Its request has failed after `got` bytes: of a whole file, those that nobody had brought before. Some
-    /// servers limit what one connection brings: one that has brought much is asked again at once.
+    /// Records that its request has failed after `got` bytes (for a whole file, only new bytes count). Some
+    /// servers limit the bytes of one connection, so a connection that has delivered much is asked again at
+    /// once.
     pub(super) fn fail(&mut self, now: Time, got: u64) {
         if got >= PROGRESS_BYTES {
             (self.state, self.backoff.until) = (State::Failing, now);
@@ -290,33 +297,34 @@ impl Connection {
         self.counters.failures += 1;
     }
 
-    /// It asked to be left alone. Repeated requests lengthen the wait. The next one is no smaller: some
-    /// servers limit how many there are, and then few have to bring much.
+    /// Records that the server asked for a pause of `retry`. Such answers in a row lengthen the wait. The
+    /// next request is not smaller: some servers limit the number of requests, and then few requests have to
+    /// fetch much.
     pub(super) fn busy(&mut self, now: Time, retry: Span) {
         let wait = retry.min(BUSY_MAX).max(self.backoff.wait(RETRY_MIN, RETRY_MAX));
         self.back_off(now + wait, State::Busy);
         self.counters.failures += 1;
     }
 
-    /// No request before `blocked_until`.
+    /// Gives the connection no request before `blocked_until`.
     fn back_off(&mut self, blocked_until: Time, state: State) {
         self.backoff.hold(blocked_until);
         self.state = state;
     }
 
-    /// Whether it brings what it is asked for, as far as is known: its last request did not fail, stall, or
-    /// come at a bad time.
+    /// Whether its last request was answered, as far as is known: it did not fail or stall, and the server
+    /// did not ask for a pause.
     pub(super) fn is_proven(&self) -> bool {
         !self.backoff.trial && self.state != State::Busy
     }
 
-    /// Whether its last request failed or stalled, and the one before did not: it is tried again within
-    /// seconds. One that asked to be left alone may take minutes.
+    /// Whether its last request failed or stalled, and the one before did not. It is then tried again within
+    /// seconds. False if its server asked for a pause, which may take minutes.
     pub(super) fn has_failed_once(&self) -> bool {
         self.backoff.failures() == 1 && self.state != State::Busy
     }
 
-    /// A request was answered to its end.
+    /// Records that a request was answered completely.
     pub(super) const fn on_success(&mut self) {
         self.backoff.on_success();
     }

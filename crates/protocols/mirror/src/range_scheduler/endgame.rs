@@ -1,4 +1,4 @@
-//! The end: everything has been requested, and some connections will finish later than others.
+//! The endgame: all blocks have been requested, and some connections will finish later than others.
 
 use std::ops::Range;
 
@@ -11,27 +11,27 @@ use super::connection::{BLOCK, FetchRole};
 use super::limits::{DUPLICATE_BLOCKS_MAX, SAVING_MIN, TRIAL_BLOCKS};
 use crate::fetch_id::{ConnectionId, FetchId};
 
-/// A copy must arrive earlier by this and an eighth.
+/// A second copy must save this time and an eighth of the time that the copy itself takes.
 const DUPLICATE_MARGIN: Span = Span::from_millis(10);
-/// A connection that failed gets a duplicate of what takes its owner longer than this.
+/// A connection that failed is tried on a copy of blocks that will take their owner longer than this.
 const TRIAL_AFTER: Span = Span::from_secs(2);
 
-/// A connection whose last range can be taken over, or duplicated, from its end.
+/// A connection whose last range another connection can take over or duplicate, from its end.
 struct StealTarget {
     connection: ConnectionId,
-    /// That range, and its blocks.
+    /// The request for its last range, whose end can be taken over, and the blocks of that range.
     tail: FetchId,
     blocks: Range<u64>,
-    /// A copy of it that is under way, and until when that is here.
+    /// The request that already fetches a second copy of that range, and the time until the copy is complete.
     copy: Option<(FetchId, Span)>,
-    /// Until it finishes all that it has, at its rate.
+    /// The time until the connection has delivered all its requests, at its rate.
     left: Span,
-    /// Bytes a second; zero if it failed.
+    /// Its rate in bytes per second; zero if it failed.
     rate: u64,
 }
 
 impl RangeScheduler {
-    /// Lets a free connection help others.
+    /// Makes a free connection take over or duplicate blocks of another connection.
     pub(super) fn steal(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         let me = &self.connections[p];
         let proven = me.state == State::Open && !me.backoff.trial;
@@ -46,8 +46,8 @@ impl RangeScheduler {
         }
     }
 
-    /// The other connections, the one that finishes last first. One without a measured rate is taken to be as
-    /// fast as `rate`.
+    /// Returns the other connections that can be helped, the one that finishes last first. A connection
+    /// without a measured rate counts as fast as `rate`.
     fn steal_targets(&self, now: Time, p: ConnectionId, rate: u64, pool: &dyn Pool) -> Vec<StealTarget> {
         let mirror = self.connections[p].mirror;
         let mut steal_targets: Vec<_> = (0..self.connections.len())
@@ -57,7 +57,7 @@ impl RangeScheduler {
                 let (tail, fetch) = (connection.tail(mirror, pool)?, connection.fetch.as_ref()?);
                 let theirs = connection.throughput.rate().unwrap_or(rate);
                 let theirs = if connection.is_proven() { theirs } else { 0 };
-                // Silence adds to what it needs.
+                // The silence so far adds to the time that the connection needs.
                 let silent = now.since(fetch.last_rx);
                 let left = Rate::from_bytes(theirs).time_for(connection.bytes_left()) + silent;
                 let copy = self.copy_of(now, tail.id).filter(|_| tail.duplicated);
@@ -75,8 +75,8 @@ impl RangeScheduler {
         steal_targets
     }
 
-    /// The copy of a range, and how long it takes yet. One of a connection of which nothing is known is given
-    /// a while.
+    /// Returns the second copy of a range, and the time until it is complete. A copy on a connection of
+    /// unknown rate counts as complete at once for [`TRIAL_AFTER`], and as never complete after that.
     fn copy_of(&self, now: Time, of: FetchId) -> Option<(FetchId, Span)> {
         self.connections.iter().find_map(|connection| {
             let mut all = connection.fetch.iter().chain(&connection.prefetch);
@@ -104,13 +104,13 @@ impl RangeScheduler {
         if target.rate == 0 || target.left <= me.lead() {
             return false;
         }
-        // (left - x / theirs) = lead + x / mine
+        // The split solves: left - x / theirs = lead + x / mine.
         let both = u128::from(rate) + u128::from(target.rate);
         let time = u128::from((target.left - me.lead()).as_nanos());
         let bytes = u128::from(rate) * u128::from(target.rate) / both * time / 1_000_000_000;
         let blocks = &target.blocks;
-        // The block that is arriving stays. A prefetched range may be taken as a whole: cancelling it costs
-        // the connection, for which `SAVING_MIN` is enough.
+        // The block that is arriving stays with its owner. A prefetched range may be taken over completely.
+        // Cancelling it costs its owner the TCP connection, for which a saving of `SAVING_MIN` is enough.
         let coming = u64::from(other.fetch.as_ref().is_some_and(|current| current.id == target.tail));
         let free = (blocks.end - blocks.start).saturating_sub(coming);
         let take = u64::try_from(bytes / u128::from(BLOCK)).unwrap_or(u64::MAX).min(free);
@@ -130,7 +130,7 @@ impl RangeScheduler {
         if let Some(fetch) = self.fetch_mut(target.tail) {
             fetch.keep = wanted.start;
         }
-        // What this mirror has brought, and only others can compare.
+        // Blocks that this mirror has delivered and only others can compare go back to the pool.
         for block in (wanted.end..blocks.end).filter(|block| pool.is_wanted(*block)).collect::<Vec<_>>() {
             pool.release(block..block + 1);
         }
@@ -138,8 +138,8 @@ impl RangeScheduler {
         true
     }
 
-    /// Requests a second copy of the rest of a range, if it arrives here earlier; in place of one that takes
-    /// much longer.
+    /// Requests a second copy of the rest of a range, if the copy is complete earlier. If there is a second
+    /// copy already, the new one must be much faster; it replaces the other.
     fn duplicate(
         &mut self,
         now: Time,
@@ -166,7 +166,7 @@ impl RangeScheduler {
         true
     }
 
-    /// A copy is asked for elsewhere.
+    /// Gives up a second copy, because another connection fetches one.
     fn withdraw(&mut self, copy: FetchId, pool: &mut dyn Pool) {
         match self.answering(copy) {
             Some(p) => self.cancel(p, pool),
@@ -174,7 +174,8 @@ impl RangeScheduler {
         }
     }
 
-    /// Tries a connection that failed on a copy of the last blocks of a range that takes long.
+    /// Tries a connection that failed, or whose rate is unknown, on a copy of the last blocks of a slow
+    /// range.
     fn probe(&mut self, now: Time, p: ConnectionId, pool: &dyn Pool) {
         let mirror = self.connections[p].mirror;
         let mut targets = self.steal_targets(now, p, u64::MAX, pool);
@@ -196,15 +197,15 @@ impl RangeScheduler {
 }
 
 impl StealTarget {
-    /// The last blocks of the range, at most `most`, that `mirror` can copy.
+    /// Returns the last blocks of the range that are wanted from `mirror`, at most `most`.
     fn to_copy(&self, mirror: MirrorId, most: u64, pool: &dyn Pool) -> Option<Range<u64>> {
         let from = self.blocks.start.max(self.blocks.end.saturating_sub(most));
         last_wanted(from..self.blocks.end, mirror, pool)
     }
 }
 
-/// The last of `blocks` that are all wanted from `mirror`. Where mirrors are compared, those behind them may
-/// be wanted from others only.
+/// Returns the last run of `blocks` in which all are wanted from `mirror`. Where mirrors are compared, blocks
+/// behind that run may be wanted from other mirrors only.
 fn last_wanted(blocks: Range<u64>, mirror: MirrorId, pool: &dyn Pool) -> Option<Range<u64>> {
     let mut wanted = blocks.rev().skip_while(|block| !pool.is_wanted_from(mirror, *block)).peekable();
     let last = *wanted.peek()?;

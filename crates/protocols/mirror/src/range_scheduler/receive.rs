@@ -1,4 +1,4 @@
-//! Answers: heads, blocks, ends and failures.
+//! Answers: their heads, their blocks, their ends, and failures.
 
 use anabranch_algo::Time;
 
@@ -7,11 +7,11 @@ use super::api::{Failure, Pool, State};
 use super::connection::{BLOCK, Fetch, FetchRole};
 use crate::fetch_id::{ConnectionId, FetchId};
 
-/// How often a server without ranges is asked for everything, when not all that it sends is of use.
+/// How often a server without ranges may send the whole file while blocks are still missing afterwards.
 const WHOLE_FILE_TRIES_MAX: u32 = 3;
 
 impl RangeScheduler {
-    /// An answer has begun.
+    /// Handles the head of an answer.
     pub(super) fn head(&mut self, now: Time, fetch: FetchId) {
         let Some(p) = self.answering(fetch) else { return };
         let connection = &mut self.connections[p];
@@ -21,28 +21,28 @@ impl RangeScheduler {
             let after = now.since(fetch.asked_at);
             fetch.answer_end = fetch.end;
             match fetch.early {
-                // It is the rest of a range: the silence before it is part of how fast that comes.
+                // This is the rest of a range, so the silence before it counts in the rate.
                 None if fetch.got > 0 => connection.throughput.go_on(after),
                 None => connection.throughput.begin(now, after, connection.cold),
-                // A late request does not tell how the server handles one in time.
+                // A request that was prefetched too late does not show how the server handles an early one.
                 Some(early) => connection.throughput.resume(now, (early >= round_trip).then_some(after)),
             }
         }
         (fetch.last_rx, connection.heard_at) = (now, now);
         (connection.state, connection.cold) = (State::Open, false);
-        // It answers, so its wait is over.
+        // The connection answers, so its back-off is over.
         connection.backoff.until = Time::ZERO;
         self.set_state(p, before);
     }
 
-    /// The next bytes of an answer: whole blocks go to the pool.
+    /// Handles the next bytes of an answer: delivers complete blocks to the pool.
     pub(super) fn body(&mut self, now: Time, fetch: FetchId, bytes: &[u8], pool: &mut dyn Pool) {
         self.head_if_none(now, fetch);
         let Some(p) = self.answering(fetch) else { return };
         let (length, before) = (self.length, self.connections[p].state);
         let connection = &mut self.connections[p];
         let Some(fetch) = &mut connection.fetch else { return };
-        // The world promises no more than was asked for. Anything beyond is dropped.
+        // The caller reports no more than was requested. Anything beyond is dropped.
         let beyond = usize::try_from(fetch.end - fetch.at).unwrap_or(usize::MAX);
         let mut rest = &bytes[..bytes.len().min(beyond)];
         connection.throughput.add(now, rest.len() as u64, before == State::Stalled);
@@ -74,7 +74,7 @@ impl RangeScheduler {
             } else {
                 connection.counters.duplicate_bytes += len as u64;
                 if fetch.role == FetchRole::Owner && pool.is_wanted(block) {
-                    // Another mirror has to bring it.
+                    // Another mirror has to deliver this block.
                     pool.release(block..block + 1);
                 }
             }
@@ -84,7 +84,7 @@ impl RangeScheduler {
         self.continue_or_cancel(p, pool);
     }
 
-    /// A body without a reported head has begun all the same.
+    /// Treats the first bytes of a body as the head if no head was reported.
     fn head_if_none(&mut self, now: Time, fetch: FetchId) {
         let p = self.answering(fetch);
         if p.and_then(|p| self.connections[p].fetch.as_ref()).is_some_and(|fetch| !fetch.has_head) {
@@ -92,12 +92,12 @@ impl RangeScheduler {
         }
     }
 
-    /// An answer has come to its end.
+    /// Handles the end of an answer.
     pub(super) fn done(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
         let Some(p) = self.answering(fetch) else { return };
         let Some(fetch) = &self.connections[p].fetch else { return };
         if fetch.at < fetch.answer_end || !fetch.has_head {
-            // Shorter than the world promised.
+            // The answer was shorter than its head announced.
             self.failed(now, p, Failure::Broken, pool);
             return;
         }
@@ -109,8 +109,8 @@ impl RangeScheduler {
         self.end_fetch(p, pool);
         self.connections[p].on_success();
         if whole && pool.idle_for(self.connections[p].mirror) > 0 {
-            // The whole answer came and something was wrong. It may be right another time, but tries are
-            // limited.
+            // The whole file arrived, and some of it was wrong. It may be right another time, but the number
+            // of tries is limited.
             self.connections[p].whole_files.failed += 1;
             if self.connections[p].whole_files.failed >= WHOLE_FILE_TRIES_MAX {
                 self.close_mirror(self.connections[p].mirror, pool);
@@ -123,18 +123,18 @@ impl RangeScheduler {
         self.promote_prefetched(now, p, pool);
     }
 
-    /// There is no answer, or no more of it.
+    /// Handles a request that was not answered, or whose answer broke off.
     pub(super) fn failed(&mut self, now: Time, p: ConnectionId, failure: Failure, pool: &mut dyn Pool) {
         let got = self.connections[p].fetch.as_ref().map_or(0, Fetch::progress_bytes);
-        // The prefetched range would be sent again as a whole over a new TCP connection, but this connection
-        // has to prove itself with less.
+        // The prefetched ranges would be requested again in full over a new TCP connection, but this
+        // connection has to prove itself with less.
         self.cancel_prefetch(p, pool);
         self.end_fetch(p, pool);
         let before = self.connections[p].state;
         match failure {
             Failure::Broken => self.connections[p].fail(now, got),
             Failure::Busy { retry } => self.connections[p].busy(now, retry),
-            // It was asked for everything, and has no such answer either.
+            // The request was for the whole file, which the server refuses, too.
             Failure::NoRanges if !self.connections[p].ranges => self.connections[p].fail(now, 0),
             Failure::NoRanges => {
                 self.connections[p].counters.failures += 1;

@@ -1,9 +1,9 @@
-//! A server that sends less of a range than was asked for (RFC 9110 section 15.3.7), as those do that limit
-//! what one answer brings.
+//! Handles a server that sends less of a range than was requested (RFC 9110 section 15.3.7). Some servers
+//! limit the bytes of one answer.
 //!
-//! What is missing is asked for behind what came, also in the middle of a block, so that a limit of less than
-//! a block is no obstacle. Requests that are sent ahead would be answered before that: if there are any, the
-//! blocks that are missing go back to the pool instead.
+//! The missing rest is requested from the byte where the answer ended, also in the middle of a block, so that
+//! even a limit of less than a block works. Prefetched requests would be answered before that rest. So if
+//! there are any, the missing blocks go back to the pool instead.
 
 use anabranch_algo::Time;
 
@@ -13,14 +13,14 @@ use super::connection::{BLOCK, FetchRole};
 use crate::fetch_id::{ConnectionId, FetchId, fetch_id};
 
 impl RangeScheduler {
-    /// An answer has begun that ends at `end` already.
+    /// Handles the head of an answer that ends at `end`, before the end of the range.
     pub(super) fn short(&mut self, now: Time, fetch: FetchId, end: u64, pool: &mut dyn Pool) {
         self.head(now, fetch);
         let Some(p) = self.answering(fetch) else { return };
         let connection = &mut self.connections[p];
         let Some(fetch) = &mut connection.fetch else { return };
         if end <= fetch.at {
-            // It would be asked for the same again and again.
+            // The rest would be requested again and again without progress.
             self.failed(now, p, Failure::Broken, pool);
             return;
         }
@@ -38,14 +38,14 @@ impl RangeScheduler {
         }
     }
 
-    /// An answer has ended. Asks for what it did not bring of its range; false if there is nothing to ask
-    /// for.
+    /// Requests the rest of the range, after an answer has ended. Returns false if no rest has to be
+    /// requested.
     pub(super) fn ask_for_rest(&mut self, now: Time, p: ConnectionId) -> bool {
         let id = fetch_id(self.asked, p);
         let connection = &mut self.connections[p];
         let Some(fetch) = &mut connection.fetch else { return false };
         if !fetch.streams {
-            // Others bring what is behind.
+            // Blocks behind `keep` are delivered by other connections.
             fetch.end = fetch.end.min(fetch.keep.saturating_mul(BLOCK));
         }
         let is_over = matches!(fetch.role, FetchRole::Released | FetchRole::Drain);
@@ -60,7 +60,7 @@ impl RangeScheduler {
         connection.on_success();
         self.asked += 1;
         self.out.push_back(Command::Fetch { connection: p, fetch: id, first_byte, end_byte });
-        // A copy of it is one of what it still brings.
+        // The second copies of the old request are now copies of the new one.
         let all =
             self.connections.iter_mut().flat_map(|other| other.fetch.iter_mut().chain(&mut other.prefetch));
         for copy in all.filter(|copy| copy.role == FetchRole::Duplicate(before)) {

@@ -1,10 +1,10 @@
-//! The size of requests, and of prefetched ones.
+//! The size of requests, including prefetched ones.
 //!
-//! With prefetch there is no gap between two answers, so ranges may be short, and the end is shared evenly.
-//! Some servers (and clients) do not let a request wait behind an answer: then the head of the next range
-//! comes a round trip after the end of this one. This gap is measured
-//! ([`Throughput::between`](super::throughput::Throughput)), and ranges are long enough to make up for it.
-//! What a connection already has counts as part of its share.
+//! With prefetch there is no gap between two answers. So ranges may be short, and the last blocks are shared
+//! evenly. Some servers (and clients) do not let a request wait behind an answer: then the head of the next
+//! range arrives a round trip after the end of the current one. The scheduler measures this gap
+//! ([`Throughput::between`](super::throughput::Throughput)) and makes ranges long enough to make up for it.
+//! The requests that a connection already has count towards its share.
 
 use anabranch_algo::{Rate, Span, Time};
 use anabranch_mmtp::id::SEGMENT_BLOCKS;
@@ -18,25 +18,27 @@ use super::limits::{
 };
 use crate::fetch_id::{ConnectionId, FetchId};
 
-/// A range lasts so many times the gap between two answers. Otherwise the link would be idle for more than a
-/// few percent of the time.
+/// A range lasts at least this many times the gap between two answers. With shorter ranges the link would be
+/// idle for more than a few percent of the time.
 const GAPS_A_RANGE: u64 = 20;
-/// The same while there is enough left to request.
+/// While there is enough left to request, a range lasts up to this many times the gap between two answers.
 const GAPS_A_RANGE_WANTED: u64 = 100;
-/// Where mirrors are compared, one that is so many times slower than another is there to compare.
+/// Where mirrors are compared, a mirror whose rate is less than this fraction (one in four) of another
+/// mirror's is used mainly to compare.
 const SLOWER: u64 = 4;
 
-/// One that has been asked for everything so long ago, and trickles, is not waited for.
+/// The time after which a trickling connection that fetches the whole file is not waited for any more.
 const WHOLE_FOR: Span = Span::from_secs(10);
 
-/// Whether it brings so little that a server without ranges is not kept in reserve for it.
+/// Whether a connection is slower than [`TRICKLE`], so that a server without ranges is not kept in reserve
+/// for it.
 fn trickles(connection: &Connection) -> bool {
     connection.throughput.rate().is_some_and(|rate| rate < TRICKLE)
 }
 
-/// Whether a connection can be asked for ranges of what is missing. One whose mirror may bring nothing, for
-/// another one is tried alone, cannot. One that has to prove itself cannot either, except `or_soon` after its
-/// first failure.
+/// Whether a connection can be asked for ranges: it is usable, has ranges, does not trickle, its mirror is
+/// not banned, and it does not have to prove itself. With `or_soon`, a connection also counts after its first
+/// failure.
 fn brings_ranges(connection: &Connection, pool: &dyn Pool, or_soon: bool) -> bool {
     let proven = connection.is_proven() || or_soon && connection.has_failed_once();
     let brings = proven && !trickles(connection);
@@ -44,7 +46,7 @@ fn brings_ranges(connection: &Connection, pool: &dyn Pool, or_soon: bool) -> boo
 }
 
 impl RangeScheduler {
-    /// Gives a free connection something to do, if there is something.
+    /// Gives a free connection a request if blocks are missing.
     pub(super) fn assign(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         if !self.connections[p].ranges {
             self.assign_whole_file(now, p, pool);
@@ -57,7 +59,7 @@ impl RangeScheduler {
         }
     }
 
-    /// Asks a connection that will soon be done for its next range, if its share is not used up.
+    /// Requests the next range from a connection whose current answer will soon end, unless it has its share.
     pub(super) fn prefetch(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         if pool.idle() == 0 {
             return;
@@ -70,8 +72,9 @@ impl RangeScheduler {
         }
     }
 
-    /// As long as a mirror is busy with a range, it compares nothing. One that turns out to be slow in its
-    /// first range, which is long, keeps what it brings in [`REQUEST_SPAN`]. The others get the rest.
+    /// Shortens the range of a slow connection where mirrors are compared, because a mirror compares nothing
+    /// while it is busy with a range. A connection that turns out to be slow in its long first range keeps
+    /// the blocks that it can deliver in [`REQUEST_SPAN`]. The rest goes back to the pool.
     pub(super) fn shorten(&mut self, p: ConnectionId, pool: &mut dyn Pool) {
         let connection = &self.connections[p];
         let Some(rate) = connection.throughput.rate().filter(|_| pool.compares()) else { return };
@@ -91,7 +94,8 @@ impl RangeScheduler {
         }
     }
 
-    /// A server that seemed to have ranges sends everything. If another connection can be asked, it is.
+    /// Handles a server that was asked for a range and sends the whole file. If another connection can be
+    /// asked for ranges, cancels the answer; otherwise reads it.
     pub(super) fn whole(&mut self, now: Time, fetch: FetchId, pool: &mut dyn Pool) {
         self.head(now, fetch);
         let Some(p) = self.answering(fetch) else { return };
@@ -119,9 +123,10 @@ impl RangeScheduler {
         }
     }
 
-    /// A server without ranges is asked for everything, if no other connection can be used: one that sends
-    /// everything already, and has stalled or trickles, cannot. Where it broke off itself, asking again
-    /// brings again what is here: then one that has stalled once is waited for.
+    /// Requests the whole file from a server without ranges, if no other connection can be used. Another
+    /// connection that already fetches the whole file cannot be used if it has stalled or trickles. If this
+    /// server broke off before, the request would fetch the same bytes again. So the scheduler then waits for
+    /// connections that have failed only once.
     fn assign_whole_file(&mut self, now: Time, p: ConnectionId, pool: &mut dyn Pool) {
         let again = self.connections[p].counters.failures > 0;
         let others = self.connections.iter().enumerate().any(|(q, connection)| {
@@ -136,7 +141,7 @@ impl RangeScheduler {
         if others || !pool.may_bring(mirror) {
             return;
         }
-        // What one that trickles has been asked for is not waited for.
+        // Trickling connections are not waited for: their blocks go back to the pool.
         for q in 0..self.connections.len() {
             if trickles(&self.connections[q]) && pool.idle_for(mirror) == 0 {
                 self.release_all(q, pool);
@@ -148,8 +153,8 @@ impl RangeScheduler {
         }
     }
 
-    /// The connections that share what is left. One that failed leaves its share to the others until it
-    /// answers again: however fast it was, it may never come back.
+    /// Returns the connections that share the blocks that are left. A connection that failed leaves its share
+    /// to the others until it answers again, because it may never recover.
     pub(super) fn sharing(&self) -> impl Iterator<Item = &Connection> {
         let shares = |connection: &&Connection| {
             connection.is_usable() && connection.is_proven() && connection.state != State::Failing
@@ -157,12 +162,14 @@ impl RangeScheduler {
         self.connections.iter().filter(shares)
     }
 
-    /// Blocks to ask connection `p` for besides those it has; none if it has its share.
+    /// Returns the number of blocks to request from connection `p` in addition to its requests; none if it
+    /// has its share.
     pub(super) fn request_size(&self, p: ConnectionId, pool: &dyn Pool) -> u64 {
         self.share(p, pool).min(self.connections[p].request_blocks_max)
     }
 
-    /// The same, however little the server sends at once.
+    /// Returns the number of blocks to request from connection `p` without the limit of its server on short
+    /// answers.
     fn share(&self, p: ConnectionId, pool: &dyn Pool) -> u64 {
         let connection = &self.connections[p];
         if connection.backoff.trial {
@@ -175,7 +182,8 @@ impl RangeScheduler {
         let (Some(rate), Some(pace)) = (connection.throughput.rate(), connection.throughput.pace()) else {
             let sharing = self.sharing().count().max(1) as u64;
             let first = FIRST_BLOCKS.min(all / sharing / 2);
-            // Nobody can take the tail of it over where the answer that brings the beginning ends in it.
+            // While an answer with the whole file delivers the beginning, no connection can take over the
+            // tail of this first range if that answer ends within it.
             let is_streaming = self.connections.iter().any(Connection::is_streaming);
             return if is_streaming { first / STREAM_FIRST_PART } else { first }.max(TRIAL_BLOCKS);
         };
@@ -188,14 +196,14 @@ impl RangeScheduler {
         // The part of the gap that prefetch does not hide; zero until it is measured.
         let gap = connection.throughput.between();
         let worth_a_gap = in_span(rate, gap.times(GAPS_A_RANGE));
-        // With fewer, the request after the next would be too late.
+        // With fewer blocks, the request after the next one would be late.
         let worth_asking = in_span(pace, connection.prefetch_lead());
         let least = worth_a_gap.max(worth_asking).clamp(floor, REQUEST_BLOCKS_MAX);
         let span = gap.times(GAPS_A_RANGE_WANTED).clamp(REQUEST_SPAN, REQUEST_SPAN_MAX);
         let most = in_span(rate, span).min(REQUEST_BLOCKS_MAX);
-        // Fewer ranges have fewer gaps; the endgame takes over what is too much.
+        // Fewer ranges have fewer gaps, and the endgame takes over blocks that are too many.
         let part = if worth_a_gap > SEGMENT_BLOCKS { fair(idle) / 8 * 7 } else { fair(idle) / 2 };
-        // A slow connection gets only what it can bring before the end of the transfer.
+        // A slow connection gets only blocks that it can deliver before the end of the transfer.
         part.min(most).max(least).min(fair(all).saturating_sub(connection.blocks_left()))
     }
 }

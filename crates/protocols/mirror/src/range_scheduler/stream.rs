@@ -1,14 +1,15 @@
-//! A server without ranges beside others that have them.
+//! A server without ranges beside others that have ranges.
 //!
-//! It can only be asked for everything, once, from the first byte on. Of a content of some megabytes it
-//! brings the beginning and the others the end. What it keeps is prolonged whenever it has brought that,
-//! until what comes next is here or has been asked of somebody else. So nothing is asked of two, and how much
-//! it brings is what it can. After a pause it goes on where it was, if nobody else has been asked for that.
-//! Where its answer fails, the others bring the rest: to ask again would bring again what is here.
+//! It can only be asked for the whole file, once, from the first byte on. Of a content of some megabytes it
+//! delivers the beginning, and the other connections deliver the end. Whenever it has delivered its blocks,
+//! it is assigned more of them, until the next block is here or assigned to another connection. So no block
+//! is requested twice, and a faster server delivers more blocks. After a pause its answer goes on where it
+//! stopped, if that block is not assigned to another connection. If its answer fails, the other connections
+//! deliver the rest, because a new request would fetch the same bytes again.
 //!
-//! What is here or has been asked of others before its turn is skipped, as long as the others leave it enough
-//! behind that: where a get is resumed, or where it turns out late that a server has no ranges. Otherwise its
-//! answer is given up.
+//! Some blocks may be here or assigned to others before its answer gets there: when a transfer is resumed, or
+//! when it turns out late that a server has no ranges. The answer skips these blocks as long as enough blocks
+//! are left behind them. Otherwise its answer is cancelled.
 
 use anabranch_algo::Time;
 
@@ -19,7 +20,8 @@ use super::limits::{FIRST_BLOCKS, STREAM_FIRST_PART, STREAM_MIN_BLOCKS};
 use crate::fetch_id::ConnectionId;
 
 impl RangeScheduler {
-    /// Asks a server without ranges for everything, if others have ranges; then lets these bring the end.
+    /// Requests the whole file from a server without ranges if others have ranges, and makes the others
+    /// deliver the end.
     pub(super) fn begin_stream(&mut self, now: Time, pool: &mut dyn Pool) {
         let is_free = |connection: &Connection| {
             !connection.ranges && !connection.whole_files.has_streamed && connection.is_free(now)
@@ -41,14 +43,15 @@ impl RangeScheduler {
         pool.take_from_end(self.connections.iter().any(Connection::may_stream));
     }
 
-    /// Whether the answer of a server without ranges is worth reading from this block on up to the next one
-    /// that nobody has been asked for: the others leave enough behind that, from the end, until it is there.
+    /// Whether the answer of a server without ranges is worth reading from `block` on up to the next block
+    /// that it can be assigned. It is, if the other connections, which take blocks from the end, leave it
+    /// enough blocks by the time it gets there.
     fn is_worth_skipping(&self, p: ConnectionId, block: u64, pool: &dyn Pool) -> bool {
         let connection = &self.connections[p];
         let Some(next) = pool.next_idle(connection.mirror, block) else { return false };
         let skipped = next.saturating_sub(block);
         let others = || self.sharing().filter(|other| other.ranges);
-        // Where no rate is known all are taken for alike.
+        // If no rate is known, all connections count as equally fast.
         let times = match (
             others().filter_map(|other| other.throughput.rate()).sum(),
             connection.throughput.rate(),
@@ -61,7 +64,7 @@ impl RangeScheduler {
         meanwhile + u128::from(enough) <= u128::from(pool.idle_for(connection.mirror))
     }
 
-    /// An answer that had stalled goes on; whether what comes next is its own again.
+    /// Resumes an answer that had stalled. Returns whether its next block could be assigned to it again.
     pub(super) fn resume_stream(&mut self, p: ConnectionId, pool: &mut dyn Pool) -> bool {
         let connection = &self.connections[p];
         let Some(fetch) = connection.fetch.as_ref().filter(|fetch| fetch.streams) else { return false };
@@ -73,16 +76,16 @@ impl RangeScheduler {
         true
     }
 
-    /// Prolongs what the answer of a server without ranges is to bring; whether it goes on.
+    /// Assigns more blocks to the answer of a server without ranges. Returns whether the answer goes on.
     pub(super) fn prolong_stream(&mut self, p: ConnectionId, pool: &mut dyn Pool) -> bool {
         if !self.connections[p].is_streaming() {
             return false;
         }
-        // It has brought what it was to keep. After a pause that is the trial.
+        // It has delivered its blocks, which after a pause proves the connection.
         self.connections[p].on_success();
         let connection = &self.connections[p];
         let Some(fetch) = &connection.fetch else { return false };
-        // What came at once with the end of what it kept has been delivered already.
+        // Blocks that arrived together with the end of its range have been delivered already.
         let next = fetch.keep.max(fetch.at / BLOCK);
         let (mirror, size) = (connection.mirror, self.request_size(p, pool).max(1));
         let Some(more) = pool.take_at(mirror, next, size) else {
@@ -96,12 +99,12 @@ impl RangeScheduler {
 }
 
 impl Connection {
-    /// Whether it is a server without ranges that brings the beginning while others bring the end.
+    /// Whether it is a server without ranges that delivers the beginning while others deliver the end.
     pub(super) fn is_streaming(&self) -> bool {
         self.fetch.as_ref().is_some_and(|fetch| fetch.streams && fetch.role == FetchRole::Owner)
     }
 
-    /// Whether it is such a server, or was one until its answer stalled, and may go on.
+    /// Whether it is a server without ranges that delivers the beginning, or did so until its answer stalled.
     fn may_stream(&self) -> bool {
         let may = |fetch: &Fetch| matches!(fetch.role, FetchRole::Owner | FetchRole::Released);
         self.fetch.as_ref().is_some_and(|fetch| fetch.streams && may(fetch))

@@ -1,77 +1,84 @@
-//! A connection's rate, its time to the first byte, and its usual gaps.
+//! Measures a connection's rate, its time to the first byte, and its usual gaps.
 
 use anabranch_algo::{Span, Time};
 
-/// A measurement is folded into the rate when it spans so much time of flowing bodies.
+/// A measurement is folded into the rate when it covers this much time in which bodies arrive.
 const MEASURE: Span = Span::from_millis(50);
-/// Older measurements than this count for less than half.
+/// Measurements that are older than this count for less than half.
 const MEMORY: Span = Span::from_secs(1);
-/// The shortest duration of a body: clocks are coarse.
+/// The shortest assumed duration of a body, because clocks are coarse.
 const MEASURE_MIN: Span = Span::from_millis(1);
-/// Silence before a connection counts as stalled, at least.
+/// The shortest silence after which a connection counts as stalled.
 pub const STALL_TIMEOUT_MIN: Span = Span::from_secs(1);
-/// The same before the first byte: name lookup, connection and TLS come first.
+/// The shortest silence before the first byte after which a connection counts as stalled. It is longer
+/// because name lookup, TCP and TLS come first.
 pub const STALL_TIMEOUT_OPENING: Span = Span::from_secs(3);
-/// The longest such silence.
+/// The longest silence after which a connection counts as stalled, unless its server is known to need longer.
 pub const STALL_TIMEOUT_MAX: Span = Span::from_secs(30);
-/// A silence of so many times the usual one is too long.
+/// A silence of this many times the usual gap counts as a stall.
 const GAPS: u64 = 4;
 
-/// See the [module](self).
+/// The measurements of one connection; see the [module](self).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Throughput {
-    /// Bytes a second; none before the first measurement.
+    /// The rate in bytes per second; `None` before the first measurement.
     rate: Option<u64>,
     bytes: u64,
     span: Span,
-    /// When bytes of the current body last came.
+    /// When bytes of the current body last arrived.
     last: Option<Time>,
-    /// From the request to the head over a TCP connection that is there, smoothed; zero before the first.
+    /// The smoothed time from a request to its head over an established TCP connection. Zero before the first
+    /// measurement.
     first_byte: Span,
-    /// How long the server took to answer what was asked before by others.
+    /// How long the server took to answer earlier requests of other connections.
     before: Span,
-    /// From the end of a body to the head of what was asked ahead, smoothed; none before the first.
+    /// The smoothed time from the end of a body to the head of a prefetched answer; `None` before the first
+    /// measurement.
     between: Option<Span>,
-    /// The last measurement by itself: while a connection gets faster, `rate` lags behind.
+    /// The last measurement by itself. While a connection gets faster, `rate` lags behind it.
     latest: u64,
     gap: Span,
 }
 
 impl Throughput {
-    /// Of a server that took so long to answer before.
+    /// Creates the measurements of a connection to a server that took `delay` to answer earlier requests.
+    /// `delay` is the expected time to a head until this connection has measured one.
     pub(super) fn after(delay: Span) -> Self {
         Self { before: delay, ..Self::default() }
     }
 
-    /// Bytes a second while a body flows, at least 1; none while it is not known.
+    /// Returns the rate in bytes per second while a body arrives, at least 1; `None` before the first
+    /// measurement.
     pub(super) const fn rate(&self) -> Option<u64> {
         self.rate
     }
 
-    /// Bytes a second at which it may go on; none while that is not known.
+    /// Returns the rate in bytes per second at which the connection may go on: the larger of the smoothed
+    /// rate and the last measurement. `None` before the first measurement.
     pub(super) fn pace(&self) -> Option<u64> {
         self.rate.map(|rate| rate.max(self.latest))
     }
 
-    /// From a request to its head; zero before the first.
+    /// Returns the smoothed time from a request to its head; zero before the first measurement.
     pub(super) const fn first_byte(&self) -> Span {
         self.first_byte
     }
 
-    /// From the end of a body to the head of what was asked ahead; zero until it is known that there is some
-    /// silence.
+    /// Returns the smoothed time from the end of a body to the head of a prefetched answer. Zero before the
+    /// first measurement.
     pub(super) fn between(&self) -> Span {
         self.between.unwrap_or(Span::ZERO)
     }
 
-    /// A head came, `after` its request. If the TCP connection is new (`cold`), connecting took about half of
-    /// that.
+    /// Records that a head arrived, `after` its request. If the TCP connection is new (`cold`), connecting
+    /// took about half of that time.
     pub(super) fn begin(&mut self, now: Time, after: Span, cold: bool) {
         self.learn_first_byte(if cold { after.over(2) } else { after });
         self.last = Some(now);
     }
 
-    /// The head of the rest of a range came, `after` its request. The silence before it counts.
+    /// Records that the head of the rest of a range arrived, `after` its request. The silence before the head
+    /// counts in the rate.
     pub(super) fn go_on(&mut self, after: Span) {
         self.learn_first_byte(after);
     }
@@ -85,8 +92,9 @@ impl Throughput {
         };
     }
 
-    /// The head of what was asked ahead came, so long `after` the answer before it. That is no
-    /// `first_byte`, which is for requests over a TCP connection that has nothing to do.
+    /// Records that the head of a prefetched answer arrived. `after` is the time since the end of the answer
+    /// before it, if that tells how the server handles early requests. It does not count for `first_byte`,
+    /// which is for requests over an idle TCP connection.
     pub(super) fn resume(&mut self, now: Time, after: Option<Span>) {
         if let Some(after) = after {
             self.between = Some(self.between.map_or(after, |mean| mean - mean.over(4) + after.over(4)));
@@ -94,7 +102,7 @@ impl Throughput {
         self.last = Some(now);
     }
 
-    /// Bytes of a body came. The silence of a stall does not count as usual.
+    /// Records that bytes of a body arrived. The silence of a stall does not count as a usual gap.
     pub(super) fn add(&mut self, now: Time, bytes: u64, stalled: bool) {
         let gap = now.since(self.last.unwrap_or(now));
         self.last = Some(now);
@@ -109,7 +117,7 @@ impl Throughput {
         }
     }
 
-    /// The body has ended: the time until the next one does not count.
+    /// Records that a body has ended: the time until the next one does not count in the rate.
     pub(super) fn pause(&mut self) {
         self.last = None;
         if self.rate.is_none() && self.bytes > 0 {
@@ -124,7 +132,7 @@ impl Throughput {
         self.rate = Some(match self.rate {
             None => measured,
             Some(rate) => {
-                // The longer it was measured, the more it counts.
+                // The longer the time that a measurement covers, the more it counts.
                 let (new, all) =
                     (u128::from(self.span.as_nanos()), u128::from((self.span + MEMORY).as_nanos()));
                 let mixed = (u128::from(measured) * new + u128::from(rate) * (all - new)) / all;
@@ -134,8 +142,8 @@ impl Throughput {
         (self.bytes, self.span) = (0, Span::ZERO);
     }
 
-    /// How long it may be silent: before a head, or in a body. A connection that has to connect first
-    /// (`cold`) is given more.
+    /// Returns how long the connection may be silent, before a head or in a body, until it counts as stalled.
+    /// A connection that has to connect first (`cold`) is given more time.
     pub(super) fn stall_timeout(&self, in_body: bool, cold: bool) -> Span {
         let is_first = self.first_byte == Span::ZERO;
         let usual = match in_body {
@@ -143,7 +151,7 @@ impl Throughput {
             false => if is_first { self.before } else { self.first_byte }.max(self.between()),
         };
         let least = if !in_body && (cold || is_first) { STALL_TIMEOUT_OPENING } else { STALL_TIMEOUT_MIN };
-        // Where it is known to take longer, it is waited for longer.
+        // A server that is known to take longer is given more time.
         let most = STALL_TIMEOUT_MAX.max(if in_body { Span::ZERO } else { usual.times(2) });
         usual.times(GAPS).clamp(least, most)
     }
