@@ -1,39 +1,41 @@
-//! Lines of what `sha256sum`, `b3sum` and their like print: `HASH  NAME`, where a name with a backslash or a
-//! line feed is escaped, and a backslash is in front of the line; or `KIND (NAME) = HASH` of `--tag`.
+//! Reads the lines that `sha256sum`, `b3sum` and similar programs print.
 //!
-//! What people and other programs write is read too: one blank or a tab before the name, `KIND(NAME)= HASH`
-//! as OpenSSL prints it, a byte-order mark, and a carriage return at the end of a line. A line that begins
-//! with
-//! `#` is a comment.
+//! A line is `HASH  NAME`, or with `--tag` `KIND (NAME) = HASH`. A name with a backslash or a line feed is
+//! escaped, and then the line begins with a backslash.
+//!
+//! Lines that people and other programs write are read, too: with one blank or a tab before the name, as
+//! `KIND(NAME)= HASH` as OpenSSL prints it, after a byte-order mark, and with a carriage return at the end. A
+//! line that begins with `#` is a comment.
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
 /// A line that could be read.
 struct Line<'a> {
-    /// The kind of hash, if the line tells it.
+    /// The kind of hash, if the line names it.
     tag: Option<&'a [u8]>,
     hash: Vec<u8>,
     name: Option<Vec<u8>>,
 }
 
-/// Several lines may mean the file, and have different hashes.
+/// Several lines may be about the file, and have different hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguous;
 
-/// The lines of a text; none for one that cannot be read.
+/// Returns the lines of a text; `None` for a line that cannot be read.
 fn lines(text: &[u8]) -> impl Iterator<Item = Option<Line<'_>>> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let lines = text.split(|b| *b == b'\n').map(<[u8]>::trim_ascii);
     lines.filter(|line| !line.is_empty() && !line.starts_with(b"#")).map(read)
 }
 
-/// What `fits` makes of the hash of the file `name`, a path or only its last component. It is told the kind
-/// of hash, if the line tells it, and the hash; lines of which it makes nothing do not count. Of several
-/// lines with this last component the one counts whose directories are those of `name`, from the last one
-/// on. A hash without a name is that of the file only if every line could be read and none names another.
+/// Finds the hash of the file `name`, a path or only its last component, in a list of hashes.
 ///
-/// # Errors
-/// [`Ambiguous`] if nothing tells which of several hashes it is.
+/// `fits` gets the kind of hash, if the line names it, and the hash. It returns the hash as the caller needs
+/// it, or `None` if the line does not count. If several lines have this last component, the one counts that
+/// has most directories in common with `name`, from the last one on. A hash without a name is that of the
+/// file only if every line could be read and no line names another file.
+///
+/// # Errors [`Ambiguous`] if several lines match equally well and have different hashes.
 pub fn find<T: PartialEq>(
     text: &[u8],
     name: &[u8],
@@ -58,15 +60,17 @@ pub fn find<T: PartialEq>(
     if is_one { Ok(best.map(|(_, hash)| hash)) } else { Err(Ambiguous) }
 }
 
-/// The same of a text that is about one file, whatever that was called: it has one line.
+/// Returns the hash in a text that has a single line, even if that line names another file. `fits` works as
+/// in [`find`]. Returns `None` if the line does not count, or if there are several.
 pub fn only<T>(text: &[u8], fits: impl Fn(Option<&[u8]>, &[u8]) -> Option<T>) -> Option<T> {
     let mut lines = lines(text);
     let line = lines.next()??;
     fits(line.tag, &line.hash).filter(|_| lines.next().is_none())
 }
 
-/// How well a path in a list of hashes fits the file: whether all of it is the end of `name`, and how many
-/// components are the same, from the last one on. None if not even the last one is.
+/// Returns how well the path `own` in a list of hashes matches the file `name`: whether all of `own` is the
+/// end of `name`, and how many components are equal, from the last one on. `None` if the last components
+/// differ.
 fn rank(own: &[u8], name: &[u8]) -> Option<(bool, usize)> {
     let parts =
         |path| <[u8]>::split(path, |byte| *byte == b'/').rev().filter(|part| !matches!(*part, b"" | b"."));
@@ -85,7 +89,7 @@ fn read(line: &[u8]) -> Option<Line<'_>> {
 /// The kind, the hash and the name of a line.
 type Parts<'a> = (Option<&'a [u8]>, &'a [u8], Option<&'a [u8]>);
 
-/// `KIND (NAME) = HASH`, or with fewer blanks.
+/// Reads `KIND (NAME) = HASH`, or the same with fewer blanks.
 fn tagged(line: &[u8]) -> Option<Parts<'_>> {
     let open = line.iter().position(|b| *b == b'(')?;
     let close = line.iter().rposition(|b| *b == b')').filter(|close| open < *close)?;
@@ -95,7 +99,7 @@ fn tagged(line: &[u8]) -> Option<Parts<'_>> {
     is_kind.then_some((Some(kind), hash, Some(&line[open + 1..close])))
 }
 
-/// `HASH  NAME` or `HASH *NAME`; with one blank or a tab; or `HASH` alone.
+/// Reads `HASH  NAME` or `HASH *NAME`, the same with one blank or a tab, or `HASH` alone.
 fn plain(line: &[u8]) -> Option<Parts<'_>> {
     let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
     let (hash, rest) = line.split_at(digits);
@@ -126,7 +130,7 @@ fn unescape(name: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The first byte of the hash of `f.bin` in a list, if it is one of two bytes.
+    /// Returns the first byte of the hash of `f.bin` in a list. Only hashes of two bytes count.
     fn found(text: &str) -> Option<u8> {
         let fits = |_: Option<&[u8]>, hash: &[u8]| (hash.len() == 2).then(|| hash[0]);
         find(text.as_bytes(), b"/pub/f.bin", fits).expect("one at most")
@@ -156,7 +160,7 @@ mod tests {
         assert_eq!(found("aa00  f.bin (1) = x\nbb00  f.bin"), Some(0xbb));
     }
 
-    /// Nothing is taken for the hash of the file that may be another's.
+    /// A hash that may be another file's is not used.
     #[test]
     fn a_hash_of_another_file_is_not_taken() {
         for text in

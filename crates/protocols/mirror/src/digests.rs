@@ -1,6 +1,6 @@
-//! Hashes of the SHA-2 family (FIPS 180-4) that a file must have, or each of its pieces.
+//! SHA-2 hashes (FIPS 180-4) that a file must have, or that its pieces must have.
 //!
-//! SHA-1 and MD5 are not among them: whoever wants to can make two files with the same one.
+//! SHA-1 and MD5 are left out, because an attacker can make two files with the same hash.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 use crate::checksum_lines::{self, Ambiguous};
 
-/// How many kinds [`Digests`] have.
+/// The number of kinds of hashes in [`Digests`].
 pub const DIGEST_KINDS: usize = 3;
 
-/// Hashes of all bytes of a file, as far as they are told.
+/// The known hashes of a whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
     /// SHA-256.
@@ -24,36 +24,37 @@ pub struct Digests {
 }
 
 impl Digests {
-    /// This SHA-256 alone.
+    /// Creates digests with this SHA-256 hash only.
     #[must_use]
     pub const fn of_sha256(hash: [u8; 32]) -> Self {
         Self { sha256: Some(hash), sha384: None, sha512: None }
     }
 
-    /// Whether there is none.
+    /// Whether no hash is known.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.sha256.is_none() && self.sha384.is_none() && self.sha512.is_none()
     }
 
-    /// Each that is told, with its kind as Metalinks and IANA's registry of textual hash names have it.
+    /// Returns each known hash with its kind, as named in Metalinks and in IANA's registry of textual hash
+    /// names.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
         self.kinds().into_iter().filter_map(|(kind, hash)| Some((kind, hash?)))
     }
 
-    /// All kinds, the shortest first.
+    /// Returns all kinds, the shortest hash first.
     fn kinds(&self) -> [(&'static str, Option<&[u8]>); DIGEST_KINDS] {
         [("sha-256", bytes(&self.sha256)), ("sha-384", bytes(&self.sha384)), ("sha-512", bytes(&self.sha512))]
     }
 
-    /// Whether a kind of hash that both tell is not the same.
+    /// Whether both have a hash of the same kind and these hashes differ.
     #[must_use]
     pub fn contradict(&self, other: &Self) -> bool {
         let mut both = self.kinds().into_iter().zip(other.kinds());
         both.any(|((_, one), (_, two))| one.is_some() && two.is_some() && one != two)
     }
 
-    /// These, and of `others` the kinds that these do not tell.
+    /// Returns these hashes, and from `others` the kinds that are not known here.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {
@@ -63,7 +64,7 @@ impl Digests {
         }
     }
 
-    /// Each kind alone, told or not.
+    /// Returns one value for each kind, with only the hash of that kind, if it is known.
     #[must_use]
     pub fn each(self) -> [Self; DIGEST_KINDS] {
         let Self { sha256, sha384, sha512 } = self;
@@ -71,8 +72,8 @@ impl Digests {
         [Self { sha256, ..none }, Self { sha384, ..none }, Self { sha512, ..none }]
     }
 
-    /// Reads what people have: 64, 96 or 128 hexadecimal digits, or these with the kind before them, as in
-    /// `sha256:HEX`, `sha256=HEX`, `sha-256=HEX`. `None` if it is nothing of the kind.
+    /// Reads a hash that a person typed: 64, 96 or 128 hexadecimal digits, or these after the kind, as in
+    /// `sha256:HEX`, `sha256=HEX` or `sha-256=HEX`. Returns `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -84,13 +85,12 @@ impl Digests {
         Self::of_kind(kind.as_deref(), &hash)
     }
 
-    /// The hash of the file `name` in what `sha256sum`, `sha384sum` or `sha512sum` printed, with `--tag` or
-    /// without; see [`checksum_lines`].
+    /// Finds the hash of the file `name` in the output of `sha256sum`, `sha384sum` or `sha512sum`, with
+    /// `--tag` or without; see [`checksum_lines`].
     ///
-    /// # Errors
-    /// [`Ambiguous`] if several lines may mean it.
+    /// # Errors [`Ambiguous`] if several lines may be about the file and their hashes contradict each other.
     pub fn in_list(text: &[u8], name: &[u8]) -> Result<Option<Self>, Ambiguous> {
-        /// Two of different kinds can be of one file.
+        /// Compares as equal unless both contradict each other: hashes of different kinds can be of one file.
         struct Found(Digests);
         impl PartialEq for Found {
             fn eq(&self, other: &Self) -> bool {
@@ -104,7 +104,7 @@ impl Digests {
         Ok(found?.map(|Found(digests)| digests))
     }
 
-    /// A hash of this kind; without a kind, its length tells.
+    /// Creates digests with a hash of this kind. Without a kind, the length of the hash determines it.
     fn of_kind(kind: Option<&str>, hash: &[u8]) -> Option<Self> {
         let none = Self::default();
         match (kind, hash.len()) {
@@ -122,7 +122,7 @@ impl Digests {
     }
 }
 
-/// As people are told it: `SHA-256 HEX`.
+/// Writes the hashes for people: `SHA-256 HEX`.
 impl fmt::Display for Digests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
@@ -138,7 +138,7 @@ fn bytes<const N: usize>(hash: &Option<[u8; N]>) -> Option<&[u8]> {
     hash.as_ref().map(<[u8; N]>::as_slice)
 }
 
-/// Works out the kinds of hashes that some [`Digests`] have.
+/// Computes the kinds of hashes that some [`Digests`] have.
 #[derive(Clone, Debug, Default)]
 pub struct Hasher {
     sha256: Option<Sha256>,
@@ -147,7 +147,7 @@ pub struct Hasher {
 }
 
 impl Hasher {
-    /// For the kinds that `wanted` has.
+    /// Creates a hasher for the kinds of hashes that `wanted` has.
     #[must_use]
     pub fn of(wanted: &Digests) -> Self {
         Self {
@@ -157,7 +157,7 @@ impl Hasher {
         }
     }
 
-    /// The next bytes.
+    /// Adds the next bytes of the file.
     pub fn update(&mut self, bytes: &[u8]) {
         if let Some(sha256) = &mut self.sha256 {
             sha256.update(bytes);
@@ -170,7 +170,7 @@ impl Hasher {
         }
     }
 
-    /// The hashes of all of them.
+    /// Returns the hashes of all bytes.
     #[must_use]
     pub fn finish(self) -> Digests {
         Digests {
@@ -181,7 +181,7 @@ impl Hasher {
     }
 }
 
-/// A hash of each piece of a file, in order, all of one kind.
+/// The hash of each piece of a file, in order, all of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PieceHashes {
     /// SHA-256.
@@ -193,7 +193,7 @@ pub enum PieceHashes {
 }
 
 impl PieceHashes {
-    /// How many there are.
+    /// Returns the number of pieces.
     #[must_use]
     pub const fn len(&self) -> usize {
         match self {
@@ -203,13 +203,13 @@ impl PieceHashes {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no pieces.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Their kind, as Metalinks and IANA's registry of textual hash names have it.
+    /// Returns the kind of the hashes, as named in Metalinks and in IANA's registry of textual hash names.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -219,7 +219,8 @@ impl PieceHashes {
         }
     }
 
-    /// That of the only one, if there are no others: it is one of the whole.
+    /// Returns the hash of the only piece, which is then the hash of the whole file. `None` unless there is
+    /// exactly one piece.
     #[must_use]
     pub fn only(&self) -> Option<Digests> {
         let mut own = Digests::default();
@@ -231,12 +232,12 @@ impl PieceHashes {
         (!own.is_empty()).then_some(own)
     }
 
-    /// The bytes of each.
+    /// Returns the hash of each piece.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.len()).filter_map(move |piece| self.get(piece))
     }
 
-    /// The bytes of one.
+    /// Returns the hash of one piece.
     #[must_use]
     pub fn get(&self, piece: usize) -> Option<&[u8]> {
         match self {
@@ -246,7 +247,7 @@ impl PieceHashes {
         }
     }
 
-    /// What works out one of them.
+    /// Returns a hasher for one piece.
     #[must_use]
     pub fn hasher(&self) -> PieceHasher {
         match self {
@@ -261,7 +262,7 @@ const fn only<T: Copy>(all: &[T]) -> Option<T> {
     if let [one] = all { Some(*one) } else { None }
 }
 
-/// Works out the hash of a piece.
+/// Computes the hash of a piece.
 #[derive(Clone, Debug)]
 pub enum PieceHasher {
     /// SHA-256.
@@ -273,7 +274,7 @@ pub enum PieceHasher {
 }
 
 impl PieceHasher {
-    /// The next bytes of the piece.
+    /// Adds the next bytes of the piece.
     pub fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Sha256(hasher) => hasher.update(bytes),
@@ -282,7 +283,7 @@ impl PieceHasher {
         }
     }
 
-    /// Whether the hash of all of them is this.
+    /// Whether the hash of all bytes is `hash`.
     #[must_use]
     pub fn is(self, hash: &[u8]) -> bool {
         match self {

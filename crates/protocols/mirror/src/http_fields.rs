@@ -1,7 +1,7 @@
-//! HTTP field values that say what a file is and where else it is: digests, links, validators, its name.
+//! Reads HTTP field values that describe a file: its digests, its name, its validators, and links to mirrors.
 //!
-//! They come from servers and are hints at best: what cannot be read counts as not said, and nothing panics.
-//! Several lines of a field are one value, joined by commas (RFC 9110 §5.3).
+//! They come from servers and are only hints. A value that cannot be read counts as absent, and no value
+//! causes a panic. Several lines of a field are one value, joined by commas (RFC 9110 §5.3).
 
 use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER_PERMISSIVE};
 use percent_encoding::percent_decode_str;
@@ -9,11 +9,12 @@ use percent_encoding::percent_decode_str;
 use crate::digests::Digests;
 use crate::url::Url;
 
-/// Bytes of a field value that are looked at; longer ones count as not said.
+/// The most bytes of a field value; a longer one counts as absent.
 pub const FIELD_MAX: usize = 64 * 1024;
-/// Links that are taken from one field.
+/// The most links that are used from one field.
 pub const LINKS_MAX: usize = 256;
-/// The priority of a mirror that names none: the last (RFC 5854 §4.2.16.2, RFC 6249 §3.1).
+/// The priority of a mirror without a stated priority, which is the lowest (RFC 5854 §4.2.16.2, RFC 6249
+/// §3.1).
 pub const PRIORITY_LAST: u32 = 999_999;
 
 /// The media type of a Metalink (RFC 5854 §7).
@@ -22,8 +23,8 @@ const METALINK: &str = "application/metalink4+xml";
 pub(crate) const SIGNATURE: &str = "application/pgp-signature";
 
 /// Reads `Repr-Digest` (RFC 9530 §3), a dictionary of byte sequences (RFC 8941 §3.2, §3.3.5). A field that is
-/// none says nothing, as RFC 8941 §4.2 has it. Of the algorithms of its registry (RFC 9530 §7.2) only
-/// `sha-256` and `sha-512` are active; SHA-384 is not among them.
+/// not such a dictionary is ignored, as RFC 8941 §4.2 requires. Of the algorithms in its registry (RFC 9530
+/// §7.2) only `sha-256` and `sha-512` are active; SHA-384 is not registered.
 #[must_use]
 pub fn repr_digest(value: &str) -> Digests {
     read_dictionary(value).unwrap_or_default()
@@ -51,9 +52,9 @@ fn read_dictionary(value: &str) -> Option<Digests> {
     Some(digests)
 }
 
-/// Reads the older `Digest` (RFC 3230 §4.3.2, algorithms of RFC 5843). A value of the wrong length is passed
-/// over. Old servers sent the base64 of the hexadecimal digits, as the examples of RFC 6249 do: that is
-/// understood.
+/// Reads the older field `Digest` (RFC 3230 §4.3.2, algorithms of RFC 5843). A value of the wrong length is
+/// ignored. Old servers sent the base64 of the hexadecimal digits, as in the examples of RFC 6249; such a
+/// value is read, too.
 #[must_use]
 pub fn digest(value: &str) -> Digests {
     let mut digests = Digests::default();
@@ -73,7 +74,7 @@ pub fn digest(value: &str) -> Digests {
     digests
 }
 
-/// Bytes of a digest of this algorithm; 0 of any that is not for us.
+/// Returns the bytes of a digest of this algorithm; 0 for an algorithm that is not used.
 fn digest_len(algorithm: &str) -> usize {
     match algorithm.to_ascii_lowercase().as_str() {
         "sha-256" | "id-sha-256" => 32,
@@ -84,40 +85,40 @@ fn digest_len(algorithm: &str) -> usize {
 
 fn base64(text: &str) -> Option<Vec<u8>> {
     let text = text.as_bytes();
-    // RFC 8941 §4.2.7: without padding, too.
+    // RFC 8941 §4.2.7 asks for values without padding to be read, too.
     BASE64.decode(text).or_else(|_| BASE64_NOPAD.decode(text)).ok()
 }
 
 /// A link to another resource (RFC 8288).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Where to.
+    /// The target.
     pub url: Url,
-    /// The relation types, lower case.
+    /// The relation types, in lower case.
     pub relations: Vec<String>,
-    /// The media type that is to be expected there, lower case, without parameters.
+    /// The expected media type of the target, in lower case, without parameters.
     pub media_type: Option<String>,
-    /// How good a mirror it is: 1 is the best, [`PRIORITY_LAST`] if not said (`pri`, RFC 6249 §3.1).
+    /// The priority of a mirror: 1 is the best, [`PRIORITY_LAST`] if not stated (`pri`, RFC 6249 §3.1).
     pub priority: u32,
-    /// The country where a mirror is, two lower-case letters (`geo`, RFC 6249 §3.2).
+    /// The country of a mirror, as two lower-case letters (`geo`, RFC 6249 §3.2).
     pub location: Option<String>,
 }
 
 impl Link {
-    /// Whether it leads to a mirror: the same bytes elsewhere (RFC 6249 §3).
+    /// Whether the target is a mirror, which has the same bytes (RFC 6249 §3).
     #[must_use]
     pub fn is_duplicate(&self) -> bool {
         self.relations.iter().any(|relation| relation == "duplicate")
     }
 
-    /// Whether it leads to a Metalink that describes the file (RFC 6249 §4.1).
+    /// Whether the target is a Metalink that describes the file (RFC 6249 §4.1).
     #[must_use]
     pub fn is_metalink(&self) -> bool {
         self.relations.iter().any(|relation| relation == "describedby")
             && self.media_type.as_deref() == Some(METALINK)
     }
 
-    /// Whether it leads to an OpenPGP signature of the file (RFC 6249 §5).
+    /// Whether the target is an OpenPGP signature of the file (RFC 6249 §5).
     #[must_use]
     pub fn is_signature(&self) -> bool {
         self.relations.iter().any(|relation| relation == "describedby")
@@ -125,9 +126,9 @@ impl Link {
     }
 }
 
-/// Reads `Link` (RFC 8288 §3), with relative targets as seen from `base`. Links to anything but `http` and
-/// `https`, and those that are about another resource (`anchor`), are left out. What follows a part that is
-/// no link is not looked at.
+/// Reads `Link` (RFC 8288 §3) and resolves relative targets against `base`. Links whose target is neither
+/// `http` nor `https`, and links about another resource (`anchor`), are left out. If a part of the value is
+/// not a link, that part and the rest are ignored.
 #[must_use]
 pub fn links(value: &str, base: &Url) -> Vec<Link> {
     let mut links = Vec::new();
@@ -158,7 +159,7 @@ fn read_link(target: &str, parameters: &str, base: &Url) -> Option<Link> {
         let value = unquote(value.trim());
         match name.trim().to_ascii_lowercase().as_str() {
             "anchor" => return None,
-            // The first of them counts, RFC 8288 §3.3.
+            // The first `rel` parameter counts (RFC 8288 §3.3).
             "rel" if link.relations.is_empty() => {
                 link.relations = value.split_ascii_whitespace().map(str::to_ascii_lowercase).collect();
             }
@@ -174,12 +175,12 @@ fn read_link(target: &str, parameters: &str, base: &Url) -> Option<Link> {
     Some(link)
 }
 
-/// A priority of RFC 5854 and RFC 6249; the last one if it is none.
+/// Reads a priority of RFC 5854 and RFC 6249. A text that is not one has the lowest priority.
 pub(crate) fn priority(text: &str) -> u32 {
     text.trim().parse().ok().filter(|n| (1..=PRIORITY_LAST).contains(n)).unwrap_or(PRIORITY_LAST)
 }
 
-/// A country of ISO 3166-1 alpha-2, in lower case, as far as its form goes.
+/// Reads a country code of ISO 3166-1 alpha-2 in lower case. Only the form is checked.
 pub(crate) fn location(text: &str) -> Option<String> {
     let text = text.trim().to_ascii_lowercase();
     (text.len() == 2 && text.bytes().all(|b| b.is_ascii_lowercase())).then_some(text)
@@ -188,14 +189,14 @@ pub(crate) fn location(text: &str) -> Option<String> {
 /// An entity tag (RFC 9110 §8.8.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ETag {
-    /// Whether it says only that two representations mean the same, not that their bytes are the same.
+    /// Whether the tag is weak: two representations with this tag mean the same, but their bytes may differ.
     pub weak: bool,
-    /// The tag with its quotes, as `If-Range` wants it.
+    /// The tag with its quotes, as in `If-Range`.
     pub text: String,
 }
 
 impl ETag {
-    /// Reads one. Without quotes it is none, though servers send that.
+    /// Reads an entity tag. A tag without quotes is not accepted, although some servers send one.
     #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         let value = bounded(value)?.trim();
@@ -205,15 +206,16 @@ impl ETag {
         inner.chars().all(good).then(|| Self { weak, text: text.to_owned() })
     }
 
-    /// The tag if it is strong: then the same tag is the same bytes, and it may go into `If-Range`.
+    /// Returns the tag if it is strong. Then representations with this tag have the same bytes, and it may be
+    /// used in `If-Range`.
     #[must_use]
     pub fn strong(&self) -> Option<&str> {
         (!self.weak).then_some(&self.text)
     }
 }
 
-/// Reads the file's name in `Content-Disposition` (RFC 6266 §4.3): `filename*` (RFC 8187, UTF-8 alone), else
-/// `filename`. Whatever it is: it may be empty, or have slashes.
+/// Reads the file name in `Content-Disposition` (RFC 6266 §4.3): `filename*` (RFC 8187) if it is in UTF-8, or
+/// else `filename`. The result is not checked: it may be empty, or contain slashes.
 #[must_use]
 pub fn disposition_name(value: &str) -> Option<Vec<u8>> {
     let (mut plain, mut extended) = (None, None);
@@ -237,8 +239,8 @@ fn bounded(value: &str) -> Option<&str> {
     (value.len() <= FIELD_MAX).then_some(value)
 }
 
-/// Divides at `separator` where it stands in no quoted string and in no `<…>`. `None` if a quoted string does
-/// not end.
+/// Splits at each `separator` that is neither in a quoted string nor in `<…>`. Returns `None` if a quoted
+/// string does not end.
 fn parts(value: &str, separator: char) -> Option<Vec<&str>> {
     let (mut parts, mut from, mut quoted, mut escaped, mut pointed) = (Vec::new(), 0, false, false, false);
     for (at, char) in value.char_indices() {
@@ -259,7 +261,7 @@ fn parts(value: &str, separator: char) -> Option<Vec<&str>> {
     (!quoted).then_some(parts)
 }
 
-/// The value of a parameter, a token or a quoted string (RFC 9110 §5.6.4).
+/// Returns the value of a parameter, which is a token or a quoted string (RFC 9110 §5.6.4).
 fn unquote(value: &str) -> String {
     let Some(inner) = value.strip_prefix('"') else { return value.to_owned() };
     let (mut out, mut chars) = (String::new(), inner.chars());
@@ -283,7 +285,7 @@ mod tests {
         Url::parse("http://www.example.com/dir/example.ext").unwrap()
     }
 
-    /// Those of RFC 6266 §5, and what servers send besides.
+    /// The examples of RFC 6266 §5, and other values that servers send.
     #[test]
     fn names_of_files() {
         for (value, name) in [
@@ -302,7 +304,7 @@ mod tests {
         }
     }
 
-    /// RFC 9530, appendix B.1: a file with `{"hello": "world"}` and a line feed.
+    /// The example of RFC 9530, appendix B.1: a file with `{"hello": "world"}` and a line feed.
     #[test]
     fn the_digests_of_rfc_9530() {
         let file = b"{\"hello\": \"world\"}\n";
@@ -317,7 +319,8 @@ mod tests {
         assert_eq!(repr_digest(&format!("{sha256},\t {sha512}")), want);
         assert_eq!(repr_digest(sha256), Digests { sha512: None, ..want });
         assert_eq!(repr_digest(&sha512.replace("512", "384")), Digests::default(), "not registered");
-        // Of other kinds, with parameters, with a quoted comma, twice: the last counts.
+        // Digests of other kinds, with parameters, with a quoted comma, and one kind twice: the last one
+        // counts.
         let zeros = format!("sha-256=:{}:", BASE64.encode(&[0; 32]));
         let more = format!("md5=:AAAA:, {zeros};a=1;b=\"x,y\", unixsum=30637, x, {sha256};q");
         assert_eq!(repr_digest(&more), Digests { sha512: None, ..want });
@@ -350,14 +353,14 @@ mod tests {
         assert_eq!(digest(&format!("md5=AAAA, SHA-256={text}")), of);
         assert_eq!(digest(&format!("sha-256={text},SHA=AAAA,")), of);
         assert_eq!(digest("SHA-256=AAAA"), Digests::default());
-        // RFC 6249 §1.1.
+        // The example of RFC 6249 §1.1.
         let said = "SHA-256=MWVkMWQxYTRiMzk5MDQ0MzI3NGU5NDEyZTk5OWY1ZGFmNzgyZTJlODYz\
                     YjRjYzFhOTlmNTQwYzI2M2QwM2U2MQ==";
         let hex = b"1ed1d1a4b3990443274e9412e999f5daf782e2e863b4cc1a99f540c263d03e61";
         assert_eq!(digest(said).sha256.unwrap()[..], HEXLOWER_PERMISSIVE.decode(hex).unwrap());
     }
 
-    /// RFC 6249 §1.1, §3 and §4.
+    /// The examples of RFC 6249 §1.1, §3 and §4.
     #[test]
     fn the_links_of_rfc_6249() {
         let value = "<http://www2.example.com/example.ext>; rel=duplicate, \

@@ -1,8 +1,9 @@
-//! What lies beside a file to make its bytes verifiable: the detached leaf list, and the lines of `b3sum`.
+//! The files beside a file with which its bytes can be verified: the detached leaf list, and the line of
+//! `b3sum`.
 //!
-//! A leaf list has the chaining value of every block (see [`anabranch_mmtp::tree`]), so that each 16 KiB of
-//! any mirror can be verified by themselves. It proves itself: the values merge to the root, or it is
-//! refused. Its layout is in `docs/mirror-formats.md`.
+//! A leaf list has the chaining value of every block (see [`anabranch_mmtp::tree`]), so that each 16 KiB
+//! block of any mirror can be verified separately. A leaf list is refused unless its values merge to its
+//! root. Its layout is in `docs/mirror-formats.md`.
 
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::{BLOCK_BYTES, LENGTH_MAX};
@@ -11,29 +12,29 @@ use anabranch_mmtp::tree::{ChainingValue, root_of_leaves};
 use crate::checksum_lines;
 use crate::url::encode_component;
 
-/// What is appended to a file's name for its leaf list.
+/// The suffix that a file's leaf list adds to the name of the file.
 pub const SUFFIX: &str = ".b3leaves";
 /// The media type of a leaf list in a Metalink's `metaurl`.
 pub const MEDIA_TYPE: &str = "application/x-anabranch-leaves";
-/// What is appended to a file's name for its line of `b3sum`.
+/// The suffix that a file's line of `b3sum` adds to the name of the file.
 pub const B3SUM_SUFFIX: &str = ".b3";
-/// Bytes of a leaf list that is read: that of a content of 512 GiB and a little.
+/// The most bytes of a leaf list that is read: enough for a content of 512 GiB.
 pub const LEAVES_MAX: usize = (1 << 30) + HEAD_BYTES;
-/// Bytes of a file of `b3sum` lines that is read.
+/// The most bytes of a file of `b3sum` lines that is read.
 pub const B3SUM_MAX: usize = 1 << 20;
 
 const MAGIC: &[u8; 8] = b"anb3leaf";
 const VERSION: u32 = 1;
-/// Bytes of a leaf list before its chaining values.
+/// The bytes of a leaf list before its chaining values.
 pub const HEAD_BYTES: usize = 8 + 4 + 4 + 32 + 8;
 
-/// The relative reference (RFC 3986 §4.2) from beside a file of this name to its leaf list.
+/// Returns the relative reference (RFC 3986 §4.2) from a file of this name to its leaf list beside it.
 #[must_use]
 pub fn reference(name: &str) -> String {
     format!("{}{SUFFIX}", encode_component(name))
 }
 
-/// What stands before the chaining values of a content's leaf list; numbers are little-endian.
+/// Returns the head of a content's leaf list, before the chaining values. Numbers are little-endian.
 #[must_use]
 pub fn head(id: &ContentId) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
@@ -45,43 +46,44 @@ pub fn head(id: &ContentId) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// The leaves of a content, which give its root.
+/// The chaining values of a content's blocks, which merge to its root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafList {
     id: ContentId,
     cvs: Vec<ChainingValue>,
 }
 
-/// Why bytes are no leaf list.
+/// Why bytes are not a leaf list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeafListError {
-    /// They do not begin as one.
+    /// The bytes do not begin like a leaf list.
     #[error("no leaf list: it does not begin with \"anb3leaf\"")]
     Magic,
-    /// It is of this version.
+    /// The leaf list has this unknown version.
     #[error("the leaf list is of version {0}, expected {VERSION}: a newer anabranch made it")]
     Version(u32),
-    /// Its blocks have this many bytes.
+    /// The leaf list is for blocks of this many bytes.
     #[error("the leaf list is of blocks of {0} bytes, expected {BLOCK_BYTES}")]
     Block(u32),
-    /// It is of a content of this length, over [`LENGTH_MAX`] or too long for [`LEAVES_MAX`].
+    /// The content has this length, which is over [`LENGTH_MAX`] or too long for [`LEAVES_MAX`].
     #[error("the leaf list is of a content of {0} bytes, longer than can be")]
     Length(u64),
-    /// It has this many bytes, and should have so many.
+    /// The leaf list has the wrong number of bytes.
     #[error("the leaf list has {found} bytes, expected {expected}")]
     Size {
-        /// What there is.
+        /// The number of bytes that it has.
         found: u64,
-        /// What there should be.
+        /// The number of bytes that it should have.
         expected: u64,
     },
-    /// Its chaining values do not give its root.
+    /// The chaining values do not merge to the root.
     #[error("the leaf list does not give the content's root: it is corrupt")]
     Root,
 }
 
 impl LeafList {
-    /// These leaves of a content, none of one of at most one block. `None` if they do not give its root.
+    /// Creates the leaf list of a content. A content of at most one block has no chaining values. Returns
+    /// `None` if the values do not merge to the root of `id`.
     #[must_use]
     pub fn new(id: ContentId, cvs: Vec<ChainingValue>) -> Option<Self> {
         if id.length > LENGTH_MAX || cvs.len() as u64 != count(id.length) {
@@ -94,51 +96,50 @@ impl LeafList {
         right.then_some(Self { id, cvs })
     }
 
-    /// Which content.
+    /// Returns the content id.
     #[must_use]
     pub const fn id(&self) -> ContentId {
         self.id
     }
 
-    /// The chaining values of all blocks, in order; none for a content of at most one block, whose bytes hash
-    /// to the root.
+    /// Returns the chaining values of all blocks, in order. Empty for a content of at most one block, whose
+    /// bytes hash to the root directly.
     #[must_use]
     pub fn cvs(&self) -> &[ChainingValue] {
         &self.cvs
     }
 
-    /// The same, given away.
+    /// Returns the chaining values of all blocks, like [`cvs`](Self::cvs), and consumes the list.
     #[must_use]
     pub fn into_cvs(self) -> Vec<ChainingValue> {
         self.cvs
     }
 
-    /// Bytes of the leaf list of a content of `length` bytes.
+    /// Returns the number of bytes of the leaf list of a content of `length` bytes.
     #[must_use]
     pub const fn encoded_len(length: u64) -> u64 {
         HEAD_BYTES as u64 + 32 * count(length)
     }
 
-    /// Bytes that the leaf list of a content of `length` bytes may have: as many as it has, but no more than
-    /// [`LEAVES_MAX`].
+    /// Returns the most bytes to read of the leaf list of a content of `length` bytes: its length, but at
+    /// most [`LEAVES_MAX`].
     #[must_use]
     pub fn max_len(length: u64) -> usize {
         let max = Self::encoded_len(length.min(LENGTH_MAX)).min(LEAVES_MAX as u64);
         usize::try_from(max).unwrap_or(LEAVES_MAX)
     }
 
-    /// The leaf list.
+    /// Writes the leaf list.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         [&head(&self.id)[..], self.cvs.as_flattened()].concat()
     }
 
-    /// Reads a leaf list.
+    /// Reads a leaf list. Its values merge to the root in it. The caller checks whether that root and that
+    /// length are the wanted ones (see [`id`](Self::id)). A wrong length with the same number of blocks is
+    /// not found here. It is found when the last block arrives, whose bytes then do not match.
     ///
-    /// # Errors
-    /// Why it is none. One that is read gives the root in it; whether that root and that length are those
-    /// that are wanted, the caller knows (see [`id`](Self::id)). A wrong length of as many blocks is not
-    /// found here but with the last block, which is of other bytes.
+    /// # Errors If `bytes` is not a leaf list; the error says why.
     pub fn parse(bytes: &[u8]) -> Result<Self, LeafListError> {
         let (id, rest) = split_head(bytes)?;
         let expected = Self::encoded_len(id.length);
@@ -150,15 +151,15 @@ impl LeafList {
     }
 }
 
-/// The content that a leaf list says it is of, of which the beginning is here.
+/// Returns the content id in the head of a leaf list, of which only the beginning is needed.
 ///
-/// # Errors
-/// Why it is none, or that less than its head is here ([`LeafListError::Size`]).
+/// # Errors If the bytes are not the beginning of a leaf list, or are shorter than its head; the error says
+/// why.
 pub fn announced(beginning: &[u8]) -> Result<ContentId, LeafListError> {
     split_head(beginning).map(|(id, _)| id)
 }
 
-/// What the head of a leaf list says, and what follows.
+/// Splits a leaf list into the content id in its head, and the bytes behind the head.
 fn split_head(bytes: &[u8]) -> Result<(ContentId, &[u8]), LeafListError> {
     let (magic, rest) = bytes.split_first_chunk::<8>().ok_or(LeafListError::Magic)?;
     if magic != MAGIC {
@@ -184,7 +185,7 @@ fn split_head(bytes: &[u8]) -> Result<(ContentId, &[u8]), LeafListError> {
     Ok((id, rest))
 }
 
-/// Chaining values of a content of `length` bytes.
+/// Returns the number of chaining values for a content of `length` bytes.
 const fn count(length: u64) -> u64 {
     match length.div_ceil(BLOCK_BYTES as u64) {
         1 => 0,
@@ -192,7 +193,7 @@ const fn count(length: u64) -> u64 {
     }
 }
 
-/// The BLAKE3 hash of the file `name` in the output of `b3sum`, with `--tag` or without; see
+/// Returns the BLAKE3 hash of the file `name` in the output of `b3sum`, with `--tag` or without; see
 /// [`checksum_lines`].
 #[must_use]
 pub fn b3sum(text: &[u8], name: &[u8]) -> Option<[u8; 32]> {
@@ -202,7 +203,7 @@ pub fn b3sum(text: &[u8], name: &[u8]) -> Option<[u8; 32]> {
     let root = |tag: Option<&[u8]>, hash: &[u8]| {
         hash.try_into().ok().filter(|_| tag.is_none_or(|tag| tag == b"BLAKE3"))
     };
-    // It lies beside the file, which may have been called otherwise when it was hashed.
+    // The list is beside the file, which may have had another name when it was hashed.
     checksum_lines::find(text, name, root).unwrap_or(None).or_else(|| checksum_lines::only(text, root))
 }
 
@@ -242,7 +243,7 @@ mod tests {
             assert_eq!(LeafList::parse(&bytes).map(|leaves| leaves.id()), Ok(ContentId::of(content)));
         }
         assert_eq!(of(&[7; 16_385]).encode().len(), 56 + 64);
-        // No bytes have one name only.
+        // An empty content has only one valid root.
         assert_eq!(LeafList::new(ContentId { root: [0; 32], length: 0 }, Vec::new()), None);
     }
 
@@ -253,7 +254,8 @@ mod tests {
             let mut bad = bytes.clone();
             bad[at] ^= 0x40;
             if at == 48 {
-                // As many blocks, and so the same leaves: the last of them is of other bytes than that.
+                // The number of blocks, and so the leaves, are the same. Only the last block shows that the
+                // length is wrong.
                 assert_eq!(LeafList::parse(&bad).map(|leaves| leaves.id().length), Ok(50_000 ^ 0x40));
                 continue;
             }
@@ -294,7 +296,7 @@ mod tests {
         assert_eq!(b3sum(two.as_bytes(), b"y.iso"), Some(b));
         assert_eq!(b3sum(two.as_bytes(), b"iso"), None);
         assert_eq!(b3sum(two.as_bytes(), b"z.iso"), None);
-        // One line is about the file beside it, whatever it was called when it was hashed.
+        // A single line is about the file beside it, even if that had another name when it was hashed.
         assert_eq!(b3sum(format!("{} *old\r\n", hex(&a)).as_bytes(), b"new"), Some(a));
         assert_eq!(b3sum(hex(&a).as_bytes(), b"new"), Some(a));
         let tag = format!("BLAKE3 (a) = b) = {}\nBLAKE3 (c) = {}", hex(&a), hex(&b));

@@ -1,4 +1,5 @@
-//! Where a mirror is: `http` and `https` URLs (RFC 9110 §4.2), joined as RFC 3986 §5 says.
+//! The URL of a mirror: `http` and `https` URLs (RFC 9110 §4.2). Relative references are resolved as in RFC
+//! 3986 §5.
 
 use core::fmt;
 
@@ -6,16 +7,17 @@ use ::url::{ParseError, Position};
 use anabranch_mmtp::collection::is_file_name;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Bytes of a URL; servers take less than that.
+/// The most bytes of a URL; servers accept less than that.
 pub const URL_MAX: usize = 8 * 1024;
 
-/// Everything but the unreserved characters of RFC 3986 §2.3.
+/// All characters except the unreserved ones of RFC 3986 §2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What cannot stand in a query (RFC 3986 §3.4).
+/// The characters that a query must not contain (RFC 3986 §3.4).
 const NOT_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
 
-/// A file's name as a component of a path, which is also a relative reference to it (RFC 3986 §4.2).
+/// Encodes a file name as a component of a path, which is also a relative reference to the file (RFC 3986
+/// §4.2).
 #[must_use]
 pub fn encode_component(name: &str) -> String {
     utf8_percent_encode(name, RESERVED).to_string()
@@ -23,37 +25,37 @@ pub fn encode_component(name: &str) -> String {
 
 /// An absolute `http` or `https` URL with a host, without a fragment.
 ///
-/// It may hold a user name and a password. [`as_str`](Self::as_str) has them, what it prints has not. Its
-/// query is kept as it was given, for it may be signed: the crate `url` escapes apostrophes in it.
+/// It may contain a user name and a password: [`as_str`](Self::as_str) includes them, `Display` and `Debug`
+/// do not. Its query is kept as it was given, because it may be signed, and the crate `url` would escape
+/// apostrophes in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Url {
     read: ::url::Url,
-    /// All of it, with the query as it was given.
+    /// The whole URL, with the query as it was given.
     text: String,
 }
 
-/// Why a text is no URL of a mirror.
+/// Why a text is not the URL of a mirror.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// Longer than [`URL_MAX`].
+    /// The URL is longer than [`URL_MAX`]; this is its length.
     #[error("the URL has {0} bytes, expected at most {URL_MAX}")]
     TooLong(usize),
-    /// Its host is an IPv6 address with a zone (RFC 6874).
+    /// The host is an IPv6 address with a zone (RFC 6874).
     #[error("an IPv6 address with a zone, expected one without: name the interface with `via`")]
     Zone,
-    /// Of this scheme.
+    /// The URL has this scheme, which is neither `http` nor `https`.
     #[error("a URL of scheme {0:?}, expected http or https")]
     Scheme(String),
-    /// No URL: what is wrong with it.
+    /// The text is not a URL, for this reason.
     #[error("no URL ({0}), expected one like https://host/path")]
     Syntax(&'static str),
 }
 
 impl Url {
-    /// Reads an absolute URL; a fragment is left out, for it is no part of what a server is asked.
+    /// Reads an absolute URL. A fragment is removed, because it is not sent to a server.
     ///
-    /// # Errors
-    /// Why it is none of a mirror.
+    /// # Errors If `text` is not the URL of a mirror; the error says why.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         if text.len() > URL_MAX {
             return Err(UrlError::TooLong(text.len()));
@@ -65,10 +67,9 @@ impl Url {
         }
     }
 
-    /// What `reference`, relative or absolute, means in a document from here (RFC 3986 §5.2).
+    /// Resolves `reference`, relative or absolute, in a document with this URL (RFC 3986 §5.2).
     ///
-    /// # Errors
-    /// Why that is no URL of a mirror.
+    /// # Errors If the result is not the URL of a mirror; the error says why.
     pub fn join(&self, reference: &str) -> Result<Self, UrlError> {
         if reference.len() > URL_MAX {
             return Err(UrlError::TooLong(reference.len()));
@@ -96,7 +97,7 @@ impl Url {
             return Err(UrlError::Syntax("without a host"));
         }
         url.set_fragment(None);
-        // Percent-encoding and international names make it longer.
+        // Percent-encoding and international names make the URL longer.
         let new = Self { text: text(&url, query.as_deref()), read: url };
         match new.text.len() {
             len if len > URL_MAX => Err(UrlError::TooLong(len)),
@@ -104,71 +105,70 @@ impl Url {
         }
     }
 
-    /// All of it, a password among it: for the one who sends the request.
+    /// Returns the whole URL, including a password, for the request to the server.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is `https`.
+    /// Whether the scheme is `https`.
     #[must_use]
     pub fn is_https(&self) -> bool {
         self.read.scheme() == "https"
     }
 
-    /// The host, lower case; an IPv6 address in brackets.
+    /// Returns the host in lower case; an IPv6 address is in brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         self.read.host_str().unwrap_or_default()
     }
 
-    /// The TCP port; that of the scheme if it names none.
+    /// Returns the TCP port: the one in the URL, or else the default of the scheme.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.read.port_or_known_default().unwrap_or(80)
     }
 
-    /// The path, percent-encoded; at least `/`.
+    /// Returns the percent-encoded path; at least `/`.
     #[must_use]
     pub fn path(&self) -> &str {
         self.read.path()
     }
 
-    /// Whether a user name or a password is in it.
+    /// Whether the URL contains a user name or a password.
     #[must_use]
     pub fn has_credentials(&self) -> bool {
         !self.read.username().is_empty() || self.read.password().is_some()
     }
 
-    /// Whether what is asked for is told by more than a path.
+    /// Whether the URL has a query.
     #[must_use]
     pub fn has_query(&self) -> bool {
         self.read.query().is_some()
     }
 
-    /// The path, percent-decoded.
+    /// Returns the percent-decoded path.
     #[must_use]
     pub fn decoded_path(&self) -> Vec<u8> {
         percent_decode_str(self.read.path()).collect()
     }
 
-    /// The last component of the path, percent-decoded, if that may be the name of a file.
+    /// Returns the percent-decoded last component of the path, if it can be the name of a file.
     #[must_use]
     pub fn file_name(&self) -> Option<Vec<u8>> {
         Some(self.last_component()).filter(|name| is_file_name(name))
     }
 
-    /// The last component of the path, percent-decoded, whatever it is: it may be empty, or have slashes.
+    /// Returns the percent-decoded last component of the path, which may be empty or contain slashes.
     #[must_use]
     pub fn last_component(&self) -> Vec<u8> {
         percent_decode_str(self.read.path().rsplit('/').next().unwrap_or_default()).collect()
     }
 
-    /// The URL of the file beside it whose name is this one's with `suffix` appended, such as `.b3leaves`.
-    /// Without a query: that was about this file.
+    /// Returns the URL of a file beside this one, whose name is this one's with `suffix` appended, such as
+    /// `.b3leaves`. The result has no query, because the query belongs to this file.
     ///
-    /// # Errors
-    /// If it would be too long.
+    /// # Errors If the result would be too long.
     pub fn sibling(&self, suffix: &str) -> Result<Self, UrlError> {
         let mut url = self.read.clone();
         url.set_query(None);
@@ -177,26 +177,27 @@ impl Url {
     }
 }
 
-/// The query of a URL or a reference, if it has apostrophes.
+/// Returns the query of a URL or a reference with its apostrophes as they were given. `None` if it has no
+/// apostrophes.
 fn apostrophes(text: &str) -> Option<String> {
     let text = text.trim_matches(|c: char| c <= ' ').replace(['\t', '\r', '\n'], "");
     let (_, query) = text.split('#').next()?.split_once('?')?;
     query.contains('\'').then(|| utf8_percent_encode(query, NOT_IN_QUERY).to_string())
 }
 
-/// All of `url`, with this query instead of its own, if one is given.
+/// Returns the whole of `url`, with `query` instead of its own query if one is given.
 fn text(url: &::url::Url, query: Option<&str>) -> String {
     query.map_or_else(|| url.as_str().to_owned(), |query| format!("{}?{query}", &url[..Position::AfterPath]))
 }
 
-/// Without user name and password.
+/// Writes the URL without user name and password.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.has_credentials() {
             return f.write_str(&self.text);
         }
         let mut url = self.read.clone();
-        // These two fail only where there is no host.
+        // These two calls fail only if the URL has no host.
         let _ = url.set_username("").and_then(|()| url.set_password(None));
         f.write_str(&text(&url, apostrophes(&self.text).as_deref()))
     }
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(url("http://h/a%ff").file_name().unwrap(), b"a\xff");
     }
 
-    /// RFC 3986 §5.4, as far as it concerns URLs of mirrors.
+    /// The examples of RFC 3986 §5.4 that are about URLs of mirrors.
     #[test]
     fn references_join() {
         let base = url("http://a/b/c/d;p?q");
@@ -300,7 +301,7 @@ mod tests {
             assert_eq!(Url::parse(text), Err(error.clone()), "{text}");
             assert!(error.to_string().contains("expected"));
         }
-        // Percent-encoding makes it longer than it was.
+        // Percent-encoding makes the URL longer than the limit.
         assert!(matches!(Url::parse(&format!("http://h/{}", "ä".repeat(4_000))), Err(UrlError::TooLong(_))));
     }
 

@@ -1,5 +1,5 @@
-//! Reads a Metalink: events of quick-xml through a stack of the elements that are known. Markup of others,
-//! which RFC 5854 §6 allows everywhere, is passed over.
+//! Reads a Metalink: feeds the events of quick-xml to a stack of known elements. Elements of other
+//! namespaces, which RFC 5854 §6 allows everywhere, are ignored.
 
 use anabranch_mmtp::id::LENGTH_MAX;
 use data_encoding::HEXLOWER_PERMISSIVE;
@@ -18,7 +18,7 @@ use crate::http_fields::{SIGNATURE, location, priority};
 use crate::leaf_list::MEDIA_TYPE;
 use crate::url::{Url, UrlError};
 
-/// Characters of a text from outside that an error repeats.
+/// The most characters of the Metalink's text that an error quotes.
 const QUOTED_CHARS: usize = 80;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +27,12 @@ enum Version {
     Four,
 }
 
-/// The elements that say something to us.
+/// The elements that the reader uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Element {
     Metalink,
-    /// Version 3 has the files in an element of their own, and the hashes and URLs of a file, too.
+    /// In version 3, the element that contains all files. In that version `Verification` contains the hashes
+    /// of a file, and `Resources` contains its URLs.
     Files,
     File,
     Verification,
@@ -39,14 +40,14 @@ enum Element {
     Pieces,
     Size,
     Hash(HashKind),
-    /// Of a kind that is not used.
+    /// A hash of this kind, which is not used.
     IgnoredHash(String),
-    /// With its number, which only version 3 has.
+    /// A piece hash with its number, which only version 3 has.
     PieceHash(Option<String>),
     Mirror {
         priority: u32,
         location: Option<String>,
-        /// Whether it can be of the file itself (and not of a torrent of it).
+        /// Whether the URL can be that of the file itself, not of a torrent.
         direct: bool,
     },
     Leaves,
@@ -55,7 +56,7 @@ enum Element {
     Other,
 }
 
-/// Kinds of hashes that are used.
+/// The kinds of hashes that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HashKind {
     Sha256,
@@ -65,7 +66,7 @@ enum HashKind {
 }
 
 impl HashKind {
-    /// By the names of version 4 (IANA's textual names of hash functions) and of version 3.
+    /// Returns the kind by its name in version 4 (IANA's textual names of hash functions) or in version 3.
     fn named(name: &str) -> Option<Self> {
         match name.trim().to_ascii_lowercase().as_str() {
             "sha-256" | "sha256" => Some(Self::Sha256),
@@ -77,11 +78,11 @@ impl HashKind {
     }
 }
 
-/// The piece hashes of a file as they come.
+/// The piece hashes of a file that have been read so far.
 struct PartialPieces {
     kind: String,
     bytes: u64,
-    /// Each with its number.
+    /// Each hash with the number of its piece.
     hashes: Vec<(u64, Vec<u8>)>,
 }
 
@@ -102,7 +103,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Metalink, MetalinkError> {
     let line_at = |at: usize| 1 + bytes.iter().take(at).filter(|b| **b == b'\n').count() as u64;
     let text =
         std::str::from_utf8(bytes).map_err(|e| bad(line_at(e.valid_up_to()), MetalinkErrorKind::Encoding))?;
-    // A byte order mark counts as nothing; lines stay the same.
+    // A byte-order mark is skipped; it does not change line numbers.
     let mut reader = NsReader::from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
     reader.config_mut().expand_empty_elements = true;
     let mut state = ReaderState {
@@ -200,7 +201,7 @@ impl ReaderState {
         Ok(())
     }
 
-    /// What an element of our namespace is, by where it is.
+    /// Returns the kind of an element of the Metalink namespace, which depends on its parent element.
     fn element(&self, start: &BytesStart<'_>) -> Result<Element, MetalinkErrorKind> {
         use Version::{Four, Three};
         let parent = self.open.last().unwrap_or(&Element::Other);
@@ -223,7 +224,7 @@ impl ReaderState {
                 direct: true,
             },
             (Three, Element::Resources, "url") => {
-                // There 100 is the best and 1 the last.
+                // In version 3, 100 is the best preference and 1 the last.
                 let preference: Option<u32> =
                     attribute(start, "preference")?.and_then(|t| t.trim().parse().ok());
                 let kind = attribute(start, "type")?;
@@ -359,14 +360,14 @@ impl ReaderState {
     fn end_file(&mut self) -> Result<(), MetalinkErrorKind> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         check_pieces(&file)?;
-        // Stable: those of the same priority stay in their order.
+        // The sort is stable: mirrors of the same priority keep their order.
         file.mirrors.sort_by_key(|mirror| mirror.priority);
         self.files.push(file);
         Ok(())
     }
 }
 
-/// Whether it is a relative reference (RFC 3986 §4.2), and not the URL of some other scheme.
+/// Whether `text` is a relative reference (RFC 3986 §4.2), and not a URL of another scheme.
 fn is_relative(text: &str) -> bool {
     let first = text.split(['/', '?', '#']).next().unwrap_or_default();
     !text.is_empty() && !first.contains(':')
@@ -414,7 +415,7 @@ impl PartialPieces {
             }
             _ => PieceHashes::Sha256(hashes.filter_map(|hash| hash.try_into().ok()).collect()),
         };
-        // Of several lengths or kinds, the first serves.
+        // Of pieces with several lengths or kinds, the first ones count.
         let is_same = |there: &Pieces| there.bytes == self.bytes && there.hashes.kind() == hashes.kind();
         if file.pieces.as_ref().is_none_or(is_same) {
             set(&mut file.pieces, Pieces { bytes: self.bytes, hashes }, "piece hashes")?;
@@ -423,7 +424,7 @@ impl PartialPieces {
     }
 }
 
-/// Notes a kind of hash that is there and not used.
+/// Remembers a kind of hash that was ignored.
 fn ignore(kinds: &mut Vec<String>, kind: &str) {
     let kind = quoted(&kind.trim().to_ascii_lowercase());
     if kinds.len() < IGNORED_MAX && !kinds.contains(&kind) {
@@ -431,7 +432,7 @@ fn ignore(kinds: &mut Vec<String>, kind: &str) {
     }
 }
 
-/// Sets what may be said once, or twice the same.
+/// Sets a value that may occur once, or more than once if it is the same.
 fn set<T: PartialEq>(place: &mut Option<T>, value: T, what: &'static str) -> Result<(), MetalinkErrorKind> {
     match place {
         Some(there) if *there != value => Err(MetalinkErrorKind::Differ(what)),
@@ -459,7 +460,7 @@ fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, Metal
     Ok(Some(value.into_owned()))
 }
 
-/// The character that a reference in a text stands for.
+/// Returns the character that an XML reference stands for.
 fn resolve(entity: &BytesRef<'_>) -> Result<char, MetalinkErrorKind> {
     let unknown = || MetalinkErrorKind::Entity(quoted(entity));
     if entity.is_char_ref() {
@@ -468,7 +469,7 @@ fn resolve(entity: &BytesRef<'_>) -> Result<char, MetalinkErrorKind> {
     resolve_predefined_entity(entity).and_then(|text| text.chars().next()).ok_or_else(unknown)
 }
 
-/// The beginning of a text from outside, for an error.
+/// Returns the beginning of the Metalink's text for an error message.
 fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -25,7 +25,7 @@ fn hex(hash: u8, len: usize) -> String {
     format!("{hash:02x}").repeat(len)
 }
 
-/// RFC 5854 wants absolute ones; several generators write others.
+/// RFC 5854 requires absolute URLs, but several generators write relative ones.
 #[test]
 fn relative_places_are_seen_from_the_metalink() {
     let text = "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\">\
@@ -39,7 +39,7 @@ fn relative_places_are_seen_from_the_metalink() {
     assert_eq!((urls, seen.files[0].ignored_mirrors), (vec!["http://h/g?a='", "http://h/f"], 1));
 }
 
-/// After RFC 5854 §1.1, with whole hashes instead of its shortened ones.
+/// The example of RFC 5854 §1.1, with complete hashes instead of its shortened ones.
 #[test]
 fn the_example_of_rfc_5854() {
     let metalink = Metalink::parse(EXAMPLE.as_bytes()).unwrap();
@@ -185,7 +185,7 @@ fn markup_of_others_is_passed_over() {
     assert_eq!(urls, [("http://h/a&b", PRIORITY_LAST, &None), ("http://h/?a&b", PRIORITY_LAST, &None)]);
     assert_eq!(file.relative_mirrors, [("x".to_owned(), PRIORITY_LAST)]);
     assert_eq!((file.ignored_mirrors, file.leaves), (1, None));
-    // With a prefix, and a byte order mark.
+    // The same content with a namespace prefix and a byte-order mark.
     let text = format!("\u{feff}<m:metalink xmlns:m='{NAMESPACE_4}'><m:file name='x'/></m:metalink>");
     assert_eq!(Metalink::parse(text.as_bytes()).unwrap().files[0].name, "x");
 }
@@ -324,7 +324,8 @@ proptest! {
         let _ = Metalink::parse(&bytes);
     }
 
-    /// Valid ones with a part replaced or cut out: what is read can be written and read again.
+    /// Valid Metalinks with a part replaced or removed: if one can still be read, it can be written and read
+    /// again.
     #[test]
     fn nearly_right(
         old: bool, from in 0..2_000_usize, len in 0..40_usize, by in "[<>&;/='\" a-z0-9!\\[\\]-]{0,12}",

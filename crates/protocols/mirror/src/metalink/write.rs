@@ -34,7 +34,7 @@ pub(super) fn write(metalink: &Metalink) -> Result<String, MetalinkError> {
     Ok(out)
 }
 
-/// What the types let through but no reader would.
+/// Checks the values that the types allow but a reader would refuse.
 fn check(file: &File) -> Result<(), MetalinkErrorKind> {
     if !is_safe_name(&file.name) {
         return Err(MetalinkErrorKind::Name(file.name.clone()));
