@@ -1,7 +1,7 @@
 //! Chooses which of the files that the mirrors have is the wanted one.
 //!
 //! Mirrors are grouped into *variants*: a variant is a set of mirrors whose files no evidence tells apart.
-//! What is known before anything is fetched ([`Evidence`]) makes the first variants; later evidence only
+//! The [`Evidence`] that is known before the file is fetched makes the first variants; later evidence only
 //! splits a variant. A file is built from the blocks of one variant:
 //!
 //! * Where a hash of the file is known, variants are tried one after the other, the one with the most votes
@@ -23,7 +23,7 @@ use crate::range_scheduler::MirrorId;
 
 pub use ballot::Ballot;
 
-/// What is known of a mirror's file before it is fetched.
+/// The properties of a mirror's file that are known before the file is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// The length of the file in bytes (`Content-Length` or `Content-Range`: RFC 9110 sections 8.6 and 14.4);

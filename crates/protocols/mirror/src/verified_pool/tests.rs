@@ -131,7 +131,7 @@ fn a_wrong_piece_of_several_comes_again_from_one() {
     assert_eq!((pool.idle(), pool.take(2, 1)), (0, None));
     assert!(pool.is_wanted_from(1, 0) && !pool.is_wanted_from(2, 0));
     bring_all(&mut pool, 2, 0..4);
-    // It fails halfway: it begins anew.
+    // Mirror 1 breaks off halfway, so mirror 3 begins the piece anew.
     bring_all(&mut pool, 1, 0..2);
     pool.release(2..4);
     assert_eq!(pool.take(3, 1), Some(0..4));
@@ -141,7 +141,8 @@ fn a_wrong_piece_of_several_comes_again_from_one() {
     assert!(events.contains(&Event::Banned { mirror: 2, block: 2 }), "{events:?}");
 }
 
-/// One piece, of which 0 has brought a half, and 1 the other one, wrong: now it has to come from one alone.
+/// Creates a pool with one piece: mirror 0 has delivered the first half, and mirror 1 the second half, which
+/// is wrong. One mirror alone now has to deliver the piece.
 fn mixed() -> VerifiedPool {
     let mut pool = VerifiedPool::new(4 * BLOCK, pieces(4, 4), |_| false).expect("it fits");
     assert_eq!((pool.take(0, 2), pool.take(1, 2)), (Some(0..2), Some(2..4)));
@@ -150,11 +151,11 @@ fn mixed() -> VerifiedPool {
     pool
 }
 
-/// A piece that has to come from one mirror alone, which breaks off each time before it is whole.
+/// A single mirror has to deliver a piece, but each mirror breaks off before the piece is complete.
 #[test]
 fn who_breaks_off_goes_on_with_its_own_part_of_a_piece() {
     let mut pool = mixed();
-    // Each brings some of it.
+    // Each mirror delivers a part of the piece.
     for (mirror, blocks) in [(0, 0..2), (1, 0..1), (0, 2..3)] {
         let taken = pool.take(mirror, 64).expect("the piece");
         assert_eq!(taken, blocks.start..4, "{mirror}");
@@ -171,7 +172,7 @@ fn who_breaks_off_goes_on_with_its_own_part_of_a_piece() {
     );
 }
 
-/// Who trickles does not take a piece again while another sends everything.
+/// A trickling mirror is not assigned the piece again while another mirror sends the whole file.
 #[test]
 fn who_has_just_not_brought_a_piece_leaves_it_to_one_that_sends_all() {
     let mut pool = mixed();
@@ -184,7 +185,7 @@ fn who_has_just_not_brought_a_piece_leaves_it_to_one_that_sends_all() {
     assert!(pool.events().any(|event| event == Event::Complete));
 }
 
-/// Many that break off in the longest of pieces: what is kept of them does not add up.
+/// Many mirrors break off in pieces of the largest size. The memory for their partial pieces stays bounded.
 #[test]
 fn what_is_kept_of_pieces_that_break_off_is_bounded() {
     let per_piece = PIECE_BYTES_MAX / BLOCK;
@@ -202,7 +203,8 @@ fn what_is_kept_of_pieces_that_break_off_is_bounded() {
     assert!(pieces.kept() as u64 * PIECE_BYTES_MAX <= OPEN_BYTES_MAX, "{}", pieces.kept());
 }
 
-/// A piece is hashed in order, whatever comes first; what a liar brought of it leaves no trace in its hash.
+/// A piece is hashed in the order of its blocks, whichever arrive first. Blocks from a liar do not remain in
+/// the hash.
 #[test]
 fn a_liar_leaves_no_trace_in_pieces_that_are_not_whole() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]] {
@@ -262,12 +264,12 @@ fn nothing_is_taken_beyond_the_horizon() {
         pool.release(2..4);
         pool.set_horizon(6);
         assert_eq!((pool.idle(), pool.take(0, 64)), (4, Some(2..6)));
-        // What is sent unasked is taken.
+        // A block that arrives unasked is accepted.
         assert!(pool.is_wanted(9));
         pool.set_horizon(u64::MAX);
         assert_eq!((pool.idle(), pool.take(0, 64), pool.idle()), (4, Some(6..10), 0));
     }
-    // A piece is verified as a whole.
+    // A piece is requested to its end, because it is verified as a whole.
     let mut pool = VerifiedPool::new(10 * BLOCK, pieces(10, 4), |_| false).expect("it fits");
     pool.set_horizon(5);
     assert_eq!((pool.idle(), pool.take(0, 64), pool.take(0, 64)), (8, Some(0..8), None));
@@ -282,15 +284,15 @@ fn bring(pool: &mut VerifiedPool, liars: &[MirrorId], mirror: MirrorId, blocks: 
     }
 }
 
-/// Blocks 3 and on, of a content without hashes of its parts, from mirrors of which each has a vote.
+/// Creates a pool for a content without hashes of its parts, with mirrors that each have a vote.
 fn compared(blocks: u64, mirrors: Range<MirrorId>) -> VerifiedPool {
     let mut pool = VerifiedPool::new(blocks * BLOCK, Check::Nothing, |_| false).expect("it fits");
     mirrors.for_each(|mirror| pool.mirror_joins(mirror, true));
     pool
 }
 
-/// Each of these mirrors takes what it may and brings it, by turns, until none may take anything; those
-/// that lie have other bytes from the second block on.
+/// Lets each mirror take blocks and deliver them, in turn, until no mirror can take any. The liars deliver
+/// other bytes from the second block on.
 fn bring_in_turns(pool: &mut VerifiedPool, liars: &[MirrorId], mirrors: Range<MirrorId>) -> Vec<Event> {
     while mirrors.clone().fold(false, |any, mirror| {
         let taken = pool.take(mirror, 4);

@@ -1,5 +1,5 @@
-//! Connections that end after so many answers, two of them over one link: packets, a queue, the slow start of
-//! each new connection, by a clock that is made up.
+//! Tests of connections that end after a number of answers, with two of them over one link. The simulation
+//! has packets, a queue, the slow start of each new TCP connection, and a simulated clock.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -9,9 +9,9 @@ use anabranch_mirror::file_scheduler::{Command, FileScheduler, FileSpec, Input};
 
 const PACKET_BYTES: u64 = 1_500;
 const PAYLOAD_BYTES: u64 = 1_448;
-/// What a new connection may have under way, packets: RFC 6928.
+/// The packets that a server may have in flight on a new TCP connection (RFC 6928).
 const FIRST_FLIGHT: u64 = 10;
-/// The length of each file.
+/// The length of each file in bytes.
 const FILE_BYTES: u64 = 10_000;
 /// The packets of an answer.
 const PACKETS: u64 = FILE_BYTES.div_ceil(PAYLOAD_BYTES);
@@ -19,13 +19,14 @@ const PACKETS: u64 = FILE_BYTES.div_ceil(PAYLOAD_BYTES);
 /// The server's end of a connection.
 #[derive(Default)]
 struct Pipe {
-    /// Answers of this connection.
+    /// The number of answers on the current TCP connection.
     nth: u64,
-    /// The packets that are to be sent: of which request, which answer that is, how many come behind it.
+    /// The packets to send: the request, the number of its answer, and how many packets of that answer
+    /// follow.
     out: VecDeque<(u64, u64, u64)>,
     window: u64,
     flying: u64,
-    /// A request after the last answer opens another connection.
+    /// Whether the last answer was sent, so that the next request opens another TCP connection.
     ended: bool,
     connections: u64,
 }
@@ -39,12 +40,12 @@ enum What {
 
 struct Observed {
     at: Time,
-    /// The longest that a packet waited for the link after the first second.
+    /// The longest time that a packet waited for the link, after the first second.
     most_waited: Span,
     connections: u64,
 }
 
-/// Fetches so many files from a server that ends connections after `limit` answers.
+/// Fetches `count` files from a server that ends TCP connections after `limit` answers.
 fn run(count: usize, limit: u64, rate: Rate, rtt: Span) -> Observed {
     let mut machine = FileScheduler::new(&vec![FileSpec { bytes: FILE_BYTES, servers: vec![0] }; count], 64);
     let first = machine.add_connection(0).expect("a connection");
@@ -106,7 +107,7 @@ fn run(count: usize, limit: u64, rate: Rate, rtt: Span) -> Observed {
                 if connection != pipes[pipe].connections {
                     continue;
                 }
-                // Slow start, as long as the window is what keeps it from sending.
+                // Slow start, as long as the window is what limits the sender.
                 let this = &mut pipes[pipe];
                 this.window += u64::from(this.window < 2 * this.flying);
                 this.flying = this.flying.saturating_sub(1);
@@ -145,10 +146,10 @@ fn a_successor_takes_over_and_the_link_stays_full() {
     let (rate, rtt) = (Rate::from_bytes(12_500_000), Span::from_millis(50));
     let seen = run(10_000, 1_000, rate, rtt);
     let took = seen.at.since(Time::ZERO);
-    // What all packets take, and the first connection's slow start.
+    // The time for all packets; the first TCP connection's slow start adds to it.
     let full = rate.time_for(10_000 * PACKETS * PACKET_BYTES);
     assert!(took < full + Span::from_millis(600), "{took:?} of {full:?}");
-    // A queue that grows is taken for a full link by the connection that has just begun.
+    // A new TCP connection would take a growing queue for a full link.
     assert!(seen.most_waited < Span::from_millis(25), "{:?}", seen.most_waited);
     assert!((10..=12).contains(&seen.connections), "{}", seen.connections);
 }

@@ -1,6 +1,6 @@
-//! Mirrors that change their ways beside one that does not: fast ones that begin to trickle, pause, break
-//! off, say that they are busy, or die, whenever. However it is, the steady one is there, and a download
-//! takes little more than it would from that one alone.
+//! Tests of mirrors whose behaviour changes, beside a steady one. The fast mirrors begin to trickle, pause,
+//! break off, report that they are busy, or die, at any time. A download takes little more time than from the
+//! steady mirror alone.
 
 use anabranch_algo::{Span, SplitMix64, Time};
 use anabranch_mirror::verified_pool::Check;
@@ -9,11 +9,12 @@ use proptest::prelude::*;
 use crate::range_scheduler::{content, fetch, leaves};
 use crate::simulated_mirrors::{Link, mbit, secs};
 
-/// Beyond the steady one's own time: a mirror is known to trickle by the average of ten seconds, and
-/// comparisons are waited for five.
+/// The time that a download may take beyond that of the steady mirror. A mirror is known to trickle by the
+/// average of ten seconds, and the pool waits five seconds for comparisons.
 const FIND_OUT: Span = Span::from_secs(17);
 
-/// A mirror that changes up to four times: trickles, is slow, is fast, is silent for a while or for good.
+/// Creates a mirror that changes up to four times: it trickles, is slow, is fast, or is silent for a while or
+/// for good.
 fn fickle(mirror: u8, luck: &mut SplitMix64) -> Link {
     let fast = [mbit(20), mbit(100), mbit(1_000)][luck.below(3) as usize];
     let mut link = Link::new(mirror, fast, [1, 20, 100][luck.below(3) as usize]);
@@ -63,7 +64,8 @@ proptest! {
     }
 }
 
-/// The steady one has brought all else when of two others, which trickle, one copies what the other has left.
+/// The steady mirror has delivered everything else. Of the two other mirrors, which both trickle, one fetches
+/// a copy of blocks that the other still has.
 #[test]
 fn a_copy_that_trickles_is_made_again() {
     let mut links = [Link::new(0, mbit(8), 1), Link::new(1, mbit(1_000), 1), Link::new(2, mbit(100), 1)];

@@ -1,4 +1,4 @@
-//! Many small files from servers of which time, rates and misfortunes are made up.
+//! Tests of many small files from servers with simulated time, rates and faults.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,39 +12,39 @@ use anabranch_mirror::range_scheduler::State;
 use proptest::prelude::*;
 
 const HEAD_BYTES: u64 = 400;
-/// Requests that the made-up client sends ahead.
+/// The most requests that the simulated client pipelines.
 const OUTSTANDING_MAX: usize = 64;
-/// No test takes longer.
+/// The time at which a simulation ends, even if files are missing.
 const END: Time = Time::from_nanos(3_600 * 1_000_000_000);
 
 fn secs(secs: u64) -> Time {
     Time::ZERO + Span::from_secs(secs)
 }
 
-/// A connection as it really is.
+/// The properties of a simulated connection.
 #[derive(Clone, Debug)]
 struct Link {
     server: ServerId,
-    /// Bytes a second.
+    /// Its rate in bytes per second.
     rate: u64,
     rtt: Span,
-    /// Nothing passes in between; the connection stays.
+    /// The time in which no answer arrives. The connection stays open.
     silent: Range<Time>,
-    /// Each request whose number is a multiple of this, breaks the connection; 0: none.
+    /// Each request whose number is a multiple of this breaks the connection; 0 for none.
     breaks_at: u64,
-    /// It has a second connection beside it.
+    /// Whether the connection has a second one beside it.
     second: bool,
-    /// The server ends a connection after so many answers; 0: never.
+    /// The number of answers after which the server ends a TCP connection; 0 for never.
     limit: u64,
-    /// And does not say so.
+    /// Whether the server ends TCP connections without notice.
     unsaid: bool,
-    /// The same: the server is busy.
+    /// Each request whose number is a multiple of this is refused as busy; 0 for none.
     busy_at: u64,
-    /// Files that it has wrong.
+    /// The files for which the server has wrong bytes.
     wrong: Range<usize>,
-    /// Files that come wrong when something else is under way.
+    /// Whether answers are wrong that arrive while other requests are outstanding.
     mixes: bool,
-    /// Files that it lacks: multiples of this; 0: none.
+    /// The server lacks the files whose number is a multiple of this; 0 for none.
     lacks: usize,
 }
 
@@ -71,7 +71,7 @@ impl Link {
     }
 }
 
-/// What is on its way back over a link.
+/// An answer on its way over a link.
 struct Answer {
     id: u64,
     at: Time,
@@ -88,15 +88,15 @@ enum What {
 
 struct Line {
     link: Link,
-    /// The server has sent all that was asked of it by then.
+    /// When the server will have sent all answers so far.
     busy_until: Time,
     answers: VecDeque<Answer>,
     requests: u64,
-    /// Requests on its connection.
+    /// The number of requests on the current TCP connection.
     nth: u64,
-    /// Connections that it has had.
+    /// The number of TCP connections so far.
     connections: u64,
-    /// Requests that had to be sent again because the connection they were on had ended.
+    /// The number of requests that were sent again because their TCP connection had ended.
     again: u64,
 }
 
@@ -105,15 +105,15 @@ struct Ended {
     at: Time,
     complete: Vec<bool>,
     lost: Vec<bool>,
-    /// Bytes and duplicate bytes of each connection.
+    /// The bytes and the duplicate bytes of each connection.
     bytes: Vec<(u64, u64)>,
     most_outstanding: usize,
-    /// Connections of each connection.
+    /// The number of TCP connections of each connection.
     connections: Vec<u64>,
     again: u64,
 }
 
-/// Runs until all files are here or lost, or `END`.
+/// Runs until all files are complete or lost, or until `END`.
 fn run(wanted: &[FileSpec], links: &[Link]) -> Ended {
     let mut machine = FileScheduler::new(wanted, OUTSTANDING_MAX);
     let mut lines: Vec<Line> = Vec::new();
@@ -183,7 +183,7 @@ fn run(wanted: &[FileSpec], links: &[Link]) -> Ended {
                     What::Failed(failure) => {
                         machine.handle(now, Input::Failed { fetch: answer.id, failure });
                         if failure == Failure::Broken {
-                            // All that was asked over this connection.
+                            // All requests on this TCP connection fail.
                             for answer in std::mem::take(&mut line.answers) {
                                 machine.handle(now, Input::Failed { fetch: answer.id, failure });
                             }
@@ -197,12 +197,12 @@ fn run(wanted: &[FileSpec], links: &[Link]) -> Ended {
     }
 }
 
-/// The server answers in order, each after a round trip at the earliest.
+/// Makes the server answer a request. Answers come in order, each after a round trip at the earliest.
 fn ask(line: &mut Line, now: Time, id: u64, file: usize, bytes: u64) {
     line.requests += 1;
     let link = &line.link;
     if link.limit > 0 && line.nth == link.limit {
-        // What goes beyond the limit waits for the end of the connection, and then for another one.
+        // A request beyond the limit waits for the end of the TCP connection, and then for a new one.
         line.again += u64::from(!line.answers.is_empty());
         line.busy_until = line.busy_until.max(now) + link.rtt;
         (line.nth, line.connections) = (0, line.connections + 1);
@@ -242,12 +242,12 @@ fn millis(time: Time) -> u64 {
 
 #[test]
 fn one_link_is_full() {
-    // 100 Mbit/s, 50 ms: 10,000 files of 10 KB take 8.3 s and their heads 0.3 s.
+    // At 100 Mbit/s and 50 ms, 10,000 files of 10 KB take 8.3 s, and their heads 0.3 s.
     let ended = run(&files(10_000, 10_000, &[0]), &[Link::new(0, 100, 50)]);
     assert!(ended.complete.iter().all(|done| *done));
     assert!((8_300..9_000).contains(&millis(ended.at)), "{}", millis(ended.at));
     assert_eq!(ended.bytes, [(100_000_000, 0)]);
-    // What is asked at once is not all there is.
+    // The window limits how many files are outstanding, although more are idle.
     let ended = run(&files(1_000, 100_000, &[0]), &[Link::new(0, 100, 50)]);
     assert!(ended.most_outstanding <= 30, "{}", ended.most_outstanding);
     assert!(millis(ended.at) < 8_600, "{}", millis(ended.at));
@@ -260,11 +260,11 @@ fn a_second_connection_is_used_when_a_connection_may_end() {
         let ended = run(&files(1_000, 10_000, &[0]), &two(limit));
         assert_eq!(ended.bytes, [(10_000_000, 0), (0, 0)], "few files need none");
     }
-    // A server that ends no connection is asked over the second one once.
+    // If the server ends no connection, the scheduler changes to the second one once.
     let ended = run(&files(4_000, 10_000, &[0]), &two(0));
     assert!(ended.complete.iter().all(|done| *done));
     assert_eq!((&ended.connections[..], ended.again), (&[1, 1][..], 0));
-    // One that does: by turns.
+    // If the server ends connections, both are used in turn.
     let ended = run(&files(10_000, 10_000, &[0]), &two(1_000));
     assert!(ended.complete.iter().all(|done| *done));
     let is_half = |(bytes, twice): &(u64, u64)| *bytes >= 40_000_000 && *twice == 0;
@@ -280,7 +280,8 @@ fn no_more_is_asked_than_a_connection_takes() {
         let link = Link { second, limit, unsaid, ..Link::new(0, 100, 20) };
         let ended = run(&files(5_000, 10_000, &[0]), &[link]);
         assert!(ended.complete.iter().all(|done| *done), "{limit}");
-        // Until it is known: once if the server says so, else twice.
+        // Requests are sent again until the limit is known: those of one TCP connection if the server
+        // announces the end, or else those of several.
         let most = if unsaid { 4 * OUTSTANDING_MAX } else { OUTSTANDING_MAX };
         assert!(ended.again <= most as u64, "{limit} {unsaid}: {}", ended.again);
         assert!(ended.bytes.iter().all(|(_, twice)| *twice == 0), "{limit} {unsaid}: {:?}", ended.bytes);
@@ -299,7 +300,7 @@ fn what_was_learnt_of_a_limit_can_be_wrong() {
                 let Some(fetch) = answers.pop_front() else { panic!("it waits for nothing") };
                 most_asked.push(answers.len() + 1);
                 now += Span::from_millis(1);
-                // The first connection ends after three answers, the others stay.
+                // The first TCP connection ends after three answers; later ones stay open.
                 nth = if asked == 3 { 1 } else { nth + 1 };
                 asked += 1;
                 machine.handle(now, Input::Head { fetch, nth, last: asked == 3 });
@@ -321,7 +322,7 @@ fn each_link_takes_what_it_carries() {
     let links = [Link::new(0, 100, 20), Link::new(1, 50, 40), Link::new(2, 10, 80)];
     let ended = run(&files(5_000, 20_000, &[0, 1, 2]), &links);
     assert!(ended.complete.iter().all(|done| *done));
-    // 160 Mbit/s in all: 5.1 s with the heads.
+    // At 160 Mbit/s together, the files and their heads take 5.1 s.
     assert!(millis(ended.at) < 5_600, "{}", millis(ended.at));
     let share: Vec<u64> = ended.bytes.iter().map(|(bytes, _)| bytes * 100 / 100_000_000).collect();
     assert!((55..68).contains(&share[0]) && (26..36).contains(&share[1]), "{share:?}");
@@ -334,9 +335,9 @@ fn a_link_that_falls_silent_keeps_nothing_back() {
     slow.silent = secs(1)..secs(60);
     let ended = run(&files(3_000, 10_000, &[0, 1]), &[Link::new(0, 100, 20), slow]);
     assert!(ended.complete.iter().all(|done| *done));
-    // One second of two links, then one; and a second until silence counts.
+    // Both links for one second, then one link, and one second until the silence counts.
     assert!(millis(ended.at) < 4_000, "{}", millis(ended.at));
-    // Alone it is waited for.
+    // If this is the only link, the scheduler waits for it.
     let mut alone = Link::new(0, 100, 20);
     alone.silent = secs(1)..secs(20);
     let ended = run(&files(3_000, 10_000, &[0]), &[alone]);
@@ -344,7 +345,7 @@ fn a_link_that_falls_silent_keeps_nothing_back() {
     assert!(millis(ended.at) < 26_000, "{}", millis(ended.at));
 }
 
-/// Two servers never answer, with two connections each. Who has answered is asked for what they were.
+/// Two servers with two connections each never answer. A server that has answered is asked for their files.
 #[test]
 fn silent_servers_do_not_pass_a_file_from_one_to_the_other() {
     let silent = |server| Link { silent: Time::ZERO..secs(600), second: true, ..Link::new(server, 100, 20) };
@@ -378,7 +379,7 @@ fn wrong_files_cost_themselves_and_many_cost_the_server() {
     liar.wrong = 70..71;
     let ended = run(&files(300, 10_000, &[0, 1]), &[liar.clone(), Link::new(1, 10, 20)]);
     assert!(ended.complete.iter().all(|done| *done));
-    // A few are lost, and all others come, without much delay.
+    // A few files are lost, and all others arrive without much delay.
     let few = BAD_FILES_MAX as usize - 1;
     for count in [1, few] {
         liar.wrong = 70..70 + count;
@@ -386,7 +387,7 @@ fn wrong_files_cost_themselves_and_many_cost_the_server() {
         assert!((0..300).all(|n| ended.lost[n] == liar.is_wrong(n) && ended.complete[n] != ended.lost[n]));
         assert!(millis(ended.at) < 300 + 100 * count as u64, "{}", millis(ended.at));
     }
-    // One more is too much.
+    // One more wrong file closes the server.
     liar.wrong = 70..71 + few;
     let ended = run(&files(3_000, 10_000, &[0]), &[liar]);
     assert!((0..3_000).all(|n| ended.complete[n] != ended.lost[n]));
@@ -401,10 +402,10 @@ fn answers_that_are_mixed_up_blame_nobody() {
         let link = Link { second, ..mixing.clone() };
         let ended = run(&files(300, 10_000, &[0]), &[link]);
         assert!(ended.complete.iter().all(|done| *done));
-        // One a round trip.
+        // One file per round trip.
         assert!(millis(ended.at) < 300 * 25, "{}", millis(ended.at));
     }
-    // Really wrong ones among them are found all the same.
+    // Files that are really wrong are found, too.
     mixing.wrong = 100..103;
     let ended = run(&files(300, 10_000, &[0]), &[mixing.clone()]);
     assert!((0..300).all(|n| ended.lost[n] == mixing.is_wrong(n) && ended.complete[n] != ended.lost[n]));
@@ -454,7 +455,7 @@ fn a_file_that_always_fails_holds_up_no_other() {
 fn a_server_that_is_always_busy_is_asked_later_and_later() {
     let mut machine = FileScheduler::new(&files(100, 10, &[0]), OUTSTANDING_MAX);
     assert_eq!(machine.add_connection(0), Some(0));
-    // All that was asked at once is refused at once, and is one refusal.
+    // All requests that were sent together are refused together, which counts as one refusal.
     let (mut now, mut times, mut first) = (Time::ZERO, Vec::new(), 0);
     while now < secs(60) {
         match machine.poll(now) {
@@ -513,12 +514,13 @@ proptest! {
         wanted in prop::collection::vec((0..300_000_u64, prop::collection::vec(0..4_u8, 1..4)), 1..60),
     ) {
         let mut links = links;
-        // Server 3 is always good: what it has arrives.
+        // Server 3 never fails, so every file that it has arrives.
         links.push(Link::new(3, 20, 30));
         let wanted: Vec<FileSpec> =
             wanted.into_iter().map(|(bytes, servers)| FileSpec { bytes, servers }).collect();
         let is_led_to = |server: ServerId| links.iter().any(|link| link.server == server);
-        // A server without a connection is told to be useless; here it is given none.
+        // The caller reports a server without a connection as useless. This test gives such a server no
+        // files.
         let wanted: Vec<FileSpec> = wanted.into_iter().map(|mut wanted| {
             wanted.servers.retain(|server| is_led_to(*server));
             wanted

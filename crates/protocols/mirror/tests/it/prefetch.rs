@@ -1,4 +1,5 @@
-//! The machine by hand: what is asked ahead, when, and what becomes of it.
+//! Tests of prefetch: which ranges the scheduler requests early, when, and what becomes of these requests.
+//! The tests feed the scheduler step by step.
 
 use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Output, Span, TcpSample, Time};
@@ -13,7 +14,7 @@ use crate::simulated_mirrors::Counting;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 20_000;
 const RTT: Span = Span::from_millis(20);
-/// So many blocks come at once, every [`STEP`]: 20.48 MB/s.
+/// The number of blocks that arrive at once, every [`STEP`]: 20.48 MB/s.
 const BATCH: u64 = 5;
 const STEP: Span = Span::from_millis(4);
 
@@ -29,7 +30,7 @@ struct Hand {
     mirrors: RangeScheduler,
     pool: Counting,
     now: Time,
-    /// Until when the machine wants to wait.
+    /// The time until which the scheduler wants to wait.
     wait: Time,
 }
 
@@ -51,7 +52,7 @@ impl Hand {
         Self { mirrors, pool: Counting::new(blocks), now: Time::ZERO, wait: Time::ZERO }
     }
 
-    /// What the machine wants now.
+    /// Returns the requests that the scheduler makes now, and those that it cancels.
     fn poll(&mut self) -> (Vec<FetchRecord>, Vec<FetchId>) {
         let (mut asked, mut cancelled) = (Vec::new(), Vec::new());
         loop {
@@ -90,7 +91,8 @@ impl Hand {
         self.tell(Input::Sample { connection: asked.connection, sample });
     }
 
-    /// Blocks of an answer come, up to `end`, until the machine asks for something.
+    /// Delivers blocks of an answer, up to `end`, until the scheduler makes a request. Returns the next block
+    /// and the requests.
     fn bodies(&mut self, asked: FetchRecord, from: u64, end: u64) -> (u64, Vec<FetchRecord>) {
         let zeros = vec![0; (BATCH * BLOCK) as usize];
         let mut at = from;
@@ -108,14 +110,14 @@ impl Hand {
         (at, Vec::new())
     }
 
-    /// The blocks of an answer come up to `end`, all at once.
+    /// Delivers the blocks of an answer up to `end`, all at once.
     fn bring(&mut self, asked: FetchRecord, end: u64) {
         let zeros = vec![0; ((end - asked.first) * BLOCK) as usize];
         self.tell(Input::Body { fetch: asked.id, bytes: &zeros });
     }
 
-    /// One connection that is being answered, and has been asked ahead: both, and the next block of the
-    /// first.
+    /// Prepares a connection whose answer is arriving and that has one prefetched request. Returns both
+    /// requests, and the next block of the first.
     fn ahead(&mut self) -> (FetchRecord, FetchRecord, u64) {
         let first = self.asks()[0];
         self.now += RTT.times(2);
@@ -159,7 +161,8 @@ fn it_is_asked_for_by_the_clock_too() {
     hand.head(first);
     let (_, asked) = hand.bodies(first, first.first, first.end - 40 * BATCH);
     assert_eq!(asked, []);
-    // 160 ms are left, and what comes next comes in one piece.
+    // The answer ends in 160 ms, and no bytes arrive before that. So only the clock can start the next
+    // request.
     let wanted = hand.now + (STEP.times(40) - RTT.times(2) - PREFETCH_MARGIN);
     assert!(hand.wait <= wanted + STEP && hand.wait + STEP >= wanted, "{:?}, {wanted:?}", hand.wait);
     hand.now = hand.wait;
@@ -240,8 +243,8 @@ fn a_connection_that_goes_takes_both_along() {
     }
 }
 
-/// Of two connections one turns out to be slower than it was when it was asked ahead for a lot: the other one
-/// takes over the end of that, all of it if it is much faster.
+/// One of two connections becomes slower after it got a long prefetched request. The other connection takes
+/// over the end of that range, or all of it if it is much faster.
 #[test]
 fn the_end_of_what_was_asked_ahead_is_taken_over() {
     for faster in [1_u64, 400] {
@@ -250,12 +253,13 @@ fn the_end_of_what_was_asked_ahead_is_taken_over() {
         let (slow, mut fast) = (asked[0], asked.split_off(1));
         hand.now += RTT.times(2);
         hand.head(slow);
-        // It alone answers, so it has half of what is left.
+        // Only this connection answers, so it gets half of the blocks that are left.
         let (at, asked) = hand.bodies(slow, slow.first, slow.end);
         let ahead = asked[0];
         assert!(ahead.end - ahead.first >= 900, "{ahead:?}");
-        // The other one brings all else, the first range in some time. What the first one is silent for
-        // counts as well, or the other one would leave it a few blocks because it took long to begin itself.
+        // The other connection delivers all other blocks, but its first range takes some time. The silence of
+        // the first connection counts, too. Otherwise the other one would leave it a few blocks, because it
+        // was slow to begin.
         hand.now += Span::from_millis(if faster > 1 { 300 } else { 0 });
         hand.head(fast[0]);
         hand.now += Span::from_millis(400 / faster);
@@ -271,7 +275,7 @@ fn the_end_of_what_was_asked_ahead_is_taken_over() {
         let taken = fast.remove(0);
         assert!(fast.is_empty() && taken.end == ahead.end && hand.pool.idle() == 0, "{faster}: {taken:?}");
         assert_eq!(taken.first == ahead.first, faster > 1, "{faster}: {taken:?} of {ahead:?}");
-        // The slow one brings what is left to it, and goes then.
+        // The slow connection delivers the blocks that it keeps. Its prefetched request is then cancelled.
         assert_eq!(hand.bodies(slow, at, slow.end).1, []);
         hand.tell(Input::Done { fetch: slow.id });
         if taken.first > ahead.first {
@@ -280,7 +284,7 @@ fn the_end_of_what_was_asked_ahead_is_taken_over() {
         }
         let (mut asked, cancelled) = hand.poll();
         assert_eq!(cancelled, [ahead.id], "{faster}");
-        // Whoever was asked for the rest brings it once.
+        // Each connection that was asked for the rest delivers its blocks once.
         asked.insert(0, taken);
         for asked in asked {
             hand.head(asked);

@@ -1,4 +1,5 @@
-//! The scheduler and the pool of plain mirrors against mirrors of which everything is known.
+//! Tests of the range scheduler and of the pool of mirrors alone, with mirrors whose properties are all
+//! known.
 
 use crate::simulated_mirrors::{Counting, Link, Outcome, World, is, mbit, secs};
 use anabranch_algo::control::Algorithm;
@@ -67,7 +68,7 @@ fn equal_links_are_full() {
 fn asked_ahead_links_are_never_idle() {
     for (rtt, length) in [1, 20, 50, 200].into_iter().flat_map(|rtt| [(rtt, GB / 4), (rtt, GB)]) {
         let outcome = count(length, &three(rtt, true));
-        // Making the connection, and asking for the first time: nothing can be had earlier.
+        // The time for the connection and the first request cannot be saved.
         let took = outcome.complete.expect("complete").as_nanos() - 2 * rtt * 1_000_000;
         let ideal = length * 1_000_000_000 / (3 * mbit(100));
         let permille = ideal * 1_000 / took;
@@ -88,16 +89,16 @@ fn asked_ahead_links_are_never_idle() {
             "{what}"
         );
         if length == GB {
-            // Two seconds each, but at the beginning and at the end.
+            // Two seconds each, except at the beginning and at the end.
             assert!(fetches.iter().all(|fetches| (9..=24).contains(fetches)), "{what}");
         }
-        // What came at once says nothing of a connection that has to be asked anew.
+        // The head of a prefetched answer, which comes at once, does not change the time to the first byte.
         let trip = Span::from_millis(rtt);
         assert!(outcome.connections.iter().all(|connection| connection.first_byte >= trip), "{what}");
     }
 }
 
-/// A block that is asked for to be compared is too short to cover the time that the next request takes.
+/// A single block that is requested for comparison is too short to cover the time until the next answer.
 #[test]
 fn what_is_compared_leaves_no_link_idle() {
     let content = content(60 << 20);
@@ -111,7 +112,7 @@ fn what_is_compared_leaves_no_link_idle() {
     }
 }
 
-/// A connection is idle between two answers, whenever it is asked: then it is asked for more.
+/// This connection is idle between two answers even with prefetch, so it gets longer ranges.
 #[test]
 fn a_server_that_answers_one_after_the_other_has_longer_ranges() {
     for (rtt, least) in [(20, 980), (200, 930)] {
@@ -150,7 +151,7 @@ fn a_stalled_mirror_costs_its_share_only() {
         let mut links = [0, 1, 2].map(|mirror| Link::new(mirror, mbit(100), 20));
         links[1].silent.push(secs(from)..secs(to));
         let outcome = count(GB, &links);
-        // Three until it stalls, then two, then perhaps three again.
+        // Three connections until the stall, then two, then perhaps three again.
         let (before, pause) = (from * 3 * mbit(100), (to - from) * 2 * mbit(100));
         let ideal = if before + pause > GB {
             from * 1_000 + (GB - before) * 1_000 / (2 * mbit(100))
@@ -163,7 +164,8 @@ fn a_stalled_mirror_costs_its_share_only() {
     }
 }
 
-/// What it has, and was asked ahead, would take it longer than the others take for everything.
+/// The ranges that the slow mirror has, with prefetched ones, would take it longer than the rest takes the
+/// others.
 #[test]
 fn a_mirror_that_becomes_slow_keeps_nothing_up() {
     for (from, pipelines) in [(3, true), (3, false), (24, true), (24, false)] {
@@ -212,7 +214,8 @@ fn a_server_without_ranges_is_the_last_resort() {
     assert!(outcome.complete.is_some());
 }
 
-/// Its answer brings the beginning, the others bring the end, and nothing is asked of two.
+/// The server without ranges delivers the beginning, the others deliver the end, and no block is requested
+/// twice.
 #[test]
 fn a_server_without_ranges_brings_the_beginning_of_a_long_file() {
     for whole in [10, 50, 100, 200, 400, 800] {
@@ -244,7 +247,7 @@ fn what_a_server_without_ranges_brings_is_verified_as_all_is() {
             links[1].silent = vec![secs(1)..secs(4)];
             let outcome = fetch(&content, check.clone(), &links, 3);
             assert!(outcome.complete.is_some(), "{wrong:?}");
-            // One wrong block may be missed where mirrors are only compared.
+            // Where mirrors are only compared, one wrong block may be missed.
             let may_be_wrong = is_compared && wrong == (300..301);
             assert!(outcome.file == content || may_be_wrong, "{wrong:?}");
             assert_eq!(outcome.liars, if wrong.is_empty() || may_be_wrong { vec![] } else { vec![1] });
@@ -252,7 +255,8 @@ fn what_a_server_without_ranges_brings_is_verified_as_all_is() {
     }
 }
 
-/// A liar that has ranges beside an honest server that has none: what it had wrong comes with all the rest.
+/// A liar with ranges is beside an honest server without ranges, whose answer also has the blocks that were
+/// wrong.
 #[test]
 fn what_a_liar_had_wrong_comes_from_a_server_without_ranges() {
     for length in [900_000, 3_000_000, 60_000_000] {
@@ -275,10 +279,11 @@ fn what_a_liar_had_wrong_comes_from_a_server_without_ranges() {
     }
 }
 
-/// What servers send in one go.
+/// The bytes that a server sends in one part.
 static SENT: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A content of so many bytes, and one server of it that took so long to answer before.
+/// Creates the pool and the scheduler of a content of `length` bytes with one server, which took `delay` to
+/// answer before.
 fn one_server(length: u64, ranges: bool, delay: Span) -> (VerifiedPool, RangeScheduler) {
     let pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
     let mut machine = RangeScheduler::new(length);
@@ -288,7 +293,8 @@ fn one_server(length: u64, ranges: bool, delay: Span) -> (VerifiedPool, RangeSch
     (pool, machine)
 }
 
-/// Asks one server for 4 MiB until a minute is over; when it was asked, and how it stands then.
+/// Requests 4 MiB from one server until a minute is over. Returns the times of the requests and the last
+/// report.
 fn always(ranges: bool, answer: impl Fn(u64) -> Vec<Input<'static>>) -> (Vec<Time>, ConnectionReport) {
     let (mut pool, mut machine) = one_server(4 << 20, ranges, Span::ZERO);
     let (mut now, mut asked) = (Time::ZERO, Vec::new());
@@ -319,8 +325,8 @@ fn a_server_that_is_always_busy_is_asked_later_and_later() {
     assert_eq!(report.state, State::Busy);
 }
 
-/// Servers may send less of a range than was asked for (RFC 9110 section 15.3.7): all of them, or some; less
-/// than a block, or more.
+/// Servers may send less of a range than requested (RFC 9110 section 15.3.7). In these cases all servers or
+/// some of them do so, with less than a block or more.
 #[test]
 fn servers_that_send_less_than_was_asked_for_bring_the_file() {
     let content = content((1 << 20) + 5);
@@ -346,17 +352,19 @@ fn servers_that_send_less_than_was_asked_for_bring_the_file() {
     }
 }
 
-/// What one answer brings at most is learned: the next ranges are sent ahead, and nothing comes in vain.
+/// The scheduler learns the most bytes of one answer. Then the next ranges are prefetched, and no bytes are
+/// wasted.
 #[test]
 fn a_server_that_sends_little_at_once_is_not_idle() {
     let link = Link { most: Some(200_000), ..Link::new(0, mbit(20), 20) };
     let outcome = count(20_000_000, &[link]);
     let permille = outcome.permille(20_000_000, mbit(20));
-    // Asked one after the other, 20 of 100 ms would be lost.
+    // Without prefetch, 20 of 100 ms would be lost.
     assert!(permille >= 880, "{permille}");
 }
 
-/// A server that limits how often it is asked, as nginx's `limit_req`: few requests have to bring it all.
+/// A server that limits the rate of requests, as with nginx's `limit_req`: few requests have to fetch
+/// everything.
 #[test]
 fn a_server_that_takes_few_requests_is_asked_for_much_at_once() {
     let (mut pool, mut machine) = one_server(32 << 20, true, Span::ZERO);
@@ -389,21 +397,21 @@ fn a_server_that_takes_few_requests_is_asked_for_much_at_once() {
     assert!(pool.blocks_left() == 0 && now < secs(8) && requests < 20, "{requests} until {now:?}");
 }
 
-/// A server takes its time before each answer. It is waited for longer and longer.
+/// A server is slow before each answer. The scheduler waits longer each time.
 #[test]
 fn a_server_that_is_slow_to_answer_is_heard() {
     assert_eq!(slow_to_answer(Span::from_secs(15), Span::ZERO), (0, 4));
-    // One that is known to be slow is waited for at once.
+    // If the server is known to be slow, the first request is waited for.
     assert_eq!(slow_to_answer(Span::from_secs(15), Span::from_secs(14)), (0, 1));
     assert_eq!(slow_to_answer(Span::from_secs(40), Span::from_secs(38)), (0, 1));
 }
 
-/// Blocks that are missing after a minute, and how often a server was asked that answers after so long, and
-/// is known to have taken so long before.
+/// Asks a server that takes `delay` to answer, and that took `before` to answer earlier requests, for a
+/// minute. Returns the number of blocks that are still missing and the number of requests.
 fn slow_to_answer(delay: Span, before: Span) -> (u64, usize) {
     let (mut pool, mut machine) = one_server(64 << 10, true, before);
     let (mut now, mut requests) = (Time::ZERO, 0);
-    // What it works on: when the answer comes, to what, and how many bytes of it there are.
+    // The request that the server works on: the time of its answer, its name, and the bytes of the answer.
     let mut works_on: Option<(Time, _, u64)> = None;
     while pool.blocks_left() > 0 && now < secs(60) {
         match machine.poll(now, &mut pool) {
@@ -439,7 +447,7 @@ fn a_server_without_ranges_that_breaks_off_is_asked_later_and_later() {
     });
     assert!((5..=8).contains(&asked.len()), "{asked:?}");
     assert_eq!((report.counters.bytes, report.breaks_at_byte), (2 << 20, Some(2 << 20)));
-    // The second time might have gone further; from then on it is in vain.
+    // The second answer might have gone further than the first; the bytes of all later ones are in vain.
     let all = (asked.len() as u64 - 1) * (2 << 20);
     assert_eq!((report.counters.duplicate_bytes, report.counters.vain_bytes), (all, all - (2 << 20)));
 }
@@ -537,7 +545,7 @@ fn unlucky(seed: u64, count: u8) -> Vec<Link> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// The world itself checks every command, and that every block is verified exactly once.
+    /// The simulation checks every command, and that every block is verified exactly once.
     #[test]
     fn whatever_happens_it_ends(
         (seed, count) in (any::<u64>(), 1_u8..8),
@@ -548,7 +556,7 @@ proptest! {
         let check = match kind {
             0 if length > BLOCK_BYTES => leaves(&content),
             1 => {
-                // Two that differ would be the end.
+                // Mirrors that differ would end the transfer here.
                 links.iter_mut().for_each(|link| link.wrong = 0..0);
                 Check::Nothing
             }
@@ -556,14 +564,14 @@ proptest! {
         };
         let outcome = fetch(&content, check.clone(), &links, seed);
         prop_assert!(outcome.complete.is_some() && outcome.file == content);
-        // Connections of one mirror may differ here: whoever has wrong blocks may be named, nobody else.
+        // Connections of one mirror may differ here. Only a mirror with wrong blocks may be named.
         for liar in &outcome.liars {
             prop_assert!(links.iter().any(|link| link.mirror == *liar && !link.wrong.is_empty()));
         }
         prop_assert!(fetch(&content, check, &links, seed) == outcome, "same seed, same run");
     }
 
-    /// With much to ask for, so that connections are asked ahead again and again.
+    /// The content is long, so that connections prefetch again and again.
     #[test]
     fn nothing_is_lost_and_nothing_comes_twice(
         (seed, count) in (any::<u64>(), 1_u8..8),
@@ -574,13 +582,13 @@ proptest! {
             (link.good_from, link.misfortunes) = (secs(600), link.misfortunes / 3);
         }
         let mut pool = Counting::new(length.div_ceil(BLOCK_BYTES as u64));
-        // The pool itself takes nothing twice.
+        // The pool itself accepts no block twice.
         let outcome = World::new(length, None, &links, seed).run(&mut pool);
         prop_assert_eq!(outcome.connections.iter().map(|c| c.counters.bytes).sum::<u64>(), length);
     }
 }
 
-/// However little a mirror brings, with ranges or without, it does not hold the others up.
+/// A mirror that delivers very little, with ranges or without, does not hold up the others.
 #[test]
 fn a_mirror_that_trickles_costs_no_more_than_a_few_seconds() {
     let content = content(60_000_000);
@@ -610,11 +618,11 @@ fn a_mirror_that_trickles_costs_no_more_than_a_few_seconds() {
         }
     }
     println!("{worst:?}");
-    // The silence, what comparisons are waited for, and a while to find out.
+    // The silence, the wait for comparisons, and a while to detect the trickle.
     assert!(worst.0 <= 2_000 + 5_000 + 2_000, "{worst:?}");
 }
 
-/// Comparisons are made while the rest comes, not after it.
+/// Comparisons are made while the rest arrives, not after it.
 #[test]
 fn comparing_with_a_slow_mirror_costs_little() {
     let content = content(100_000_000);
@@ -641,7 +649,7 @@ fn comparing_with_a_slow_mirror_costs_little() {
     assert!(worst.0 <= alone * 3 / 2, "{worst:?}: alone {alone} ms");
 }
 
-/// A server without ranges can be asked only once: a pause in its answer is not the end of it.
+/// A server without ranges can be asked only once, so a pause in its answer must not end it.
 #[test]
 fn a_pause_of_a_server_without_ranges_costs_little_more_than_the_pause() {
     let content = content(120_000_000);
@@ -654,7 +662,7 @@ fn a_pause_of_a_server_without_ranges_costs_little_more_than_the_pause() {
             let slow = Link::new(0, mbit(32), 20);
             let outcome = fetch(&content, check.clone(), &[slow, fast], 3);
             let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
-            // What both bring together, and the slow one alone in the pause.
+            // The time if both deliver together, except for the pause, in which only the slow one delivers.
             let ideal = (content.len() as u64 * 1_000 + mbit(160) * pause_ms) / mbit(192);
             let what = format!("pause of {pause_ms} ms: {took} ms, ideal {ideal} ms");
             println!("{what}");
@@ -663,7 +671,7 @@ fn a_pause_of_a_server_without_ranges_costs_little_more_than_the_pause() {
     }
 }
 
-/// A server without ranges that broke off is not asked again because the other mirror pauses just then.
+/// A server without ranges that broke off is not asked again just because the other mirror pauses.
 #[test]
 fn what_broke_off_is_not_asked_again_in_a_pause_of_the_other() {
     for from_ms in [500, 800, 900, 1_000] {
@@ -681,7 +689,7 @@ fn what_broke_off_is_not_asked_again_in_a_pause_of_the_other() {
     }
 }
 
-/// However fast a mirror was that fell silent for good, the one that is left goes on at its own pace.
+/// After a fast mirror has fallen silent for good, the remaining one goes on at its own rate.
 #[test]
 fn the_share_of_a_dead_mirror_goes_to_the_others() {
     let content = content(40_000_000);
@@ -699,7 +707,8 @@ fn the_share_of_a_dead_mirror_goes_to_the_others() {
                 (1_000_000..30_000_000).contains(&counters[0].bytes),
                 "it brought something: {counters:?}"
             );
-            // The other one brings what is left; it needs a round trip a request if it does not pipeline.
+            // The remaining mirror delivers the rest. If it does not pipeline, it needs a round trip per
+            // request.
             let ideal = counters[1].bytes * 1_000 / mbit(32);
             assert!(took < ideal * 6 / 5 + 1_000, "{took} ms of {ideal}");
             assert!(counters[1].fetches < 60, "{counters:?}");
@@ -707,7 +716,7 @@ fn the_share_of_a_dead_mirror_goes_to_the_others() {
     }
 }
 
-/// A mirror that was fast, and then trickles, keeps nothing that another one could bring.
+/// A mirror that was fast and then trickles keeps no block that another mirror could deliver.
 #[test]
 fn a_mirror_that_begins_to_trickle_is_left_behind() {
     for length in [3_000_000, 30_000_000] {
@@ -722,7 +731,7 @@ fn a_mirror_that_begins_to_trickle_is_left_behind() {
                     let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
                     println!("{length} bytes, {trickle} B/s, pipelines {pipelines}, {order:?}: {took} ms");
                     assert!(outcome.file == content);
-                    // What comparisons are waited for, and a while to find out.
+                    // The wait for comparisons, and a while to detect the trickle.
                     assert!(
                         took < 5_000 + 4_000,
                         "{length}, {trickle} B/s, {pipelines}, {order:?}: {took} ms"
@@ -733,7 +742,7 @@ fn a_mirror_that_begins_to_trickle_is_left_behind() {
     }
 }
 
-/// A server without ranges is not kept in reserve beside one that only trickles.
+/// A server without ranges is not kept in reserve beside a mirror that only trickles.
 #[test]
 fn a_server_without_ranges_does_not_wait_for_one_that_trickles() {
     for length in [3_000_000, 20_000_000] {
@@ -745,20 +754,21 @@ fn a_server_without_ranges_does_not_wait_for_one_that_trickles() {
             let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
             println!("{length} bytes: {took} ms");
             assert!(outcome.file == content);
-            // Until its average says that it trickles, the file, and what comparisons are waited for.
+            // The time until the average shows the trickle, the time for the file, and the wait for
+            // comparisons.
             assert!(took < 12_000 + 2_000 + 5_000, "{length}: {took} ms");
         }
     }
 }
 
-/// A server that limits what one connection brings is asked again at once, for as much.
+/// A server that limits the bytes of one connection is asked again at once, for as many bytes.
 #[test]
 fn a_server_that_cuts_its_answers_costs_a_connection_each_time() {
     let length = 60_000_000;
     let lone = Link { cuts: Some(2 << 20), ..Link::new(0, mbit(100), 20) };
     let outcome = count(length, std::slice::from_ref(&lone));
     let took = outcome.complete.expect("complete").as_nanos() / 1_000_000;
-    // Two round trips before each 2 MiB.
+    // Each 2 MiB takes two round trips more.
     let ideal = length * 1_000 / mbit(100) + 40 * (length / (2 << 20) + 1);
     println!("{took} ms of {ideal}");
     assert!(took < ideal * 11 / 10, "{took} ms of {ideal}");
@@ -768,8 +778,9 @@ fn a_server_that_cuts_its_answers_costs_a_connection_each_time() {
     assert!(took < ideal / 2 * 11 / 10, "{took} ms of {}", ideal / 2);
 }
 
-/// A server without ranges brings its part of shorter files too. What the other one is asked for first, while
-/// its rate is not known, nobody takes over: a sixteenth of the file, at 2 Mbit/s 5 s.
+/// A server without ranges delivers its part of shorter files, too. The other connection's first request,
+/// made while its rate is not known, cannot be taken over. It is a sixteenth of the file, which takes 5 s at
+/// 2 Mbit/s.
 #[test]
 fn a_server_without_ranges_helps_with_a_file_of_some_megabytes() {
     for (length, whole, ranges, most) in [
@@ -787,8 +798,8 @@ fn a_server_without_ranges_helps_with_a_file_of_some_megabytes() {
     }
 }
 
-/// One that turns out to have no ranges when the other one has begun at the first byte skips what that
-/// brings, or brings it first.
+/// A server turns out to have no ranges after the other one has begun at the first byte. It skips the blocks
+/// that the other one delivers, or delivers them first.
 #[test]
 fn a_server_that_turns_out_to_have_no_ranges_helps_all_the_same() {
     let content = content(60_000_000);

@@ -1,4 +1,4 @@
-//! Mirrors of which time, rates and misfortunes are made up.
+//! Mirrors with simulated time, rates and faults.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -13,9 +13,9 @@ use anabranch_mirror::verified_pool::{self, VerifiedPool};
 use anabranch_mmtp::id::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// What one read brings at most.
+/// The most bytes of one read.
 const CHUNK: u64 = 64 << 10;
-/// No test takes longer.
+/// The time at which a test fails if it has not ended.
 const END: Time = Time::from_nanos(3 * 3_600 * 1_000_000_000);
 
 pub(crate) fn mbit(rate: u64) -> u64 {
@@ -26,36 +26,36 @@ pub(crate) fn secs(secs: u64) -> Time {
     Time::ZERO + Span::from_secs(secs)
 }
 
-/// A connection as it really is.
+/// The properties of a simulated connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) mirror: MirrorId,
     pub(crate) rate: u64,
     pub(crate) rtt: Span,
     pub(crate) ranges: bool,
-    /// What is asked while something else is being answered is answered right behind it. If not, it is only
-    /// looked at then.
+    /// Whether a request that arrives during an answer is answered right behind it. If not, the server reads
+    /// it only after the answer.
     pub(crate) pipelines: bool,
-    /// The world says that it cannot be used in between.
+    /// The times in which the connection is reported as not usable.
     pub(crate) down: Vec<Range<Time>>,
-    /// Nothing passes in between.
+    /// The times in which nothing arrives.
     pub(crate) silent: Vec<Range<Time>>,
-    /// Blocks that it has wrong.
+    /// The blocks for which the mirror has wrong bytes.
     pub(crate) wrong: Range<u64>,
-    /// Of 100 requests so many end in some misfortune, before `good_from`.
+    /// How many of 100 requests fail in some way before `good_from`.
     pub(crate) misfortunes: u64,
     pub(crate) good_from: Time,
-    /// Its answers break off at this byte.
+    /// The offset in the file at which its answers break off.
     pub(crate) breaks_at: Option<u64>,
-    /// Each answer breaks off after so many bytes.
+    /// The number of bytes after which each answer breaks off.
     pub(crate) cuts: Option<u64>,
-    /// Each answer brings so many bytes at most, and says so.
+    /// The most bytes of an answer. A shorter answer announces its length.
     pub(crate) most: Option<u64>,
-    /// Its first answer shows that it has no ranges.
+    /// Whether its first answer shows that it has no ranges.
     pub(crate) unsteady: bool,
-    /// What does not begin at the first byte comes at this rate.
+    /// The rate of answers that do not begin at the first byte.
     pub(crate) trickle: Option<u64>,
-    /// From these times on everything comes at these rates, in their order.
+    /// The times from which all answers arrive at a new rate, in order.
     pub(crate) changes: Vec<(Time, u64)>,
 }
 
@@ -81,17 +81,17 @@ impl Link {
         }
     }
 
-    /// What comes now comes at this rate, if that has changed.
+    /// Returns the rate at `now`, if it has changed by then.
     fn rate_at(&self, now: Time) -> Option<u64> {
         self.changes.iter().rev().find(|(from, _)| now >= *from).map(|(_, rate)| *rate)
     }
 
-    /// When `bytes` bytes have passed that begin at `from`.
+    /// Returns when `bytes` bytes have arrived whose transfer begins at `from`.
     fn arrival(&self, from: Time, bytes: u64) -> Time {
         self.arrival_at(self.rate, from, bytes)
     }
 
-    /// The same at another rate.
+    /// Returns when `bytes` bytes have arrived at `rate` whose transfer begins at `from`.
     fn arrival_at(&self, rate: u64, from: Time, bytes: u64) -> Time {
         let mut at = from;
         let mut need = Rate::from_bytes(rate).time_for(bytes);
@@ -127,31 +127,31 @@ struct FetchRecord {
     end: u64,
     head: bool,
     ending: Ending,
-    /// The answer says that it ends here already.
+    /// The offset at which the answer announces its end, if that is before the end of the range.
     short: Option<u64>,
-    /// The rate at which it comes.
+    /// The rate at which the answer arrives.
     rate: u64,
-    /// When the request has reached the server and an answer could be here.
+    /// The earliest time of an answer: the request has reached the server.
     ready: Time,
-    /// When the next thing happens to it; only of that whose turn it is.
+    /// When the next event of this request occurs. Only set for the request whose turn it is.
     next: Time,
 }
 
 struct Line {
     link: Link,
-    /// What is being answered, and what was asked behind it.
+    /// The request that is being answered, and those behind it.
     asked: VecDeque<FetchRecord>,
-    /// The next request needs a new connection.
+    /// Whether the next request needs a new TCP connection.
     cold: bool,
-    /// Times at which it goes down or up, the latest first.
+    /// The times at which the connection goes down or comes up, the latest first.
     turns: Vec<(Time, bool)>,
     received: u64,
 }
 
-/// What a pool in these tests must tell.
+/// The functions that a pool needs in these tests.
 pub(crate) trait Tested: Pool {
     fn events(&mut self) -> Vec<verified_pool::Event>;
-    /// Does without comparisons, if nothing else is missing; false if something is.
+    /// Gives up comparisons if nothing else is missing. Returns false if something else is missing.
     fn waive(&mut self) -> bool {
         false
     }
@@ -169,10 +169,10 @@ impl Tested for VerifiedPool {
     }
 }
 
-/// A pool that counts and checks nothing else: fast.
+/// A pool that only counts blocks and does not verify them, which is fast.
 pub(crate) struct Counting {
     done: Vec<bool>,
-    /// The first and the end of what nobody has been asked for.
+    /// The blocks from `next` to `end` have never been assigned.
     next: u64,
     end: u64,
     from_end: bool,
@@ -212,7 +212,7 @@ impl Pool for Counting {
         (!range.is_empty()).then_some(range)
     }
     fn take_at(&mut self, _: MirrorId, first: u64, blocks: u64) -> Option<Range<u64>> {
-        // As the pools do it: what has come is not missing.
+        // Skip blocks that have arrived, because the real pools do not count them as missing.
         while self.next < self.end && self.done[self.next as usize] {
             self.next += 1;
         }
@@ -250,23 +250,24 @@ impl Tested for Counting {
     }
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Outcome {
-    /// When everything was here; none if the mirrors disagreed.
+    /// When everything had arrived; `None` if the mirrors disagreed.
     pub(crate) complete: Option<Time>,
     pub(crate) disagree: Vec<MirrorId>,
     pub(crate) liars: Vec<MirrorId>,
-    /// What arrived, as it was reported last.
+    /// The bytes that arrived, as they were reported last.
     pub(crate) file: Vec<u8>,
-    /// Blocks taken back.
+    /// The number of blocks that were revoked.
     pub(crate) revoked: u64,
     pub(crate) trace: Vec<String>,
     pub(crate) connections: Vec<ConnectionReport>,
 }
 
 impl Outcome {
-    /// Of the time that `rate` bytes a second need for `length` bytes, percent times ten of what it took.
+    /// Returns the efficiency in permille: the time for `length` bytes at `rate` bytes per second, divided by
+    /// the time that the run took.
     pub(crate) fn permille(&self, length: u64, rate: u64) -> u64 {
         let took = self.complete.expect("complete").as_nanos();
         Rate::from_bytes(rate).time_for(length).as_nanos() * 1_000 / took
@@ -275,7 +276,7 @@ impl Outcome {
 
 pub(crate) struct World<'a> {
     length: u64,
-    /// The right bytes; none: all zero, and not looked at.
+    /// The right bytes. If there are none, all bytes are zero and are not checked.
     content: Option<&'a [u8]>,
     lines: Vec<Line>,
     luck: SplitMix64,
@@ -284,7 +285,7 @@ pub(crate) struct World<'a> {
     verified: BTreeSet<u64>,
     last_fetch: BTreeSet<FetchId>,
     outcome: Outcome,
-    /// Who has all blocks waits so long for a comparison.
+    /// How long the simulation waits for a comparison when all blocks are there.
     pub(crate) patience: Span,
 }
 
@@ -329,7 +330,7 @@ impl<'a> World<'a> {
     }
 
     pub(crate) fn run(mut self, pool: &mut dyn Tested) -> Outcome {
-        // When something new came last.
+        // When a block was last verified.
         let mut news = self.now;
         loop {
             let wait = loop {
@@ -438,7 +439,7 @@ impl<'a> World<'a> {
                     6..=8 => Ending::HangsAt(somewhere),
                     9 => Ending::HangsAt(first_byte),
                     10..=12 => Ending::ShortAt(somewhere),
-                    // The last mirror stays, or nothing can end well.
+                    // The last mirror never becomes useless, because otherwise nothing could be completed.
                     13 if line.link.mirror > 0 => Ending::Useless,
                     _ => Ending::Busy,
                 };
@@ -470,7 +471,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The next thing happens on line `p`.
+    /// Handles the next event of line `p`.
     fn arrive(&mut self, p: ConnectionId, pool: &mut dyn Tested) {
         let (now, length) = (self.now, self.length);
         let line = &mut self.lines[p];
@@ -484,7 +485,7 @@ impl<'a> World<'a> {
             _ => None,
         };
         if let Some(failure) = failure {
-            // What was asked behind it is asked again, over a new connection.
+            // The requests behind it are answered over a new TCP connection.
             line.cold = true;
             line.asked.pop_front();
             line.turn(now);
@@ -549,7 +550,7 @@ impl<'a> World<'a> {
 }
 
 impl Line {
-    /// It is the turn of the next one.
+    /// Begins the answer to the next request.
     fn turn(&mut self, now: Time) {
         let Some(asked) = self.asked.front_mut() else { return };
         if std::mem::take(&mut self.cold) {
@@ -561,17 +562,18 @@ impl Line {
     }
 }
 
-/// Bytes that come next.
+/// Returns the number of bytes that arrive next.
 fn amount(asked: &FetchRecord) -> u64 {
     let until = match asked.ending {
         Ending::BreaksAt(at) | Ending::ShortAt(at) | Ending::HangsAt(at) => at.clamp(asked.at, asked.end),
         _ => asked.end,
     };
-    // Not whole blocks, so that these have to be put together; what trickles comes once a second.
+    // The amount is not a multiple of a block, so that blocks have to be assembled. A trickle arrives once a
+    // second.
     (until - asked.at).min(CHUNK - 100).min(asked.rate)
 }
 
-/// When the next thing happens.
+/// Returns when the next event of a request occurs.
 fn step(link: &Link, now: Time, asked: &FetchRecord) -> Time {
     let bytes = amount(asked);
     if bytes == 0 && matches!(asked.ending, Ending::HangsAt(_)) {
