@@ -12,8 +12,8 @@ pub type MirrorId = u8;
 
 /// Knows which blocks are missing, assigns them to requests, and accepts the blocks that arrive.
 pub trait Pool {
-    /// Takes up to `blocks` contiguous blocks that are not assigned and that `mirror` may deliver. If
-    /// possible, a range of a segment or more ends at the end of a segment.
+    /// Takes up to `blocks` contiguous blocks that are not assigned to a mirror and that `mirror` may
+    /// deliver. If possible, a range of a segment or more ends at the end of a segment.
     fn take(&mut self, mirror: MirrorId, blocks: u64) -> Option<Range<u64>>;
     /// Takes up to `blocks` contiguous blocks that begin at `first`, for a server that sends everything from
     /// the first byte on. Returns `None` if block `first` is not missing or is assigned already, or if the
@@ -45,14 +45,14 @@ pub trait Pool {
     /// Gives back blocks that were taken and have not arrived. The pool ignores those that are no longer
     /// missing.
     fn release(&mut self, blocks: Range<u64>);
-    /// Returns the number of missing blocks that are not assigned.
+    /// Returns the number of missing blocks that are not assigned to a mirror.
     fn idle(&self) -> u64;
-    /// Returns the number of missing blocks that are not assigned and that `mirror` may deliver.
+    /// Returns the number of missing blocks that are not assigned to a mirror and that `mirror` may deliver.
     fn idle_for(&self, mirror: MirrorId) -> u64 {
         let _ = mirror;
         self.idle()
     }
-    /// Whether `mirror` may deliver anything: it is not banned.
+    /// Whether `mirror` may deliver blocks. A banned mirror may not.
     fn may_bring(&self, mirror: MirrorId) -> bool {
         let _ = mirror;
         true

@@ -81,7 +81,7 @@ impl RangeScheduler {
         if !self.connections[p].is_streaming() {
             return false;
         }
-        // It has delivered its blocks, which after a pause proves the connection.
+        // The answer has delivered its blocks. After a pause, this proves that the connection works again.
         self.connections[p].on_success();
         let connection = &self.connections[p];
         let Some(fetch) = &connection.fetch else { return false };
