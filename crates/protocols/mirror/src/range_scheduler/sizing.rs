@@ -168,8 +168,8 @@ impl RangeScheduler {
         self.share(p, pool).min(self.connections[p].request_blocks_max)
     }
 
-    /// Returns the number of blocks to request from connection `p` without the limit of its server on short
-    /// answers.
+    /// Returns the number of blocks to request from connection `p` in addition to its requests, before
+    /// `request_blocks_max` limits it.
     fn share(&self, p: ConnectionId, pool: &dyn Pool) -> u64 {
         let connection = &self.connections[p];
         if connection.backoff.trial {

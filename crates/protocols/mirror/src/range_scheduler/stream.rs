@@ -1,15 +1,16 @@
-//! A server without ranges beside others that have ranges.
+//! Downloads from a server without ranges beside others that have ranges.
 //!
-//! It can only be asked for the whole file, once, from the first byte on. Of a content of some megabytes it
-//! delivers the beginning, and the other connections deliver the end. Whenever it has delivered its blocks,
-//! it is assigned more of them, until the next block is here or assigned to another connection. So no block
-//! is requested twice, and a faster server delivers more blocks. After a pause its answer goes on where it
-//! stopped, if that block is not assigned to another connection. If its answer fails, the other connections
-//! deliver the rest, because a new request would fetch the same bytes again.
+//! The server can only be asked for the whole file, once, from the first byte on. Of a content of some
+//! megabytes it delivers the beginning, and the other connections deliver the end. Whenever the server has
+//! delivered the blocks that it is assigned, it is assigned more, until the next block is here or assigned to
+//! another connection. So no block is requested twice, and a faster server delivers more blocks. After a
+//! pause the answer goes on where it stopped, if that block is not assigned to another connection. If the
+//! answer fails, the other connections deliver the rest, because a new request would fetch the same bytes
+//! again.
 //!
-//! Some blocks may be here or assigned to others before its answer gets there: when a transfer is resumed, or
+//! Some blocks may be here or assigned to others before the answer gets there: when a transfer is resumed, or
 //! when it turns out late that a server has no ranges. The answer skips these blocks as long as enough blocks
-//! are left behind them. Otherwise its answer is cancelled.
+//! are left behind them. Otherwise the answer is cancelled.
 
 use anabranch_algo::Time;
 
