@@ -16,9 +16,9 @@
 //!    one burst. A connection has prefetched requests only while an answer is arriving: by then the scheduler
 //!    knows that the server has ranges, and the right file. It has mostly one of them, and more where ranges
 //!    are short. The turn of a prefetched request comes when the answer before it is done. The time from
-//!    there to its head shows whether the server handles early requests. A prefetched request ends together
-//!    with the current one: cancelling it alone would cost the TCP connection. If the TCP connection breaks
-//!    or stalls, the blocks of all its requests go back to the pool.
+//!    there to its head shows whether the server handles early requests. A prefetched request is cancelled
+//!    only together with the current one, because cancelling it alone would cost the TCP connection. If the
+//!    TCP connection breaks or stalls, the blocks of all its requests go back to the pool.
 //! 3. **Endgame** (`range_scheduler/endgame.rs`): a connection without work takes over the tail of the range
 //!    that would finish last, so that both connections finish together. When that no longer pays, it requests
 //!    a second copy of blocks that would arrive later from their owner. Prefetched ranges are taken over
@@ -27,8 +27,8 @@
 //!    server delivers the beginning of a long content, for as long as its answer goes on. The other
 //!    connections deliver the end, until both meet.
 //! 5. **Stalls.** The blocks of a connection go back to the pool when nothing has arrived from it for a
-//!    second, or for four times the usual gap. Its requests stay open for a while, because they may still
-//!    deliver something. Then the connection is tried again with small ranges.
+//!    second, or for four times the usual gap if that is longer. Its requests stay open for a while, because
+//!    they may still deliver something. Then the connection is tried again with small ranges.
 //! 6. **Short answers** (`range_scheduler/short.rs`): a server may send less of a range than was requested.
 //!    Then the rest is requested, and later ranges are no longer than the range that the server sent.
 //! 7. **Failures** hold a connection back for half a second, then twice as long, and so on. A mirror that
