@@ -1,11 +1,13 @@
-//! Getting a file or a directory from all who have it: [`Get`] says what and how, [`Download`] where to.
+//! Gets a file or a directory from several sources and mirrors at once. [`Get`] says which content and how;
+//! [`Download`] says where to.
 //!
-//! What happens inside: `fetch` runs one *stage* after the other in one loop (`event_loop`): names are looked
-//! up (`name_lookup`), HTTP servers are asked what they have (`discovery`), then `content_fetch` joins the
-//! machines (`mmtp`'s subscriber over `udp_paths`, `mirror`'s scheduler and pool in `mirror_driver`) with the
-//! disk (`sink`). The files of a directory from mirrors (`directory`) come many at once while they are small
-//! (`small_files`). A [`Reader`] takes its blocks from a `reassembly_buffer` in the place of the disk. What
-//! all of them need of the outside is a `world`: real `sockets`.
+//! Inside, `fetch` runs one *stage* after another in one loop (`event_loop`). First, names are looked up
+//! (`name_lookup`), and HTTP servers are asked for the file and its metadata (`discovery`). Then
+//! `content_fetch` joins the machines with the disk (`sink`); the machines are `mmtp`'s subscriber over
+//! `udp_paths`, and the scheduler and pool of `mirror` in `mirror_driver`. For a directory from mirrors
+//! (`directory`), small files are fetched many at a time (`small_files`). A [`Reader`] takes the blocks from
+//! a `reassembly_buffer` instead of the disk. The stages reach the network and the clock through a `world`,
+//! which is real `sockets` outside of tests.
 
 mod attempt;
 mod content_fetch;
@@ -78,10 +80,11 @@ use locators::Locators;
 use network_source::NetworkName;
 use settings::Settings;
 
-/// The controller of a transfer in the background.
+/// The congestion controller of a background transfer.
 const BACKGROUND: &str = "ledbat-pp";
 
-/// What to get, from whom, and how. [`to_file`](Self::to_file) and its siblings say where to.
+/// Says which content to get, from which servers, and how. [`to_file`](Self::to_file) and its siblings say
+/// where to.
 ///
 /// ```no_run
 /// use anabranch::{Control, Event, Get};
@@ -97,9 +100,9 @@ const BACKGROUND: &str = "ledbat-pp";
 /// # Ok::<(), anabranch::Error>(())
 /// ```
 ///
-/// The names that [`Get::new`] takes are read at once. All that the other methods take is checked when a
-/// transfer begins, for interfaces and files come and go: then [`ErrorKind::Usage`](crate::ErrorKind::Usage)
-/// says what is wrong with it.
+/// [`Get::new`] reads the names at once. The arguments of all other methods are checked when a transfer
+/// begins, because interfaces and files come and go. If one of them is wrong, the transfer fails with
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage), and the message says which.
 #[derive(Clone)]
 pub struct Get {
     locators: Locators,
@@ -107,32 +110,38 @@ pub struct Get {
 }
 
 impl Get {
-    /// Names one content: a URI as a source gave it (`anabranch:…`), URLs of one and the same file
-    /// (`http://…`, `https://…`; of [several](Self::each) if that is said), a Metalink (the path of a file or
-    /// a pipe, or a URL that ends in `.meta4` or `.metalink`). A Metalink of several files is a directory.
+    /// Names one content, by any of:
+    ///
+    /// - a URI that a source printed (`anabranch:…`);
+    /// - URLs of one and the same file (`http://…`, `https://…`), or of several files with
+    ///   [`each`](Self::each);
+    /// - a Metalink: the path of a file or a pipe, or a URL that ends in `.meta4` or `.metalink`. A Metalink
+    ///   of several files is a directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if one of them is no such name, a Metalink file cannot
-    /// be read, or they name different contents.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a name is none of these, a Metalink file cannot be
+    /// read, or the names are of different contents.
     pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
         Ok(Self::of(Locators::read(names)?))
     }
 
-    /// Names a content in a publish/subscribe network, as this host of it sees it: `SCOPE/LABEL`, or an
-    /// `anabranch:` URI, whose content is looked up whatever its name is.
+    /// Names a content of a publish/subscribe network in which this host is the node that `place` says.
+    /// `name` is `SCOPE/LABEL`, or an `anabranch:` URI: then the network is asked who publishes its content,
+    /// under any name.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is no such name, or this node forwards.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if `name` is neither, if the domain has no such scope,
+    /// or if this node is a forwarder.
     pub fn name(place: &Place, name: &str) -> Result<Self> {
         let network = Some(NetworkName::read(place, name)?);
         Ok(Self::of(Locators { network, ..Locators::default() }))
     }
 
-    /// Has the paths and the mark (DSCP) of a class of the network. Without this: those without a class.
+    /// Uses the paths and the packet mark (DSCP) of a class of the network. The default is those of no class.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the domain has no such class, or no
-    /// [`name`](Self::name) in a network is fetched.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the domain has no such class, or if the content is
+    /// not named by [`name`](Self::name) in a network.
     pub fn class(mut self, class: &str) -> Result<Self> {
         self.locators.set_class(class)?;
         Ok(self)
@@ -142,144 +151,149 @@ impl Get {
         Self { locators, settings: Settings::default() }
     }
 
-    /// One more source that speaks mmTP, besides those that the URI names: `host`, `host:port`, or an address
-    /// with or without a port. Without one, [`PORT`](crate::PORT) is meant.
+    /// Adds a source that speaks mmTP to those that the URI names: `host`, `host:port`, or an address with or
+    /// without a port. The default port is [`PORT`](crate::PORT).
     #[must_use]
     pub fn from_source(mut self, source: impl Into<String>) -> Self {
         self.settings.from.push(source.into());
         self
     }
 
-    /// Uses this network interface or local address (`wlan0`, `192.0.2.7`, `fe80::1%eth0`), and no other that
-    /// is not named too. If it cannot be used, the transfer fails. Without any: every usable one.
+    /// Uses this network interface or local address (`wlan0`, `192.0.2.7`, `fe80::1%eth0`), and only those
+    /// named with `via`. If it cannot be used, the transfer fails. By default, every usable one is used.
     #[must_use]
     pub fn via(mut self, interface: impl Into<String>) -> Self {
         self.settings.via.push((interface.into(), None));
         self
     }
 
-    /// The same, and takes no more than `rate` over it: of the bytes that HTTP bodies and mmTP's UDP payloads
-    /// have, from all who send over it together.
+    /// Uses this network interface or local address as [`via`](Self::via) does, and receives at most `rate`
+    /// over it. The bytes of HTTP bodies and of mmTP's UDP payloads count, from all servers together.
     #[must_use]
     pub fn via_limited(mut self, interface: impl Into<String>, rate: Rate) -> Self {
         self.settings.via.push((interface.into(), Some(rate)));
         self
     }
 
-    /// Takes no more than `rate`, over all paths together: of the bytes that HTTP bodies and mmTP's UDP
-    /// payloads have. A transfer that begins may have what buffers hold besides, once: 64 KiB a connection.
+    /// Receives at most `rate` over all paths together. The bytes of HTTP bodies and of mmTP's UDP payloads
+    /// count. When a transfer begins, up to 64 KiB more a connection may arrive once, because buffers hold
+    /// them.
     #[must_use]
     pub const fn limit(mut self, rate: Rate) -> Self {
         self.settings.limit = Some(rate);
         self
     }
 
-    /// A file of OpenPGP certificates, as `gpg --export` writes them: the file must be signed by a key of one
-    /// of them, or it does not get its name. Signatures are those of a Metalink, those that `Link` fields
-    /// lead to, and those beside the file (`.asc`, `.sig`), whoever sends them. It takes the program `sqv` or
-    /// `gpgv`. For one file from mirrors, and not for one that is read in order.
+    /// Requires that the file is signed by a key in `path`, a file of OpenPGP certificates as `gpg --export`
+    /// writes them. Without a valid signature, the file does not get its final name. Signatures are taken
+    /// from the Metalink, from `Link` fields, and from beside the file (`.asc`, `.sig`), on any server. This
+    /// needs the program `sqv` or `gpgv`. It works for one file from mirrors that is not read in order.
     #[must_use]
     pub fn keyring(mut self, path: impl Into<PathBuf>) -> Self {
         self.settings.keyring = Some(path.into());
         self
     }
 
-    /// A hash that the whole file must have, whatever else is known of it.
+    /// Requires this hash of the whole file, whatever else is known of it.
     #[must_use]
     pub fn checksum(mut self, checksum: Checksum) -> Self {
         self.settings.checksum = Some(KnownHash::Is(checksum));
         self
     }
 
-    /// The same, from a list such as `SHA256SUMS`: what `sha256sum` and its like print, with `--tag` or
-    /// without. The line counts that has the file's name, as the URL, the URI or the Metalink tell it.
+    /// Requires the hash that a list such as `SHA256SUMS` has for the file: a list that `sha256sum` and
+    /// similar programs print, with or without `--tag`. The line is found by the file's name in the URL, the
+    /// URI or the Metalink.
     #[must_use]
     pub fn checksum_list(mut self, list: impl Into<PathBuf>) -> Self {
         self.settings.checksum = Some(KnownHash::In(list.into()));
         self
     }
 
-    /// The congestion controller, by its name: one of [`controllers`], as `lia`, or with another slow start
-    /// than its own, one of [`slow_starts`], as `lia+hystart`.
+    /// Chooses the congestion controller by name: one of [`controllers`], such as `lia`. A plus sign and one
+    /// of [`slow_starts`] replace its slow start: `lia+hystart`.
     #[must_use]
     pub fn controller(mut self, name: impl Into<String>) -> Self {
         self.settings.controller = name.into();
         self
     }
 
-    /// Yields to everything else, and keeps queues short for it: the controller `ledbat-pp`, a scavenger, for
-    /// mmTP and by the receive windows of HTTP connections. Slower than without wherever somebody else wants
-    /// the link; where nobody does, nearly as fast.
+    /// Yields to all other traffic and keeps queues short for it. The controller becomes `ledbat-pp`, a
+    /// scavenger, both for mmTP and for the receive windows of HTTP connections. The transfer is slower while
+    /// other traffic wants the link, and nearly as fast as without this otherwise.
     #[must_use]
     pub fn background(self) -> Self {
         self.controller(BACKGROUND)
     }
 
-    /// Which paths may share a bottleneck, and so take together what one TCP would. Without this:
-    /// [`Groups::Auto`].
+    /// Says which paths may share a bottleneck, and so together take only the share of one TCP connection.
+    /// The default is [`Groups::Auto`].
     #[must_use]
     pub fn groups(mut self, groups: Groups) -> Self {
         self.settings.groups = groups;
         self
     }
 
-    /// Gives up when nobody has answered for so long; what has arrived is kept. Without this: [`TIMEOUT`].
+    /// Gives up when no server has answered for `timeout`; the bytes that have arrived are kept. The default
+    /// is [`TIMEOUT`].
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
         self
     }
 
-    /// The least time between two [`Event::Progress`](crate::Event::Progress). Without this: 200 ms.
+    /// Sets the least time between two [`Event::Progress`](crate::Event::Progress). The default is 200 ms.
     #[must_use]
     pub const fn progress_every(mut self, interval: Duration) -> Self {
         self.settings.progress_every = interval;
         self
     }
 
-    /// A header field for HTTP requests. It goes where [`user`](Self::user) goes: it may be a secret.
+    /// Adds a header field to HTTP requests. It is sent only to the servers that get [`user`](Self::user),
+    /// because it may be a secret.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.http.headers.push((name.into(), value.into()));
         self
     }
 
-    /// Name and password for the HTTP servers (scheme, host and port) of the URLs in [`Get::new`]; not for
-    /// those that they redirect to, nor for those that only a Metalink, a URI or another server names.
+    /// Sets the name and password for the HTTP servers (scheme, host and port) of the URLs in [`Get::new`].
+    /// They are not sent to servers that these redirect to, nor to servers that only a Metalink, a URI or
+    /// another server names.
     #[must_use]
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.settings.http.user = Some((name.into(), password.into()));
         self
     }
 
-    /// A `.netrc` to take names and passwords from. They go where [`user`](Self::user) goes; those of a
-    /// machine go by `https` to that machine too, whoever named it, unless any certificate is
-    /// [believed](Self::insecure).
+    /// Takes names and passwords from this `.netrc`. They are sent to the servers that get
+    /// [`user`](Self::user). Those of a machine are also sent to that machine over `https`, whether or not
+    /// the user named it, unless any certificate is [believed](Self::insecure).
     #[must_use]
     pub fn netrc(mut self, file: impl Into<PathBuf>) -> Self {
         self.settings.http.netrc = Some(file.into());
         self
     }
 
-    /// A proxy for HTTP: `http://HOST:PORT`, `socks5://HOST:PORT`, `socks5h://HOST:PORT`, or an empty string
-    /// for none. Without this: as the environment says.
+    /// Sets the proxy for HTTP: `http://HOST:PORT`, `socks5://HOST:PORT`, `socks5h://HOST:PORT`, or an empty
+    /// string for none. By default, the environment says which proxy is used.
     #[must_use]
     pub fn proxy(mut self, url: impl Into<String>) -> Self {
         self.settings.http.proxy = Some(url.into());
         self
     }
 
-    /// Whether the environment says which proxy is used where: `http_proxy`, `https_proxy`, `all_proxy` and
-    /// `no_proxy`. Without this it does, as with curl and most libraries for HTTP.
+    /// Sets whether the variables `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy` of the environment
+    /// choose the proxy. They do by default, as with curl and most HTTP libraries.
     #[must_use]
     pub const fn proxy_from_env(mut self, from_env: bool) -> Self {
         self.settings.http.proxy_from_env = from_env;
         self
     }
 
-    /// Looks names up by this instead of asking the system: it returns the addresses of a host, with any
-    /// port. It is called on threads of its own, once for each name of a transfer, and again for a name that
-    /// could not be looked up or whose addresses take no connection.
+    /// Looks names up with `look_up` instead of asking the system. It takes a host and returns the host's
+    /// addresses, with any port. It is called on threads of its own, once for each name of a transfer, and
+    /// again for a name whose look-up failed or whose addresses take no connection.
     #[must_use]
     pub fn resolver(
         mut self,
@@ -289,10 +303,10 @@ impl Get {
         self
     }
 
-    /// Remembers in `directory/urls.jsonl` which content URLs had, for the next time: what has the same
-    /// validator then is taken to be the same (trust on first use). URLs with a query, a name or a password
-    /// are not written. Without this, nothing is remembered: what a program fetches leaves no trace, and what
-    /// an earlier transfer found decides nothing. The `anabranch` command has it in
+    /// Remembers in `directory/urls.jsonl` which content each URL had. If a server later gives the same
+    /// validator for a URL, the file is taken to be the same (trust on first use). URLs with a query, a name
+    /// or a password are not written. By default nothing is remembered: a program's transfers leave no trace,
+    /// and earlier transfers decide nothing. The `anabranch` command remembers in
     /// [`cache_dir`](crate::cache_dir).
     #[must_use]
     pub fn history(mut self, directory: impl Into<PathBuf>) -> Self {
@@ -300,15 +314,16 @@ impl Get {
         self
     }
 
-    /// Takes every URL for a file of its own, by the name in the URL, instead of all for one file. They come
-    /// one after the other into one directory: the current one, that of [`to_directory`](Self::to_directory),
-    /// or that of [`to_output`](Self::to_output) if it ends in a slash or is a directory. Each has its own
-    /// line of a [`checksum_list`](Self::checksum_list). [`Event::FileFinished`](crate::Event::FileFinished)
-    /// tells how each ends; one that does not come keeps no other from coming, and the transfer ends with an
-    /// error of the first one's kind.
+    /// Takes every URL for a file of its own, named as in the URL, instead of taking all URLs for one file.
+    /// The files are fetched one after the other into one directory: the current one, that of
+    /// [`to_directory`](Self::to_directory), or that of [`to_output`](Self::to_output) if it ends in a slash
+    /// or is a directory. Each file has its own line of a [`checksum_list`](Self::checksum_list).
+    /// [`Event::FileFinished`](crate::Event::FileFinished) tells how each file ended. A file that cannot be
+    /// had does not stop the others; the transfer then ends with an error of the kind that the first such
+    /// file had.
     ///
-    /// A transfer begins with [`ErrorKind::Usage`](crate::ErrorKind::Usage) if something else than URLs is
-    /// named, two URLs have one name, or what is asked for is of one file: `to_file`, `read`, `checksum`,
+    /// The transfer fails at once with [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a name is not a URL,
+    /// if two URLs have the same name, or if an option is for one file: `to_file`, `read`, `checksum`,
     /// `from_source`.
     #[must_use]
     pub const fn each(mut self) -> Self {
@@ -316,42 +331,43 @@ impl Get {
         self
     }
 
-    /// Believes the certificates in this PEM file too.
+    /// Believes the certificates in this PEM file, besides those of the system.
     #[must_use]
     pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.settings.http.ca_file = Some(file.into());
         self
     }
 
-    /// Whether to believe any certificate: anybody may then be the server. Hashes are checked all the same.
+    /// Sets whether any certificate is believed: any host on the way may then pose as the server. Hashes are
+    /// checked all the same.
     #[must_use]
     pub const fn insecure(mut self, insecure: bool) -> Self {
         self.settings.http.insecure = insecure;
         self
     }
 
-    /// To exactly this path; a content that is a directory becomes this directory.
+    /// Fetches to exactly this path. A content that is a directory becomes this directory.
     #[must_use]
     pub fn to_file(&self, path: impl Into<PathBuf>) -> Download {
         self.download(Output::Path(path.into()))
     }
 
-    /// Into this directory, which must exist, under the content's own name: that of the URI, the Metalink or
-    /// the URL.
+    /// Fetches into this directory, which must exist, under the content's own name: that of the URI, the
+    /// Metalink or the URL.
     #[must_use]
     pub fn to_directory(&self, directory: impl Into<PathBuf>) -> Download {
         self.download(Output::Inside(directory.into()))
     }
 
-    /// As command lines have it: into `path` if that ends in a slash or, for a file, is a
-    /// directory; otherwise to this path. `None`: under its own name, in the current directory.
+    /// Fetches as command lines do: into `path` if it ends in a slash or, for a file, is a directory;
+    /// otherwise to exactly `path`. `None` means under its own name in the current directory.
     #[must_use]
     pub fn to_output(&self, path: Option<PathBuf>) -> Download {
         self.download(path.map_or(Output::Own, Output::Either))
     }
 
-    /// Reads it in order while it comes, in bounded memory: to standard output, a pipe, a decompressor. See
-    /// [`Reader`] for what is verified when.
+    /// Reads the file in order while it arrives, in bounded memory: to standard output, a pipe, or a
+    /// decompressor. [`Reader`] says which bytes are verified at which time.
     ///
     /// ```no_run
     /// let get = anabranch::Get::new(["https://a.example/f.tar", "https://b.example/f.tar"])?;
@@ -362,15 +378,16 @@ impl Get {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::System`](crate::ErrorKind::System) if there can be no thread. What is wrong with the
-    /// request is what the first read fails with: [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is a
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if no thread can be started. If the request is wrong,
+    /// the first read fails: with [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the content is a
     /// directory.
     pub fn read(&self) -> Result<Reader> {
         self.reader(Stop::new()?)
     }
 
-    /// The same; reads fail with [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) soon after `stop`
-    /// is used, by a signal handler or another thread.
+    /// Reads the file in order as [`read`](Self::read) does, until `stop` is used by a signal handler or
+    /// another thread. Reads fail soon after that with
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted).
     ///
     /// # Errors
     /// As [`read`](Self::read).

@@ -1,7 +1,7 @@
-//! Several files, one after the other: every URL is of a file of its own.
+//! Fetches several files one after the other: every URL is of a file of its own.
 //!
-//! Each is fetched as if it were alone. What keeps one from coming keeps no other: only a caller who stops
-//! ends all of it.
+//! Each file is fetched as if it were alone. A failure of one file does not stop the others; only the caller
+//! can stop all of them.
 
 use std::path::Path;
 
@@ -17,12 +17,13 @@ use crate::event::{Event, Observer};
 use crate::filenames::{lossy, show};
 use crate::{Error, FileReport, Progress, Report, Result, Verified, VouchedBy};
 
-/// Fetches the file of each URL, in their order, into `directory`. `request` checks the options of one when
-/// its turn comes.
+/// Fetches the file of each URL, in order, into `directory`. `request` checks the options of a file when its
+/// turn comes.
 ///
 /// # Errors
-/// That some could not be had, of the kind of the first one's; that the caller stopped; and what `files` fail
-/// with, before anything is fetched.
+/// Fails with the error in `files` before anything is fetched, if `files` is one. Fails with
+/// [`ErrorKind::Interrupted`] if the caller stops before the end. If some files could not be had, fails with
+/// the kind of error of the first of them.
 pub(super) fn fetch<File>(
     files: Result<Vec<(Url, File)>>,
     request: impl Fn(File) -> Result<(Request, Locators)>,
@@ -74,7 +75,7 @@ pub(super) fn fetch<File>(
     };
     let target = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let report = sum.report(lossy(target), result.is_ok());
-    // Where they are of different people, each file's own report says of whom.
+    // If different people vouch for the files, only the report of each file says who.
     let by = vouched_by
         .first()
         .cloned()
@@ -86,18 +87,18 @@ pub(super) fn fetch<File>(
     result.map(|()| report)
 }
 
-/// A name in a sentence.
+/// Returns a file name in a form that can stand in a sentence.
 fn shown(name: &[u8]) -> String {
     use std::os::unix::ffi::OsStrExt as _;
     show(std::ffi::OsStr::from_bytes(name))
 }
 
-/// How many could not be had, whether or not the caller has stopped it.
+/// Returns the number of files that could not be had for another reason than that the caller stopped.
 fn lost(sum: &FileTotals) -> usize {
     sum.missing.iter().filter(|(_, kind, _)| *kind != ErrorKind::Interrupted).count()
 }
 
-/// The caller has stopped it.
+/// Returns the error that says that the caller stopped, and how many files could not be had before.
 fn stopped(sum: &FileTotals) -> Error {
     let before = match lost(sum) {
         0 => String::new(),

@@ -1,10 +1,10 @@
-//! Fetches what a request names, from all who have it.
+//! Fetches the content that a request names, from all sources and mirrors that have it.
 //!
-//! The order: look the sources up, ask HTTP servers what they have, open the target (which finds what an
-//! earlier run left there), then let a [`ContentFetch`] run subscriber and mirrors until everything is here,
-//! all in one [`EventLoop`]. A directory from sources is two transfers over the same paths: its manifest into
-//! memory, then its files. A directory from mirrors, which a Metalink of several files describes, is
-//! [`directory`](super::directory)'s.
+//! The order of a fetch: look the sources up, ask HTTP servers for the file and its metadata, and open the
+//! target, which finds the part that an earlier run left. Then a [`ContentFetch`] runs the subscriber and the
+//! mirrors until all blocks are here. All of this happens in one [`EventLoop`]. A directory from sources is
+//! two transfers over the same paths: its manifest into memory, then its files. A directory from mirrors,
+//! which a Metalink of several files describes, is fetched by [`directory`](super::directory).
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -35,7 +35,7 @@ use crate::host_port::HostPort;
 use crate::target::{Aliases, FinalCheck, RootCheck};
 use crate::{Error, ErrorPlace, Report, Result, VouchedBy};
 
-/// Fetches what `locators` name over real sockets; the last event says how it ended.
+/// Fetches the content that `locators` name over real sockets. The last event reports the end.
 pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Report> {
     match Sockets::new(&request.http, observer) {
         Ok(mut world) => fetch_in(&mut world, request, locators, observer),
@@ -43,7 +43,7 @@ pub(super) fn fetch(request: &Request, locators: Locators, observer: &mut Observ
     }
 }
 
-/// Fetches what `locators` name in a world; the last event says how it ended.
+/// Fetches the content that `locators` name in `world`. The last event reports the end.
 pub(super) fn fetch_in(
     world: &mut dyn World,
     request: &Request,
@@ -63,10 +63,10 @@ pub(super) fn fetch_in(
     }
 }
 
-/// Fetches it, and says nothing of the end.
+/// Fetches the content that `locators` name and returns the outcome. It sends no event about the end.
 ///
 /// # Errors
-/// What failed before there was anything to report.
+/// Fails with the error that stopped the transfer before there was anything to report.
 pub(super) fn outcome(request: &Request, locators: Locators, observer: &mut Observer<'_>) -> Result<Outcome> {
     let mut world = Sockets::new(&request.http, observer)?;
     fetch_named(request, locators, &mut EventLoop::new(&mut world, observer, request.timeout))
@@ -78,8 +78,11 @@ pub(super) fn failed(error: Error, observer: &mut Observer<'_>) -> Result<Report
     Err(error)
 }
 
+/// Fetches the content that `named` names, and returns the outcome. If only one place is named, errors about
+/// sources carry it.
+///
 /// # Errors
-/// What failed before there was anything to report.
+/// Fails with the error that stopped the transfer before there was anything to report.
 pub(super) fn fetch_named(
     request: &Request,
     named: Locators,
@@ -121,7 +124,7 @@ fn fetch_all(request: &Request, mut named: Locators, events: &mut EventLoop<'_, 
     }
 }
 
-/// Fetches a content that a network has.
+/// Fetches a content by its name in a network.
 fn from_network(request: &Request, name: &NetworkName, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
     if !request.from.is_empty() || !request.via.is_empty() {
         return Err(Error::usage(
@@ -138,10 +141,11 @@ fn from_network(request: &Request, name: &NetworkName, events: &mut EventLoop<'_
     fetch_verified(request, &uri, content, events)
 }
 
-/// Whether what is asked for can be had from sources that speak mmTP.
+/// Checks that sources that speak mmTP can serve the request.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if not.
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if they cannot: for a directory that is read in order, for
+/// one with a checksum, and for a request with a keyring.
 fn check_for_sources(request: &Request, uri: &Uri) -> Result<()> {
     if uri.collection {
         request.allow_directory()?;
@@ -157,7 +161,7 @@ fn check_for_sources(request: &Request, uri: &Uri) -> Result<()> {
     Ok(())
 }
 
-/// Fetches a content of which the URI says all.
+/// Fetches the content of a URI from sources that speak mmTP.
 fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
     check_for_sources(request, uri)?;
     let sources = resolve(request, Some(uri), events)?;
@@ -170,14 +174,14 @@ fn from_sources(request: &Request, uri: &Uri, events: &mut EventLoop<'_, '_>) ->
     fetch_verified(request, uri, content, events)
 }
 
-/// Fetches a content whose id is known: its blocks are verified as they come.
+/// Fetches a content whose id is known, so that each block is verified when it arrives.
 fn fetch_verified(
     request: &Request,
     uri: &Uri,
     mut content: ContentFetch,
     events: &mut EventLoop<'_, '_>,
 ) -> Result<Outcome> {
-    // A name is needed where the target is not named in full; without one in the URI a source is asked.
+    // If the target is not named in full, the content needs a name. If the URI has none, a source is asked.
     let needed = request.output.needs_name(uri.collection);
     let mut names = OfferedNames::default();
     names.offer("the URI", uri.name.clone());
@@ -189,7 +193,7 @@ fn fetch_verified(
     let whole = if uri.collection {
         collection(request, uri, &path, &mut content, events)
     } else {
-        // Its blocks are verified as they come, whatever the whole is to be.
+        // The blocks are verified as they arrive, so that no further hashes of the whole are needed.
         let place = request.reader.is_none().then(|| request.place(&path)).transpose()?;
         let wanted = Wanted { id: uri.id, aliases: Aliases::default(), demands };
         attempt::transfer(request, wanted, place, &mut content, events).map(drop)
@@ -197,9 +201,9 @@ fn fetch_verified(
     Ok(Outcome { report: content.report(&uri.id, lossy(&path), whole.is_ok()), result: whole })
 }
 
-/// Fetches a content that HTTP servers have, and perhaps others too.
+/// Fetches a content from HTTP servers, and from sources that speak mmTP if there are any.
 fn from_mirrors(request: &Request, named: &Locators, events: &mut EventLoop<'_, '_>) -> Result<Outcome> {
-    // With mirrors, sources that cannot be looked up are no reason to give up.
+    // Mirrors can still serve the content if no source can be looked up.
     let sources = match resolve(request, named.uri.as_ref(), events) {
         Err(error) if error.kind() == ErrorKind::Unreachable => Vec::new(),
         resolved => resolved?,
@@ -234,7 +238,8 @@ fn collection(
     })?;
     let root = Rc::new(request.output.directory(path)?);
     if root.is_empty() {
-        // Of what an earlier run left each file is looked at when its turn comes.
+        // In a directory with files, an earlier run may have left parts; they are looked at when each file is
+        // opened.
         let total = collection.entries().iter().map(|entry| entry.id.length).fold(0, u64::saturating_add);
         root.check_room(path, total)?;
     }
@@ -250,7 +255,8 @@ fn collection(
     content.run(&mut arrivals, events).and_then(|()| arrivals.result()).inspect_err(|_| root.remove_empty())
 }
 
-/// The URI of a directory with nothing but mirrors beside it, which have no use for it.
+/// Returns the error for a directory's URI that names no source, with only mirrors `beside` it: mirrors
+/// cannot serve a directory by its URI.
 fn no_source_of_directory(beside: &Locators) -> Error {
     let what = if beside.metalink.is_some() || !beside.lists.is_empty() {
         "leave it out, and what the Metalink names comes from mirrors"
@@ -264,7 +270,7 @@ fn no_source_of_directory(beside: &Locators) -> Error {
     ))
 }
 
-/// The addresses of every source: those of the URI and those of the request, each once.
+/// Looks up the addresses of every source in the URI and in the request. Each source is returned once.
 fn resolve(
     request: &Request,
     uri: Option<&Uri>,

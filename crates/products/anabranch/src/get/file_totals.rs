@@ -1,4 +1,4 @@
-//! What has come of several files of one request, and how that ends.
+//! Sums up the outcomes of several files of one request, and makes the report or the error of all of them.
 
 use super::server_status::most_specific;
 use super::small_files::ByteTotals;
@@ -7,42 +7,43 @@ use crate::filenames::{first_few, show};
 use crate::report::{add, share};
 use crate::{BannedSource, Error, PathProgress, Progress, Report, Verified};
 
-/// What has come of several files so far.
+/// The sum of the outcomes of several files so far.
 #[derive(Default)]
 pub(super) struct FileTotals {
-    /// How many there are.
+    /// The number of files in the request.
     pub(super) files: usize,
     pub(super) totals: ByteTotals,
     pub(super) elapsed_s: f64,
     pub(super) rows: Vec<PathProgress>,
     pub(super) banned: Vec<BannedSource>,
-    /// How many of those that are here were not held against a hash that somebody vouches for.
+    /// The number of complete files that were not compared with a hash that someone vouches for.
     pub(super) unverified: usize,
-    /// Files that could not be had, with the kind of error and the reason.
+    /// The files that could not be had, each with the kind of its error and the message.
     pub(super) missing: Vec<(String, ErrorKind, String)>,
 }
 
 impl FileTotals {
-    /// Adds what came over which route.
+    /// Adds the time that a file took and the bytes that each route brought.
     pub(super) fn add(&mut self, last: &Progress) {
         self.elapsed_s += last.elapsed_s;
         add(&mut self.rows, &last.paths);
     }
 
-    /// One could not be had.
+    /// Records that the file `name` could not be had.
     pub(super) fn lacks(&mut self, name: String, error: &Error) {
         self.missing.push((name, error.kind(), error.to_string()));
     }
 
-    /// Of what kind the error is that says most about what to do, if some could not be had.
+    /// Returns the kind of the error that says most about what to do, if some files could not be had.
     pub(super) fn most_specific(&self) -> Option<ErrorKind> {
         let codes = self.missing.iter().map(|(_, code, _)| *code);
         (!self.missing.is_empty()).then(|| most_specific(codes))
     }
 
-    /// Why some could not be had, as an error of this kind. `hint`: what to think of if no server has any.
+    /// Returns an error of kind `code` that says why files could not be had. `hint` is appended if no server
+    /// has any of them.
     pub(super) fn failure(&self, code: ErrorKind, hint: &str) -> Error {
-        // The reason for the error's kind comes first.
+        // The reasons of errors of kind `code` come first.
         let mut reasons: Vec<(bool, &str)> = Vec::new();
         for (_, each, why) in &self.missing {
             if !reasons.iter().any(|(_, known)| known == why) {
@@ -65,7 +66,7 @@ impl FileTotals {
         code.error(format!("{lost} of {files} files could not be had {why}; {rest}"))
     }
 
-    /// What is to be told of all of them.
+    /// Returns the report of all files together.
     pub(super) fn report(mut self, target: String, complete: bool) -> Report {
         share(&mut self.rows);
         let seconds = self.elapsed_s.max(1e-9);

@@ -1,13 +1,15 @@
-//! Which paths may share a bottleneck, as the user knows it.
+//! Reads which paths may share a bottleneck, as the user knows it.
 //!
-//! A file has a line for each path that is to be in a group: `SOURCE [VIA] GROUP`, separated by white space.
-//! * `SOURCE` as [`Get::from_source`](super::Get::from_source) takes it (a host or an address, with or
-//!   without a port), or `*`: any;
-//! * `VIA` as [`Get::via`](super::Get::via) takes it (an interface, an address, or both), or `*`: any;
-//! * `GROUP`: any word; paths with the same word are coupled.
+//! A file of groups has lines `SOURCE [VIA] GROUP`, with fields separated by white space. Each line puts the
+//! paths that it matches into a group.
+//! - `SOURCE` is a source as [`Get::from_source`](super::Get::from_source) takes it (a host or an address,
+//!   with or without a port), or `*` for any.
+//! - `VIA` is a local end as [`Get::via`](super::Get::via) takes it (an interface, an address, or both), or
+//!   `*` for any.
+//! - `GROUP` is any word; paths with the same word are coupled.
 //!
-//! The first line that fits a path decides. Paths that no line fits are one more group. Empty lines, and
-//! what follows a `#` at the beginning of a word, are skipped.
+//! The first line that matches a path decides. Paths that no line matches are one more group. Empty lines,
+//! and text from a `#` at the beginning of a word on, are skipped.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -23,23 +25,23 @@ use crate::{Error, Result};
 /// The largest file of groups, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Which paths may share a bottleneck, and so take together what one TCP would.
+/// Says which paths may share a bottleneck, and so together take only the share of one TCP connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Groups {
-    /// Those that seem to. Paths that leave this host by one uplink begin together, those over different
-    /// uplinks apart: an uplink is nearly always the bottleneck behind it. Of paths to sources that speak
-    /// mmTP, those whose delays rise and fall together are joined then, and those parted whose delays and
-    /// losses show, for some seconds, that they pass different bottlenecks. Connections to mirrors stay as
-    /// they begin. Which uplink a tunnel uses is not known: its paths begin together with all others.
+    /// Groups the paths that seem to share a bottleneck. At first, paths that leave this host by one uplink
+    /// are one group, because an uplink is nearly always the bottleneck behind it. Later, paths to sources
+    /// that speak mmTP are joined if their delays rise and fall together. They are parted if their delays and
+    /// losses show, for some seconds, that they pass different bottlenecks. Connections to mirrors stay in
+    /// their first groups. The uplink of a tunnel is not known: its paths begin in one group with all others.
     #[default]
     Auto,
-    /// All. Slower than need be where it is not so.
+    /// Puts all paths into one group. This is slower than need be if they do not share a bottleneck.
     All,
-    /// No two.
+    /// Puts each path into a group of its own.
     None,
-    /// As this file says. Each line names a path and its group: a source (as [`Get::from_source`] takes it),
-    /// an interface or address, and any word; `*` is any source, or any interface. The first line that fits a
-    /// path decides, and paths with the same word are coupled. `#` begins a comment.
+    /// Groups paths by the lines of this file. Each line names a source (as [`Get::from_source`] takes it),
+    /// an interface or address, and the word of a group; `*` is any source, or any interface. The first line
+    /// that matches a path decides, and paths with the same word are coupled. `#` begins a comment.
     ///
     /// [`Get::from_source`]: crate::Get::from_source
     File(PathBuf),
@@ -48,31 +50,33 @@ pub enum Groups {
 /// The groups that paths are given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GroupPolicy {
-    /// One group, in which detection tells paths apart: by their uplinks, and by what they do.
+    /// All paths begin in one group; detection parts them by their uplinks and by their delays and losses.
     Auto,
-    /// One group.
+    /// All paths are one group.
     All,
-    /// Each path is one.
+    /// Each path is a group of its own.
     None,
-    /// As a file says.
+    /// The lines of a file say the group of each path.
     File(Vec<Line>),
 }
 
-/// One line of a file.
+/// One line of a file of groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     number: usize,
-    /// As [`HostPort`] prints it; none: any.
+    /// The source as [`HostPort`] prints it; `None` means any source.
     source: Option<String>,
     via: Option<String>,
-    /// From 1.
+    /// The number of the group, from 1.
     group: u32,
 }
 
 impl GroupPolicy {
+    /// Reads the groups, from the file if one is named.
+    ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read, or has a line that makes no
-    /// sense; with its number.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read, or if a line makes no sense;
+    /// the error says its number.
     pub(super) fn new(groups: &Groups) -> Result<Self> {
         Ok(match groups {
             Groups::Auto => Self::Auto,
@@ -82,7 +86,8 @@ impl GroupPolicy {
         })
     }
 
-    /// The group of path number `index`, from the source named `source` at `peer`, by way of `via`.
+    /// Returns the group of path number `index`, which leads over `via` to the source `source` at address
+    /// `peer`.
     pub(super) fn of(&self, index: usize, source: &str, peer: SocketAddr, via: &Egress) -> u32 {
         match self {
             Self::All | Self::Auto => 0,
@@ -94,19 +99,20 @@ impl GroupPolicy {
         }
     }
 
-    /// The groups of connections of which no more is known than their uplinks: one for each uplink; all one
-    /// if one of them is not known, as it may be any of the others.
+    /// Returns the groups of connections of which only the uplinks are known: one group for each uplink. If
+    /// one uplink is not known, all connections are one group, because it may be any of the others.
     pub(super) fn by_uplink(uplinks: &[Option<u32>]) -> Vec<u32> {
         let known: Option<Vec<u32>> = uplinks.iter().copied().collect();
         let Some(known) = known else { return vec![0; uplinks.len()] };
         let first = |uplink| known.iter().position(|other| other == uplink).unwrap_or(0);
-        // Numbered in the order of the first connection of each.
+        // The groups are numbered in the order of their first connections.
         let firsts: BTreeSet<usize> = known.iter().map(first).collect();
         known.iter().map(|uplink| firsts.range(..first(uplink)).count() as u32).collect()
     }
 
-    /// Lines whose source is none of these, and no mirror of these names. A mirror's addresses are known only
-    /// when it is connected: where there are mirrors, a line that names an address may mean one of them.
+    /// Returns the numbers of lines whose source is none of `sources` and of `mirrors`. A mirror's addresses
+    /// are known only when it is connected: if there are mirrors, a line that names an address may mean one
+    /// of them.
     pub(super) fn strangers(&self, sources: &[(String, Vec<SocketAddr>)], mirrors: &[String]) -> Vec<usize> {
         let Self::File(lines) = self else { return Vec::new() };
         let known = |line: &Line| {
@@ -126,7 +132,7 @@ impl Line {
         self.source.as_ref().is_none_or(|name| *name == peer.to_string()) || self.is_named(source)
     }
 
-    /// Whether its source is called so. A mirror may be called without a port, as a line may.
+    /// Returns whether the line names this source. Both a mirror and a line may lack the port.
     fn is_named(&self, source: &str) -> bool {
         let name = source.parse::<HostPort>().map_or_else(|_| source.to_owned(), |name| name.to_string());
         self.source.as_ref() == Some(&name)
@@ -153,7 +159,7 @@ fn read(path: &Path) -> Result<Vec<Line>> {
     })
 }
 
-/// The lines of a file, or the number of the first that makes no sense, and why.
+/// Returns the lines of a file, or the number of the first line that makes no sense, and why.
 fn parse(text: &str) -> Result<Vec<Line>, (usize, String)> {
     let mut names: Vec<&str> = Vec::new();
     let mut lines = Vec::new();
@@ -205,7 +211,7 @@ mod tests {
         assert_eq!(of("192.0.2.8:1", "192.0.2.8:1", &Egress::any()), 0);
         let sources = [("192.0.2.1:26227".to_owned(), vec![peer("192.0.2.1:26227")])];
         assert_eq!(given.strangers(&sources, &[]), [4, 6]);
-        // Of mirrors.
+        // Lines that name mirrors.
         assert_eq!(of("mirror.example.net:9", "192.0.2.7:443", &lo), 2);
         let given =
             GroupPolicy::File(parse("* lo a\nh.example b\nh.example:80 c\n192.0.2.1:80 d\n").expect("sound"));

@@ -1,4 +1,4 @@
-//! How long nobody has answered, and when that is reported; whether what comes is slow.
+//! Measures how long no server has answered and reports it; says whether a transfer is slow.
 
 use anabranch_algo::{Rate, Span, Time};
 use anabranch_mirror::variants::Patience;
@@ -6,14 +6,14 @@ use anabranch_mirror::variants::Patience;
 use crate::Progress;
 use crate::event::Observer;
 
-/// Without an answer for so long, the user is told that nobody answers.
+/// After this long without an answer, the user is told that no server answers.
 const REPORT_AFTER: Span = Span::from_secs(3);
 
-/// A watch on how much comes of something beside which others wait.
+/// Measures the rate of a transfer that others wait for, to tell whether it is slow.
 pub(super) struct SlowTimer {
     bytes: u64,
     since: Time,
-    /// For how long it was looked at.
+    /// The time over which the transfer has been measured.
     lasted: Span,
 }
 
@@ -22,7 +22,7 @@ impl SlowTimer {
         Self { bytes: 0, since: now, lasted: Span::ZERO }
     }
 
-    /// Looks, now and then, at how far it is; returns why that is slow.
+    /// Measures the progress now and then. If the transfer is slow, returns a clause that says why.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -50,13 +50,13 @@ impl SlowTimer {
         is_endless.then(|| format!("it has not ended after {} s", seconds(self.lasted)))
     }
 
-    /// Something else was done meanwhile.
+    /// Begins the measurement anew, because something else was done meanwhile.
     pub(super) const fn restart(&mut self, now: Time) {
         self.since = now;
     }
 }
 
-/// A watch on something that counts up while anybody answers.
+/// Watches a counter that rises as long as any server answers.
 pub(super) struct IdleTimer {
     count: u64,
     since: Time,
@@ -68,13 +68,14 @@ impl IdleTimer {
         Self { count: 0, since: now, reported: false }
     }
 
-    /// Something was heard.
+    /// Records that a server has answered.
     pub(super) const fn heard(&mut self, now: Time) {
         (self.since, self.reported) = (now, false);
     }
 
-    /// Looks at the count. After some silence says that no `who` answers, or that nothing comes but `faults`;
-    /// where it has lasted for `timeout`, returns that as the reason to give up.
+    /// Compares the counter with its last value. After some silence, tells the user that no `who` answers, or
+    /// that only the errors in `faults` arrive. If the silence has lasted for `timeout`, returns this as the
+    /// reason to give up.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -114,8 +115,8 @@ mod tests {
     use super::*;
     use crate::PathProgress;
 
-    /// Looks every second at something of `total` bytes (0: nobody knows) that comes at this rate; when it is
-    /// slow, and why.
+    /// Measures every second a transfer of `total` bytes (0 means unknown) that arrives at `rate`. Returns
+    /// the second in which it is found slow, and why.
     fn slow_after(rate: u64, total: u64, turn: u32) -> Option<(u64, String)> {
         let mut timer = SlowTimer::new(Time::from_nanos(0));
         (1..=1_000).find_map(|second| {

@@ -1,11 +1,11 @@
-//! Names are looked up before what needs their addresses.
+//! Looks up the names of hosts before a stage needs their addresses.
 
 use anabranch_algo::Time;
 
 use super::event_loop::{Context, EventLoop, Poll, Stage};
 use crate::Result;
 
-/// Waits until all of these names have been looked up, or cannot be.
+/// A stage that waits until each of these names has been looked up, or cannot be.
 struct Lookup<'a> {
     hosts: &'a [String],
     interrupted: &'static str,
@@ -13,7 +13,7 @@ struct Lookup<'a> {
 
 impl Stage for Lookup<'_> {
     fn poll(&mut self, cx: &mut Context<'_, '_>) -> Result<Poll> {
-        // All of them are asked for at once.
+        // Counting the missing names asks for all of them at once.
         let missing = self.hosts.iter().filter(|host| cx.world.resolve(host).is_none()).count();
         Ok(if missing == 0 { Poll::Done } else { Poll::Wait(Time::NEVER) })
     }
@@ -23,10 +23,12 @@ impl Stage for Lookup<'_> {
     }
 }
 
-/// Looks names up: what [`World::resolve`](super::world::World::resolve) says of them is final then.
+/// Looks up names. When this returns, the answers of [`World::resolve`](super::world::World::resolve) for
+/// them are final.
 ///
 /// # Errors
-/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), with this message, if the caller stops.
+/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), with the message `interrupted`, if the caller
+/// stops.
 pub(super) fn look_up(
     hosts: &[String],
     interrupted: &'static str,

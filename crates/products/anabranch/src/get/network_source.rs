@@ -1,4 +1,5 @@
-//! A name in a publish/subscribe network: who has it, which ways lead there, and what becomes of them.
+//! Finds the hosts that publish a name in a publish/subscribe network, and the paths to them, and watches for
+//! changes of these.
 
 use anabranch_algo::{Span, Time};
 use anabranch_mmtp::uri::Uri;
@@ -14,20 +15,21 @@ use crate::event::Observer;
 use crate::network::{Name, Place, Watch, unknown_scope};
 use crate::{Error, Result};
 
-/// What is asked for, and where.
+/// The content to fetch from a network, and the node that fetches it.
 #[derive(Clone, Debug)]
 pub(super) struct NetworkName {
     pub(super) place: Place,
     pub(super) wanted: Wanted,
-    /// Of a class, or of none.
+    /// The way in which paths are chosen: that of a class, or the domain's default.
     paths: PathChoice,
 }
 
 impl NetworkName {
-    /// A name, or a URI whose content is wanted, as a node of a network sees it.
+    /// Reads `name` for the node of `place`: a name in the network, or a URI whose content is wanted.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is no such name, or the node forwards.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if `name` is neither, if the domain has no such scope,
+    /// or if the node is a forwarder.
     pub(super) fn read(place: &Place, name: &str) -> Result<Self> {
         let domain = place.domain();
         if domain.is_forwarder(place.node()) {
@@ -51,7 +53,7 @@ impl NetworkName {
         Ok(Self { place: place.clone(), wanted, paths: domain.paths })
     }
 
-    /// The same as a transfer of a class.
+    /// Chooses the paths of a class for this transfer.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the domain has no such class.
@@ -67,34 +69,34 @@ impl NetworkName {
     }
 }
 
-/// A network that has a content: who looks after the ways to it.
+/// A content that hosts of a network publish, and the paths to them.
 pub(super) struct Network {
     place: Place,
     watch: Watch,
     pub(super) found: Found,
     routes: Routes,
-    /// What marks packets.
+    /// The mark (DSCP) of the transfer's packets.
     mark: Dscp,
 }
 
 impl Network {
-    /// The hosts that have the content, as they are shown.
+    /// Returns the names of the hosts that have the content.
     pub(super) fn hosts(&self) -> Vec<String> {
         self.found.hosts.iter().map(|(node, _)| self.place.name_of(*node).to_owned()).collect()
     }
 
-    /// What a node is called.
+    /// Returns the name of a node, or its number if the node is unknown.
     pub(super) fn node(&self, number: u16) -> String {
         let node = anabranch_topology::graph::NodeId(u32::from(number));
         let nodes = self.place.domain().graph.nodes();
         nodes.get(node.index()).map_or_else(|| number.to_string(), |node| node.name.clone())
     }
 
-    /// The ways to them.
+    /// Returns the paths to the hosts, as the sockets need them.
     pub(super) fn ways(&self) -> Vec<Way> {
         let way = |route: &anabranch_overlay::message::Route| {
             let (_, port) = self.found.hosts.get(usize::from(route.target))?;
-            // It is of no use if it does not begin here.
+            // A route that does not begin at this node is of no use.
             let links = self.place.links_of(route)?;
             let (from, forwarder) = self.place.hop(*links.first()?)?;
             Some(Way {
@@ -111,13 +113,13 @@ impl Network {
         self.routes.routes.iter().filter_map(way).collect()
     }
 
-    /// Whether the ways have changed since this was last asked.
+    /// Returns whether the paths have changed since the last call, and tells the user if they have.
     pub(super) fn has_changed(&mut self, observer: &mut Observer<'_>) -> bool {
         let mut changed = false;
         for event in self.watch.take() {
             match event {
                 Event::Routes(routes) => {
-                    // New identifiers of the same paths are no news.
+                    // The user is not told of new identifiers of the same paths.
                     if paths_of(&routes) != paths_of(&self.routes) {
                         let (before, now) = (self.routes.routes.len(), routes.routes.len());
                         let paths = if now == 1 { "path" } else { "paths" };
@@ -133,7 +135,7 @@ impl Network {
     }
 }
 
-/// Which paths these are, and which of them share links.
+/// Returns which paths these are, and which of them share links.
 fn paths_of(routes: &Routes) -> Vec<(u8, u32, &[u8])> {
     routes.routes.iter().map(|route| (route.target, route.group, &*route.places)).collect()
 }
@@ -155,7 +157,7 @@ fn say(event: &Event, observer: &mut Observer<'_>) {
     }
 }
 
-/// Waits until a name has been found and there are ways to it.
+/// A stage that waits until a name has been found and there are paths to its hosts.
 struct LookUp<'a> {
     name: &'a NetworkName,
     watch: &'a Watch,
@@ -213,11 +215,13 @@ impl Stage for LookUp<'_> {
     }
 }
 
-/// Finds who has a name, and the ways there.
+/// Finds the hosts that publish a name, and the paths to them.
 ///
 /// # Errors
-/// `NotFound` if nobody publishes it, `Refused` if the network refuses, `Unreachable` if its services do not
-/// answer within `timeout` or no way leads there, `Interrupted` if the caller stops.
+/// - `NotFound` if no host publishes the name.
+/// - `Refused` if the network refuses.
+/// - `Unreachable` if the services of the network do not answer within `timeout`, or no path leads to a host.
+/// - `Interrupted` if the caller stops.
 pub(super) fn look_up(name: &NetworkName, timeout: Span, events: &mut EventLoop<'_, '_>) -> Result<Network> {
     let watch = Watch::start(&name.place, name.wanted.clone(), name.paths, events.world.waker())?;
     let give_up_at = events.world.now() + timeout;

@@ -1,4 +1,4 @@
-//! What a file or a directory is called, by the names that are offered for it.
+//! Chooses the name of a file or a directory among the names that are offered for it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,37 +11,38 @@ use crate::Result;
 use crate::event::Observer;
 use crate::filenames::{refusal, show};
 
-/// Characters of a refused name that are shown.
+/// The number of characters of a refused name that are shown.
 const SHOWN_MAX: usize = 80;
 
-/// A name, and who offers it.
+/// An offered name, preceded by who offers it.
 type Offer = (String, Vec<u8>);
 
-/// Names that are offered, the likeliest first.
+/// The names that are offered, the likeliest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfferedNames {
     names: Vec<Offer>,
-    /// What a server calls it, which chooses no names.
+    /// The name that a server gives. It is only shown: servers choose no names.
     by_server: Option<Offer>,
 }
 
 impl OfferedNames {
-    /// `by` calls it `name`. An empty name is none.
+    /// Adds `name`, which `by` offers. An empty name is ignored.
     pub(super) fn offer(&mut self, by: &str, name: Option<Vec<u8>>) {
         self.names.extend(name.filter(|name| !name.is_empty()).map(|name| (by.to_owned(), name)));
     }
 
-    /// A server calls it `name`.
+    /// Records the name that a server gives. An empty name is ignored.
     pub(super) fn offer_by_server(&mut self, server: &str, name: Option<Vec<u8>>) {
         self.by_server = name.filter(|name| !name.is_empty()).map(|name| (server.to_owned(), name));
     }
 
-    /// The first that may be that of a file here.
+    /// Returns the first name that a file may have here.
     pub(super) fn chosen(&self) -> Option<&[u8]> {
         self.names.iter().map(|(_, name)| &name[..]).find(|name| refusal(name).is_none())
     }
 
-    /// Where the file or the directory goes. If its name is not the first that was offered, that is said.
+    /// Returns the path of the file or the directory. If the first name that was offered was not taken, tells
+    /// the user.
     ///
     /// # Errors
     /// As [`Output::file_path`](crate::target::Output::file_path).
@@ -66,7 +67,7 @@ impl OfferedNames {
         Ok(path)
     }
 
-    /// Which name was not taken, and why.
+    /// Returns a clause about the name that was not taken, and why.
     fn refused(&self) -> Option<String> {
         if let Some((by, name)) = self.names.first()
             && let Some(why) = refusal(name)

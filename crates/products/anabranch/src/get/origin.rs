@@ -1,22 +1,22 @@
-//! The server of a URL.
+//! The origin of a URL, and its forms as text.
 
 use anabranch_mirror::url::Url;
 
-/// What one connection is for (RFC 6454): whether it is HTTPS, the host, the port.
+/// An origin (RFC 6454), which a connection is for: whether it is HTTPS, the host, the port.
 pub(super) type Origin = (bool, String, u16);
 
-/// The origin of a URL.
+/// Returns the origin of a URL.
 pub(super) fn origin(url: &Url) -> Origin {
     (url.is_https(), url.host().to_owned(), url.port())
 }
 
-/// A server as people know it.
+/// Returns the host of a URL as people know it: with the port only if it is not the usual one.
 pub(super) fn host(url: &Url) -> String {
     let usual = if url.is_https() { 443 } else { 80 };
     if url.port() == usual { url.host().to_owned() } else { format!("{}:{}", url.host(), url.port()) }
 }
 
-/// An origin as a text that no other has.
+/// Returns the origin as a text that differs from that of every other origin.
 pub(super) fn origin_text(url: &Url) -> String {
     let (is_https, host, port) = origin(url);
     format!("{}://{host}:{port}", if is_https { "https" } else { "http" })

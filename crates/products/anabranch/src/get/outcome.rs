@@ -1,21 +1,21 @@
-//! How a transfer ended: what is to be told of it, and whether it came about.
+//! The outcomes of transfers: the report, and whether the transfer succeeded.
 
 use anabranch_mmtp::ContentId;
 
 use crate::{Report, Result};
 
-/// How the transfer of all that was asked for ended.
+/// The outcome of the transfer of everything that was asked for.
 pub(super) struct Outcome {
     pub(super) report: Report,
     pub(super) result: Result<()>,
 }
 
-/// How the transfer of one file ended.
+/// The outcome of the transfer of one file.
 pub(super) struct FileOutcome {
     pub(super) id: ContentId,
-    /// Without the file's path.
+    /// The report, without the file's path.
     pub(super) report: Report,
     pub(super) result: Result<()>,
-    /// Whether a server that the user named says that it is another.
+    /// Whether a server that the user named says that the file is another.
     pub(super) has_dissent: bool,
 }

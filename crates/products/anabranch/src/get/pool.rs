@@ -1,4 +1,4 @@
-//! Who knows which blocks mirrors may bring: a pool of their own, or the subscriber.
+//! The state of which blocks are missing and may be taken by mirrors: a pool of their own, or the subscriber.
 
 use std::ops::Range;
 
@@ -6,25 +6,25 @@ use anabranch_mirror::range_scheduler::{MirrorId, Pool, RangeScheduler};
 use anabranch_mirror::verified_pool::{Check, VerifiedPool};
 use anabranch_mmtp::subscriber::{DownloadId, PathReport, SourceId, Subscriber};
 
-/// Who knows what is missing.
+/// Who keeps track of the missing blocks.
 pub(super) enum PoolState {
-    /// A pool of the mirrors' own, once the content is wanted.
+    /// A pool of the mirrors' own will, with this check, once the content is wanted.
     Check(Check),
     Plain(Box<VerifiedPool>),
-    /// The subscriber, once the content is wanted.
+    /// The subscriber will, with this check, once the content is wanted.
     Subscribing(Check),
-    /// The subscriber: mirrors reserve blocks of this content with it.
+    /// The subscriber does: mirrors reserve blocks of this download with it.
     Subscriber(DownloadId),
 }
 
-/// The subscriber as a pool.
+/// Presents the subscriber as a pool.
 struct SubscriberPool<'a> {
     subscriber: &'a mut Subscriber,
     download: DownloadId,
     sources: Vec<Option<SourceId>>,
-    /// What all mirrors bring, bytes a second.
+    /// The rate of all mirrors together, bytes a second.
     rate_bytes: u64,
-    /// What all paths bring.
+    /// The rate of all paths of the subscriber together, bytes a second.
     paths_bytes: u64,
 }
 
@@ -45,7 +45,7 @@ impl Pool for SubscriberPool<'_> {
     }
 
     fn idle(&self) -> u64 {
-        // The paths will take their part of what nobody has been asked for.
+        // The paths will take their share of the blocks that have been requested from no source or mirror.
         let stranded = self.subscriber.blocks_stranded(self.download);
         let idle = u128::from(self.subscriber.blocks_unrequested(self.download) + stranded);
         let (mine, all) = (u128::from(self.rate_bytes), u128::from(self.rate_bytes + self.paths_bytes));
@@ -63,7 +63,7 @@ impl Pool for SubscriberPool<'_> {
     }
 }
 
-/// Before anything is wanted.
+/// The pool before any content is wanted: it has no blocks.
 struct Nothing;
 
 impl Pool for Nothing {

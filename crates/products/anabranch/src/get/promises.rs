@@ -1,14 +1,14 @@
-//! The promises of `get` from mirrors: one table of rows, each run in virtual time, each a line of
+//! The promises of `get` from mirrors: a table of rows. Each row is run in virtual time, and is a line of
 //! `docs/mirrors.md`.
 //!
-//! A row says who is there, what is known of the file and what happens, and what a user sees of it: the file,
-//! the exit status, who is named, how many bytes come and how long it takes. Nothing else is looked at, so
-//! that the same rows hold whatever the code inside is.
+//! A row says which mirrors there are, what is known of the file, and what happens. It also says what a user
+//! sees: the file, the exit status, which mirrors are named, how many bytes arrive, and how long it takes.
+//! Only these are checked, so that the same rows hold whatever the code inside is.
 //!
-//! * `row`: a row, and its line in the manual. `trial`: runs it. `mirrors`: the vocabulary of mirrors.
+//! * `row`: a row, and its line in the manual. `trial`: runs it. `mirrors`: the kinds of mirrors.
 //! * `honest`, `odd`, `failures`, `with_hash`, `without_hash`, `in_order`, `interrupted`, `directories`: the
 //!   rows.
-//! * `random`: what holds for any set of mirrors.
+//! * `random`: checks that hold for any set of mirrors.
 
 mod directories;
 mod failures;
@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use row::Row;
 use trial::holds;
 
-/// Each row holds with each of these seeds: they decide which blocks are compared.
+/// Each row must hold with each of these seeds, which decide which blocks are compared.
 const SEEDS: std::ops::Range<u64> = 1..3;
 /// The section of the manual that has the table.
 const SECTION: &str = "## What is promised";
@@ -47,7 +47,7 @@ fn all() -> Vec<Row> {
     parts.into_iter().flatten().collect()
 }
 
-/// Runs rows.
+/// Checks that all rows hold.
 fn hold(rows: &[Row]) {
     let mut wrong = Vec::new();
     for row in rows {
@@ -104,7 +104,7 @@ fn directories_from_mirrors() {
     hold(&directories::rows());
 }
 
-/// The manual has the table, line for line.
+/// Checks that the manual has the table, line for line.
 #[test]
 fn the_manual_has_every_row() {
     let manual = include_str!("../../../../../docs/mirrors.md");

@@ -1,8 +1,8 @@
-//! Rates of paths, from counters.
+//! Computes the rates of paths from their byte counters.
 
 use anabranch_algo::{Span, Time};
 
-/// Rates from counters, over the last half second or so.
+/// Computes rates from counters, over about the last half second.
 pub(super) struct RateMeter {
     pub(super) start: Time,
     at: Time,
@@ -15,7 +15,8 @@ impl RateMeter {
         Self { start: now, at: now, bytes: Vec::new(), rates: Vec::new() }
     }
 
-    /// Bytes a second for each of those that have brought so many bytes; at the end the mean over all.
+    /// Returns the rate of each path in bytes a second, given how many bytes each has brought so far. At the
+    /// end of the transfer, returns the mean rates over its whole time.
     pub(super) fn rates(&mut self, now: Time, counts: &[u64], end: bool) -> Vec<u64> {
         if end {
             let span = now.since(self.start);

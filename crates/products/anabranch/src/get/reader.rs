@@ -1,4 +1,4 @@
-//! A content read in order while it arrives.
+//! Reads a content in order while it arrives.
 
 use std::io::{self, BufRead, Read};
 
@@ -6,30 +6,30 @@ use super::reassembly_buffer::ReadHalf;
 use super::transfer::{Events, Transfer};
 use crate::{Report, Result};
 
-/// A content that is read in order while it comes from all who have it: see [`Get::read`](super::Get::read).
+/// A content that is read in order while it arrives from all servers that have it: see
+/// [`Get::read`](super::Get::read).
 ///
-/// Its transfer runs on a thread of its own and stays at most
-/// [`READ_AHEAD_BYTES`](super::READ_AHEAD_BYTES) ahead of what has been read. Dropping the reader stops it.
+/// The transfer runs on a thread of its own and stays at most [`READ_AHEAD_BYTES`](super::READ_AHEAD_BYTES)
+/// ahead of the bytes that have been read. Dropping the reader stops the transfer.
 ///
-/// **What is verified.** Where the hashes of blocks or pieces are known (mmTP sources, a leaf list, a
-/// Metalink's pieces), every byte is verified before it is handed over. Where only a hash of the whole is
-/// known, bytes are handed over before anybody can tell whether they are right; where there is none, nobody
-/// can.
-/// In every case the whole is checked at its end.
+/// **What is verified.** If the hashes of blocks or pieces are known (from mmTP sources, a leaf list, or a
+/// Metalink's pieces), every byte is verified before it is handed over. If only a hash of the whole file is
+/// known, bytes are handed over before they can be verified. Without any hash, they cannot be verified at
+/// all. In every case the whole content is checked at its end.
 ///
-/// **The end.** [`read`](Read::read) returns 0 only when all of it has come and that check has passed:
-/// [`report`](Self::report) then says what was verified. Anything else is an [`io::Error`] with the
-/// [`anabranch::Error`](crate::Error) inside it ([`io::Error::get_ref`]), again at each further call. So act
-/// on what was read only after the end has been seen, unless [`Report::verified`] is known to be
-/// [`Blocks`](crate::Verified::Blocks).
+/// **The end.** [`read`](Read::read) returns 0 only when all bytes have arrived and the check of the whole
+/// has passed: [`report`](Self::report) then says what was verified. On any failure, this and each further
+/// call returns an [`io::Error`] with the [`anabranch::Error`](crate::Error) inside it
+/// ([`io::Error::get_ref`]). So use the bytes only after the end has been seen, unless [`Report::verified`]
+/// is known to be [`Blocks`](crate::Verified::Blocks).
 ///
-/// Nothing is kept in files, so there is nothing to resume.
+/// Nothing is kept in files, so a later transfer cannot resume.
 #[must_use = "dropping it stops the transfer"]
 #[derive(Debug)]
 pub struct Reader {
     blocks: ReadHalf,
     transfer: Transfer,
-    /// The block that is being read, and how much of it has been.
+    /// The block that is being read. `at` is the number of its bytes that have been read.
     block: Vec<u8>,
     at: usize,
     ended: Option<Result<Report>>,
@@ -40,20 +40,20 @@ impl Reader {
         Self { blocks, transfer, block: Vec::new(), at: 0, ended: None }
     }
 
-    /// How it ended: `None` until [`read`](Read::read) has returned 0.
+    /// Returns the report of the transfer, once [`read`](Read::read) has returned 0.
     #[must_use]
     pub fn report(&self) -> Option<&Report> {
         self.ended.as_ref()?.as_ref().ok()
     }
 
-    /// What happens in the transfer; see [`Events`]. They end when the transfer has, which is not before all
-    /// has been read.
+    /// Returns the events of the transfer; see [`Events`]. They end when the transfer has ended, which is not
+    /// before all bytes have been read.
     #[must_use]
     pub fn events(&self) -> Events {
         self.transfer.events()
     }
 
-    /// Verified bytes that wait to be read, those behind a block that is still missing among them.
+    /// Returns the number of verified bytes that wait to be read, including those behind a missing block.
     #[must_use]
     pub fn buffered_bytes(&self) -> u64 {
         self.blocks.bytes()

@@ -1,4 +1,4 @@
-//! What a caller asks for, with every option checked.
+//! The request of a caller, with every option checked.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,34 +24,34 @@ use crate::{Error, Result};
 pub(crate) struct Request {
     /// Sources that speak mmTP, besides those of the URI.
     pub(super) from: Vec<HostPort>,
-    /// The local ends to use; none: every usable one.
+    /// The local ends to use. If empty, every usable one is used.
     pub(super) via: Vec<Egress>,
     pub(super) output: Output,
-    /// Where it goes instead, if it is read in order.
+    /// The buffer that receives the file instead of `output`, if the file is read in order.
     pub(super) reader: Option<ReassemblyBuffer>,
     pub(super) algorithm: Algorithm,
     pub(super) groups: Groups,
-    /// Without an answer for so long, it is given up.
+    /// The transfer is given up after this time without an answer.
     pub(super) timeout: Span,
     /// Whether another file at the destination may be overwritten.
     pub(super) force: bool,
-    /// Whether a file at the destination that another program has begun is gone on with.
+    /// Whether to resume a file at the destination that another program has begun.
     pub(super) adopts: bool,
-    /// Hashes that the whole must have.
+    /// The hashes that the whole file must have.
     pub(super) digests: Digests,
-    /// What the list that these are from calls it, where its URLs have different names.
+    /// The file's name in the list of hashes, if its URLs have different names.
     pub(super) listed_name: Option<Vec<u8>>,
-    /// Keys by one of which the file must be signed.
+    /// The keys by one of which the file must be signed.
     pub(super) keyring: Option<Arc<Keyring>>,
     pub(super) http: Options,
     pub(super) history: History,
-    /// What the target's file system has left, where that is simulated.
+    /// The room that is left on the target's file system, if it is simulated.
     #[cfg(any(test, feature = "soak"))]
     pub(super) room: Option<Arc<Room>>,
 }
 
 impl Request {
-    /// The place of a file at `path`, which [`Output::file_path`] has given.
+    /// Opens the destination of a file at `path`, which [`Output::file_path`] has returned.
     ///
     /// # Errors
     /// [`ErrorKind::Target`](crate::ErrorKind::Target) if its directory cannot be made or opened.
@@ -62,10 +62,10 @@ impl Request {
         Ok(place)
     }
 
-    /// What is asked for is a directory.
+    /// Checks that this request may fetch a directory.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is to be read in order.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the content is to be read in order.
     pub(super) fn allow_directory(&self) -> Result<()> {
         match self.reader {
             Some(_) => Err(Error::usage(
@@ -77,10 +77,10 @@ impl Request {
     }
 }
 
-/// The sources that are named.
+/// Parses the sources that the caller named.
 ///
 /// # Errors
-/// Which is none, and why.
+/// If a text does not name a source, returns a message with the text and the reason.
 pub(super) fn sources(named: &[String]) -> Result<Vec<HostPort>, String> {
     let source = |text: &String| text.parse().map_err(|e| format!("source {text}: {e}"));
     named.iter().map(source).collect()
@@ -90,13 +90,13 @@ pub(super) fn span(duration: Duration) -> Span {
     Span::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// No limit, but a mistake.
+/// The rate zero, which is refused because nothing would arrive.
 const NO_RATE: Rate = Rate::from_bytes(0);
 
-/// The local ends that are `named`, each perhaps with what may be taken over it, and all limits.
+/// Parses the local ends in `named`, each perhaps with a rate limit, and returns them and all limits.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if one is not there, or nothing would come.
+/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a local end does not exist, or a limit is zero.
 pub(super) fn local_ends(
     named: &[(String, Option<Rate>)],
     limit: Option<Rate>,

@@ -1,4 +1,4 @@
-//! The routes to mirrors: which local ends lead to which of their addresses.
+//! Finds the routes to mirrors: which local ends lead to which of their addresses.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,22 +10,22 @@ use super::server_status::ServerStatus;
 use super::world::World;
 use crate::{Error, PathProgress, PathState, Result};
 
-/// Why a named local end leads nowhere, where nothing else is known.
+/// The reason why a named local end leads nowhere, if no other reason is known.
 pub(super) const NO_FAMILY: &str = "no mirror is of its address family";
 
-/// One of the machine's routes.
+/// One route of the scheduler: a local end and an address of a mirror.
 pub(super) struct Route {
     pub(super) mirror: MirrorId,
     pub(super) via: Egress,
     pub(super) address: IpAddr,
-    /// Why it is not used any more, though its mirror may be over others.
+    /// The reason why the route is not used any more. Its mirror may still be used over other routes.
     pub(super) shut: Option<String>,
-    /// Whether its local end is gone.
+    /// Whether the local end is gone.
     pub(super) is_down: bool,
 }
 
 impl Route {
-    /// Its row without the numbers; `of`: its server.
+    /// Returns the route's row of the progress report, without the numbers. `of` is the status of its server.
     pub(super) fn row(&self, of: &ServerStatus, state: State) -> PathProgress {
         PathProgress {
             source: label(&of.name, self.address),
@@ -46,21 +46,21 @@ impl Route {
     }
 }
 
-/// A source as reports name it: its `address` in brackets, unless its name is that, or a proxy stands
-/// between.
+/// Returns the name of a source for reports: `name`, with `address` in brackets. The address is left out if
+/// the name is that address, or if a proxy stands between.
 pub(super) fn label(name: &str, address: IpAddr) -> String {
     let host = name.parse().map(|peer: SocketAddr| peer.ip());
     let is_it = host.or_else(|_| name.trim_matches(['[', ']']).parse()) == Ok(address);
     if is_it || address.is_unspecified() { name.to_owned() } else { format!("{name} ({address})") }
 }
 
-/// Whether there is another local end from which the mirror of this route may be asked.
+/// Returns whether the mirror of route number `this` may be asked over another local end.
 pub(super) fn has_others(routes: &[Route], this: usize) -> bool {
     let Some(this) = routes.get(this) else { return false };
     routes.iter().any(|route| route.mirror == this.mirror && route.via != this.via && route.shut.is_none())
 }
 
-/// That every named local end leads to a mirror. `why`: what is known if one does not.
+/// Checks that every named local end leads to a mirror. `why` is the known reason if one does not.
 ///
 /// # Errors
 /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if one does not.
@@ -72,7 +72,8 @@ pub(super) fn all_lead(named: &[Egress], routes: &[Route], why: Option<&str>) ->
     Err(Error::unreachable(format!("`via` {via} leads to no mirror: {why}")))
 }
 
-/// Of addresses the first of each family: more of them commonly lead to the same machine over the same route.
+/// Returns the first address of each family. Further addresses commonly lead to the same machine over the
+/// same route.
 pub(super) fn one_a_family(found: impl Iterator<Item = SocketAddr>, port: u16) -> Vec<SocketAddr> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
     for mut address in found {
@@ -84,15 +85,16 @@ pub(super) fn one_a_family(found: impl Iterator<Item = SocketAddr>, port: u16) -
     addresses
 }
 
-/// The host of a URL as names are looked up.
+/// Returns the host of a URL in the form in which names are looked up.
 pub(super) fn host_of(url: &Url) -> &str {
     url.host().trim_matches(['[', ']'])
 }
 
-/// The local ends and remote addresses of the routes to the server of a URL, as far as its name is known.
+/// Returns the local ends and remote addresses of the routes to the server of a URL. There are none as long
+/// as its name has not been looked up.
 ///
 /// # Errors
-/// A clause that says why there is no route.
+/// Returns a clause that says why there is no route.
 pub(super) fn ends(
     url: &Url,
     proxied: bool,
@@ -100,7 +102,7 @@ pub(super) fn ends(
     world: &mut dyn World,
 ) -> Result<Vec<(Egress, SocketAddr)>, String> {
     if proxied {
-        // The server's addresses say nothing about routes.
+        // Through a proxy, the server's addresses say nothing about routes.
         let via = if named.is_empty() { vec![Egress::any()] } else { named.to_vec() };
         let any = SocketAddr::new(IpAddr::from([0; 4]), url.port());
         return Ok(via.into_iter().map(|via| (via, any)).collect());
@@ -118,14 +120,14 @@ pub(super) fn ends(
     Ok(routes)
 }
 
-/// Whether two routes to a server differ in nothing but the family of its address: over both it would be two
+/// Returns whether two routes to a server differ only in the family of its address. Using both would mean two
 /// connections over the same link.
 fn is_same_link(known: &Egress, known_peer: IpAddr, via: &Egress, peer: IpAddr) -> bool {
     let same = known == via || (known.device().is_some() && known.device() == via.device());
     same && known_peer.is_ipv4() != peer.is_ipv4()
 }
 
-/// The ends that no route to this mirror has yet.
+/// Returns the pairs in `found` that no route to this mirror has yet.
 pub(super) fn new_ends(
     routes: &[Route],
     mirror: MirrorId,

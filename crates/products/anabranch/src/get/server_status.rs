@@ -1,4 +1,4 @@
-//! What is known of an HTTP server, whether it is asked for ranges or for whole files.
+//! The status of an HTTP server, whether it is asked for ranges or for whole files.
 
 use anabranch_algo::Span;
 use anabranch_http::client::{CredentialStatus, FetchError};
@@ -6,23 +6,23 @@ use anabranch_http::client::{CredentialStatus, FetchError};
 use crate::error::ErrorKind;
 use crate::event::Observer;
 
-/// A wait that a server asks for is believed up to this.
+/// The longest wait that is granted to a server that asks for one.
 pub(super) const HOUR: Span = Span::from_secs(3_600);
 
-/// A server, as people know it.
+/// The status of a server, under the name that people know.
 pub(super) struct ServerStatus {
     pub(super) name: String,
-    /// Why it is not asked any more.
+    /// The reason why the server is not asked any more.
     pub(super) out: Option<String>,
-    /// What can be done about that.
+    /// The advice for the user about that reason.
     advice: Option<&'static str>,
-    /// What a transfer fails with that has no other server.
+    /// The kind of error with which a transfer fails if it has no other server.
     pub(super) code: ErrorKind,
-    /// Whether that is because it sent wrong bytes.
+    /// Whether the server is not asked any more because it sent wrong bytes.
     pub(super) lied: bool,
-    /// Whether that is because its file is another now.
+    /// Whether the server is not asked any more because its file has changed.
     pub(super) has_changed: bool,
-    /// What it answered last, if that was that it cannot answer now.
+    /// The last answer, if it said that the server cannot answer now.
     pub(super) fault: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl ServerStatus {
         Self { name, out: None, advice: None, code: ErrorKind::NotFound, lied, has_changed, fault: None }
     }
 
-    /// It is not asked any more. `trusted`: whether the user named it.
+    /// Records that the server is not asked any more. `trusted` says whether the user named the server.
     pub(super) fn give_up(&mut self, error: &FetchError, trusted: bool, observer: &mut Observer<'_>) {
         observer.notice(&format!("{}: {error}: not asked any more", self.name));
         (self.out, self.advice) = (Some(error.to_string()), advice(error, trusted));
@@ -41,25 +41,26 @@ impl ServerStatus {
             matches!(error, FetchError::Changed(_) | FetchError::ChangedTag | FetchError::ChangedDate);
     }
 
-    /// Bans it: it sent wrong bytes, as `what` says.
+    /// Bans the server because it sent wrong bytes, as `what` says.
     pub(super) fn ban(&mut self, what: String) {
         (self.lied, self.out, self.advice, self.code) = (true, Some(what), None, ErrorKind::Corrupt);
     }
 
-    /// It has answered like this.
+    /// Records the error that the server answered with.
     pub(super) fn answered(&mut self, error: &FetchError) {
         if let FetchError::ServerError { .. } | FetchError::Busy { .. } = error {
             self.fault = Some(error.to_string());
         }
     }
 
-    /// Its name and what it did, if it lied.
+    /// Returns the server's name and what it did, if it sent wrong bytes.
     pub(super) fn lie(&self) -> Option<(&str, &str)> {
         self.out.as_deref().filter(|_| self.lied).map(|why| (self.name.as_str(), why))
     }
 }
 
-/// What a transfer fails with when none of these is left, and why.
+/// Returns the kind of error with which a transfer fails when none of these servers is left, and a message
+/// that says why.
 pub(super) fn none_left<'a>(all: impl Iterator<Item = &'a ServerStatus> + Clone) -> (ErrorKind, String) {
     let why = all.clone().filter_map(|one| {
         let advice = one.advice.map(|advice| format!(": {advice}")).unwrap_or_default();
@@ -70,14 +71,14 @@ pub(super) fn none_left<'a>(all: impl Iterator<Item = &'a ServerStatus> + Clone)
     (code, format!("no mirror is left ({})", why.join("; ")))
 }
 
-/// What those say that answer, but only that they cannot answer now.
+/// Returns the answers of those servers that do answer, but only that they cannot serve now.
 pub(super) fn faults<'a>(all: impl Iterator<Item = &'a ServerStatus>) -> Option<String> {
     let of = |one: &ServerStatus| Some(format!("{}: {}", one.name, one.fault.as_ref()?));
     let faults: Vec<String> = all.filter(|one| one.out.is_none()).filter_map(of).collect();
     (!faults.is_empty()).then(|| faults.join("; "))
 }
 
-/// What a transfer fails with for this.
+/// Returns the kind of error with which a transfer fails for `error`.
 pub(super) const fn code(error: &FetchError) -> ErrorKind {
     match error {
         FetchError::Unreachable(_)
@@ -90,14 +91,14 @@ pub(super) const fn code(error: &FetchError) -> ErrorKind {
     }
 }
 
-/// Of the errors of several servers the one that says most about what to do.
+/// Returns the kind, among the errors of several servers, that says most about what to do.
 pub(super) fn most_specific(all: impl Iterator<Item = ErrorKind> + Clone) -> ErrorKind {
     let first = [ErrorKind::Corrupt, ErrorKind::Target, ErrorKind::Refused, ErrorKind::NotFound];
     first.into_iter().find(|code| all.clone().any(|one| one == *code)).unwrap_or(ErrorKind::Unreachable)
 }
 
-/// What happened, and what to do if a name and a password are wanted. `trusted`: whether the caller named
-/// the server.
+/// Returns a text that says what happened, and what to do if a name and a password are wanted. `trusted` says
+/// whether the caller named the server.
 pub(super) fn describe(error: &FetchError, trusted: bool) -> String {
     match advice(error, trusted) {
         Some(advice) => format!("{error}: {advice}"),
@@ -130,7 +131,7 @@ fn advice(error: &FetchError, trusted: bool) -> Option<&'static str> {
     }
 }
 
-/// How long a server is left alone that asks for it.
+/// Returns how long the server is left alone, as it asked: at most an hour.
 pub(super) fn pause(error: &FetchError) -> Span {
     let (FetchError::Busy { retry } | FetchError::ServerError { retry, .. }) = error else {
         return Span::ZERO;

@@ -1,4 +1,4 @@
-//! How a content is to be fetched, whatever it is and wherever it goes, as the caller says it.
+//! The options of a fetch as the caller gives them, independent of content and destination.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::openpgp::Keyring;
 use crate::target::Output;
 use crate::{Error, Result};
 
-/// How long a transfer waits without any answer before it gives up, unless it is told otherwise.
+/// The time without any answer after which a transfer gives up, unless the caller sets another.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Between two reports of progress, unless it is told otherwise.
+/// The time between two reports of progress, unless the caller sets another.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
-/// What the methods of [`Get`](super::Get) set. It is checked when a transfer begins.
+/// The options that the methods of [`Get`](super::Get) set. They are checked when a transfer begins.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) from: Vec<String>,
@@ -62,11 +62,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same for each of so many files. A list of hashes is read now, once.
+    /// Returns the settings for each of `files` files. A list of hashes is read now, once.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if something of it is of one content, or the list cannot
-    /// be read.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if an option is for one content only, or if the list
+    /// cannot be read.
     pub(super) fn of_each(self, files: usize) -> Result<Self> {
         if !self.from.is_empty() {
             return Err(Error::usage(
@@ -83,10 +83,11 @@ impl Settings {
         Ok(Self { checksum, ..self })
     }
 
-    /// A request for what is `named`, with every option checked.
+    /// Makes a request for the content that `named` names, with every option checked.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if one makes no sense, or names what is not there.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if an option makes no sense, or names something that
+    /// does not exist.
     pub(super) fn request(self, named: &Locators) -> Result<Request> {
         let (via, limits) = local_ends(&self.via, self.limit)?;
         let algorithm =
@@ -106,7 +107,7 @@ impl Settings {
             digests,
             listed_name,
             keyring: self.keyring.map(|path| Keyring::open(&path)).transpose()?.map(Arc::new),
-            // What one transfer knows of names is nothing of the next.
+            // A transfer does not use the names that another transfer has looked up.
             http: Options {
                 resolver: self.http.resolver.anew(),
                 limits,

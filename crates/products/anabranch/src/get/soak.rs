@@ -1,7 +1,7 @@
-//! Whole transfers in simulated worlds: whatever mirrors, sources and links do, and whenever it is killed, a
-//! file that has its name is right, every run ends, and once the weather is fair the same command completes
-//! what is there. The disk may be full meanwhile. A seed decides everything. `anabranch soak` runs this for
-//! each of its seeds.
+//! Runs whole transfers in simulated worlds, with mirrors, sources, links and disks that fail, and with
+//! kills. It checks three promises: a file under its final name is right; every run ends; and once the
+//! weather is fair, the same command completes the file. A seed decides everything. `anabranch soak` runs
+//! this for each of its seeds.
 
 mod natures;
 
@@ -36,44 +36,44 @@ use crate::target::{Output, Room};
 use crate::{Control, Result, Stop};
 use natures::{Nature, servers};
 
-/// Runs in bad weather, before the last.
+/// The largest number of runs in bad weather, before the last run.
 const RUNS_MAX: u64 = 3;
-/// A run that is killed is killed within so many milliseconds.
+/// A run that is killed is killed within this time, milliseconds.
 const KILL_WITHIN_MS: u64 = 3_000;
-/// When the HTTP client gives up a server that says nothing.
+/// The time after which the HTTP client gives up a silent server.
 const SILENCE: Span = Span::from_secs(30);
-/// What a history is called.
+/// The file name of a history.
 const HISTORY: &str = "urls.jsonl";
 
-/// What the command tells of the content.
+/// What the command is told of the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     /// Its id: sources can be asked, and every block is verified.
     Id,
-    /// The SHA-256 of the whole.
+    /// The SHA-256 of the whole content.
     Sha256,
     /// No hash.
     Nothing,
 }
 
-/// What came of a seed.
+/// The outcome of the runs of one seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SoakRun {
-    /// What its world was, in a sentence.
+    /// A sentence that describes the world of the seed.
     pub description: String,
-    /// How long its runs were, in their own time.
+    /// The virtual time that all runs took together.
     pub virtual_time: Span,
-    /// Bytes of answers that came over the links.
+    /// The bytes of answers that came over the links.
     pub bytes: u64,
-    /// How each run ended; `None`: well.
+    /// The error of each run; `None` if it succeeded.
     ends: Vec<Option<ErrorKind>>,
-    /// Kills that left a part behind.
+    /// The number of kills that left a part behind.
     parts_left: usize,
-    /// Runs that had no room for what came.
+    /// The number of runs that ran out of disk.
     filled: usize,
 }
 
-/// One command: its names, where the file goes, and the world's content.
+/// One command: its names, the destination, and the content of the world.
 struct Command {
     known: Known,
     locators: Locators,
@@ -81,25 +81,25 @@ struct Command {
     content: Rc<Vec<u8>>,
     leaves: Rc<Vec<u8>>,
     dir: PathBuf,
-    /// What its file system has left.
+    /// The room that is left on its file system.
     room: Arc<Room>,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 struct Ended {
     result: Result<()>,
-    /// Bytes that came over each link.
+    /// The bytes that came over each link.
     came: Vec<u64>,
-    /// How long it took.
+    /// The virtual time that the run took.
     after: Span,
-    /// Whether it was killed: then the directory is as it was at that moment.
+    /// Whether the run was killed. The directory is then as it was at that moment.
     is_killed: bool,
-    /// Whether its file system was full.
+    /// Whether the file system was full.
     had_no_room: bool,
 }
 
 impl Ended {
-    /// A full file system is told, unless something else ended the run before.
+    /// Checks that a full file system was reported, unless the run ended for another reason before.
     fn check_room(&self, natures: &[Nature]) {
         let Some(error) = self.result.as_ref().err().filter(|_| self.had_no_room) else {
             return assert!(!self.had_no_room || self.is_killed, "all is well though the disk was full");
@@ -115,7 +115,7 @@ impl Ended {
 }
 
 impl Command {
-    /// `remembers`: it has a history, beside the file.
+    /// Makes a random command. If `remembers`, it has a history in the directory of the file.
     fn new(
         rng: &mut Rng,
         known: Known,
@@ -127,7 +127,7 @@ impl Command {
         let content: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
         let id = ContentId::of(&content);
         let cvs = content.chunks(BLOCK_BYTES).zip(0..).map(|(bytes, block)| block_cv(block, bytes));
-        // A content of one block needs no list.
+        // A content of one block has no leaf list.
         let leaves = LeafList::new(id, cvs.collect()).map_or_else(Vec::new, |list| list.encode());
         let urls = (0..mirrors).map(|n| Url::parse(&format!("http://m{n}/f")).expect("a URL")).collect();
         let uri = (known == Known::Id).then(|| Uri::new(id));
@@ -157,13 +157,14 @@ impl Command {
         Self { known, locators, request, content, leaves, dir: to.to_owned(), room }
     }
 
-    /// Whether a file that is there can be told from another of its length: the command says what it is, or
-    /// remembers it, or servers do. Of a content of one block they say nothing, for it has no leaf list.
+    /// Returns whether the command can tell an existing file from another one of its length. It can if it
+    /// knows an id or a hash, remembers the file, or servers have a leaf list, which a content of one block
+    /// does not have.
     fn can_tell(&self) -> bool {
         self.known != Known::Nothing || self.request.history.0.is_some() || !self.leaves.is_empty()
     }
 
-    /// Runs it in this weather, until it ends or is killed.
+    /// Runs the command in this weather, until it ends or is killed.
     fn run(&self, seed: u64, weather: Weather, natures: &[Nature], sources: &[bool]) -> Ended {
         let stop = Stop::new().expect("descriptors");
         self.room.set(weather.room);
@@ -183,14 +184,14 @@ impl Command {
         Ended { result, after, is_killed: world.left.is_some(), had_no_room, came: world.came }
     }
 
-    /// Bad weather, in which it is perhaps killed.
+    /// Makes bad weather, in which the command is perhaps killed.
     fn foul(&self, rng: &mut Rng) -> Weather {
         let kill = rng.one_in(3).then(|| self.killed_at(Span::from_millis(rng.below(KILL_WITHIN_MS))).kill);
         let foul = Weather::foul(rng.below(u64::MAX), self.content.len() as u64);
         Weather { kill: kill.flatten(), ..foul }
     }
 
-    /// Fair weather, in which it is killed (SIGKILL) after so long, if it has not ended.
+    /// Makes fair weather in which the command is killed (SIGKILL) after `after`, unless it ends before.
     fn killed_at(&self, after: Span) -> Weather {
         Weather { kill: Some((Time::ZERO + after, self.dir.clone())), ..Weather::default() }
     }
@@ -198,7 +199,7 @@ impl Command {
 
 fn natures(rng: &mut Rng, known: Known) -> Vec<Nature> {
     let all = [Nature::Good, Nature::Faulty, Nature::Empty, Nature::Liar];
-    // Where no hash is known, a liar's bytes may be what arrives.
+    // If no hash is known, the bytes of a liar could arrive as the file, so there are no liars.
     let kinds = if known == Known::Nothing { 3 } else { 4 };
     (0..rng.below(4)).map(|_| all[rng.below(kinds) as usize]).collect()
 }
@@ -207,10 +208,10 @@ fn is_right(file: &Path, command: &Command) -> bool {
     fs::read(file).expect("the file") == *command.content
 }
 
-/// Runs the world of a seed. The same seed gives the same.
+/// Runs the world of a seed. The same seed gives the same outcome.
 ///
 /// # Panics
-/// If something that must hold does not; and if the directory for temporary files cannot be written.
+/// Panics if a promise is broken, or if the directory for temporary files cannot be written.
 #[must_use]
 pub fn run(seed: u64) -> SoakRun {
     let mut rng = Rng::new(seed);
@@ -220,7 +221,7 @@ pub fn run(seed: u64) -> SoakRun {
     if natures.is_empty() && known != Known::Id {
         natures.push(Nature::Faulty);
     }
-    // Without a mirror there is a source. Who has no id cannot ask one.
+    // If there is no mirror, there is a source. A source can only be asked if the id is known.
     let sources = rng.below(3).max(u64::from(natures.is_empty()));
     let sources: Vec<bool> = (0..sources).map(|_| !rng.one_in(3)).filter(|_| known == Known::Id).collect();
     let remembers = rng.one_in(2);
@@ -234,7 +235,7 @@ pub fn run(seed: u64) -> SoakRun {
         parts_left += usize::from(ended.is_killed && dir.path().join("f.part").exists());
         filled += usize::from(ended.had_no_room);
         ended.check_room(&natures);
-        // Whatever happens: under its name there is the file, or nothing.
+        // Whatever happens, the final name has the right file or none.
         assert!(file.exists() || ended.is_killed || ended.result.is_err(), "nothing arrived");
         if file.exists() {
             assert!(is_right(&file, &command), "{:?}, with other bytes", ended.result);
@@ -245,12 +246,13 @@ pub fn run(seed: u64) -> SoakRun {
     }
     let fair = vec![Nature::Good; natures.len()];
     let there = vec![true; sources.len()];
-    // Whatever is there stays, where nothing tells whether that is what would come.
+    // An existing file is kept if nothing tells whether it is the right one.
     let is_refused = file.exists() && !command.can_tell();
     let mut fair = || command.run(rng.below(u64::MAX), Weather::default(), &fair, &there);
     let mut ended = fair();
     virtual_time = virtual_time + ended.after;
-    // Of what a liar brought before, it may turn out only at the end that it is wrong: it is removed then.
+    // Wrong bytes from a liar in an earlier run may be found only at the end. They are removed then, and the
+    // next run succeeds.
     let is_removed = |e: &crate::Error| matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Target);
     if natures.contains(&Nature::Liar) && ended.result.as_ref().is_err_and(is_removed) {
         ended = fair();
@@ -266,7 +268,7 @@ pub fn run(seed: u64) -> SoakRun {
     assert!(is_right(&file, &command), "other bytes");
     let mut left: Vec<OsString> = files(dir.path()).into_keys().collect();
     left.retain(|name| !remembers || name != HISTORY);
-    // What a liar had while it was alone: the hash might have been mistyped.
+    // This file has the bytes of a liar that was alone, which are kept in case the hash was mistyped.
     let unverified = dir.path().join("f.unverified");
     if natures.contains(&Nature::Liar) && unverified.exists() {
         assert!(!is_right(&unverified, &command), "the file was not accepted");
@@ -281,7 +283,7 @@ pub fn run(seed: u64) -> SoakRun {
     SoakRun { description, virtual_time, bytes, ends, parts_left, filled }
 }
 
-/// Names the seed when a part of the program panics under it.
+/// Prints the seed when a test panics.
 #[cfg(test)]
 struct SeedGuard(u64);
 
@@ -308,7 +310,7 @@ mod tests {
             parts_left += run.parts_left;
             filled += run.filled;
         }
-        // It proves its own conditions: all kinds of ends were seen.
+        // The test checks that it covers all kinds of ends.
         let kinds = [ErrorKind::Interrupted, ErrorKind::Unreachable, ErrorKind::NotFound, ErrorKind::Corrupt];
         for kind in kinds {
             assert!(ends.contains(&Some(kind)), "no run ended with {kind:?}: {ends:?}");
@@ -317,8 +319,8 @@ mod tests {
         assert!(filled > 10, "only {filled} runs had no room");
     }
 
-    /// While a silent server's name was looked up to ask it over another link, the clock leapt past the end:
-    /// the loop turned without a pause until the name was known.
+    /// In this seed, the name of a silent server was looked up to ask it over another link while the clock
+    /// leapt past the end. The loop once spun without a pause until the name was known.
     #[test]
     fn nobody_waits_for_a_name_after_the_end() {
         let _guard = SeedGuard(500_122);
@@ -332,7 +334,8 @@ mod tests {
         }
     }
 
-    /// A file without any hash is not replaced. Who remembers what came takes it for that.
+    /// A file without any hash is not replaced. Only a command with a history knows that it fetched this
+    /// file.
     #[test]
     fn what_came_without_a_hash_is_known_again_only_by_who_remembers_it() {
         for remembers in [false, true] {
@@ -353,8 +356,8 @@ mod tests {
         }
     }
 
-    /// It is killed while the second mirror's answer is awaited, to be compared with what the first has
-    /// brought: the next run has nothing to fetch.
+    /// The run is killed while it waits for the second mirror's answer, to compare it with the bytes of the
+    /// first. The next run has nothing to fetch.
     #[test]
     fn what_an_earlier_run_brought_whole_is_remembered() {
         let is_killed = |seed: u64| {
@@ -375,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_kill_leaves_what_was_there_then() {
-        // It is killed in the middle, and what is left is a part that the next run goes on with.
+        // The run is killed in the middle. It leaves a part, with which the next run resumes.
         let dir = run_dir();
         let command = Command::new(&mut Rng::new(7), Known::Id, false, (2, 0), dir.path());
         let (natures, there) = ([Nature::Good; 2], []);
@@ -389,8 +392,8 @@ mod tests {
         assert!(is_right(&dir.path().join("f"), &command));
     }
 
-    /// Whatever part of it there is room for: it is told, no part of it has the name, and with room it is
-    /// gone on with.
+    /// However much room there is, a full disk is reported, and no part of the file has the final name. With
+    /// room again, the next run resumes.
     #[test]
     fn a_full_disk_is_told_and_what_arrived_is_gone_on_with() {
         let (natures, there) = ([Nature::Good; 2], [true]);
@@ -414,14 +417,14 @@ mod tests {
                 let ended = command.run(2, Weather::default(), &natures, sources);
                 ended.result.expect("there is room again");
                 assert!(is_right(&dir.path().join("f"), &command));
-                // What had arrived is not fetched again.
+                // The next run does not fetch again the bytes that had arrived.
                 let came: u64 = ended.came.iter().sum();
                 assert!(tenths < 5 || came < length, "{came} of {length} bytes, {tenths} tenths were here");
             }
         }
     }
 
-    /// Of the others nobody waits long for a mirror that takes connections and says nothing.
+    /// A mirror that takes connections and never answers delays the others by little.
     #[test]
     fn a_mute_mirror_costs_about_a_second() {
         for natures in [[Nature::Good, Nature::Mute], [Nature::Mute, Nature::Good]] {

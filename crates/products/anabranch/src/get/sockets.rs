@@ -1,4 +1,4 @@
-//! The real world: one clock, one poller, one HTTP client, UDP sockets, the system's names and links.
+//! The real world: a clock, a poller, an HTTP client, UDP sockets, and the system's names and links.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,43 +19,47 @@ use crate::event::Observer;
 use crate::secret::secret;
 use crate::{Error, Result, Stop};
 
-/// Buffer sets read from one socket in one turn, so that none starves the others.
+/// The number of buffer sets that are read from one socket in one turn, so that it does not starve the
+/// others.
 const READS_A_TURN: usize = 4;
-/// How often links are looked at anew where nothing tells of changes.
+/// The time between two looks at the links, if the system does not report changes.
 const RELOOK_EVERY: Span = Span::from_secs(1);
 
-/// See the [module](self).
+/// The real world, as a [`World`].
 pub(super) struct Sockets {
     clock: Clock,
     poller: Poller,
     stop: Stop,
     wake: WakeReceiver,
-    /// Used when a name has been looked up.
+    /// Wakes the loop when a name has been looked up.
     resolved: std::task::Waker,
-    /// What HTTP is made with, and that, once it is wanted.
+    /// The options of the HTTP client, and the client itself once it is needed.
     options: Options,
     client: Option<Client>,
-    /// Fetches that have not ended, as the client knows them.
+    /// The fetches that have not ended, by the client's numbers.
     fetches: BTreeSet<FetchId>,
-    /// What the client adds to the number of each fetch: what is late of one stage is nothing of the next.
+    /// The client's number of a fetch is this plus the fetch's number. It rises with each stage, so that late
+    /// events of one stage are not taken for those of the next.
     first_fetch: FetchId,
-    /// Larger than the number of any fetch so far.
+    /// A number larger than that of any fetch so far.
     next_fetch: FetchId,
-    /// Routes that are bounded.
+    /// The routes whose receive window is bounded.
     windows: BTreeSet<RouteId>,
-    /// None: a number that is free.
+    /// The UDP sockets by their numbers; `None` is a free number.
     udp: Vec<Option<Udp>>,
     /// The sockets that the last wait found readable.
     readable: Vec<SocketId>,
     buffers: Option<RecvBuffers>,
     monitor: Option<NetworkMonitor>,
-    /// Whether the last wait found that it has something to tell.
+    /// Whether a wait found that the monitor has changes to report.
     has_news: bool,
-    /// When the links are looked at anew for want of a monitor.
+    /// The time of the next look at the links, if there is no monitor.
     relook_at: Time,
 }
 
 impl Sockets {
+    /// Opens the world, with no client and no sockets yet.
+    ///
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has no descriptors left.
     pub(super) fn new(options: &Options, observer: &mut Observer<'_>) -> Result<Self> {
@@ -86,7 +90,7 @@ impl Sockets {
         })
     }
 
-    /// Reads one socket.
+    /// Reads one socket and hands each arrival to `each`.
     fn read(udp: &Udp, buffers: &mut RecvBuffers, mut each: impl FnMut(Arrival<'_>)) {
         for _ in 0..READS_A_TURN {
             let outcome = udp.recv(buffers, |received| {
@@ -195,7 +199,7 @@ impl World for Sockets {
         let Some(client) = &mut self.client else { return };
         std::mem::take(&mut self.fetches).into_iter().for_each(|id| client.cancel(id));
         std::mem::take(&mut self.windows).into_iter().for_each(|route| client.window(route, u64::MAX));
-        // What is left is of no fetch.
+        // The remaining events are of no current fetch.
         client.events(drop);
         self.first_fetch = self.next_fetch;
     }
@@ -220,7 +224,7 @@ impl World for Sockets {
 
     fn send(&mut self, socket: SocketId, bytes: &[u8]) -> bool {
         let Some(Some(udp)) = self.udp.get(socket) else { return true };
-        // Only what goes through a network has one.
+        // Only datagrams that go through a publish/subscribe network have a mark.
         let dscp = frame::mark(bytes).number();
         match udp.send(&Datagrams { to: None, from_ip: None, bytes, segment: None, ecn: false, dscp }) {
             // A request that does not fit the socket's buffer is lost like any other packet.
@@ -290,9 +294,9 @@ impl World for Sockets {
     }
 }
 
-/// Whether a local end exists on an interface that is up, the named one if one was, with the address `ip`; if
-/// only an interface was named, that is up and the address may be on any (see
-/// [`anabranch_net::usable_egresses`]).
+/// Returns whether the local end `via` still exists. If an address was named, an interface that is up has
+/// `ip`; it is the named interface if one was named too. If only an interface was named, that one is up, and
+/// any interface that is up may have `ip` (see [`anabranch_net::usable_egresses`]).
 fn is_there(interfaces: &[Interface], ip: Option<IpAddr>, via: &Egress) -> bool {
     let is_named = |i: &&Interface| via.device().is_none_or(|name| name == i.name);
     // All of 127/8 is local without being listed.
@@ -305,12 +309,12 @@ fn is_there(interfaces: &[Interface], ip: Option<IpAddr>, via: &Egress) -> bool 
     }
 }
 
-/// The largest UDP payload that the socket's interface takes.
+/// Returns the largest UDP payload that the socket's interface takes.
 fn payload_max(udp: &Udp) -> usize {
     let ip = udp.local_addr().ip();
     let interfaces = anabranch_net::interfaces().unwrap_or_default();
     let here = interfaces.iter().find(|i| i.addresses.contains(&ip) || (i.loopback && ip.is_loopback()));
     let mtu = here.and_then(|i| i.mtu).map_or(1_500, |mtu| mtu as usize);
-    // IP header and UDP header.
+    // The IP header and the UDP header are subtracted.
     mtu.saturating_sub(if ip.is_ipv4() { 28 } else { 48 })
 }

@@ -1,20 +1,20 @@
-//! What is known of a source that speaks mmTP.
+//! The status of a source that speaks mmTP.
 
 use anabranch_mmtp::subscriber::{self, PathReport};
 use anabranch_mmtp::wire::Reason;
 
 use crate::{Error, PathState};
 
-/// A source, as it is reported.
+/// A source as it is reported.
 pub(super) struct Source {
     pub(super) name: String,
-    /// Why it is banned.
+    /// The reason why the source is banned.
     pub(super) banned: Option<String>,
     pub(super) refused: Option<Reason>,
 }
 
-/// The error when no source is left that could bring what is missing; `kept`: a later transfer finds what has
-/// come.
+/// Returns the error for a transfer that has no source left for the missing blocks. `kept` says whether a
+/// later transfer finds the blocks that have arrived.
 pub(super) fn given_up(sources: &[Source], kept: bool) -> Error {
     let kept = if kept { "what was verified is kept: " } else { "" };
     let liars: Vec<&str> = sources.iter().filter(|s| s.banned.is_some()).map(|s| s.name.as_str()).collect();
@@ -33,7 +33,7 @@ pub(super) fn given_up(sources: &[Source], kept: bool) -> Error {
     ))
 }
 
-/// What a path to it does.
+/// Returns the state of a path to `source` for reports.
 pub(super) fn state(report: &PathReport, source: &Source) -> PathState {
     match (report.state, &source.banned, source.refused) {
         (_, Some(reason), _) => PathState::Banned(reason.clone()),

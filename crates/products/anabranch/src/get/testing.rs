@@ -1,12 +1,13 @@
-//! A world in virtual time for whole transfers: mirrors by scripts, sources that speak mmTP, links that come
-//! and go, names that take their time, a clock that leaps, a caller who stops, a kill, a disk that fills up.
+//! A world in virtual time for whole transfers. It has mirrors by scripts, sources that speak mmTP, links
+//! that come and go, and names that take time to look up. The clock may leap, the caller may stop, the
+//! process may be killed, and the disk may fill up.
 //!
-//! The soak has all of it by a seed; the promises of mirrors, row by row.
+//! In the soak, a seed decides all of this; the promises of mirrors set it row by row.
 //!
-//! * `sim_world`: the [`World`](super::world::World). `mirrors`: HTTP in it, with the client's own checks;
-//!   `datagrams`: UDP in it; `weather`: when links, clock and caller do what.
-//! * `mirror`: what a mirror does. `sim_source`: a source. `disk`: what a kill leaves. `rng`: numbers by a
-//!   seed.
+//! * `sim_world`: the [`World`](super::world::World). `mirrors`: its HTTP, with the client's own checks.
+//!   `datagrams`: its UDP. `weather`: the times at which links, clock and caller act.
+//! * `mirror`: the script of a mirror. `sim_source`: a source. `disk`: the files that a kill leaves. `rng`:
+//!   random numbers by a seed.
 
 mod datagrams;
 mod disk;

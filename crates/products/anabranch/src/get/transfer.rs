@@ -1,4 +1,4 @@
-//! A transfer on a thread of its own, and the handle to it.
+//! Runs a transfer on a thread of its own, and gives the handle to it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use std::thread;
 use crate::monitor::Monitor;
 use crate::{Control, Error, Event, Report, Result, Stop};
 
-/// Events that wait for a listener at most; the oldest are dropped.
+/// The largest number of events that wait for a listener; the oldest are dropped.
 const EVENTS_MAX: usize = 1_024;
 
 /// A transfer that runs on a thread of its own.
 ///
-/// It can be waited for ([`wait`](Self::wait)), listened to ([`events`](Self::events)) and
-/// [stopped](Self::stop). With the feature `tokio` it is a [`Future`] of its report, and its events are a
+/// A program can wait for the transfer ([`wait`](Self::wait)), listen to it ([`events`](Self::events)) and
+/// [stop](Self::stop) it. With the feature `tokio` it is a [`Future`] of its report, and its events are a
 /// `Stream`; it needs no particular executor.
 ///
-/// Dropping it stops the transfer, without waiting for its end: what arrived is kept, and the destination is
-/// in use until its thread has ended, some milliseconds later. Who wants to know calls [`stop`](Self::stop)
-/// and [`wait`](Self::wait).
+/// Dropping it stops the transfer without waiting for its end. The bytes that have arrived are kept. The
+/// destination stays in use until the thread has ended, some milliseconds later. To wait for that, call
+/// [`stop`](Self::stop) and then [`wait`](Self::wait).
 #[must_use = "dropping it stops the transfer"]
 #[derive(Debug)]
 pub struct Transfer {
@@ -28,11 +28,11 @@ pub struct Transfer {
     stop: Stop,
 }
 
-/// What happens in a [`Transfer`]: an iterator that waits for the next event and ends after
-/// [`Event::Finished`]; with the feature `tokio` also a `Stream`.
+/// The events of a [`Transfer`]: an iterator that waits for the next event and ends after
+/// [`Event::Finished`]. With the feature `tokio` it is also a `Stream`.
 ///
-/// Several of one transfer share its events: each event goes to one of them. Of progress only the newest
-/// waits to be taken; of all events the last 1,024 do.
+/// If a transfer has several `Events`, each event goes to only one of them. Up to 1,024 events wait to be
+/// taken, and only the newest one about progress; older ones are dropped.
 #[derive(Debug)]
 pub struct Events {
     shared: Arc<Shared>,
@@ -43,15 +43,15 @@ type Shared = Monitor<State>;
 #[derive(Debug, Default)]
 struct State {
     events: VecDeque<Event>,
-    /// None while it runs.
+    /// The result of the transfer; `None` while it runs.
     result: Option<Result<Report>>,
-    /// Who polls the transfer or its events.
+    /// The tasks that poll the transfer or its events.
     #[cfg(feature = "tokio")]
     wakers: Vec<Waker>,
 }
 
 impl Transfer {
-    /// Runs `run`, which `stop` stops, on a thread of its own.
+    /// Calls `run`, which `stop` stops, on a thread of its own.
     pub(super) fn spawn(
         stop: Stop,
         run: impl FnOnce(&mut dyn FnMut(Event) -> Control) -> Result<Report> + Send + 'static,
@@ -73,7 +73,7 @@ impl Transfer {
         Ok(Self { shared, stop })
     }
 
-    /// Waits until the transfer has ended.
+    /// Waits until the transfer has ended, and returns its report.
     ///
     /// # Errors
     /// As [`Download::run`](super::Download::run).
@@ -91,19 +91,19 @@ impl Transfer {
         }
     }
 
-    /// Whether it has ended: then [`wait`](Self::wait) returns at once.
+    /// Returns whether the transfer has ended: [`wait`](Self::wait) then returns at once.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.shared.lock().result.is_some()
     }
 
-    /// Ends it soon, in order: what arrived is kept. It ends with
-    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), unless it was done.
+    /// Stops the transfer soon and keeps the bytes that have arrived. It then fails with
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), unless it was already complete.
     pub fn stop(&self) {
         self.stop.stop();
     }
 
-    /// What happens in it, from now on and what nobody has taken yet.
+    /// Returns the events of the transfer that have not been taken yet, and all further ones.
     #[must_use]
     pub fn events(&self) -> Events {
         Events { shared: Arc::clone(&self.shared) }
@@ -157,7 +157,7 @@ impl State {
         self.events.push_back(event);
     }
 
-    /// Wakes whoever polls when something changes.
+    /// Wakes the task of `context` when something changes.
     #[cfg(feature = "tokio")]
     fn register(&mut self, context: &Context<'_>) {
         if !self.wakers.iter().any(|known| known.will_wake(context.waker())) {
@@ -197,10 +197,10 @@ impl futures_core::Stream for Events {
     }
 }
 
-/// Says how it ended even if the thread panics: whoever waits would wait for ever.
+/// Sets the result even if the thread panics, so that no caller waits for ever.
 struct CompletionGuard {
     shared: Arc<Shared>,
-    /// None if the thread panics.
+    /// The result; `None` if the thread panics.
     result: Option<Result<Report>>,
 }
 

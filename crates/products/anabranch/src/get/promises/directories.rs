@@ -1,4 +1,4 @@
-//! Directories: a Metalink of several files.
+//! Rows about directories: a Metalink of several files.
 
 use anabranch_algo::Span;
 

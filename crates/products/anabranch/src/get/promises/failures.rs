@@ -1,11 +1,11 @@
-//! Mirrors that have nothing, cannot now, fall silent, break off or are not there.
+//! Rows about mirrors that lack the file, are busy, fall silent, break off or are gone.
 
 use super::mirrors::{LENGTH, content, gone, having, honest, late_other, mute, other, portal, refusing};
 use super::row::{Knows, Row, row};
 use crate::get::testing::Mirror;
 use anabranch_http::client::testing::Then;
 
-/// It sends what lies a byte behind what is asked for, and says so.
+/// Returns a mirror that sends the range one byte behind the requested one, and says so.
 fn other_parts() -> Mirror {
     honest().oddly(|asked, mut reply| {
         let part = asked.part(LENGTH as u64);

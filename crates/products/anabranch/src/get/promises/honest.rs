@@ -1,4 +1,4 @@
-//! Honest mirrors, of every kind and pace.
+//! Rows about honest mirrors, of every kind and pace.
 
 use super::mirrors::{content, honest};
 use super::row::{Knows, Row, row};

@@ -1,5 +1,5 @@
-//! Files that are read in order: nothing can be fetched again, so that mirrors are compared by votes
-//! before a byte is handed over, also where a hash of the whole is known.
+//! Rows about files that are read in order. Bytes that were handed over cannot be replaced, so mirrors are
+//! compared by votes before a byte is handed over, even if a hash of the whole file is known.
 
 use super::mirrors::{content, having, honest, other};
 use super::row::Knows::{Beside, Blake3, Leaves, Nothing, Pieces, Sha256};

@@ -1,4 +1,5 @@
-//! Transfers that are killed, stopped, or have no room: the same command goes on with what is there.
+//! Rows about transfers that are killed, stopped, or run out of disk: the same command resumes with what is
+//! there.
 
 use anabranch_algo::Span;
 

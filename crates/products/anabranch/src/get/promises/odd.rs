@@ -1,4 +1,4 @@
-//! Honest servers that answer as the standard allows, or as widespread software does.
+//! Rows about honest servers that answer as the standard allows, or as widespread software does.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use super::mirrors::{ARCHIVE, FILE, LENGTH, having, honest};
 use super::row::{Knows, Row, row};
 use crate::get::testing::Mirror;
 
-/// No part that it sends is longer than this (RFC 9110 section 15.3.7).
+/// Makes a mirror that sends at most `bytes` bytes of a range (RFC 9110 section 15.3.7).
 fn capped(bytes: usize) -> Mirror {
     honest().oddly(move |asked, mut reply| {
         let start = asked.part(LENGTH as u64).start;
@@ -19,7 +19,7 @@ fn capped(bytes: usize) -> Mirror {
     })
 }
 
-/// It does not say how long the file is of which it sends a part (RFC 9110 section 14.4).
+/// Makes a mirror that sends parts without the length of the file (RFC 9110 section 14.4).
 fn without_total() -> Mirror {
     honest().oddly(|asked, reply| {
         let part = asked.part(LENGTH as u64);
@@ -30,7 +30,8 @@ fn without_total() -> Mirror {
     })
 }
 
-/// It sends a part as if that were all, though it says which part it is.
+/// Makes a mirror that sends a part with status 200, as if it were the whole, though it says which part it
+/// is.
 fn part_as_whole() -> Mirror {
     honest().oddly(|_, mut reply| {
         reply.status = 200;
@@ -38,7 +39,7 @@ fn part_as_whole() -> Mirror {
     })
 }
 
-/// It gives the length of a part where the length of the file belongs.
+/// Makes a mirror that gives the length of the part where the length of the file belongs.
 fn part_for_total() -> Mirror {
     honest().oddly(|asked, reply| {
         let part = asked.part(LENGTH as u64);
@@ -52,12 +53,12 @@ fn part_for_total() -> Mirror {
     })
 }
 
-/// It calls an archive compressed in transit, and sends the archive.
+/// Makes a mirror that sends an archive as it is, but says that it was compressed in transit.
 fn labelled() -> Mirror {
     honest().oddly(|_, reply| reply.with("content-encoding", "x-gzip"))
 }
 
-/// It sends a byte that is none of an empty file.
+/// Makes a mirror that answers a range of an empty file with `bytes 0-0/0`, as if there were a byte.
 fn part_of_nothing() -> Mirror {
     having(&Bytes::new()).oddly(|asked, reply| match asked.request.range() {
         Some(_) => {

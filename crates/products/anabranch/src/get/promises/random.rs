@@ -1,5 +1,5 @@
-//! What holds for any set of mirrors: with a hash the file is right or absent, and with an honest mirror that
-//! answers it arrives; without one it is never a mixture of two contents.
+//! Checks that hold for any set of mirrors. With a hash, the file is right or absent, and it arrives if an
+//! honest mirror answers. Without a hash, the file is never a mixture of two contents.
 
 use super::mirrors::FILE;
 use super::mirrors::{
@@ -11,10 +11,10 @@ use super::trial::{Ground, is_right_or_absent};
 use crate::get::testing::{Mirror, Rng};
 use anabranch_algo::Span;
 
-/// Sets of mirrors that are tried.
+/// The number of sets of mirrors that are tried.
 const SETS: u64 = 60;
 
-/// A mirror by chance.
+/// Returns a random mirror.
 fn mirror(rng: &mut Rng) -> Mirror {
     let contents = [other(), late_other(), one_wrong_byte(), longer(), shorter()];
     let liar = &contents[rng.below(contents.len() as u64) as usize];

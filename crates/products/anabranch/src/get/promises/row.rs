@@ -1,4 +1,4 @@
-//! A row of the table.
+//! One row of the table of promises.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use bytes::Bytes;
 use super::mirrors::{FILE, content};
 use crate::get::testing::Mirror;
 
-/// What the command tells of the file.
+/// What the command is told of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Knows {
-    /// Its URLs alone.
+    /// Nothing but its URLs.
     Nothing,
-    /// The SHA-256 of the whole.
+    /// The SHA-256 of the whole file.
     Sha256,
-    /// Its length, in a Metalink of the user's without any hash.
+    /// The length of the file, in a Metalink of the user without any hash.
     Length,
-    /// The BLAKE3 content id, and no leaf list.
+    /// The BLAKE3 content id. There is no leaf list.
     Blake3,
-    /// The content id, and mirrors have the leaf list.
+    /// The BLAKE3 content id. Mirrors have the leaf list.
     Leaves,
-    /// The SHA-256 of each piece, in a Metalink of the user's.
+    /// The SHA-256 of each piece, in a Metalink of the user.
     Pieces,
-    /// Its URLs; each mirror has a Metalink beside the file, with its length and SHA-256.
+    /// Nothing but its URLs. Each mirror has a Metalink beside the file, with its length and SHA-256.
     Beside,
     /// A Metalink of several files with the SHA-256 of each.
     Directory,
 }
 
 impl Knows {
-    /// Whether nothing but the right bytes may arrive.
+    /// Returns whether only the right bytes may arrive.
     pub(super) const fn is_hash(self) -> bool {
         !matches!(self, Self::Nothing | Self::Length | Self::Beside)
     }
@@ -49,45 +49,45 @@ impl Knows {
     }
 }
 
-/// How a run ends that is not the last.
+/// The end of a run that is not the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Happens {
-    /// It is killed (SIGKILL) after so long.
+    /// The run is killed (SIGKILL) after this time.
     Kill(Span),
-    /// The caller stops it (Ctrl-C) after so long.
+    /// The caller stops the run (Ctrl-C) after this time.
     Stop(Span),
-    /// The disk has room for so many bytes.
+    /// The disk has room for this number of bytes.
     FullDisk(u64),
-    /// Nothing: it ends by itself, with this exit status.
+    /// Nothing happens: the run ends by itself, with this exit status.
     Ends(u8),
 }
 
-/// See the [module](self). Every row has an end.
+/// A row of the table; see the [module](super). Each row ends within `within`.
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) mirrors: fn() -> Vec<Mirror>,
     pub(super) knows: Knows,
-    /// Runs of the same command before the last.
+    /// The ends of the runs of the same command before the last.
     pub(super) runs: Vec<Happens>,
-    /// What the last run leaves under the final name; nothing if it fails.
+    /// The files that the last run leaves under their final names; empty if it fails.
     pub(super) arrives: BTreeMap<&'static str, Bytes>,
     pub(super) exit_status: u8,
-    /// Mirrors that are named in what is said.
+    /// The mirrors that the messages must name.
     pub(super) named: &'static [&'static str],
-    /// Mirrors that are named if they had a part in it.
+    /// The mirrors that the messages may name, if they took part in the transfer.
     pub(super) may_name: &'static [&'static str],
-    /// Bytes that come in all runs, in hundredths of the content.
+    /// The bytes that arrive at most in all runs, in hundredths of the content.
     pub(super) percent: u64,
-    /// How long the last run takes at most.
+    /// The longest time that the last run may take.
     pub(super) within: Span,
-    /// What the file is called in its URL.
+    /// The name of the file in its URL.
     pub(super) called: &'static str,
-    /// The file is read in order while it comes. It has arrived if all was handed over and no error
-    /// came; where the row says that there is no file, not a byte was handed over.
+    /// Whether the file is read in order while it arrives. It has arrived if all bytes were handed over
+    /// without an error. If the row says that there is no file, not a byte may be handed over.
     pub(super) in_order: bool,
 }
 
-/// A row in which the file arrives.
+/// Makes a row in which the file arrives.
 pub(super) fn row(name: &'static str, knows: Knows, mirrors: fn() -> Vec<Mirror>) -> Row {
     Row {
         name,
@@ -106,57 +106,57 @@ pub(super) fn row(name: &'static str, knows: Knows, mirrors: fn() -> Vec<Mirror>
 }
 
 impl Row {
-    /// These runs of the same command come before the last.
+    /// Adds runs of the same command before the last.
     pub(super) fn after(self, runs: &[Happens]) -> Self {
         Self { runs: runs.to_vec(), ..self }
     }
 
-    /// No file arrives.
+    /// Says that no file arrives, and with which exit status the command ends.
     pub(super) fn fails(self, exit_status: u8) -> Self {
         Self { exit_status, arrives: BTreeMap::new(), ..self }
     }
 
-    /// This arrives.
+    /// Says which files arrive.
     pub(super) fn arrives(self, arrives: BTreeMap<&'static str, Bytes>) -> Self {
         Self { arrives, ..self }
     }
 
-    /// It ends with this exit status all the same.
+    /// Says that the command ends with this exit status although files arrive.
     pub(super) fn status(self, exit_status: u8) -> Self {
         Self { exit_status, ..self }
     }
 
-    /// These mirrors are named: `a` is the first, `b` the second.
+    /// Says that the messages name these mirrors: `a` is the first, `b` the second.
     pub(super) fn names(self, named: &'static [&'static str]) -> Self {
         Self { named, ..self }
     }
 
-    /// These mirrors are named if they had a part in it.
+    /// Says that the messages may name these mirrors, if they took part.
     pub(super) fn may_name(self, may_name: &'static [&'static str]) -> Self {
         Self { may_name, ..self }
     }
 
-    /// No more than this comes, in hundredths of the content.
+    /// Limits the bytes that arrive, in hundredths of the content.
     pub(super) fn fetches(self, percent: u64) -> Self {
         Self { percent, ..self }
     }
 
-    /// It takes no longer.
+    /// Limits the time that the last run takes.
     pub(super) fn within(self, seconds: u64) -> Self {
         Self { within: Span::from_secs(seconds), ..self }
     }
 
-    /// Its URL has another name.
+    /// Sets the name of the file in its URL.
     pub(super) fn called(self, called: &'static str) -> Self {
         Self { called, ..self }
     }
 
-    /// The file is read in order.
+    /// Says that the file is read in order.
     pub(super) fn in_order(self) -> Self {
         Self { in_order: true, ..self }
     }
 
-    /// Its line in the manual.
+    /// Returns the row's line of the manual.
     pub(super) fn line(&self) -> String {
         let end = match self.arrives.is_empty() {
             false if self.exit_status == 0 => "arrives",

@@ -1,4 +1,4 @@
-//! Runs a row: the same command again and again in a directory, in virtual time.
+//! Runs a row: the same command several times in one directory, in virtual time.
 
 use std::fs;
 use std::path::Path;
@@ -28,35 +28,35 @@ use crate::get::world::World as _;
 use crate::target::Room;
 use crate::{Checksum, Control, Event, Get, Report, Result, Stop};
 
-/// Bytes of a piece, where pieces are known.
+/// The length of a piece in bytes, where hashes of pieces are known.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// What came of a run.
+/// The outcome of a run.
 pub(super) struct Ended {
     pub(super) result: Result<Report>,
-    /// Bytes that came.
+    /// The bytes that arrived.
     pub(super) came: u64,
     pub(super) after: Span,
-    /// Whether it was killed: then the directory is as it was at that moment.
+    /// Whether the run was killed. The directory is then as it was at that moment.
     pub(super) is_killed: bool,
-    /// All that was said, and who was banned.
+    /// All messages to the user, with the bans and their reasons.
     pub(super) said: String,
     pub(super) banned: Vec<String>,
 }
 
-/// The host of the mirror of this number.
+/// Returns the host of the mirror with this number.
 pub(super) fn host(number: usize) -> String {
     format!("{}.test", char::from(b'a' + number as u8))
 }
 
-/// Where a command runs.
+/// A directory and the mirrors for the runs of a command.
 pub(super) struct Ground {
     pub(super) dir: tempfile::TempDir,
     servers: Servers,
     knows: Knows,
     content: Bytes,
     called: &'static str,
-    /// The file is read in order: what is handed over goes under its name.
+    /// Whether the file is read in order. The bytes that are handed over are then written under its name.
     pub(super) in_order: bool,
 }
 
@@ -125,7 +125,7 @@ impl Ground {
         }
     }
 
-    /// Runs the command, for the `run`th time.
+    /// Runs the command; `run` is the number of the run.
     pub(super) fn run(&self, seed: u64, run: usize, happens: Option<Happens>) -> Ended {
         self.servers.values().for_each(|mirror| mirror.begin_run(run));
         let mut weather = Weather { has_second_link: false, ..Weather::default() };
@@ -211,7 +211,7 @@ fn pieces(content: &[u8]) -> Pieces {
     Pieces { bytes: PIECE_BYTES, hashes: anabranch_mirror::digests::PieceHashes::Sha256(hashes) }
 }
 
-/// Under the final name there is what may be there, whatever else is.
+/// Checks that the file under its final name, if there is one, may be there.
 pub(super) fn is_right_or_absent(ground: &Ground, is_hash: bool) -> Result<(), String> {
     let all = every_content();
     match fs::read(ground.to().join(FILE)) {
@@ -222,10 +222,10 @@ pub(super) fn is_right_or_absent(ground: &Ground, is_hash: bool) -> Result<(), S
     }
 }
 
-/// Runs a row.
+/// Runs a row and checks it.
 ///
 /// # Errors
-/// What does not hold.
+/// Returns everything that does not hold.
 pub(super) fn holds(row: &Row, seed: u64) -> Result<(), String> {
     let content = row.arrives.get(FILE).cloned().unwrap_or_else(content);
     let ground = Ground::new((row.mirrors)(), row.knows, content, row.called);
@@ -269,7 +269,7 @@ pub(super) fn holds(row: &Row, seed: u64) -> Result<(), String> {
     if there.contains_key(std::ffi::OsStr::new(FILE)) {
         wrong.push("there is a file".to_owned());
     }
-    // What a mirror had while it was alone, in case the hash was mistyped.
+    // This file has the bytes of a mirror that was alone, which are kept in case the hash was mistyped.
     there.remove(std::ffi::OsStr::new("f.bin.unverified"));
     if status == 0 && !there.is_empty() {
         wrong.push(format!("there is more: {:?}", there.keys()));
@@ -289,7 +289,7 @@ pub(super) fn holds(row: &Row, seed: u64) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("{}; said: {said}", wrong.join("; "))) }
 }
 
-/// What must hold of a run that is not the last.
+/// Checks a run that is not the last.
 fn check_run(ground: &Ground, row: &Row, happens: Happens, ended: &Ended) -> Result<(), String> {
     is_right_or_absent(ground, row.knows.is_hash())?;
     let status = ended.result.as_ref().map_or_else(crate::Error::exit_status, |_| 0);

@@ -1,5 +1,5 @@
-//! Liars where a hash of the user's tells them from honest mirrors: the file is right or absent, and with an
-//! honest mirror that answers it arrives.
+//! Rows about liars, where a hash of the user tells them from honest mirrors. The file is right or absent,
+//! and it arrives if an honest mirror answers.
 
 use super::mirrors::{
     FILE, content, having, honest, late_other, longer, mute, one_wrong_byte, other, shorter, small,

@@ -1,5 +1,5 @@
-//! Mirrors where nothing tells which bytes are right: what the first mirror has arrives, mirrors are compared
-//! in samples, and where they differ the transfer ends with the names of both.
+//! Rows about mirrors where no hash tells which bytes are right. The bytes of the first mirror arrive.
+//! Mirrors are compared in samples; if two differ, the transfer ends with the names of both.
 
 use super::mirrors::{FILE, content, having, honest, late_other, longer, other};
 use super::row::Knows::{Length, Nothing};

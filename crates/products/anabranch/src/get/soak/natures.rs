@@ -1,4 +1,4 @@
-//! What the mirrors of the soak are like, by a seed.
+//! Makes the mirrors of the soak, by a seed.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,27 +9,27 @@ use bytes::Bytes;
 
 use crate::get::testing::{Mirror, Rng, Servers};
 
-/// What a mirror is like.
+/// The behaviour of a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nature {
-    /// It answers rightly and at once.
+    /// The mirror answers rightly and at once.
     Good,
-    /// It falls silent, breaks off, or answers that it cannot now, some of the time.
+    /// Some of the time, the mirror falls silent, breaks off, or answers that it cannot serve now.
     Faulty,
-    /// Like that, and some of its bytes are wrong.
+    /// The mirror is faulty, and some of its bytes are wrong.
     Liar,
-    /// It does not have the file.
+    /// The mirror does not have the file.
     Empty,
-    /// It takes connections and says nothing.
+    /// The mirror takes connections and never answers.
     #[cfg(test)]
     Mute,
 }
 
-/// What a piece of 32 KiB takes at least and at most, milliseconds, decides how fast a body comes.
+/// The length of a piece in bytes. A body is sent at one piece in 2 to 39 ms.
 const PIECE_BYTES: u64 = 32 << 10;
 
 impl Nature {
-    /// What becomes of an honest answer.
+    /// Makes the answer of this mirror from an honest one.
     fn twist(self, rng: &mut Rng, mut reply: Reply) -> Reply {
         let delay = rng.millis(5, 120);
         if self != Self::Good && rng.one_in(12) {
@@ -46,7 +46,7 @@ impl Nature {
             reply.body = bytes.into();
         }
         reply = Reply { delay, ..reply }.at(PIECE_BYTES * 1_000 / (2 + rng.below(38)));
-        // Of a hundred answers of a faulty mirror some fall silent and some break off.
+        // Of a hundred answers of a faulty mirror, 7 fall silent and 8 break off.
         let then = match if self == Self::Good { 99 } else { rng.below(100) } {
             0..7 => Then::Stall,
             7..15 => Then::Close,
@@ -57,7 +57,7 @@ impl Nature {
     }
 }
 
-/// Mirrors of these natures, called `m0`, `m1` and so on.
+/// Makes mirrors of these natures, called `m0`, `m1` and so on.
 pub(super) fn servers(seed: u64, natures: &[Nature], content: &[u8], leaves: &[u8]) -> Servers {
     let (content, leaves) = (Bytes::copy_from_slice(content), Bytes::copy_from_slice(leaves));
     let mirror = |(number, nature): (usize, &Nature)| {

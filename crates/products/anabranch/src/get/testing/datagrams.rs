@@ -9,11 +9,11 @@ use super::rng::Rng;
 use super::sim_source::SimSource;
 use crate::get::world::{Arrival, OpenSocket, SocketId};
 
-/// What each link carries, bytes a second, and what waits at its far end at most.
+/// The rate of each link, bytes a second; `QUEUE` is the longest wait in the queue at its far end.
 const RATE_BYTES: u64 = 2_000_000;
 const QUEUE: Span = Span::from_millis(150);
 
-/// A datagram under way to here.
+/// A datagram under way to this host.
 struct Packet {
     at: Time,
     socket: SocketId,
@@ -24,18 +24,18 @@ struct Packet {
 #[derive(Clone, Copy)]
 pub(super) struct SimSocket {
     pub(super) link: usize,
-    /// Its other end.
+    /// The number of the source at its other end.
     source: usize,
 }
 
-/// All sockets, and what is under way to them.
+/// All sockets, and the datagrams under way to them.
 pub(super) struct Datagrams {
-    /// By their numbers; none: nobody listens there.
+    /// The sources by their numbers; `None` if no source listens there.
     sources: Vec<Option<SimSource>>,
-    /// None: a number that is free.
+    /// The sockets by their numbers; `None` is a free number.
     sockets: Vec<Option<SimSocket>>,
     packets: Vec<Packet>,
-    /// Until when each link is busy with packets.
+    /// The time until which each link is busy with packets.
     sending: Vec<Time>,
 }
 
@@ -46,12 +46,12 @@ impl Datagrams {
         Self { sources, sockets: Vec::new(), packets: Vec::new(), sending: vec![Time::ZERO; links] }
     }
 
-    /// When the next packet is here.
+    /// Returns the time at which the next packet arrives.
     pub(super) fn next(&self) -> Time {
         self.packets.iter().map(|packet| packet.at).fold(Time::NEVER, Time::min)
     }
 
-    /// A link is gone, with all that was under way over it.
+    /// Drops all packets under way over a link that is gone.
     pub(super) fn lose(&mut self, link: usize) {
         let sockets = &self.sockets;
         self.packets.retain(|packet| sockets[packet.socket].is_some_and(|socket| socket.link != link));
@@ -75,7 +75,7 @@ impl Datagrams {
         self.sockets[socket]
     }
 
-    /// Sends a datagram over a link that is there.
+    /// Sends a datagram over a link that is up. Returns whether it was sent without an error.
     pub(super) fn send(&mut self, now: Time, socket: SocketId, bytes: &[u8], rng: &mut Rng) -> bool {
         let Some(SimSocket { link, source }) = self.sockets[socket] else { return true };
         let Some(source) = &mut self.sources[source] else { return rng.one_in(2) };
@@ -94,7 +94,7 @@ impl Datagrams {
         true
     }
 
-    /// Hands over what is here, and counts it by link.
+    /// Hands over the packets that have arrived, and counts their bytes by link.
     pub(super) fn receive(
         &mut self,
         now: Time,

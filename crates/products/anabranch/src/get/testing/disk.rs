@@ -1,12 +1,12 @@
-//! What is on the disk when a process is killed.
+//! Copies and restores the files that a killed process leaves on the disk.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A directory for a run, in memory where the system has such: what a run makes durable would take a disk its
-/// time.
+/// Makes a directory for a run, in memory if the system has a file system in memory. On a disk, every `fsync`
+/// of a run would take the disk's time.
 pub(in crate::get) fn run_dir() -> tempfile::TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).expect("a directory")
@@ -15,7 +15,7 @@ pub(in crate::get) fn run_dir() -> tempfile::TempDir {
 /// The bytes of all files below a directory, by their paths in it.
 pub(in crate::get) type Files = BTreeMap<OsString, Vec<u8>>;
 
-/// All files below `dir`: what a process that is killed now leaves behind.
+/// Returns all files below `dir`: those that a process leaves if it is killed now.
 pub(in crate::get) fn files(dir: &Path) -> Files {
     let (mut found, mut waiting) = (Files::new(), vec![PathBuf::new()]);
     while let Some(at) = waiting.pop() {
@@ -32,7 +32,7 @@ pub(in crate::get) fn files(dir: &Path) -> Files {
     found
 }
 
-/// Makes the files below `dir` as they were.
+/// Makes the files below `dir` exactly `as_they_were`.
 pub(in crate::get) fn restore(dir: &Path, as_they_were: &Files) {
     for name in files(dir).keys().filter(|name| !as_they_were.contains_key(*name)) {
         fs::remove_file(dir.join(name)).expect("a file");

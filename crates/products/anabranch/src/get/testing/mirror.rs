@@ -1,4 +1,4 @@
-//! What a mirror does: a script that answers requests, composed of simpler ones.
+//! The behaviour of a mirror: a script that answers requests, composed of simpler ones.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,18 +9,19 @@ use anabranch_http::client::METADATA_BYTES;
 use anabranch_http::client::testing::{Reply, Request};
 use bytes::Bytes;
 
-/// The round-trip time to a mirror, unless it has another.
+/// The round-trip time to a mirror, unless its script has another.
 const ROUND_TRIP: Span = Span::from_millis(20);
 
-/// A request, with what a script may go by.
+/// A request, with the facts that a script may decide by.
 #[cfg_attr(not(test), expect(dead_code, reason = "only the promises go by all of it"))]
 pub(in crate::get) struct Asked<'a> {
     pub(in crate::get) request: &'a Request,
-    /// Requests that this mirror had for files before, in all runs.
+    /// The number of requests that this mirror has answered before, in all runs, except those answered with
+    /// 404.
     pub(in crate::get) before: u64,
-    /// Bytes of files that it has been asked for before, but for those of metadata.
+    /// The number of bytes that it was asked for before, except for requests for metadata.
     pub(in crate::get) bytes_before: u64,
-    /// Time since the run began.
+    /// The time since the run began.
     pub(in crate::get) at: Span,
     /// The number of the run, from 0.
     pub(in crate::get) run: usize,
@@ -28,7 +29,7 @@ pub(in crate::get) struct Asked<'a> {
 
 #[cfg(test)]
 impl Asked<'_> {
-    /// The part of a file of so many bytes that is asked for.
+    /// Returns the requested range of a file of `length` bytes.
     pub(in crate::get) fn part(&self, length: u64) -> std::ops::Range<u64> {
         let whole = 0..length;
         self.request.range().map_or(whole, |range| range.start.min(length)..range.end.min(length))
@@ -37,7 +38,7 @@ impl Asked<'_> {
 
 type Script = Box<dyn Fn(&Asked<'_>) -> Reply>;
 
-/// See the [module](self).
+/// A mirror with a script.
 pub(in crate::get) struct Mirror {
     script: Script,
     asked: Cell<u64>,
@@ -46,12 +47,12 @@ pub(in crate::get) struct Mirror {
 }
 
 impl Mirror {
-    /// One that answers so.
+    /// Makes a mirror that answers as `script` says.
     pub(in crate::get) fn answering(script: impl Fn(&Asked<'_>) -> Reply + 'static) -> Self {
         Self { script: Box::new(script), asked: Cell::new(0), bytes: Cell::new(0), run: Cell::new(0) }
     }
 
-    /// An honest one that has these files, by their paths, and nothing else.
+    /// Makes an honest mirror that has these files, by their paths, and no others.
     pub(in crate::get) fn of(files: BTreeMap<String, Bytes>) -> Self {
         Self::answering(move |asked| match files.get(&asked.request.path) {
             Some(content) => honest(asked.request, content, "\"v1\""),
@@ -59,19 +60,19 @@ impl Mirror {
         })
     }
 
-    /// The same, but for what `twist` makes of each answer.
+    /// Replaces each answer of this mirror by the answer that `twist` makes of it.
     pub(in crate::get) fn but(self, twist: impl Fn(&Asked<'_>, Reply) -> Reply + 'static) -> Self {
         let script = self.script;
         Self { script: Box::new(move |asked| twist(asked, script(asked))), ..self }
     }
 
-    /// The next requests are of this run.
+    /// Says that the next requests are of this run.
     #[cfg(test)]
     pub(in crate::get) fn begin_run(&self, run: usize) {
         self.run.set(run);
     }
 
-    /// Answers a request, so long after the run began.
+    /// Answers a request that arrives at `at` after the beginning of the run.
     pub(in crate::get) fn answer(&self, request: &Request, at: Span) -> Reply {
         let (before, bytes_before, run) = (self.asked.get(), self.bytes.get(), self.run.get());
         let reply = (self.script)(&Asked { request, before, bytes_before, at, run });
@@ -84,7 +85,7 @@ impl Mirror {
     }
 }
 
-/// What an honest server answers to a request for a file.
+/// Returns the answer of an honest server to a request for a file.
 pub(in crate::get) fn honest(request: &Request, content: &Bytes, etag: &str) -> Reply {
     let length = content.len() as u64;
     let is_fresh = request.field("if-range").is_none_or(|wanted| wanted == etag);

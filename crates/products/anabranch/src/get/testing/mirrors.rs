@@ -10,13 +10,13 @@ use super::mirror::Servers;
 
 /// All mirrors, and the fetches under way from them.
 pub(super) struct Mirrors {
-    /// By their hosts.
+    /// The mirrors by their hosts.
     servers: Servers,
     patience: Patience,
     routes: BTreeMap<RouteId, Route>,
 }
 
-/// What is asked over one route; answered one after the other.
+/// The fetches over one route, which are answered one after the other.
 #[derive(Default)]
 struct Route {
     waiting: VecDeque<Waiting>,
@@ -28,31 +28,31 @@ struct Route {
 struct Waiting {
     id: FetchId,
     request: FetchRequest,
-    /// The link that it goes over; `None`: there is none.
+    /// The link of the fetch; `None` if there is none.
     link: Option<usize>,
     asked_at: Time,
 }
 
-/// A fetch that is answered.
+/// A fetch that is being answered.
 struct Running {
     id: FetchId,
-    /// The link that the answer comes over; `None`: it comes in any case.
+    /// The link of the answer; `None` if the answer depends on no link.
     link: Option<usize>,
-    /// When its turn began.
+    /// The time at which its turn began.
     began_at: Time,
     next: Option<(Span, Event)>,
     answer: Option<Answer>,
 }
 
 impl Running {
-    /// When its next event is here.
+    /// Returns the time of its next event.
     fn at(&self) -> Time {
         self.next.as_ref().map_or(self.began_at, |(after, _)| self.began_at + *after)
     }
 }
 
 impl Route {
-    /// Lets the next fetch have its turn.
+    /// Begins the next fetch in the queue.
     fn begin(&mut self, now: Time, patience: Patience, servers: &Servers) {
         let Some(Waiting { id, request, link, asked_at }) = self.waiting.pop_front() else { return };
         if link.is_none() {
@@ -66,13 +66,13 @@ impl Route {
             Some(mirror) => mirror.answer(asked, (now + after).since(Time::ZERO)),
             None => Reply::nothing(Then::Refuse),
         };
-        // It was sent behind the one before, if the connection stayed.
+        // The request was sent right behind the one before, if the connection stayed open.
         let mut answer = Answer::new(id, &request, connection, patience, now.since(asked_at), &mut server);
         let next = answer.next_event();
         self.now = Some(Running { id, link, began_at: now, next, answer: Some(answer) });
     }
 
-    /// Takes the next event of the fetch that is answered.
+    /// Takes the next event of the fetch that is being answered.
     fn take(&mut self) -> Option<(Option<usize>, Event)> {
         let running = self.now.as_mut()?;
         let (link, taken) = (running.link, running.next.take());
@@ -104,19 +104,19 @@ impl Mirrors {
         for route in self.routes.values_mut() {
             route.waiting.retain(|waiting| waiting.id != id);
             if route.now.take_if(|running| running.id == id).is_some() {
-                // Its connection is closed.
+                // The connection of a canceled fetch is closed.
                 route.begin(now, self.patience, &self.servers);
             }
         }
     }
 
-    /// When the next event is here.
+    /// Returns the time of the next event.
     pub(super) fn next(&self) -> Time {
         let running = self.routes.values().filter_map(|route| route.now.as_ref());
         running.map(Running::at).fold(Time::NEVER, Time::min)
     }
 
-    /// A link is gone: what was to come over it does not, which the client notices after its patience.
+    /// Ends all answers over a link that is gone. The client notices after its patience.
     pub(super) fn lose(&mut self, now: Time, link: usize) {
         for route in self.routes.values_mut() {
             if let Some(running) = route.now.as_mut().filter(|running| running.link == Some(link)) {
@@ -127,7 +127,7 @@ impl Mirrors {
         }
     }
 
-    /// Hands over all that is here by `now`, in the order of its times, and counts bodies by link.
+    /// Hands over all events up to `now` in the order of their times, and counts bytes of bodies by link.
     pub(super) fn take(&mut self, now: Time, came: &mut [u64], into: &mut Vec<Event>) {
         loop {
             let due = self.routes.values_mut().filter(|route| route.now.is_some());

@@ -1,4 +1,4 @@
-//! A source that speaks mmTP, as the simulated world has it: the real publisher, without a socket.
+//! A source that speaks mmTP in the simulated world: the real publisher, without a socket.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ impl ContentStore for MemoryStore {
     }
 }
 
-/// See the [module](self).
+/// A source of one content.
 pub(super) struct SimSource {
     publisher: Publisher<MemoryStore>,
     content: Rc<Vec<u8>>,
@@ -28,7 +28,7 @@ impl SimSource {
         Self { publisher, content: Rc::clone(content) }
     }
 
-    /// The packets that answer one.
+    /// Returns the packets that answer the packet `bytes`.
     pub(super) fn answer(&mut self, now: Time, from: SocketAddr, bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         self.publisher.handle(now, (from.into(), bytes));

@@ -20,40 +20,41 @@ use super::weather::Weather;
 use crate::get::world::{Arrival, OpenSocket, SocketId, World};
 use crate::{Result, Stop};
 
-/// Waits of one run: more are taken for a loop without end.
+/// The largest number of waits in a run; more are taken for an endless loop.
 const WAITS_MAX: u64 = 200_000;
 
-/// How long threads are waited for, of real time, where nothing else happens.
+/// The real time for which threads are waited for, if nothing else happens.
 const THREADS_FOR: Span = Span::from_millis(5);
-/// The same before a kill: what threads had to write by then is on the disk, however busy this machine is.
+/// The real time for which threads are waited for before a kill. It is long enough that they have written all
+/// they had to write, however busy this machine is.
 const THREADS_BEFORE_KILL: Span = Span::from_millis(50);
 
-/// See the [module](self).
+/// The world in virtual time, as a [`World`].
 pub(in crate::get) struct SimWorld {
     now: Time,
     rng: Rng,
     stop: Stop,
     wake: WakeReceiver,
-    /// Whether threads may be at work, which live in real time: those that give files their places.
+    /// Whether threads, which live in real time, may be at work: those that give files their final names.
     has_threads: Cell<bool>,
     links: Vec<Egress>,
     up: Vec<bool>,
     links_changed: bool,
     weather: Weather,
-    /// When each name is known.
+    /// The time at which the look-up of each name ends.
     names: BTreeMap<String, Time>,
     mirrors: Mirrors,
     datagrams: Datagrams,
-    /// What was in the directory when it was killed.
+    /// The files of the directory at the moment of the kill.
     pub(in crate::get) left: Option<Files>,
     waits: u64,
-    /// Bytes that came over each link: of bodies of documents and ranges, and of datagrams.
+    /// The bytes that came over each link: of bodies of documents and ranges, and of datagrams.
     pub(in crate::get) came: Vec<u64>,
 }
 
 impl SimWorld {
-    /// `servers`: the mirrors, by their hosts. `sources`: whether each is there; of `content`. `idle`: for
-    /// how long the HTTP client waits for a silent server.
+    /// Makes a world. `servers` are the mirrors by their hosts, and `idle` is how long the HTTP client waits
+    /// for a silent one. `sources` says for each source of `content` whether it is there.
     pub(in crate::get) fn new(
         seed: u64,
         weather: Weather,
@@ -61,7 +62,7 @@ impl SimWorld {
         (servers, idle): (Servers, Span),
         (sources, content): (&[bool], &Rc<Vec<u8>>),
     ) -> Self {
-        // All of 127/8 is local everywhere.
+        // All of 127/8 is local on every host.
         let links = ["127.0.0.1", "127.0.0.2"].map(|text| Egress::parse(text).expect("a local address"));
         Self {
             now: Time::ZERO,
@@ -82,7 +83,7 @@ impl SimWorld {
         }
     }
 
-    /// Whether a thread ends the wait within so much real time.
+    /// Returns whether a thread ends the wait within this real time.
     fn is_woken(&self, within: Span) -> bool {
         if !self.has_threads.get() {
             return false;
@@ -93,7 +94,7 @@ impl SimWorld {
         waited.is_ok() && self.wake.drain()
     }
 
-    /// A link comes or goes.
+    /// Takes a random link down, or up if it is down.
     fn flap(&mut self) {
         let link = self.rng.below(self.links.len() as u64) as usize;
         self.up[link] = !self.up[link];
@@ -105,7 +106,7 @@ impl SimWorld {
         }
     }
 
-    /// Lets the time pass up to `until`, and what is to happen by then.
+    /// Lets the time pass up to `until`, and does what the weather has for that time.
     fn pass(&mut self, until: Time) {
         self.now = self.now.max(until);
         if self.now >= self.weather.flap_at {
@@ -116,7 +117,8 @@ impl SimWorld {
         }
         if let Some(dir) = self.weather.killed(self.now) {
             while self.is_woken(THREADS_BEFORE_KILL) {}
-            // What is there now is what it leaves. For want of a process it is also stopped.
+            // The files that are there now are those that the kill leaves. The run is then stopped, as it is
+            // no process that could be killed.
             self.left = Some(files(&dir));
             self.stop.stop();
         }
@@ -221,7 +223,7 @@ impl World for SimWorld {
         Ok(up.map(|(via, _)| via.clone()).collect())
     }
 
-    /// What is sent without a local end reaches everybody there.
+    /// A packet that is sent without a local end reaches every peer of this world.
     fn other_ends(&self, _: IpAddr) -> Vec<Egress> {
         Vec::new()
     }
