@@ -1,9 +1,9 @@
-//! What a source offers: files and directories, hashed at the start.
+//! The files and directories that a source offers. They are hashed at the start.
 //!
-//! A request names content by its root, never by a path, so nothing but what was hashed here can be asked
-//! for; there is no `..` to guard against at run time. While serving, a file is read through a descriptor
-//! whose device, inode, size and times must still be those of the moment it was hashed (`catalog/watch.rs`):
-//! a file that has changed is refused rather than sent wrong.
+//! A request names content by its root, never by a path. So it can only ask for content that was hashed here,
+//! and there is no `..` to guard against. While serving, a file is read through a descriptor whose device,
+//! inode, size and times must still be those of the moment when it was hashed (`catalog/watch.rs`). A file
+//! that has changed is refused rather than sent wrong.
 
 pub(crate) mod builder;
 mod cache;
@@ -35,13 +35,13 @@ pub(crate) use walk::{FoundFile, check, walk};
 pub(crate) use warnings::Warnings;
 use watch::{HashedFile, Rechecks};
 
-/// Files that are held open at once; others are opened when they are asked for.
+/// The number of files that are held open at once; others are opened when they are requested.
 pub(crate) const OPEN_FILES_MAX: usize = 128;
 
-/// Chunks that [`Catalog::read_chunks`] reads at once: what a batch of packets has.
+/// The number of chunks that [`Catalog::read_chunks`] reads at once: those of a batch of packets.
 pub(crate) const READ_CHUNKS_MAX: usize = 64;
 
-/// All that a source offers.
+/// All content that a source offers.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     offers: Vec<CatalogEntry>,
@@ -53,17 +53,17 @@ pub(crate) struct Catalog {
 /// One content on offer.
 #[derive(Debug)]
 pub(crate) struct CatalogEntry {
-    /// Its content id.
+    /// The content id.
     pub(crate) id: ContentId,
-    /// The file's name, cut to what a packet takes; empty if it has none.
+    /// The file's name, cut to the length that a packet takes; empty if it has none.
     pub(crate) name: Vec<u8>,
-    /// Whether it is the manifest of a directory.
+    /// Whether the content is the manifest of a directory.
     pub(crate) collection: bool,
-    /// Where it is on this machine.
+    /// The path of the file or directory on this machine.
     pub(crate) path: PathBuf,
-    /// To which of the paths that the caller named it belongs, from 0.
+    /// The index, from 0, of the path that the caller named and to which this content belongs.
     pub(crate) named: usize,
-    /// Its path below that: names with `/` between them. Empty for the named path itself.
+    /// The path below that named path, with `/` between names; empty for the named path itself.
     pub(crate) relative: Vec<u8>,
     index: usize,
     outboard: Arc<Outboard>,
@@ -77,7 +77,8 @@ enum Body {
 }
 
 impl Catalog {
-    /// Adds a content that is at `path`, belongs to the `named`th path and lies `relative` below it.
+    /// Adds a content that is at `path`; it belongs to the path of index `named` and lies `relative` below
+    /// it.
     fn add(
         &mut self,
         (named, relative): (usize, Vec<u8>),
@@ -90,32 +91,33 @@ impl Catalog {
         let name = name[..name.len().min(NAME_MAX)].to_vec();
         let index = self.offers.len();
         let id = outboard.id();
-        // The same bytes twice: one of them answers.
+        // If the same bytes are offered twice, the first offer answers for both.
         let first = *self.by_root.entry(id.root).or_insert(index);
         let outboard =
             self.offers.get(first).map_or_else(|| Arc::new(outboard), |offer| Arc::clone(&offer.outboard));
         self.offers.push(CatalogEntry { id, name, collection, path, named, relative, index, outboard, body });
     }
 
-    /// Everything on offer; a directory comes after its files.
+    /// Returns everything on offer; a directory comes after its files.
     pub(crate) fn offers(&self) -> &[CatalogEntry] {
         &self.offers
     }
 
-    /// The offer with this root.
+    /// Returns the offer with this root.
     pub(crate) fn find(&self, root: &[u8; 32]) -> Option<&CatalogEntry> {
         self.by_root.get(root).and_then(|index| self.offers.get(*index))
     }
 
-    /// Reads `count` chunks from `first` on into `out`, one after the other, each behind `header` bytes for
-    /// the caller to fill afterwards. Chunks of a full block are padded with zeros to one length; only the
+    /// Reads `count` chunks from `first` on into `out`, one after the other. In front of each, `header` bytes
+    /// are left for the caller to fill. Chunks of a full block are padded with zeros to one length; only the
     /// very last may be shorter. Returns how many bytes of `out` are in use.
     ///
-    /// One read to the end of the room, then each chunk moves to its place: a fifth faster than a read with a
-    /// buffer for each chunk (`preadv`), which was measured for 47 chunks of 1,366 bytes.
+    /// It reads all bytes at once to the end of the room, and then moves each chunk to its place. That was
+    /// measured to be a fifth faster than a read with a buffer for each chunk (`preadv`), for 47 chunks of
+    /// 1,366 bytes.
     ///
     /// # Errors
-    /// If there are no such chunks, or the file is not what was hashed.
+    /// If there are no such chunks, or the file has changed since it was hashed.
     pub(crate) fn read_chunks(
         &self,
         offer: &CatalogEntry,
@@ -145,7 +147,8 @@ impl Catalog {
         let mut to = 0;
         for (len, wire_len) in &lens[..count] {
             to += header;
-            // Never overtakes what is still to be moved: the places from here on have room for all of it.
+            // This never overtakes the chunks that are still to be moved: from here on there is room for all
+            // of them.
             out.copy_within(from..from + len, to);
             out[to + len..to + wire_len].fill(0);
             from += len;
@@ -157,7 +160,7 @@ impl Catalog {
     /// Fills `out` with the offer's bytes from `offset` on.
     ///
     /// # Errors
-    /// If it has no such bytes, or the file is not what was hashed.
+    /// If the offer has no such bytes, or the file has changed since it was hashed.
     pub(crate) fn read_at(&self, offer: &CatalogEntry, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
         if offset.checked_add(out.len() as u64).is_none_or(|end| end > offer.id.length) {
             return Err(ReadError::Range);
@@ -174,16 +177,16 @@ impl Catalog {
                     io::ErrorKind::UnexpectedEof => ReadError::Changed,
                     _ => ReadError::Io(e),
                 })?;
-                // After reading: a change before or during it shows now.
+                // The check comes after reading, so that it finds a change before or during the read.
                 self.rechecks.check(&hashed, &file)
             }
         }
     }
 
-    /// Looks whether an offer is still what was hashed, without reading it.
+    /// Checks without reading the file that an offer is still unchanged since it was hashed.
     ///
     /// # Errors
-    /// If it is not, or cannot be opened.
+    /// If the file has changed, is being hashed again, or cannot be opened.
     pub(crate) fn check(&self, offer: &CatalogEntry) -> Result<(), ReadError> {
         match &offer.body {
             Body::Memory(_) => Ok(()),
@@ -194,22 +197,21 @@ impl Catalog {
         }
     }
 
-    /// What has become of files since this was asked last: one sentence for each that is not offered any
-    /// more.
+    /// Takes one sentence for each file that has been found unfit to be offered since the last call.
     pub(crate) fn said(&self) -> Vec<String> {
         self.rechecks.said()
     }
 
-    /// The hash tree of an offer.
+    /// Returns the hash tree of an offer.
     pub(crate) fn outboard<'a>(&self, offer: &'a CatalogEntry) -> &'a Outboard {
         &offer.outboard
     }
 
-    /// An open descriptor of the offer's file, the same file that was hashed.
+    /// Returns an open descriptor of the offer's file, which is the same file that was hashed.
     fn file(&self, hashed: &HashedFile<'_>) -> Result<Arc<File>, ReadError> {
         let mut open = lock(&self.open);
         if let Some(at) = open.iter().position(|(index, _)| *index == hashed.index) {
-            // The one used last stays longest.
+            // The file that was used last stays open longest.
             if at > 0
                 && let Some(found) = open.remove(at)
             {
@@ -234,17 +236,17 @@ impl ContentStore for Catalog {
 }
 
 impl CatalogEntry {
-    /// Its place among the catalog's offers.
+    /// Returns the index of this entry among the catalog's offers.
     pub(crate) const fn index(&self) -> usize {
         self.index
     }
 
-    /// Itself, where it is a file that was hashed in this state.
+    /// Returns this entry as a file that was hashed in the state `identity`.
     fn hashed<'a>(&'a self, identity: &'a FileIdentity) -> HashedFile<'a> {
         HashedFile { index: self.index, path: &self.path, id: self.id, identity }
     }
 
-    /// The URI of this offer, with `from` as its sources.
+    /// Returns the URI of this offer, with `from` as its sources.
     pub(crate) fn uri(&self, from: &[String]) -> Uri {
         Uri {
             name: (!self.name.is_empty()).then(|| self.name.clone()),

@@ -1,4 +1,4 @@
-//! The hash that a caller knows of a whole file.
+//! The hash that a caller knows of a whole file, given directly or in a list.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -12,13 +12,13 @@ use anabranch_mirror::digests::Digests;
 use crate::filenames::show;
 use crate::{Error, Result};
 
-/// Bytes of a list of checksums that is read.
+/// The number of bytes of a list of checksums that are read; the rest is ignored.
 const LIST_MAX: u64 = 16 << 20;
 
 /// A hash that a whole file must have: SHA-256, SHA-384 or SHA-512.
 ///
-/// It is read from what people have: the bare hexadecimal digits that `sha256sum` and its like print, or
-/// these with the kind before them, as in `sha256:HEX`, `sha256=HEX` or `sha-256=HEX`.
+/// It is parsed from the usual texts: the bare hexadecimal digits that `sha256sum` and similar programs
+/// print, or these digits after their kind, as in `sha256:HEX`, `sha256=HEX` or `sha-256=HEX`.
 ///
 /// ```
 /// let text = "sha256:E3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -29,60 +29,60 @@ const LIST_MAX: u64 = 16 << 20;
 pub struct Checksum(Digests);
 
 impl Checksum {
-    /// This SHA-256.
+    /// Makes the checksum from a SHA-256.
     #[must_use]
     pub const fn sha256(digest: [u8; 32]) -> Self {
         Self(Digests::of_sha256(digest))
     }
 
-    /// This SHA-384.
+    /// Makes the checksum from a SHA-384.
     #[must_use]
     pub const fn sha384(digest: [u8; 48]) -> Self {
         Self(Digests { sha256: None, sha384: Some(digest), sha512: None })
     }
 
-    /// This SHA-512.
+    /// Makes the checksum from a SHA-512.
     #[must_use]
     pub const fn sha512(digest: [u8; 64]) -> Self {
         Self(Digests { sha256: None, sha384: None, sha512: Some(digest) })
     }
 }
 
-/// What a caller says of the hash.
+/// The caller's knowledge of the hash of a file.
 #[derive(Clone, Debug)]
 pub(crate) enum KnownHash {
     Is(Checksum),
-    /// A list has it, which is read when it is needed.
+    /// The path of a list that has the hash. It is read when it is needed.
     In(PathBuf),
-    /// The same, and what was read.
+    /// The path of a list that has the hash, and the text of the list.
     Read(PathBuf, Arc<[u8]>),
 }
 
-/// What a file may be called in a list of hashes.
+/// The names that a file may have in a list of hashes.
 #[derive(Debug, Default)]
 pub(crate) struct FileNames {
-    /// As who names it says, the likeliest first.
+    /// The names that the user's request gives the file, the likeliest first.
     pub(crate) own: Vec<Vec<u8>>,
-    /// Its URLs as they are shown, each with its path.
+    /// The URLs of the file as they are shown, each with its path.
     pub(crate) urls: Vec<(String, Vec<u8>)>,
-    /// As other URLs let guess.
+    /// Names guessed from other URLs.
     pub(crate) guessed: Vec<Vec<u8>>,
 }
 
-/// What a whole file must have.
+/// The hashes that a whole file must have, as a list or the caller says.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListedHash {
     pub(crate) digests: Digests,
-    /// What the list calls it, where that is the name of some of its URLs and not of all.
+    /// The file's name in the list, if some of its URLs have that name and others do not.
     pub(crate) name: Option<Vec<u8>>,
 }
 
 impl KnownHash {
-    /// The hashes that are known. `names`: what the file may be called in a list.
+    /// Returns the known hashes of a file. `names` returns the names that it may have in a list.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a list cannot be read, does not have it, or has
-    /// another hash for each of two URLs.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a list cannot be read, has no hash of the file, or
+    /// has contradicting hashes for two of its URLs.
     pub(crate) fn of_file(known: Option<&Self>, names: impl FnOnce() -> FileNames) -> Result<ListedHash> {
         match known {
             None => Ok(ListedHash::default()),
@@ -92,10 +92,10 @@ impl KnownHash {
         }
     }
 
-    /// The same hash, and a list is read now: a pipe gives what it has once.
+    /// Reads the list now, if there is one, because a pipe can be read only once.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it cannot be read.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the list cannot be read.
     pub(crate) fn loaded(self) -> Result<Self> {
         Ok(match self {
             Self::In(list) => {
@@ -107,7 +107,7 @@ impl KnownHash {
     }
 }
 
-/// What a list of hashes has.
+/// Reads a list of hashes.
 fn read(list: &Path) -> Result<Vec<u8>> {
     let read = || {
         let mut text = Vec::new();
@@ -117,19 +117,19 @@ fn read(list: &Path) -> Result<Vec<u8>> {
     read().map_err(|e: std::io::Error| Error::usage(format!("{}: {e}", show(list))).at(list).because(e))
 }
 
-/// The last component of a path.
+/// Returns the last component of a path.
 fn last(path: &[u8]) -> Vec<u8> {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec()
 }
 
 impl FileNames {
-    /// The hash that the list at `path`, which is `text`, has of the file. The list is what `sha256sum`,
-    /// `sha384sum` or `sha512sum` print, with `--tag` or without; lines of other kinds are ignored. A hash
-    /// without a name counts if no line is about another file. The first of the names counts that is there;
-    /// and if several URLs are there, they have to have the same hash.
+    /// Returns the hash of the file in the list at `path`, whose content is `text`. The list is the output of
+    /// `sha256sum`, `sha384sum` or `sha512sum`, with or without `--tag`; other lines are ignored. A hash
+    /// without a name counts if no line is about another file. The first of the names that the list has
+    /// decides. If the list has several of the URLs, their hashes must agree.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it has no hash of any of them, or several.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the list has no hash for these names, or several.
     fn listed(&self, path: &Path, text: &[u8]) -> Result<ListedHash> {
         let look = |name: &[u8]| {
             Digests::in_list(text, name).map_err(|Ambiguous| {
@@ -196,7 +196,7 @@ impl FromStr for Checksum {
     type Err = Error;
 
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is no hash of these kinds.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the text is no hash of these kinds.
     fn from_str(text: &str) -> Result<Self> {
         Digests::parse(text).map(Self).ok_or_else(|| {
             Error::usage(format!(
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
 
-    /// What this list has of a file with these URLs.
+    /// Returns the hash that the list `text` has of a file with these URLs.
     fn listed(text: &str, urls: &[&str]) -> Result<ListedHash> {
         let url = |path: &&str| (format!("http://h/{path}"), format!("/{path}").into_bytes());
         let names = FileNames { urls: urls.iter().map(url).collect(), ..FileNames::default() };
@@ -263,7 +263,7 @@ mod tests {
         let digests = Digests::of_sha256([0xaa; 32]);
         let same = Ok(ListedHash { digests, name: None });
         assert_eq!(listed(&list, &["x/a.iso", "y/a.iso"]), same, "mirrors");
-        // Of a file that mirrors have renamed the list knows the name.
+        // If mirrors have renamed a file, the list says its name.
         let known = Ok(ListedHash { digests, name: Some(b"a.iso".to_vec()) });
         assert_eq!(listed(&list, &["latest.iso", "x/a.iso"]), known);
         assert_eq!(listed(&"aa".repeat(32), &["latest.iso", "x/a.iso"]), same, "one hash without a name");

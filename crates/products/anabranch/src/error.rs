@@ -1,4 +1,4 @@
-//! Why a transfer, a source or a mirror list did not come about, and what to do about it.
+//! The error of this crate: why an operation failed, and what the user can do about it.
 
 mod hint;
 
@@ -13,16 +13,17 @@ use crate::filenames::show;
 
 pub use hint::Hint;
 
-/// What the functions of this crate return.
+/// The result of functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why it failed: its [kind](Self::kind) and a message; if it is about one thing, [which](Self::place); and
-/// if an error of the system or of a server led to it, that one, as its [source](std::error::Error::source).
+/// An error with a [kind](Self::kind) and a message. If it is about one file, URL or address, it has that
+/// [place](Self::place). If an error of the system or of a server led to it, that one is its
+/// [source](std::error::Error::source).
 ///
 /// The message is one or two sentences that say what happened and what to do next, without a final newline.
-/// It is complete: it names the place, and has the words of the source, which need not be printed too. What
-/// servers and lists say stands in it as it came: [`text::printable`](crate::text::printable) makes it fit
-/// for a terminal. A setting that would help is named in back-quotes, as a [`Hint`].
+/// It is complete: it includes the place and the words of the source, which need not be printed too. Texts of
+/// servers and lists are included unchanged; [`text::printable`](crate::text::printable) makes the message
+/// safe for a terminal. A setting that would help is named in back-quotes, as a [`Hint`].
 ///
 /// ```
 /// use anabranch::{Error, ErrorKind, ErrorPlace, Get, Hint};
@@ -43,7 +44,7 @@ pub struct Error {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What to do about an [`Error`].
+/// The kind of an [`Error`], which says what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -53,26 +54,26 @@ pub enum ErrorKind {
     NotFound,
     /// No source answered in time. What arrived is kept: repeat the request later, or with other sources.
     Unreachable,
-    /// The bytes are not those of the content id, hash or checksum. Name other sources, or check the hash.
+    /// The bytes do not match the content id, hash or checksum. Name other sources, or check the hash.
     Corrupt,
-    /// The destination does not take it: disk full, not writable, exists already, or in use by another
-    /// transfer. Make room, or choose another destination.
+    /// The destination cannot be written: the disk is full, or it is not writable, exists already, or is in
+    /// use by another transfer. Make room, or choose another destination.
     Target,
-    /// Servers refuse it (HTTP's 401, 403 and 407): give a name and a password, or others.
+    /// Servers refuse the request (HTTP's 401, 403 and 407). Give a name and a password, or other ones.
     Refused,
-    /// It was stopped by the caller. What arrived is kept, and the same request resumes.
+    /// The caller stopped the operation. What arrived is kept, and the same request resumes.
     Interrupted,
-    /// A system error that none of the others describes.
+    /// A system error that no other kind describes.
     System,
 }
 
 impl ErrorKind {
-    /// Whether nothing else is tried after such an error.
+    /// Returns whether no other attempt is made after an error of this kind.
     pub(crate) const fn ends_all(self) -> bool {
         matches!(self, Self::Usage | Self::Interrupted | Self::System)
     }
 
-    /// An error of this kind: why a file or a directory cannot be used.
+    /// Makes an error of this kind that says why a file or a directory cannot be used.
     pub(crate) fn cannot(
         self,
         doing: &str,
@@ -82,18 +83,19 @@ impl ErrorKind {
         Error::new(self, format!("cannot {doing} {}: {source}", show(path))).at(path).because(source)
     }
 
-    /// Whether sources are to blame, and others may have it.
+    /// Returns whether sources are to blame, so that others may have the content.
     pub(crate) const fn is_of_sources(self) -> bool {
         matches!(self, Self::NotFound | Self::Unreachable | Self::Corrupt | Self::Refused)
     }
 
-    /// An error of this kind.
+    /// Makes an error of this kind.
     pub(crate) fn error(self, message: impl Into<String>) -> Error {
         Error::new(self, message)
     }
 
-    /// The exit status of a command that fails with it: 2 to 6 for the first five kinds in their order, 9 if
-    /// servers refuse, 130 if it was stopped, as shells have it for Ctrl-C, and 1 for all else.
+    /// Returns the exit status of a command that fails with this kind: 2 to 6 for the first five kinds in
+    /// their order, 9 if servers refuse, 130 if the caller stopped it, as shells have it for Ctrl-C, and 1
+    /// otherwise.
     #[must_use]
     pub const fn exit_status(self) -> u8 {
         match self {
@@ -109,13 +111,13 @@ impl ErrorKind {
     }
 }
 
-/// What an [`Error`] is about.
+/// The file, URL or address that an [`Error`] is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorPlace {
     /// A URL, without the name and the password that it may hold.
     Url(String),
-    /// A file or a directory of this machine, as the request names it or as it was found.
+    /// A file or a directory of this machine, by the path in the request or the one where it was found.
     Path(PathBuf),
     /// A source, a service or a socket: the host or address, and the port.
     Address(String),
@@ -168,102 +170,102 @@ impl From<&crate::HostPort> for ErrorPlace {
 }
 
 impl Error {
-    /// An error of this kind, with a message as [`Error`] describes it.
+    /// Makes an error of this kind. [`Error`] describes what the message should say.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), place: None, source: None }
     }
 
-    /// A request that makes no sense.
+    /// Makes an error about a request that makes no sense.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, message)
     }
 
-    /// No source has it.
+    /// Makes an error that says that no source has the content.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::NotFound, message)
     }
 
-    /// Nothing answers in time.
+    /// Makes an error that says that no source answers in time.
     pub fn unreachable(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unreachable, message)
     }
 
-    /// Wrong bytes.
+    /// Makes an error about wrong bytes.
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
     }
 
-    /// A destination that does not take it.
+    /// Makes an error about a destination that cannot be written.
     pub fn target(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Target, message)
     }
 
-    /// Servers refuse it.
+    /// Makes an error that says that servers refuse the request.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Refused, message)
     }
 
-    /// The caller stopped it.
+    /// Makes an error that says that the caller stopped the operation.
     pub fn interrupted(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Interrupted, message)
     }
 
-    /// A system error that has no kind of its own.
+    /// Makes an error about a system error that has no kind of its own.
     pub fn system(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::System, message)
     }
 
-    /// The same error, about this. A place that it has already stays: it is nearer to what failed.
+    /// Adds the place that the error is about, unless it has one: that one is nearer to the failure.
     #[must_use]
     pub fn at(mut self, place: impl Into<ErrorPlace>) -> Self {
         self.place.get_or_insert_with(|| place.into());
         self
     }
 
-    /// The same error, with what led to it. A source that it has already stays.
+    /// Adds the error that led to this one, unless it has a source.
     #[must_use]
     pub fn because(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.source.get_or_insert_with(|| Arc::new(source));
         self
     }
 
-    /// The same error with other words.
+    /// Replaces the message.
     #[must_use]
     pub fn with_message(self, message: impl Into<String>) -> Self {
         Self { message: message.into(), ..self }
     }
 
-    /// What to do about it.
+    /// Returns the kind, which says what to do about the error.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What it displays as.
+    /// Returns the message, which is also the displayed text.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The one URL, file or address that it is about, if there is one.
+    /// Returns the one URL, file or address that the error is about, if there is one.
     #[must_use]
     pub const fn place(&self) -> Option<&ErrorPlace> {
         self.place.as_ref()
     }
 
-    /// The settings that its message names, in their order.
+    /// Returns the settings that the message names, in their order.
     pub fn hints(&self) -> impl Iterator<Item = Hint> {
         Hint::named_in(&self.message)
     }
 
-    /// [`ErrorKind::exit_status`] of its kind.
+    /// Returns [`ErrorKind::exit_status`] of its kind.
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         self.kind.exit_status()
     }
 }
 
-/// Errors are equal that say the same of the same: the sources of errors cannot be compared.
+/// Two errors are equal if their kinds, messages and places are equal: their sources cannot be compared.
 impl PartialEq for Error {
     fn eq(&self, other: &Self) -> bool {
         (self.kind, &self.message, &self.place) == (other.kind, &other.message, &other.place)

@@ -1,4 +1,4 @@
-//! What a caller is told while something runs, and what it answers.
+//! The events that a caller receives while an operation runs, and its answers.
 
 use std::net::SocketAddr;
 
@@ -8,88 +8,89 @@ use crate::report::source::{Offer, Stats};
 use crate::report::{FileReport, HashProgress, PathGroups, Progress, Report};
 use crate::stop::Stop;
 
-/// What happens, in the order in which it happens: the same for all that tells a listener.
+/// An event of an operation. Events arrive in the order in which they happen. Each kind of operation sends
+/// some:
 ///
-/// * A get ([`Download`](crate::Download), [`Transfer`](crate::Transfer)) tells `Progress`, `Banned`,
-///   `Groups`, `Notice`, `Warning`, `FileFinished`, and at its end `Finished`;
-/// * a source ([`Serve::run`](crate::Serve::run)) tells `Hashing`, `Notice`, `Offer`, `Listening`, `Stats`;
-/// * what makes a list of mirrors ([`mirror_list`](crate::mirror_list)) tells `Hashing`, `Notice`.
+/// * A download ([`Download`](crate::Download), [`Transfer`](crate::Transfer)) sends `Progress`, `Banned`,
+///   `Groups`, `Notice`, `Warning`, `FileFinished`, and at its end `Finished`.
+/// * A source ([`Serve::run`](crate::Serve::run)) sends `Hashing`, `Notice`, `Offer`, `Listening`, `Stats`.
+/// * Making a list of mirrors ([`mirror_list`](crate::mirror_list)) sends `Hashing`, `Notice`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// How far a transfer is; sent at the pace that the request asks for, and once more just before the end,
-    /// with the numbers of [`Report::last`]. While mirrors are asked what they have nothing is known but the
-    /// time.
+    /// The progress of a transfer. It is sent at the pace that the request asks for, and once more just
+    /// before the end, with the numbers of [`Report::last`]. Before mirrors have described the file, only the
+    /// time is known.
     Progress(Box<Progress>),
-    /// A source is not asked any more, because it sent wrong bytes.
+    /// A source sent wrong bytes and is not asked any more.
     Banned {
         /// The source: address and port, or host.
         source: String,
-        /// Why: "wrong bytes in block 812".
+        /// The reason: "wrong bytes in block 812".
         reason: String,
     },
-    /// Paths have come apart or together since they began, as [`Groups::Auto`](crate::get::Groups::Auto)
+    /// The groups of paths have changed since the paths began, as [`Groups::Auto`](crate::get::Groups::Auto)
     /// found.
     Groups(PathGroups),
-    /// Something else that the person who waits should know: one sentence. It names settings, each a
-    /// [`Hint`](crate::Hint), and has texts of servers, as an [`Error`](crate::Error) does.
+    /// One sentence that the user should know. As in an [`Error`](crate::Error), it may name settings, each a
+    /// [`Hint`](crate::Hint), and include texts of servers.
     Notice(String),
-    /// The same, where it shows that what comes may be wrong, and no error follows from that: to be told also
-    /// to those who want to hear of nothing else.
+    /// One sentence that says that the arriving bytes may be wrong although no error follows. It is written
+    /// as a `Notice` is. Show it even to users who do not want to see notices.
     Warning(String),
-    /// One of several files has ended, good or not: see [`Get::each`](crate::Get::each). What is told before
-    /// is of it, and of none before it.
+    /// One of several files has ended, whether or not it arrived: see [`Get::each`](crate::Get::each). The
+    /// events since the last `FileFinished` are about this file.
     FileFinished(Box<FileReport>),
-    /// The end of a transfer, good or not; nothing follows.
+    /// A transfer has ended, whether or not it succeeded; no event follows.
     Finished(Box<Report>),
-    /// How far hashing is; every 100 ms while it lasts.
+    /// The progress of hashing, every 100 ms while it lasts.
     Hashing(HashProgress),
-    /// One thing on offer. Directories come first, then files.
+    /// One content on offer. Directories come first, then files.
     Offer(Offer),
     /// The source answers at these addresses.
     Listening {
-        /// The UDP sockets, with the ports they got.
+        /// The addresses of the UDP sockets, with their actual ports.
         addresses: Vec<SocketAddr>,
-        /// The addresses of HTTP, with the ports they got.
+        /// The addresses of HTTP, with their actual ports.
         http: Vec<SocketAddr>,
     },
-    /// What the source has done so far; every second.
+    /// The counters of a source so far, every second.
     Stats {
         /// Counters since the start.
         stats: Box<Stats>,
-        /// Rate of sending since the last of these events, in bytes a second.
+        /// The rate of sending since the last of these events, in bytes a second.
         rate_bytes: u64,
     },
 }
 
-/// What the listener wants.
+/// The answer of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Control {
-    /// Go on.
+    /// Continues the operation.
     Continue,
-    /// Stop soon, in order: what arrived is kept. A transfer ends with
-    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), unless it was done.
+    /// Stops the operation soon and keeps what has arrived. A transfer then fails with
+    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted), unless it was already complete.
     ///
-    /// It can only be the answer to an event, so it may wait for the next [`Event::Progress`]. Whoever wants
-    /// to stop at any time uses a [`Stop`], which is seen within a tenth of a second.
+    /// This can only be the answer to an event, so it may have to wait for the next [`Event::Progress`]. A
+    /// [`Stop`] can be used at any time, and is seen within a tenth of a second.
     Stop,
 }
 
-/// What is said while a file is read that an earlier run has left.
+/// The note of the progress while a file is read that an earlier run has left.
 pub(crate) const CHECKING_PART: &str = "checking what is there";
 
-/// The listener as the parts of this crate see it.
+/// The listener as the parts of this crate use it.
 pub(crate) struct Observer<'a> {
     listener: &'a mut dyn FnMut(Event) -> Control,
     stop: Stop,
-    /// Progress is reported no more often than this.
+    /// The least time between two reports of progress.
     every: Span,
-    /// When it was reported last.
+    /// The time of the last report of progress.
     reported_at: Option<Time>,
-    /// What notices are about, if there is more than one file.
+    /// The file that notices are about, if there are several files.
     about: Option<String>,
-    /// What is not in the progress of a single file: that of the others of the same request.
+    /// The progress of the other files of the same request, which is added to the current file's.
     base: Progress,
 }
 
@@ -99,12 +100,12 @@ impl<'a> Observer<'a> {
         Self { listener, stop, every, reported_at, about, base }
     }
 
-    /// What ends it all.
+    /// Returns the stop that ends the operation.
     pub(crate) const fn stop(&self) -> &Stop {
         &self.stop
     }
 
-    /// Whether the caller wants it to end.
+    /// Returns whether the caller wants the operation to end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.is_stopped()
     }
@@ -115,25 +116,25 @@ impl<'a> Observer<'a> {
         }
     }
 
-    /// Says one sentence.
+    /// Sends a notice of one sentence.
     pub(crate) fn notice(&mut self, text: &str) {
         let text = self.named(text);
         self.send(Event::Notice(text));
     }
 
-    /// Says one sentence that shows that what comes may be wrong.
+    /// Sends a warning: one sentence that says that the arriving bytes may be wrong.
     pub(crate) fn warning(&mut self, text: &str) {
         let text = self.named(text);
         self.send(Event::Warning(text));
     }
 
-    /// A source is banned.
+    /// Reports that a source is banned.
     pub(crate) fn banned(&mut self, source: &str, reason: &str) {
         let source = self.named(source);
         self.send(Event::Banned { source, reason: reason.to_owned() });
     }
 
-    /// Paths have come apart or together.
+    /// Reports that the groups of paths have changed.
     pub(crate) fn groups(&mut self, groups: PathGroups) {
         self.send(Event::Groups(groups));
     }
@@ -145,19 +146,19 @@ impl<'a> Observer<'a> {
         }
     }
 
-    /// From now on notices are about this file of several; `None`: about all.
+    /// Sets the file that notices are about from now on; `None` if they are about all files.
     pub(crate) fn about(&mut self, file: Option<String>) {
         self.about = file;
     }
 
-    /// From now on progress is of another file, by a clock of its own, and `base` is added to it.
+    /// Begins the progress of another file, which has a clock of its own; `base` is added to its numbers.
     pub(crate) fn among(&mut self, base: Progress) {
         (self.base, self.reported_at) = (base, None);
     }
 
-    /// Whether [`Self::progress`] would report: it costs something to make.
+    /// Returns whether [`Self::progress`] would report. Making a report costs time, so callers ask first.
     pub(crate) fn is_due(&self, now: Time) -> bool {
-        // Each file has a clock of its own, so the last report may have been made later.
+        // Each file has a clock of its own, so the last report may have a later time.
         self.reported_at.is_none_or(|at| now < at || now.since(at) >= self.every)
     }
 
@@ -171,7 +172,8 @@ impl<'a> Observer<'a> {
         self.send(Event::Progress(Box::new(whole)));
     }
 
-    /// Reports, if it is due, how much of what is there has been checked: `what` this is.
+    /// Reports, if due, how many bytes of an existing file have been checked. `what` is the note of the
+    /// report.
     pub(crate) fn checking(&mut self, now: Time, what: &str, progress: Progress) {
         self.progress(now, &Progress { note: Some(what.to_owned()), ..progress });
     }

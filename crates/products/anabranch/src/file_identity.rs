@@ -1,4 +1,4 @@
-//! Which file it is, and in which state.
+//! The identity and the state of a file, by its metadata.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::Path;
 use anabranch_mmtp::id::LENGTH_MAX;
 use nix::fcntl::OFlag;
 
-/// What tells one state of a file from another without reading it.
+/// The metadata by which one state of a file is told from another without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity {
     /// Device and inode.
@@ -17,15 +17,16 @@ pub(crate) struct FileIdentity {
     pub(crate) length: u64,
     /// Last modification, in seconds and nanoseconds since 1970.
     pub(crate) modified: (i64, i64),
-    /// Last change of the inode, the same; `touch` cannot set it back.
+    /// The time of the last change of the inode, in seconds and nanoseconds since 1970; `touch` cannot set it
+    /// back.
     pub(crate) changed: (i64, i64),
 }
 
 impl FileIdentity {
-    /// The identity of a file that is to be hashed.
+    /// Returns the identity of a file that is to be hashed.
     ///
     /// # Errors
-    /// If it is not a regular file, or too long; what `fstat` fails with.
+    /// If it is not a regular file or is too long; the error of `fstat`.
     pub(crate) fn to_hash(file: &File) -> io::Result<Self> {
         let identity = Self::of(file)?;
         match identity.length {
@@ -35,8 +36,10 @@ impl FileIdentity {
         }
     }
 
+    /// Checks that the file, after it has been hashed, is still in this state.
+    ///
     /// # Errors
-    /// If the file is not in this state any more, after it has been hashed.
+    /// If it is not; the error of `fstat`.
     pub(crate) fn check_hashed(&self, file: &File) -> io::Result<()> {
         match Self::of(file)? == *self {
             true => Ok(()),
@@ -46,10 +49,10 @@ impl FileIdentity {
         }
     }
 
-    /// The identity of an open file.
+    /// Returns the identity of an open file.
     ///
     /// # Errors
-    /// What `fstat` fails with.
+    /// The error of `fstat`.
     pub(crate) fn of(file: &File) -> io::Result<Self> {
         let meta = file.metadata()?;
         Ok(Self {

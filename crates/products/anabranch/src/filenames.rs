@@ -1,4 +1,4 @@
-//! File names: those that come from outside are never trusted, and none is printed raw.
+//! File names: names from outside are never trusted, and none is printed raw.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -9,14 +9,15 @@ use anabranch_mmtp::collection::is_file_name;
 
 use crate::terminal;
 
-/// Makes a name that came over the network or in a URI a single harmless path component, or refuses it.
+/// Makes a name from the network or from a URL a single harmless path component, or refuses it.
 ///
-/// Refused: empty, longer than [`COMPONENT_MAX`](anabranch_mmtp::collection::COMPONENT_MAX) bytes, `.` and
-/// `..`, a `/` or a NUL byte. Everything else is a file name on this system: spaces, newlines, bytes that are
-/// no UTF-8, and a leading dot (a directory that is fetched whole may well hold a `.gitignore`).
+/// It refuses an empty name, one longer than [`COMPONENT_MAX`](anabranch_mmtp::collection::COMPONENT_MAX)
+/// bytes, `.` and `..`, and one with a `/` or a NUL byte. Everything else is a file name on this system:
+/// spaces, newlines, bytes that are not UTF-8, and a leading dot (a directory that is fetched whole may well
+/// hold a `.gitignore`).
 ///
 /// # Errors
-/// A sentence that says what is wrong with the name.
+/// Returns a sentence that says what is wrong with the name.
 pub(crate) fn component(name: &[u8]) -> Result<OsString, String> {
     if is_file_name(name) {
         return Ok(OsString::from_vec(name.to_vec()));
@@ -24,7 +25,7 @@ pub(crate) fn component(name: &[u8]) -> Result<OsString, String> {
     Err(format!("the name '{}' {}", show(OsStr::from_bytes(name)), why_none(name)))
 }
 
-/// Why this is no file name.
+/// Returns a clause that says why the name is not a file name.
 fn why_none(name: &[u8]) -> &'static str {
     match name {
         b"" => "is empty",
@@ -35,8 +36,8 @@ fn why_none(name: &[u8]) -> &'static str {
     }
 }
 
-/// Why a name that somebody else chose may not be that of a file here, if it may not: hidden ones may not,
-/// for some programs obey files by their names.
+/// Returns why a file here may not have a name that another person or server chose, or `None` if it may.
+/// Hidden names are refused, because some programs obey files by their names.
 pub(crate) fn refusal(name: &[u8]) -> Option<&'static str> {
     if !is_file_name(name) {
         return Some(why_none(name));
@@ -44,8 +45,8 @@ pub(crate) fn refusal(name: &[u8]) -> Option<&'static str> {
     name.starts_with(b".").then_some("is hidden, and some programs obey such files")
 }
 
-/// `name` in a sentence: as [`terminal::printable`] has it, bytes that are no UTF-8 as `\xff`, and a
-/// backslash as `\\`, so that no two names look the same.
+/// Returns `name` in a form that can stand in a sentence: as [`terminal::printable`] has it, but with bytes
+/// that are not UTF-8 as `\xff`, and a backslash as `\\`. So no two names look the same.
 #[must_use]
 pub fn show(name: impl AsRef<OsStr>) -> String {
     let mut shown = String::new();
@@ -63,15 +64,15 @@ pub fn show(name: impl AsRef<OsStr>) -> String {
     shown
 }
 
-/// A path in a report: as it is, but for bytes that are no UTF-8.
+/// Returns a path for a report: unchanged except for bytes that are not UTF-8.
 pub(crate) fn lossy(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Texts that are named when many are meant.
+/// The number of texts that are named if there are many.
 const NAMED_MAX: usize = 5;
 
-/// The first few of these in a sentence: `a, b, …`.
+/// Joins the first few of these texts for a sentence: `a, b, …`.
 pub(crate) fn first_few(texts: impl IntoIterator<Item = String>, between: &str) -> String {
     let mut few: Vec<String> = texts.into_iter().take(NAMED_MAX + 1).collect();
     if few.len() > NAMED_MAX {
@@ -80,7 +81,7 @@ pub(crate) fn first_few(texts: impl IntoIterator<Item = String>, between: &str) 
     few.join(between)
 }
 
-/// What a publisher is told of hidden files below a directory, if there are any among these paths.
+/// Returns a warning for a publisher if there are hidden files among these paths below a directory.
 pub(crate) fn hidden_warning<'a>(directory: &Path, paths: impl Iterator<Item = &'a [u8]>) -> Option<String> {
     let is_hidden = |path: &&[u8]| path.split(|byte| *byte == b'/').any(|part| part.starts_with(b"."));
     let mut hidden = paths.filter(is_hidden);

@@ -1,6 +1,6 @@
-//! Numbers for people.
+//! Formats numbers for people.
 
-/// A size in decimal units: "4.2 GB".
+/// Formats a size in decimal units: "4.2 GB".
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
     let units = ["kB", "MB", "GB", "TB", "PB", "EB"];
@@ -9,7 +9,7 @@ pub fn bytes(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1_000.0;
     let mut unit = 0;
-    // 999.95 would be printed as 1000.0.
+    // The value 999.95 would be printed as 1000.0.
     while value >= 999.95 && unit + 1 < units.len() {
         value /= 1_000.0;
         unit += 1;
@@ -17,18 +17,18 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.1} {}", units[unit])
 }
 
-/// A data rate of so many bytes a second, in bits a second as networks are sold: "93.4 Mbit/s".
+/// Formats a data rate, given in bytes a second, in bits a second as networks are sold: "93.4 Mbit/s".
 #[must_use]
 pub fn rate(bytes: u64) -> String {
     anabranch_algo::Rate::from_bytes(bytes).to_string()
 }
 
-/// A length of time in seconds, as reports have it.
+/// Returns a length of time in seconds, as reports have it.
 pub fn seconds(span: anabranch_algo::Span) -> f64 {
     span.as_nanos() as f64 / 1e9
 }
 
-/// A length of time: "0.4 s", "13 s", "3 min 05 s", "2 h 04 min", "3 d 02 h".
+/// Formats a length of time in seconds: "0.4 s", "13 s", "3 min 05 s", "2 h 04 min", "3 d 02 h".
 #[must_use]
 pub fn duration(seconds: f64) -> String {
     let whole = seconds.clamp(0.0, 1e9).round() as u64;

@@ -1,4 +1,4 @@
-//! Hashing files: the one loop that reads them, and the one that reports how far it is.
+//! Hashes files: one loop reads them, and one reports the progress.
 
 use std::fs::File;
 use std::io;
@@ -14,12 +14,12 @@ use crate::format::seconds;
 use crate::report::HashProgress;
 use crate::{Control, Error, Result, Stop};
 
-/// Bytes that are read at once.
+/// The number of bytes that are read at once.
 pub(crate) const READ_BYTES: usize = 1 << 20;
-/// Time between two reports.
+/// The time between two reports.
 const REPORT_EVERY: Span = Span::from_millis(100);
 
-/// What the threads that hash and the one that watches them share.
+/// The state that the hashing threads share with the thread that watches them.
 #[derive(Debug, Default)]
 pub(crate) struct HashJob {
     done_bytes: AtomicU64,
@@ -28,18 +28,18 @@ pub(crate) struct HashJob {
 }
 
 impl HashJob {
-    /// Sets how many bytes there are to hash.
+    /// Sets the number of bytes to hash.
     pub(crate) fn set_total(&self, bytes: u64) {
         self.total_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes that have been hashed, and tells whether to go on.
+    /// Counts bytes that have been hashed, and returns whether to go on.
     pub(crate) fn advance(&self, bytes: u64) -> Control {
         self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.is_stopped() { Control::Stop } else { Control::Continue }
     }
 
-    /// Whether hashing is to end early.
+    /// Returns whether hashing is to end early.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
@@ -49,7 +49,7 @@ impl HashJob {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// How far it is, `passed` after its start.
+    /// Returns the progress, `passed` after the start.
     pub(crate) fn progress(&self, passed: Span) -> HashProgress {
         let done_bytes = self.done_bytes.load(Ordering::Relaxed);
         HashProgress {
@@ -60,9 +60,9 @@ impl HashJob {
         }
     }
 
-    /// Does `work` in a thread and reports every 100 ms, on the calling thread, how far it is. When `report`
-    /// answers [`Control::Stop`], or on `stop`, [`is_stopped`](Self::is_stopped) becomes true; `work` is to
-    /// return soon then, and what it returns is returned here.
+    /// Does `work` in a thread and returns its result. On the calling thread, reports the progress every 100
+    /// ms. If `report` answers [`Control::Stop`], or `stop` is used, [`is_stopped`](Self::is_stopped) becomes
+    /// true; `work` must then return soon.
     ///
     /// # Errors
     /// If the system has no descriptors left.
@@ -79,7 +79,7 @@ impl HashJob {
         let start = clock.now();
         Ok(thread::scope(|scope| {
             let worker = scope.spawn(move || {
-                // Even if it panics, whoever waits for it is woken.
+                // The watching thread is woken even if this one panics.
                 let _wake = WakeOnDrop(waker);
                 work()
             });
@@ -118,9 +118,9 @@ impl Drop for WakeOnDrop {
     }
 }
 
-/// Reads blocks of [`READ_BYTES`] of a file of `length` bytes, by their numbers, until there are no more
-/// `blocks` or one lies beyond the end. Each block is handed to `each` with its number (which may take the
-/// bytes away), and then counted by `advance`.
+/// Reads blocks of [`READ_BYTES`] of a file of `length` bytes, by the numbers in `blocks`, until these end or
+/// a block lies beyond the end. Each block is handed to `each` with its number, and then counted by
+/// `advance`. `each` may take the bytes away.
 ///
 /// # Errors
 /// If the file cannot be read or is shorter; `Interrupted` when `advance` answers [`Control::Stop`].

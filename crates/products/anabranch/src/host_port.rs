@@ -1,4 +1,4 @@
-//! A source as people name it: a host and a UDP port.
+//! The address of a source as people write it: a host and a UDP port.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use anabranch_mmtp::uri::{UriError, host_port};
 
-/// The UDP port a source listens on unless told otherwise: ANABR on a telephone's keys.
+/// The UDP port on which a source listens by default: ANABR on a telephone's keys.
 pub const PORT: u16 = 26_227;
 
-/// A source as it is named; the name is resolved later. Without a port, [`PORT`] is meant:
-/// `mirror.example.net`, `192.0.2.1:5`, `[2001:db8::1]:5`.
+/// A source as it is named; the name is resolved later. Examples are `mirror.example.net`, `192.0.2.1:5` and
+/// `[2001:db8::1]:5`. The default port is [`PORT`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
     /// A host name or an address.

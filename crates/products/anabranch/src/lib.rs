@@ -1,12 +1,13 @@
-//! One file from many sources over many paths at once, every byte verified: the library.
+//! The library of anabranch: fetches one file from many sources over many paths at once, and verifies every
+//! byte.
 //!
-//! **Purpose.** What the `anabranch` command does, for other programs: get files and directories, serve
-//! them, write and read lists of mirrors. It joins the machines (`mmtp`, `mirror`) with the worlds (sockets,
-//! clocks, disks).
+//! **Purpose.** It offers the functions of the `anabranch` command to other programs: getting files and
+//! directories, serving them, and writing and reading lists of mirrors. It joins the machines (`mmtp`,
+//! `mirror`) with the worlds (sockets, clocks, disks).
 //!
-//! **Non-goals.** No protocol and no decision lives here (`mmtp`, `mirror`, `algo`). Nothing is printed, no
-//! signal is caught, no process is ended, and nothing is global: two transfers in one process do not disturb
-//! each other.
+//! **Non-goals.** No protocol and no decision lives here; these are in `mmtp`, `mirror` and `algo`. The
+//! library prints nothing, catches no signal, ends no process, and has no global state: two transfers in one
+//! process do not disturb each other.
 //!
 //! Get a file from two servers over two interfaces:
 //!
@@ -26,7 +27,7 @@
 //! }
 //! ```
 //!
-//! Or on a thread of its own, to be waited for, listened to and stopped:
+//! A transfer can also run on a thread of its own; a program can wait for it, listen to it and stop it:
 //!
 //! ```no_run
 //! # fn main() -> anabranch::Result<()> {
@@ -39,7 +40,8 @@
 //! # }
 //! ```
 //!
-//! A get that is stopped keeps what came, or its error says why not; the same request goes on with it:
+//! A transfer that is stopped keeps the bytes that have arrived, or its error says why not. The same request
+//! resumes with them:
 //!
 //! ```no_run
 //! use std::time::{Duration, Instant};
@@ -60,20 +62,22 @@
 //! }
 //! ```
 //!
-//! A hash of the whole is checked when all of it has come. In a build without optimization that takes ten
-//! seconds for 400 MB. With `[profile.dev.package."*"]` and `opt-level = 3` in your `Cargo.toml` it is one.
+//! A hash of the whole file is checked when all bytes have arrived. In a build without optimization that
+//! takes ten seconds for 400 MB. With `[profile.dev.package."*"]` and `opt-level = 3` in your `Cargo.toml` it
+//! takes one second.
 //!
 //! **Map.**
-//! * [`Get`], [`Download`], [`Transfer`]: files and directories from all who have them; [`Reader`]: a file in
-//!   order, while it comes. [`Checksum`]: what it must be. [`controllers`] and [`slow_starts`] name what
-//!   [`Get::controller`] takes.
-//! * [`Event`], [`Control`], [`Stop`]: what a caller is told, what it answers, how it stops what runs.
-//! * [`Progress`], [`Report`]: how far a transfer is, and how it ended. [`Error`]: why it did not, with what
-//!   to do ([`ErrorKind`]), what it is about ([`ErrorPlace`]), and which settings would help ([`Hint`]).
-//! * [`Serve`], [`Source`]: files and directories for whoever knows their URI; [`mod@serve`].
-//! * [`network`]: content by name in publish/subscribe networks, as their hosts fetch and publish it.
-//! * [`mirror_list`]: what makes a file on plain web servers verifiable.
-//! * [`text`]: names and texts from outside, fit for a terminal; numbers for people.
+//! * [`Get`], [`Download`], [`Transfer`]: fetch files and directories from all who have them. [`Reader`]: a
+//!   file that is read in order while it arrives. [`Checksum`]: a hash that a file must have. [`controllers`]
+//!   and [`slow_starts`]: the names that [`Get::controller`] takes.
+//! * [`Event`], [`Control`], [`Stop`]: the events of an operation, a caller's answers, and a way to stop it.
+//! * [`Progress`], [`Report`]: the progress of a transfer, and its outcome. [`Error`]: the reason of a
+//!   failure, with its [`ErrorKind`], the [`ErrorPlace`] that it is about, and the settings that would help
+//!   ([`Hint`]).
+//! * [`Serve`], [`Source`]: serve files and directories to all who know their URI; see [`mod@serve`].
+//! * [`network`]: content by name in publish/subscribe networks, fetched and published by their hosts.
+//! * [`mirror_list`]: lists that make files on plain web servers verifiable.
+//! * [`text`]: makes names and texts from outside safe for a terminal, and formats numbers for people.
 
 mod cache_dir;
 mod catalog;
@@ -97,7 +101,7 @@ mod stop;
 mod target;
 mod terminal;
 
-/// Names and texts from outside, fit for a terminal; numbers for people.
+/// Makes names and texts from outside safe for a terminal, and formats numbers for people.
 pub mod text {
     pub use crate::filenames::show;
     pub use crate::format::{bytes, duration, rate, seconds};

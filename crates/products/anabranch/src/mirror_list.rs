@@ -1,9 +1,9 @@
-//! What makes a file on plain web servers verifiable: Metalinks and leaf lists, written and read.
+//! Writes and reads the lists that make a file on plain web servers verifiable: Metalinks and leaf lists.
 //!
-//! [`MirrorList::make`] reads a file and writes two small ones: `NAME.meta4`, a Metalink (RFC 5854) with its
-//! hashes, the hashes of its pieces and the URLs of its mirrors; and `NAME.b3leaves`, the hash of every 16
-//! KiB. Of a directory it writes one Metalink with all its files. [`MirrorList::read`] says what a Metalink
-//! holds. `docs/mirror-formats.md` has the formats; [`anabranch_mirror::metalink`] and
+//! [`MirrorList::make`] reads a file and writes two small ones. `NAME.meta4` is a Metalink (RFC 5854) with
+//! the file's hashes, the hashes of its pieces, and the URLs of its mirrors. `NAME.b3leaves` has the hash of
+//! every 16 KiB. For a directory, it writes one Metalink with all files. [`MirrorList::read`] reads a
+//! Metalink. `docs/mirror-formats.md` describes the formats; [`anabranch_mirror::metalink`] and
 //! [`anabranch_mirror::leaf_list`] read and write them.
 //!
 //! ```no_run
@@ -31,14 +31,15 @@ pub use make::{MadeMirrorList, MakeMirrorList, check_piece_bytes, parse_url};
 use crate::{Control, Event, Result};
 
 impl MakeMirrorList {
-    /// Reads the file, or all files of the directory, once, and writes the list. Tells `listener` meanwhile
-    /// how far it is; when that answers [`Control::Stop`], nothing is written.
+    /// Reads the file, or all files of the directory, once, and writes the list. Meanwhile `listener`
+    /// receives the progress; if it answers [`Control::Stop`], nothing is written.
     ///
     /// # Errors
-    /// [`Usage`](crate::ErrorKind::Usage) if something makes no sense or is not there;
-    /// [`System`](crate::ErrorKind::System) if a file cannot be read, or changes meanwhile;
-    /// [`Target`](crate::ErrorKind::Target) if something is there already or cannot be written;
-    /// [`Interrupted`](crate::ErrorKind::Interrupted) if it was stopped.
+    /// - [`Usage`](crate::ErrorKind::Usage) if a setting makes no sense, or something that it names does not
+    ///   exist.
+    /// - [`System`](crate::ErrorKind::System) if a file cannot be read, or changes meanwhile.
+    /// - [`Target`](crate::ErrorKind::Target) if a list exists already or cannot be written.
+    /// - [`Interrupted`](crate::ErrorKind::Interrupted) if the listener stopped it.
     pub fn run(self, mut listener: impl FnMut(Event) -> Control) -> Result<MadeMirrorList> {
         let make = if self.path.is_dir() { directory::make } else { single_file::make };
         make(&self, &mut listener)

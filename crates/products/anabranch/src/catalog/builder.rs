@@ -1,4 +1,4 @@
-//! Builds a catalog: finds the files, hashes them, makes the manifests of directories.
+//! Builds a catalog: finds the files, hashes them, and makes the manifests of directories.
 
 use std::path::PathBuf;
 
@@ -10,23 +10,24 @@ use crate::filenames::show;
 use crate::hashing::HashJob;
 use crate::{Error, ErrorKind, Result};
 
-/// How to build a catalog.
+/// The settings for building a catalog.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
-    /// Where hashes are kept between starts; `None`: nowhere.
+    /// The directory where hashes are kept between starts; `None` if they are not kept.
     pub(crate) cache: Option<PathBuf>,
-    /// How far it is; stop it here.
+    /// The progress of hashing, by which it can also be stopped.
     pub(crate) job: HashJob,
-    /// What is skipped, and why.
+    /// The files that are skipped, and why.
     pub(crate) warnings: Warnings,
 }
 
 impl Builder {
-    /// Hashes `paths` and all that is below them, on all processors. This takes long:
-    /// [`HashJob::watch`] tells how far it is.
+    /// Hashes `paths` and all files below them, on all processors. This takes long; [`HashJob::watch`]
+    /// reports the progress.
     ///
     /// # Errors
-    /// If a path that was named is not there, not readable, no file and no directory; or has too many files.
+    /// If a named path does not exist, is not readable, or is neither a file nor a directory. If there are
+    /// too many files below it. [`ErrorKind::Interrupted`] if the job is stopped.
     pub(crate) fn build(&self, paths: &[PathBuf]) -> Result<Catalog> {
         let roots =
             paths.iter().map(|path| walk(path, &self.job, &self.warnings)).collect::<Result<Vec<_>>>()?;

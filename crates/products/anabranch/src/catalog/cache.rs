@@ -1,11 +1,13 @@
-//! Hashes kept between starts: one file for each file that was hashed, below the user's cache directory.
+//! Keeps hashes between starts: one cache file for each file that was hashed, below the user's cache
+//! directory.
 //!
 //! ```text
 //!  0  magic "anabrhsh"      48  length, modified s, ns,       96  leaves, 32 bytes each
 //!  8  version (8)               changed s, ns (8 each)      then  BLAKE3 of all before (32)
 //! 16  root (32)             88  device, inode: (8), (8)
 //! ```
-//! Numbers are little-endian. Anything that is not exactly right is ignored: the file is hashed again.
+//! Numbers are little-endian. A cache file that is not exactly right is ignored, and the file is hashed
+//! again.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -18,14 +20,14 @@ use anabranch_mmtp::tree::{ChainingValue, Outboard};
 
 use crate::file_identity::FileIdentity;
 
-/// Cache files kept; beyond that the oldest go.
+/// The number of cache files that are kept; beyond that the oldest are removed.
 pub(crate) const FILES_MAX: usize = 65_536;
 
 const MAGIC: [u8; 8] = *b"anabrhsh";
 const VERSION: u64 = 1;
 const HEAD: usize = 104;
 
-/// The cache file's bytes for a file in the state `identity`.
+/// Returns the bytes of the cache file for a file in the state `identity`.
 pub(crate) fn encode(identity: &FileIdentity, outboard: &Outboard) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD + outboard.leaves().len() * 32 + 32);
     out.extend(MAGIC);
@@ -56,7 +58,7 @@ fn head(identity: &FileIdentity) -> [u8; 56] {
     bytes
 }
 
-/// Reads a cache file; `None` unless it is whole and about a file in exactly this state.
+/// Reads a cache file. Returns `None` unless it is whole and about a file in exactly this state.
 pub(crate) fn parse(bytes: &[u8], identity: &FileIdentity) -> Option<Outboard> {
     let (body, check) = bytes.split_last_chunk::<32>()?;
     let (fixed, leaves) = body.split_first_chunk::<HEAD>()?;
@@ -71,7 +73,7 @@ pub(crate) fn parse(bytes: &[u8], identity: &FileIdentity) -> Option<Outboard> {
 
 pub(crate) fn load(dir: &Path, path: &Path, identity: &FileIdentity) -> Option<Outboard> {
     let file = file_for(dir, path);
-    // Nothing longer than it should be is read into memory.
+    // A cache file of an unexpected length is not read into memory.
     let expected = HEAD as u64 + identity.length.div_ceil(BLOCK_BYTES as u64) * 32 + 32;
     (fs::metadata(&file).ok()?.len() == expected)
         .then(|| fs::read(&file).ok())?

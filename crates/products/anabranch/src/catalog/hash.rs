@@ -18,15 +18,16 @@ use crate::file_identity::{FileIdentity, open_file};
 use crate::hashing::{HashJob, READ_BYTES, read_blocks};
 use crate::monitor::lock;
 
-/// 16 KiB blocks in one read.
+/// The number of blocks of 16 KiB in one read.
 const READ_GROUPS: u64 = (READ_BYTES / BLOCK_BYTES) as u64;
-/// Files from this length on are hashed by all threads together, shorter ones by one thread each.
+/// The length in bytes from which all threads hash a file together; each shorter file is hashed by one
+/// thread.
 const SHARED_BYTES: u64 = 8 << 20;
-/// A file that changed less than this before it was hashed may change again without a new time: file systems
-/// count time in coarse steps. Its hashes are not kept.
+/// The time for which a file must have been unchanged before its hashes are kept. A file that changed later
+/// may change again without a new time, because file systems count time in coarse steps.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// A hash tree, and the state of the file that it belongs to.
+/// A hash tree, and the state of the file to which it belongs.
 type Hashed = (Outboard, FileIdentity);
 
 /// Hashes each file, or takes its hashes from the directory `cache`.
@@ -72,7 +73,7 @@ fn one(job: &HashJob, cache: Option<&Path>, found: &FoundFile, threads: usize) -
     if let Some(dir) = cache
         && has_settled(&identity)
     {
-        // If the cache cannot be written, the next start takes longer, and nothing else is lost.
+        // If the cache cannot be written, only the next start takes longer.
         let _ = cache::store(dir, &found.path, &identity, &outboard);
     }
     Ok((outboard, identity))
@@ -88,7 +89,7 @@ fn has_settled(identity: &FileIdentity) -> bool {
     now > Duration::from_secs(changed + 1) + SETTLED
 }
 
-/// The hash tree of the first `length` bytes of a file.
+/// Returns the hash tree of the first `length` bytes of a file.
 pub(super) fn hash(job: &HashJob, file: &File, length: u64, threads: usize) -> io::Result<Outboard> {
     let mut advance = |bytes| job.advance(bytes);
     if length <= BLOCK_BYTES as u64 {
@@ -99,7 +100,7 @@ pub(super) fn hash(job: &HashJob, file: &File, length: u64, threads: usize) -> i
         return Ok(outboard.unwrap_or_else(|| Outboard::of_bytes(&[])));
     }
     let next = AtomicU64::new(0);
-    // Each thread takes the next part of the file that nobody has taken.
+    // Each thread takes the next part of the file that no thread has taken.
     let worker = || -> io::Result<Vec<(u64, Vec<ChainingValue>)>> {
         let mut done = Vec::new();
         let reads = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));

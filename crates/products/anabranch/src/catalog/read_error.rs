@@ -1,10 +1,10 @@
-//! Why an offer cannot be read.
+//! The reasons why an offer cannot be read.
 
 use std::io;
 
 use nix::errno::Errno;
 
-/// Why an offer cannot be read.
+/// The reason why an offer cannot be read.
 #[derive(Debug)]
 pub(crate) enum ReadError {
     /// The file is not the one that was hashed any more.
@@ -18,8 +18,8 @@ pub(crate) enum ReadError {
 }
 
 impl ReadError {
-    /// Whether there is nothing to wait for: the file is not the one any more that was hashed, or is gone, or
-    /// is not to be read. Otherwise another attempt may help: descriptors were used up, or the disk failed.
+    /// Returns whether another attempt is useless: the file is no longer the one that was hashed, is gone, or
+    /// may not be read. Otherwise another attempt may help: descriptors were used up, or the disk failed.
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::Changed | Self::Range => true,

@@ -92,7 +92,7 @@ fn a_changed_file_is_refused() {
             if read_before {
                 catalog.read_chunks(offer, cut, 0, 12, 20, &mut out).expect("chunks");
             }
-            // Beyond the step of the file system's clock.
+            // The change must be later than one step of the file system's clock.
             std::thread::sleep(std::time::Duration::from_millis(20));
             change(&path);
             catalog.read_chunks(offer, cut, 0, 12, 20, &mut out).expect_err(&format!("change {n}"));
@@ -100,7 +100,8 @@ fn a_changed_file_is_refused() {
     }
 }
 
-/// `chmod` and `ln` change the inode, not the bytes; whoever sets the time back changes both.
+/// `chmod` and `ln` change the inode but not the bytes. A program that sets the time back may have changed
+/// both.
 #[test]
 fn a_file_of_which_only_the_inode_changed_is_hashed_again() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -129,7 +130,7 @@ fn a_file_of_which_only_the_inode_changed_is_hashed_again() {
             if read_before {
                 catalog.read_at(offer, 0, &mut out).expect("bytes");
             }
-            // Beyond the step of the file system's clock.
+            // The change must be later than one step of the file system's clock.
             std::thread::sleep(std::time::Duration::from_millis(20));
             change();
             let mut read = catalog.read_at(offer, 0, &mut out);
@@ -193,7 +194,7 @@ fn a_directory_is_a_collection_of_what_is_inside() {
         assert!(catalog.find(&entry.id.root).is_some());
     }
     assert!(catalog.find(&ContentId::of(b"secret").root).is_none());
-    // The same directory, the same name.
+    // The same directory has the same content id.
     assert_eq!(build(&[root]).0.offers().last().expect("a manifest").id, manifest.id);
 }
 
@@ -220,7 +221,7 @@ fn hashes_are_kept() {
         let builder = Builder { cache: Some(cache.clone()), ..Builder::default() };
         builder.build(std::slice::from_ref(&path)).expect("a catalog").offers()[0].id
     };
-    // Too young: nothing is kept.
+    // The file is too young: its hashes are not kept.
     let id = build();
     assert!(!cache.exists());
     std::thread::sleep(std::time::Duration::from_millis(2_100));

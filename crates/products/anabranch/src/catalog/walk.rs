@@ -1,9 +1,9 @@
 //! Finds the files below a path.
 //!
-//! A path that the caller names may be a symbolic link; it is followed. Below a named directory a link is
-//! followed only to a regular file inside that directory. Links that leave it, links to directories (which
-//! may form a cycle) and dangling links are skipped with a warning, and so is everything that is not a
-//! regular file.
+//! A path that the caller names may be a symbolic link; it is followed. Below a named directory, a link is
+//! followed only to a regular file inside that directory. Links that leave the directory, links to
+//! directories (which may form a cycle) and dangling links are skipped with a warning. So is everything else
+//! that is not a regular file.
 
 use std::fs::Metadata;
 use std::io;
@@ -19,7 +19,7 @@ use crate::hashing::HashJob;
 use crate::target::is_reserved;
 use crate::{Error, ErrorKind, Result};
 
-/// What is at a path that the caller named.
+/// The file or directory at a path that the caller named.
 pub(crate) struct Root {
     pub(crate) path: PathBuf,
     pub(crate) directory: bool,
@@ -29,11 +29,11 @@ pub(crate) struct Root {
 
 /// A file that was found at a named path or below it.
 pub(crate) struct FoundFile {
-    /// Its real path, without links.
+    /// The real path, without links.
     pub(crate) path: PathBuf,
-    /// Its path below the directory, components separated by `/`.
+    /// The path below the directory, with components separated by `/`.
     pub(crate) relative: Vec<u8>,
-    /// Its length in bytes when it was found.
+    /// The length in bytes when the file was found.
     pub(crate) length: u64,
     pub(crate) executable: bool,
 }
@@ -44,10 +44,10 @@ impl FoundFile {
     }
 }
 
-/// Looks whether a path can be offered: a file, or a directory that can be listed. Returns it without links.
+/// Checks that a path can be offered: a file, or a directory that can be listed. Returns it without links.
 ///
 /// # Errors
-/// If it is not there, not readable, or neither a file nor a directory.
+/// If the path does not exist, is not readable, or is neither a file nor a directory.
 pub(crate) fn check(named: &Path) -> Result<(PathBuf, Metadata)> {
     let unreadable = |e: io::Error| ErrorKind::Usage.cannot("read", named, e);
     let path = named.canonicalize().map_err(unreadable)?;
@@ -62,8 +62,8 @@ pub(crate) fn check(named: &Path) -> Result<(PathBuf, Metadata)> {
     Ok((path, meta))
 }
 
-/// Finds the file at a path that was named, or all files below it, sorted by their relative paths. What is
-/// skipped goes to `warnings`. It ends early when `job` is stopped.
+/// Finds the file at a named path, or all files below it, sorted by their relative paths. Reports skipped
+/// entries to `warnings`. Ends early when `job` is stopped.
 ///
 /// # Errors
 /// If the path cannot be offered, or has too many files.
@@ -112,11 +112,11 @@ fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// What an entry below `root` is, or why it is skipped.
+/// Returns the kind of an entry below `root`, or the reason why it is skipped.
 fn inspect(root: &Path, path: &Path) -> Result<Entry, String> {
     let meta = path.symlink_metadata().map_err(|e| e.to_string())?;
     let relative = path.strip_prefix(root).map_err(|e| e.to_string())?.as_os_str().as_bytes().to_vec();
-    // A receiver made it, and would refuse the name.
+    // A download made this file, and receivers would refuse its name.
     if is_reserved(path.file_name().unwrap_or_default().as_bytes()) {
         return Err("what a get left unfinished".into());
     }

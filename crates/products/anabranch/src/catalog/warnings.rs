@@ -1,13 +1,13 @@
-//! Warnings that come up while a catalog is made.
+//! Collects the warnings that arise while a catalog is made.
 
 use std::sync::Mutex;
 
 use crate::monitor::lock;
 
-/// Warnings that are given in full.
+/// The number of warnings that are given in full.
 pub(crate) const WARNINGS_MAX: usize = 20;
 
-/// The first warnings, and how many came after them. Any thread may add one.
+/// The first warnings, and the number of further ones. Any thread may add one.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings(Mutex<State>);
 
@@ -27,8 +27,7 @@ impl Warnings {
         }
     }
 
-    /// Takes the warnings that have come up. After [`WARNINGS_MAX`] of them the last one says how many more
-    /// there are.
+    /// Takes the warnings. If there were more than [`WARNINGS_MAX`], a last one says how many more.
     pub(crate) fn take(&self) -> Vec<String> {
         let State { mut first, more } = std::mem::take(&mut *lock(&self.0));
         if more > 0 {

@@ -1,9 +1,9 @@
-//! Whether a file is still the one that was hashed.
+//! Checks whether a file is still the one that was hashed.
 //!
-//! Another inode, length or time of modification says that it is not. Where only the time of the last change
-//! of its inode is new, its bytes are most likely the same, for `chmod` and `ln` do just that; but whoever
-//! sets the time of modification back does it, too. So it is hashed again, by one thread for all files, and
-//! meanwhile whoever asks is told to come again.
+//! Another inode, length or time of modification means that it is not. If only the time of the last change of
+//! its inode is new, its bytes are most likely the same, because `chmod` and `ln` change that time. But so
+//! does a program that sets the time of modification back. Such a file is hashed again, by one thread for all
+//! files. Meanwhile, requests for it are answered with "try again later".
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -24,43 +24,43 @@ use crate::monitor::lock;
 
 /// A file on offer.
 pub(super) struct HashedFile<'a> {
-    /// Its number among the offers.
+    /// The index of the file among the offers.
     pub(super) index: usize,
     pub(super) path: &'a Path,
     pub(super) id: ContentId,
-    /// The state in which it was hashed.
+    /// The state in which the file was hashed.
     pub(super) identity: &'a FileIdentity,
 }
 
-/// The files that are in another state than the one in which they were hashed: hashes them again, and says
-/// what has become of them.
+/// The files whose state is another than the one in which they were hashed. Hashes them again, and reports
+/// those that have other bytes.
 #[derive(Debug, Default)]
 pub(super) struct Rechecks {
     state: Mutex<State>,
-    /// Ends the hashing.
+    /// Stops the hashing.
     job: HashJob,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By their numbers among the offers.
+    /// The doubtful files, by their indices among the offers.
     doubts: BTreeMap<usize, Doubt>,
-    /// Those that are to be hashed again.
+    /// The files that are to be hashed again.
     waiting: VecDeque<(usize, PathBuf, ContentId)>,
-    /// There is a thread for them.
+    /// Whether there is a thread that hashes them.
     is_served: bool,
     said: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 struct Doubt {
-    /// In this state, too, it has the bytes that were hashed.
+    /// The state in which the file was hashed again and found to have the same bytes.
     same: Option<FileIdentity>,
-    /// It has been found in this state, and is being hashed again, or will be.
+    /// The state in which the file was found, and for which it is or will be hashed again.
     doubted: Option<FileIdentity>,
-    /// In this state it has other bytes.
+    /// The state in which the file was found to have other bytes.
     other: Option<FileIdentity>,
-    /// It has been said that it is another.
+    /// Whether the change of the file has been reported.
     is_told: bool,
 }
 
@@ -77,10 +77,10 @@ impl State {
 }
 
 impl Rechecks {
-    /// Opens a file.
+    /// Opens a file, and reports it if it cannot be offered any more.
     ///
     /// # Errors
-    /// What that fails with.
+    /// [`ReadError::Io`] with the error of the system.
     pub(super) fn open(&self, file: &HashedFile<'_>) -> Result<File, ReadError> {
         open_file(file.path).map_err(|e| {
             let error = ReadError::Io(e);
@@ -91,10 +91,10 @@ impl Rechecks {
         })
     }
 
-    /// Looks whether a file, which is `open`, is what was hashed.
+    /// Checks that the file `open` is still the one that was hashed.
     ///
     /// # Errors
-    /// [`ReadError::Changed`] if it is another, [`ReadError::InDoubt`] while that is not known.
+    /// [`ReadError::Changed`] if it has changed, [`ReadError::InDoubt`] while that is not known.
     pub(super) fn check(self: &Arc<Self>, file: &HashedFile<'_>, open: &File) -> Result<(), ReadError> {
         let now = FileIdentity::of(open).map_err(ReadError::Io)?;
         if now == *file.identity {
@@ -118,23 +118,23 @@ impl Rechecks {
         if !state.is_served {
             let this = Arc::clone(self);
             let thread = thread::Builder::new().name("recheck".into()).spawn(move || this.run());
-            // Without one, the next file that is in doubt tries to start it.
+            // If no thread can be started, the next doubtful file tries again.
             state.is_served = thread.is_ok();
         }
         Err(ReadError::InDoubt)
     }
 
-    /// What has been found out since this was asked last: one sentence for each file.
+    /// Takes the reports since the last call: one sentence for each changed file.
     pub(super) fn said(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.state).said)
     }
 
-    /// Ends hashing; what is in doubt stays so.
+    /// Stops hashing; doubtful files stay in doubt.
     pub(super) fn stop(&self) {
         self.job.stop();
     }
 
-    /// Hashes what waits until nothing does.
+    /// Hashes the waiting files until none is left.
     fn run(&self) {
         loop {
             let mut state = lock(&self.state);
@@ -152,19 +152,19 @@ impl Rechecks {
             let doubted = doubt.doubted.take();
             match found {
                 Ok(Some(identity)) => doubt.same = Some(identity),
-                // It is looked at again when somebody asks, and told then.
+                // The next request checks the file again, and the change is reported then.
                 Ok(None) | Err(_) => doubt.other = doubted,
             }
         }
     }
 }
 
-/// Whether a path leads to this file.
+/// Returns whether a path leads to this file.
 fn is_there(path: &Path, identity: &FileIdentity) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == identity.inode)
 }
 
-/// The state of a file, if it has the bytes of this content.
+/// Hashes a file again. Returns its state if it has the bytes of the content `id`.
 fn hash_again(job: &HashJob, path: &Path, id: &ContentId) -> io::Result<Option<FileIdentity>> {
     let file = open_file(path)?;
     let identity = FileIdentity::to_hash(&file)?;

@@ -1,24 +1,24 @@
-//! What a message names that its reader may change.
+//! The settings that messages name, and by which a reader can change the outcome.
 
 use std::borrow::Cow;
 
 macro_rules! hints {
     ($($(#[$doc:meta])+ $hint:ident = $name:literal,)+) => {
-        /// What a message names that its reader may change: a setting of this crate or of
-        /// `anabranch-network`. Errors, notices and warnings have the name of its method in back-quotes:
-        /// `` choose another `to_file` ``. A program whose users set it in another way
-        /// [replaces](Self::replace) it by its own name, as the `anabranch` command does by its options. It
-        /// may match on all of them: when one is added, the compiler tells that it has no name yet.
+        /// A setting that a message names: one of this crate or of `anabranch-network`. Errors, notices and
+        /// warnings have the name of its method in back-quotes: `` choose another `to_file` ``. A program
+        /// whose users set it in another way [replaces](Self::replace) the name by its own, as the
+        /// `anabranch` command does by its options. It may match on all hints: when one is added, the
+        /// compiler reports that it has no name yet.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Hint {
             $($(#[$doc])+ $hint,)+
         }
 
         impl Hint {
-            /// All of them.
+            /// All hints.
             pub const ALL: &'static [Self] = &[$(Self::$hint),+];
 
-            /// What messages call it, between back-quotes.
+            /// Returns the name of the setting in messages, where it stands between back-quotes.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -40,7 +40,7 @@ hints! {
     Each = "each",
     /// [`Get::from_source`](crate::Get::from_source).
     FromSource = "from_source",
-    /// The [`Get`](crate::Get) that failed: the same one is run again.
+    /// The [`Get`](crate::Get) that failed: the message says to run the same one again.
     Get = "Get",
     /// [`Get::groups`](crate::Get::groups).
     Groups = "groups",
@@ -86,13 +86,13 @@ hints! {
 }
 
 impl Hint {
-    /// Those that a message names, in their order.
+    /// Returns the settings that a message names, in their order.
     pub fn named_in(message: &str) -> impl Iterator<Item = Self> {
         pieces(message).filter_map(|(_, hint)| hint)
     }
 
-    /// A message with a program's own names: each that is named in it is replaced, back-quotes and all, by
-    /// what `name` says.
+    /// Replaces each setting that a message names, including the back-quotes, by the text that `name` returns
+    /// for it.
     ///
     /// ```
     /// use anabranch::Hint;
@@ -111,7 +111,7 @@ impl Hint {
     }
 }
 
-/// A message in pieces, each with the setting that is named after it.
+/// Splits a message into pieces, each with the setting that is named after it.
 fn pieces(message: &str) -> impl Iterator<Item = (&str, Option<Hint>)> {
     let mut rest = Some(message);
     std::iter::from_fn(move || {

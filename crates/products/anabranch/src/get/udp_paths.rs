@@ -1,4 +1,4 @@
-//! The subflows of a transfer: which there are, their sockets, and what happens when an interface goes.
+//! Opens the subflows of a transfer and their sockets, and adapts them when interfaces or the network change.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -18,65 +18,65 @@ use super::request::Request;
 use super::routes::label;
 use super::world::{OpenSocket, SocketId, World};
 
-/// One subflow: a source's address, seen from one local address.
+/// One subflow: an address of a source, seen from one local address.
 pub(super) struct UdpPath {
     pub(super) path: PathId,
     pub(super) source: usize,
     pub(super) via: Egress,
     pub(super) peer: SocketAddr,
-    /// None while the interface or the address is gone, or the network does not lead there.
+    /// The socket; `None` while the interface or the address is gone, or the network does not lead there.
     pub(super) socket: Option<SocketId>,
-    /// Of a path through a network: its way there and back.
+    /// The way there and back, if the path leads through a publish/subscribe network.
     way: Option<Way>,
-    /// The network does not lead that way now.
+    /// Whether the network does not lead that way now.
     withdrawn: bool,
-    /// The UDP port of its socket, while it has one, or of the last.
+    /// The UDP port of the path's socket, or of its last one.
     port: u16,
-    /// What each packet has in front there; empty elsewhere.
+    /// The bytes in front of each packet in a publish/subscribe network; empty elsewhere.
     header: Vec<u8>,
 }
 
-/// A way through a network, as its topology manager gave it.
+/// A way through a publish/subscribe network, as its topology manager gave it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Way {
-    /// Which of the sources it leads to.
+    /// The index of the source to which it leads.
     pub(super) source: usize,
-    /// This host's address on the line over which it leaves.
+    /// This host's address on the line over which packets leave.
     pub(super) from: IpAddr,
-    /// The forwarder there.
+    /// The address of the forwarder at the other end of that line.
     pub(super) forwarder: SocketAddr,
-    /// Its links: the same way has other identifiers from time to time.
+    /// The links of the way. Its identifiers change from time to time; its links do not.
     pub(super) links: Vec<LinkId>,
-    /// The names of the forwarders on it.
+    /// The names of the forwarders on the way.
     pub(super) forwarders: String,
-    /// Ways of one number share a link.
+    /// The group of the way: ways of the same group share a link.
     pub(super) group: u32,
-    /// What leads there.
+    /// The header that leads packets to the source.
     pub(super) there: WayBack,
-    /// What leads back.
+    /// The header that leads answers back.
     pub(super) back: Header,
 }
 
 impl Way {
-    /// Whether it takes the same links to the same source.
+    /// Returns whether the other way takes the same links to the same source.
     fn is_same(&self, other: &Self) -> bool {
         (self.source, &self.links, self.forwarder) == (other.source, &other.links, other.forwarder)
     }
 
-    /// What packets have in front whose answers come to this port.
+    /// Returns the bytes in front of packets whose answers are to come to this port.
     fn header(&self, port: u16) -> Vec<u8> {
         frame::request_header(&self.there, &frame::header(&self.back, port)).to_vec()
     }
 }
 
 impl UdpPath {
-    /// The way that it takes from here, as it is shown: an interface or address, or the forwarders of a
+    /// Returns the local end for reports: an interface or address, or the forwarders of the way through a
     /// network.
     pub(super) fn via(&self) -> String {
         self.way.as_ref().map_or_else(|| self.via.to_string(), |way| way.forwarders.clone())
     }
 
-    /// It has a socket again.
+    /// Records that the path has a socket again.
     fn opened(&mut self, socket: &OpenSocket) {
         (self.socket, self.port) = (Some(socket.id), socket.port);
         if let Some(way) = self.way.clone() {
@@ -84,29 +84,31 @@ impl UdpPath {
         }
     }
 
-    /// It takes this way through the network.
+    /// Leads the path along this way through the network.
     fn lead(&mut self, way: Way) {
         self.header = way.header(self.port);
         self.way = Some(way);
     }
 
-    /// What is to be said of it besides what it does: the network leads elsewhere now.
+    /// Returns the state for reports if the network does not lead this way now; otherwise the subscriber
+    /// knows it.
     pub(super) fn state(&self) -> Option<PathState> {
         self.withdrawn.then(|| PathState::GivenUp("the network does not lead there now".into()))
     }
 
-    /// Its source, called `name`, as it is shown.
+    /// Returns the name of its source for reports. `name` is the source's own name.
     pub(super) fn source_label(&self, name: &str) -> String {
-        // The address is that of the forwarder.
+        // The peer's address is that of a forwarder.
         if self.way.is_some() { name.to_owned() } else { label(name, self.peer.ip()) }
     }
 
-    /// A packet as it is sent.
+    /// Returns the packet as it is sent, with the path's header in front.
     pub(super) fn framed<'a>(&self, packet: &'a [u8]) -> Cow<'a, [u8]> {
         if self.header.is_empty() { packet.into() } else { [&self.header[..], packet].concat().into() }
     }
 
-    /// Packets as they came, `stride` bytes each, without what is in front of them, and their new stride.
+    /// Removes the headers from packets that arrived together, `stride` bytes each. Returns the rest and its
+    /// stride.
     pub(super) fn unframed<'a>(&self, bytes: &'a [u8], stride: usize) -> (Cow<'a, [u8]>, usize) {
         if self.header.is_empty() || stride <= HEADER_BYTES {
             return (bytes.into(), stride);
@@ -116,15 +118,16 @@ impl UdpPath {
     }
 }
 
-/// Up to so many paths, each way that is new gets one of its own, so that the report says what each brought.
-/// Then it takes the place of one that the network does not lead any more: a transfer has
-/// [`PATHS_MAX`](anabranch_mmtp::subscriber::PATHS_MAX) at most, however often its network changes.
+/// The number of paths up to which each new way gets a path of its own, so that the report says how many
+/// bytes each way brought. Beyond it, a new way reuses a path that the network does not lead any more: a
+/// transfer has at most [`PATHS_MAX`](anabranch_mmtp::subscriber::PATHS_MAX) paths, however often its network
+/// changes.
 const OWN_PATHS_MAX: usize = 64;
 
-/// How paths are made.
+/// The paths of a transfer, and the settings from which more are made.
 pub(super) struct UdpPaths {
     pub(super) links: Vec<UdpPath>,
-    /// Each with its name.
+    /// The sources, each with its name and addresses.
     sources: Vec<(SourceId, String, Vec<SocketAddr>)>,
     via: Vec<Egress>,
     algorithm: Algorithm,
@@ -133,10 +136,10 @@ pub(super) struct UdpPaths {
 }
 
 impl UdpPaths {
-    /// A path for every source and every local address that leads there; none without sources.
+    /// Opens a path for every source and every local address that leads there; none if there are no sources.
     ///
     /// # Errors
-    /// If they are `needed`: [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if no path leads to
+    /// If paths are `needed`: [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if no path leads to
     /// any source, or none from a named local end.
     pub(super) fn new(
         request: &Request,
@@ -170,8 +173,7 @@ impl UdpPaths {
         Ok(new)
     }
 
-    /// Adds the paths that are possible and not there yet; tells what went wrong with the last impossible
-    /// one.
+    /// Adds the possible paths that do not exist yet. Returns why the last impossible one could not be added.
     fn extend(&mut self, subscriber: &mut Subscriber, world: &mut dyn World) -> Option<String> {
         let mut error = None;
         for index in 0..self.sources.len() {
@@ -210,8 +212,8 @@ impl UdpPaths {
         error
     }
 
-    /// Adds a path over a socket that has been opened for it; false, and that is closed, if there are too
-    /// many. `through`: the way through a network, and whether its group counts.
+    /// Adds a path over a socket that has been opened for it. If there are too many paths, closes the socket
+    /// and returns false. `through` is the way through a network, and whether the way's group counts.
     #[expect(clippy::too_many_arguments, reason = "a path has so many parts")]
     fn add(
         &mut self,
@@ -247,8 +249,8 @@ impl UdpPaths {
         true
     }
 
-    /// The host's interfaces changed: paths whose address is gone are closed, those that can be are opened
-    /// (again). Returns the paths that went down and those that came up.
+    /// Closes paths whose address is gone and opens those that are possible (again), after the host's
+    /// interfaces changed. Returns the paths that went down and those that came up.
     pub(super) fn refresh(
         &mut self,
         subscriber: &mut Subscriber,
@@ -280,8 +282,8 @@ impl UdpPaths {
 }
 
 impl UdpPaths {
-    /// The ways through the network are these now: paths of others are closed, those of new ones opened.
-    /// `grouped`: whether paths that share links are coupled, and no others. Returns the paths that went down
+    /// Follows the network, whose ways are now `ways`: closes the paths of others and opens those of new
+    /// ones. If `grouped`, exactly the paths that share links are coupled. Returns the paths that went down
     /// and those that came up again.
     pub(super) fn follow(
         &mut self,
@@ -295,7 +297,7 @@ impl UdpPaths {
             let Some(known) = &link.way else { continue };
             let way = ways.iter().find(|way| way.is_same(known));
             if let Some(way) = way {
-                // The same links, perhaps with identifiers of another epoch.
+                // The way has the same links, perhaps with identifiers of another epoch.
                 link.lead(way.clone());
             }
             match (way, link.socket) {
@@ -342,8 +344,8 @@ impl UdpPaths {
         (down, up)
     }
 
-    /// The path whose place a new way takes, if there are enough: one to the same source over the same line,
-    /// so that its packets may be as long.
+    /// Returns the path that a new way reuses, if there are enough paths. It leads to the same source over
+    /// the same line, so that its packets may be as long.
     fn replaceable(&mut self, way: &Way, via: &Egress) -> Option<&mut UdpPath> {
         if self.links.len() < OWN_PATHS_MAX {
             return None;
@@ -365,7 +367,7 @@ mod tests {
     use crate::get::sockets::Sockets;
     use crate::{Control, Stop};
 
-    /// A way whose links are those of this number.
+    /// Returns a way with the single link of this number.
     fn way(number: u32) -> Way {
         let header = |byte: u8| {
             let mut bytes = [0; 34];
@@ -427,7 +429,7 @@ mod tests {
             }
         }
         assert_eq!(paths.links.len(), OWN_PATHS_MAX);
-        // One that comes back has its own again, as long as nobody has taken that.
+        // A way that comes back reuses its own path, as long as no other way has taken it.
         paths.follow(&[way(3)], true, &mut subscriber, &mut world);
         assert_eq!(paths.links.len(), OWN_PATHS_MAX);
     }

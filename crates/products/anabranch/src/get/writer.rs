@@ -1,5 +1,5 @@
-//! Threads that give files their places. Making a file durable takes a disk milliseconds; a few at a time
-//! share them, and whoever waits for the network does not wait for that.
+//! Threads that make files durable and rename them to their final names. That takes a disk milliseconds a
+//! file. A few threads share the files, so that the loop that waits for the network is not blocked.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -10,26 +10,26 @@ use anabranch_net::Waker;
 use crate::monitor::lock;
 use crate::{Error, Result};
 
-/// Threads: as many as a disk does things at once.
+/// The number of threads: about as many as a disk does operations at once.
 const THREADS: usize = 8;
-/// Bytes that wait for a thread at most, but for one file.
+/// The bytes that may wait for a thread; one file may exceed them.
 const WAITING_BYTES_MAX: u64 = 32 << 20;
-/// Files that wait for a thread at most.
+/// The number of files that may wait for a thread.
 const WAITING_MAX: usize = 1_024;
 
-/// What gives a file its place.
+/// The work that brings one file to its final name.
 type Work = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// A file that waits for its place.
+/// A file that waits for a thread.
 struct Job {
     number: usize,
     bytes: u64,
     work: Work,
 }
 
-/// See the [module](self).
+/// The threads, and the files that wait for them.
 pub(super) struct Writer {
-    /// None once no more can come.
+    /// The queue; `None` once no more files can come.
     jobs: Option<Sender<Job>>,
     ended: Receiver<(usize, u64, Result<()>)>,
     threads: Vec<JoinHandle<()>>,
@@ -38,7 +38,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// `waker` is used when a file has its place.
+    /// Starts the threads. They use `waker` each time a file has ended.
     ///
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if a thread cannot be started.
@@ -56,17 +56,17 @@ impl Writer {
         Ok(Self { jobs: Some(jobs), ended, threads, waiting: 0, waiting_bytes: 0 })
     }
 
-    /// Whether more should be brought now.
+    /// Returns whether more files should be handed over now.
     pub(super) const fn has_room(&self) -> bool {
         self.waiting < WAITING_MAX && self.waiting_bytes < WAITING_BYTES_MAX
     }
 
-    /// Files that were brought and of which it has not been told that they have their places.
+    /// Returns the number of files that were handed over and whose outcomes have not been taken yet.
     pub(super) const fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Brings a file, of which `bytes` bytes are held in memory until `work` has given it its place.
+    /// Hands over a file. `work` brings it to its final name; until then, its `bytes` bytes stay in memory.
     pub(super) fn put(
         &mut self,
         number: usize,
@@ -80,7 +80,7 @@ impl Writer {
         }
     }
 
-    /// Files that have got their places, or not.
+    /// Takes the outcomes of the files that have ended since the last call.
     pub(super) fn ended(&mut self) -> Vec<(usize, Result<()>)> {
         let mut all = Vec::new();
         while let Ok(ended) = self.ended.try_recv() {
@@ -89,7 +89,7 @@ impl Writer {
         all
     }
 
-    /// Waits for the next file to get its place, or not; none if no file waits.
+    /// Waits for the next file to end and takes its outcome; returns `None` if no file waits.
     pub(super) fn wait(&mut self) -> Option<(usize, Result<()>)> {
         let ended = if self.waiting > 0 { self.ended.recv().ok() } else { None };
         ended.map(|ended| self.count(ended))
@@ -103,7 +103,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // What was brought still gets its place.
+        // The files that were handed over are still brought to their final names.
         self.jobs = None;
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -120,11 +120,11 @@ fn work(inbox: &Mutex<Receiver<Job>>, outbox: &Sender<(usize, u64, Result<()>)>,
     }
 }
 
-/// What becomes of a file, which is told in any case: whoever waits would wait for ever.
+/// Sends the outcome of a file in any case, even after a panic, so that no caller waits for ever.
 struct CompletionGuard<'a> {
     number: usize,
     bytes: u64,
-    /// None if the thread panics.
+    /// The outcome; `None` if the thread panics.
     outcome: Option<Result<()>>,
     outbox: &'a Sender<(usize, u64, Result<()>)>,
     waker: Option<&'a Waker>,
@@ -134,7 +134,7 @@ impl Drop for CompletionGuard<'_> {
     fn drop(&mut self) {
         let panicked = || Err(Error::system("a thread that writes files has panicked"));
         let outcome = self.outcome.take().unwrap_or_else(panicked);
-        // Nobody listens any more after a failure.
+        // After a failure no receiver is left.
         let _ = self.outbox.send((self.number, self.bytes, outcome));
         if let Some(waker) = self.waker {
             waker.wake();

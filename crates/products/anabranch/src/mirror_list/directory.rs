@@ -1,4 +1,4 @@
-//! Making the list of a directory: one Metalink that describes all its files.
+//! Makes the list of a directory: one Metalink that describes all its files.
 
 use std::io;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(super) fn make(
     args: &MakeMirrorList,
     listener: &mut dyn FnMut(Event) -> Control,
 ) -> Result<MadeMirrorList> {
-    // If it was named `.`, its real name.
+    // If the directory was named `.`, its real path has its name.
     let real = match args.path.file_name() {
         Some(_) => args.path.clone(),
         None => args.path.canonicalize().map_err(|e| ErrorKind::Usage.cannot("read", &args.path, e))?,
@@ -131,7 +131,7 @@ fn hash_found(found: &FoundFile, piece_bytes: u64, job: &HashJob) -> io::Result<
     Ok(hashed)
 }
 
-/// Where a file of the directory is, the directory being at these URLs.
+/// Returns the URLs of a file of a directory that is at `urls`.
 fn mirrors(urls: &[Url], name: &str) -> Result<Vec<Mirror>> {
     let path: Vec<String> = name.split('/').map(encode_component).collect();
     let path = path.join("/");

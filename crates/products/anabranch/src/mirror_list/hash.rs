@@ -1,4 +1,4 @@
-//! All hashes of a file in one reading of it: one thread reads, and three threads work out one kind each.
+//! Computes all hashes of a file in one reading: one thread reads, and three threads compute one kind each.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use crate::Control;
 use crate::hashing::{READ_BYTES, read_blocks};
 
-/// Reads that wait for a thread.
+/// The number of reads that wait for a thread.
 const QUEUE_READS: usize = 8;
 
 /// The hashes of a file.
@@ -23,15 +23,16 @@ const QUEUE_READS: usize = 8;
 pub(super) struct Hashed {
     pub(super) id: ContentId,
     pub(super) sha256: [u8; 32],
-    /// SHA-256 of each piece.
+    /// The SHA-256 of each piece.
     pub(super) pieces: Vec<[u8; 32]>,
-    /// The chaining values of all blocks; none for at most one block.
+    /// The chaining values of all blocks; none if there is at most one block.
     pub(super) leaves: Vec<ChainingValue>,
 }
 
 type Bytes = Arc<Vec<u8>>;
 
-/// Hashes a file of `length` bytes, and its pieces of `piece_bytes`. What is read is counted by `advance`.
+/// Hashes a file of `length` bytes, and its pieces of `piece_bytes`. `advance` counts the bytes that are
+/// read.
 ///
 /// # Errors
 /// If the file cannot be read or is too short; `Interrupted` when `advance` answers [`Control::Stop`].
@@ -52,7 +53,7 @@ pub(super) fn hash(
         read_blocks(file, length, 0.., advance, |number, bytes| {
             let bytes = Arc::new(mem::take(bytes));
             for to in [&to_whole, &to_pieces, &to_leaves] {
-                // A thread that has panicked is found when it is joined.
+                // If a thread has panicked, that is found when it is joined.
                 let _ = to.send(Arc::clone(&bytes));
             }
             if number == 0 {
@@ -64,7 +65,7 @@ pub(super) fn hash(
         let pieces = join(pieces);
         let mut leaves = join(leaves);
         let root = root_of_leaves(leaves.iter().copied()).unwrap_or_else(|| {
-            // At most 16 KiB: their hash is the root.
+            // The content has at most 16 KiB: their hash is the root.
             leaves.clear();
             ContentId::of(&first).root
         });
@@ -72,7 +73,7 @@ pub(super) fn hash(
     })
 }
 
-/// The same of a file of at most [`READ_BYTES`], without pieces and leaves: threads would take longer.
+/// Hashes a file of at most [`READ_BYTES`], without its pieces and leaves. Threads would take longer.
 pub(super) fn hash_small(
     file: &File,
     length: u64,

@@ -1,4 +1,4 @@
-//! What a Metalink says.
+//! The content of a Metalink, as it is shown to people and programs.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -12,11 +12,11 @@ use serde::Serialize;
 use crate::filenames::show;
 use crate::{Error, ErrorKind, Result};
 
-/// What a Metalink says of its files.
+/// The content of a Metalink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MirrorList {
-    /// Its files, in its order.
+    /// The files, in the Metalink's order.
     pub files: Vec<ListedFile>,
 }
 
@@ -24,60 +24,60 @@ pub struct MirrorList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ListedFile {
-    /// Its name; of a file of a directory, with `/` in it.
+    /// The file's name; for a file of a directory, it contains `/`.
     pub name: String,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub size: Option<u64>,
-    /// What a receiver fetches it by, if its BLAKE3 hash and its length are known, with as many of its
-    /// mirrors as a URI can hold.
+    /// The URI by which a receiver fetches the file, if its BLAKE3 hash and its length are known. It has as
+    /// many of the mirrors as a URI can hold.
     pub uri: Option<String>,
-    /// SHA-256 of the whole.
+    /// The SHA-256 of the whole file.
     pub sha256: Option<String>,
-    /// SHA-384 of the whole.
+    /// The SHA-384 of the whole file.
     pub sha384: Option<String>,
-    /// SHA-512 of the whole.
+    /// The SHA-512 of the whole file.
     pub sha512: Option<String>,
-    /// BLAKE3 of the whole.
+    /// The BLAKE3 hash of the whole file.
     pub blake3: Option<String>,
-    /// Kinds of hashes of the whole that are there and prove nothing: `sha-1`, `md5`.
+    /// The kinds of hashes of the whole file that prove nothing: `sha-1`, `md5`.
     pub weak_hashes: Vec<String>,
-    /// Bytes of a piece, if pieces have hashes of use.
+    /// The length of a piece in bytes, if there are usable hashes of pieces.
     pub piece_bytes: Option<u64>,
-    /// The kind of these: `sha-256`, `sha-384`, `sha-512`.
+    /// The kind of the hashes of pieces: `sha-256`, `sha-384`, `sha-512`.
     pub piece_kind: Option<&'static str>,
-    /// How many pieces are.
+    /// The number of pieces.
     pub pieces: usize,
-    /// Other kinds of piece hashes, which are of no use here.
+    /// The kinds of hashes of pieces that are not used here.
     pub ignored_pieces: Vec<String>,
-    /// Where the leaf list is, relative to the Metalink.
+    /// The location of the leaf list, relative to the Metalink.
     pub leaves: Option<String>,
-    /// Where the file is, the best place first.
+    /// The locations of the file, the best first.
     pub mirrors: Vec<ListedMirror>,
-    /// Mirrors by other protocols, which are of no use here.
+    /// The number of mirrors with other protocols, which are not used here.
     pub ignored_mirrors: u32,
-    /// How many of the mirrors are in the URI.
+    /// The number of mirrors that the URI has.
     #[serde(skip)]
     pub uri_mirrors: usize,
 }
 
-/// A place where a file is.
+/// A location of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ListedMirror {
-    /// Its URL.
+    /// The URL of the file.
     pub url: String,
-    /// Its priority, 1 for the best; `None` if the Metalink does not say it.
+    /// The priority, 1 for the best; `None` if the Metalink does not say it.
     pub priority: Option<u32>,
-    /// The country it is in, as ISO 3166 has it.
+    /// The country of the mirror, as ISO 3166 has it.
     pub location: Option<String>,
 }
 
 impl MirrorList {
-    /// Reads a Metalink, of version 4 (RFC 5854) or 3.
+    /// Reads a Metalink of version 4 (RFC 5854) or 3.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if there is none at `path`;
-    /// [`ErrorKind::System`](crate::ErrorKind::System) if reading it fails on the way.
+    /// - [`ErrorKind::Usage`](crate::ErrorKind::Usage) if there is no usable Metalink at `path`.
+    /// - [`ErrorKind::System`](crate::ErrorKind::System) if reading fails on the way.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let name = show(path);
@@ -139,11 +139,11 @@ impl ListedFile {
     }
 }
 
-/// The URI of a file whose content is known, with as many of its mirrors as it can hold.
+/// Returns the URI of a file whose content is known, with as many of its mirrors as it can hold.
 fn uri(file: &metalink::File) -> Option<Uri> {
     let mut uri = Uri {
         name: Some(file.file_name().as_bytes().to_vec()),
-        // Those with a password are not published.
+        // URLs with a password are not published.
         mirrors: file
             .mirrors
             .iter()
