@@ -1,12 +1,11 @@
-//! Publish/subscribe networks: content is published and asked for by name, and travels over the paths that a
-//! topology manager hands out. The machines are the crate `overlay`'s; this runs them.
+//! Publish/subscribe networks: content is published and requested by name, and travels over the paths that a
+//! topology manager chooses. The machines are in the crate `overlay`; this module runs them.
 //!
-//! A [`Place`] is a node of a [domain](anabranch_overlay::domain): this machine's, found by its addresses. A
-//! host offers a file with [`Serve::publish`](crate::Serve::publish), fetches one with
-//! [`Get::name`](crate::Get::name), and sees with [`look`] how the network is. The members that serve the
-//! others (forwarders, rendezvous, topology manager) are the crate `anabranch-network`, which runs on the
-//! same
-//! [`line_sockets`].
+//! A [`Place`] is a node of a [domain](anabranch_overlay::domain): the one that is this machine, found by its
+//! addresses. A host offers a file with [`Serve::publish`](crate::Serve::publish) and fetches one with
+//! [`Get::name`](crate::Get::name); [`look`] shows it the state of the network. The members that serve the
+//! others (forwarders, rendezvous, topology manager) are in the crate `anabranch-network`, which runs on the
+//! same [`line_sockets`].
 
 mod agent;
 pub mod line_sockets;

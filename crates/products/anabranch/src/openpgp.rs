@@ -1,8 +1,8 @@
-//! OpenPGP signatures of a file (RFC 9580, section 10.4: detached), held against the keys of a keyring.
+//! Checks OpenPGP signatures of a file (RFC 9580, section 10.4: detached) with the keys of a keyring.
 //!
-//! They are checked by the program that the system checks its own packages with: `sqv` of Sequoia, or else
-//! `gpgv` of GnuPG. Which keys are expired or revoked, and which algorithms are too weak, is for the system
-//! to say, and its updates keep that right.
+//! The check is done by the program with which the system checks its own packages: `sqv` of Sequoia, or else
+//! `gpgv` of GnuPG. So the system decides which keys are expired or revoked and which algorithms are too
+//! weak, and its updates keep that right.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -16,18 +16,18 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::{Error, Result};
 
-/// Bytes of a keyring: a distribution's has some hundred KiB.
+/// The largest keyring that is read, bytes. That of a distribution has some hundred KiB.
 const KEYRING_MAX: u64 = 64 << 20;
-/// Bytes of a signature.
+/// The largest signature that is read, bytes.
 pub(crate) const SIGNATURE_MAX: usize = 64 << 10;
 
-/// Signatures that are kept at most.
+/// The largest number of signatures that are kept.
 const SIGNATURES_MAX: usize = 64;
 
-/// Keys whose signatures are accepted.
+/// The keys whose signatures are accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct Keyring {
-    /// In binary.
+    /// The certificates, in binary.
     keys: Vec<u8>,
     path: PathBuf,
     verifier: Verifier,
@@ -40,7 +40,7 @@ enum Verifier {
     Gpgv,
 }
 
-/// What a file has to be signed by: one of these signatures at least, by a key of the ring.
+/// A demand on a file: at least one of these signatures must be good, by a key of the ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Signed {
     keyring: Arc<Keyring>,
@@ -48,7 +48,8 @@ pub(crate) struct Signed {
 }
 
 impl Signed {
-    /// What the signatures of `file` come to: the first that is good, else the one that says most.
+    /// Checks the signatures of `file`. Returns the verdict of the first good one, or else the one that says
+    /// most.
     ///
     /// # Errors
     /// As [`Keyring::verify`].
@@ -57,7 +58,7 @@ impl Signed {
         for signature in self.signatures.iter() {
             match self.keyring.verify(signature, file)? {
                 good @ Verdict::Good(_) => return Ok(good),
-                // Of other bytes it may be good yet.
+                // This signature may still be good for other bytes.
                 other @ Verdict::OtherBytes(_) if !matches!(bad, Some(Verdict::OtherBytes(_))) => {
                     bad = Some(other);
                 }
@@ -72,18 +73,18 @@ impl Signed {
     }
 }
 
-/// The signatures that came of a file, and by whose key one of them has to be.
+/// The signatures that were found for a file, and the keyring with which one of them must be good.
 #[derive(Default)]
 pub(crate) struct Signatures {
-    /// None: they are not looked for.
+    /// The keyring; `None` if no signatures are wanted.
     keyring: Option<Arc<Keyring>>,
-    /// Those that have not been looked at.
+    /// The signatures that have not been examined yet.
     came: Vec<Vec<u8>>,
-    /// Those that some bytes make good.
+    /// The signatures that can be good, for some bytes.
     useful: Vec<Vec<u8>>,
-    /// Why no bytes make the first of the others good.
+    /// The reason why the first of the other signatures cannot be good for any bytes.
     useless: Option<String>,
-    /// Who could not be asked for one, and why.
+    /// The first server that could not be asked for a signature, and why.
     unanswered: Option<String>,
 }
 
@@ -96,7 +97,7 @@ impl Signatures {
         self.keyring.is_some()
     }
 
-    /// One has come, from anywhere. What is none, such as a page that says so, does not count.
+    /// Adds a signature from any server. Bytes that are not a signature, such as an error page, are ignored.
     pub(crate) fn add(&mut self, signature: Vec<u8>) {
         const BEGIN: &[u8] = b"-----BEGIN PGP SIGNATURE-----";
         let is_armored = signature.windows(BEGIN.len()).any(|at| at == BEGIN);
@@ -108,24 +109,25 @@ impl Signatures {
         }
     }
 
-    /// A server could not answer that was asked for one; `why` names it.
+    /// Records that a server that may have a signature could not answer. `why` names it.
     pub(crate) fn could_not_come(&mut self, why: String) {
         self.unanswered.get_or_insert(why);
     }
 
-    /// Whether one has come that some bytes make good.
+    /// Returns whether a signature was found that can be good for some bytes.
     pub(crate) fn may_be_good(&mut self) -> bool {
         !self.useful().is_empty()
     }
 
-    /// Those of them that some bytes make good.
+    /// Returns the signatures that can be good for some bytes.
     pub(crate) fn useful(&mut self) -> &[Vec<u8>] {
-        // Whoever takes them is told what fails.
+        // An error is ignored here: `signed` fails with it.
         let _ = self.look();
         &self.useful
     }
 
-    /// Looks at those that have come: whether its key is there is seen of other bytes too.
+    /// Examines the new signatures against an empty file: that shows already whether the ring has a usable
+    /// key.
     fn look(&mut self) -> Result<()> {
         let Some(keyring) = &self.keyring else { return Ok(()) };
         let nothing =
@@ -141,12 +143,14 @@ impl Signatures {
         Ok(())
     }
 
-    /// What the file has to be signed by, if the user says so: the signatures that may turn out to be good.
+    /// Returns the demand on the file, if the user wants a signature. It has all signatures that may prove
+    /// good.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no signature,
-    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if a server could not be asked that may have
-    /// one, [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if none can be good whatever comes.
+    /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no signature.
+    /// - [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if none can be good, and a server that may
+    ///   have another could not be asked.
+    /// - [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if none can be good, whatever bytes arrive.
     pub(crate) fn signed(&mut self) -> Result<Option<Signed>> {
         self.look()?;
         let Some(keyring) = self.keyring.clone() else { return Ok(None) };
@@ -171,15 +175,15 @@ impl Signatures {
     }
 }
 
-/// What a verifier says of a signature.
+/// The verdict of a verifier on a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is good; the fingerprint of the key that made it, hexadecimal.
+    /// The signature is good. This is the fingerprint, in hexadecimal, of the key that made it.
     Good(String),
-    /// It is one of other bytes: why, as the verifier says.
+    /// The signature is of other bytes. This is the verifier's reason.
     OtherBytes(String),
-    /// No bytes make it good: its key is not in the ring, expired, revoked or weak, or it is no signature.
-    /// Why, as the verifier says.
+    /// No bytes make the signature good: it is no signature, or its key is not in the ring, expired, revoked
+    /// or weak. This is the verifier's reason.
     Useless(String),
 }
 
@@ -187,8 +191,8 @@ impl Keyring {
     /// Reads a keyring: binary or armored certificates, as `gpg --export` writes them.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it cannot be read or is none, or if no verifier is
-    /// installed.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read or is no keyring, or if no
+    /// verifier is installed.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let failed = |e: &dyn std::fmt::Display| {
             Error::usage(format!("the keyring {} cannot be used: {e}", path.display())).at(path)
@@ -210,7 +214,7 @@ impl Keyring {
         Ok(Self { keys, path: path.to_owned(), verifier })
     }
 
-    /// Whether `signature`, binary or armored, is one of `file` by a key of this ring.
+    /// Checks whether `signature`, binary or armored, is a signature of `file` by a key of this ring.
     ///
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if the verifier cannot run.
@@ -236,7 +240,7 @@ impl Keyring {
         Ok(if is_of_others { Verdict::OtherBytes(why) } else { Verdict::Useless(why) })
     }
 
-    /// What is said where no signature is good.
+    /// Returns the message that no signature is good.
     fn none_good(&self, why: &str) -> String {
         format!("it has no good signature by a key of {} ({why})", self.path.display())
     }
@@ -255,12 +259,12 @@ impl Verifier {
         std::env::split_paths(&paths).any(|dir| dir.join(self.program()).is_file())
     }
 
-    /// Who made a signature that is good, of what the program says.
+    /// Returns the fingerprint of the key that made a good signature, from the program's output.
     fn signer(self, said: &str) -> Option<String> {
         match self {
-            // A line for each good signature: the fingerprint of its certificate.
+            // The output has a line for each good signature: the fingerprint of its certificate.
             Self::Sqv => Some(said.lines().next()?.trim().to_owned()),
-            // GnuPG's doc/DETAILS. GOODSIG alone has neither an expired nor a revoked key.
+            // See GnuPG's doc/DETAILS. Only GOODSIG excludes expired and revoked keys.
             Self::Gpgv => {
                 said.lines().find(|line| line.starts_with("[GNUPG:] GOODSIG "))?;
                 let valid = said.lines().find_map(|line| line.strip_prefix("[GNUPG:] VALIDSIG "))?;
@@ -269,8 +273,8 @@ impl Verifier {
         }
     }
 
-    /// Whether a signature that is not good is one of other bytes. Only of that a verifier is sure to say so:
-    /// anything else is the fault of the signature or its key.
+    /// Returns whether a signature that is not good is of other bytes. The verifiers say so only if they are
+    /// sure; otherwise the signature or its key is at fault.
     fn is_of_other_bytes(self, said: &str, why: &str) -> bool {
         match self {
             Self::Sqv => why.contains("Message has been manipulated"),
@@ -278,9 +282,9 @@ impl Verifier {
         }
     }
 
-    /// Why a signature is not good.
+    /// Returns why a signature is not good.
     fn reason(self, said: &str, why: &str) -> String {
-        // What GnuPG's doc/DETAILS has; it calls a signature by such a key good beside it.
+        // See GnuPG's doc/DETAILS. For such a key, GnuPG also reports that the signature itself is good.
         let status =
             |word: &str| said.lines().find_map(|line| line.strip_prefix("[GNUPG:] ")?.strip_prefix(word));
         let key = |rest: &str| rest.split_whitespace().next().unwrap_or_default().to_owned();
@@ -299,19 +303,19 @@ impl Verifier {
     }
 }
 
-/// A file in memory that child processes can open by their own `/proc/self/fd`.
+/// Makes a file in memory that child processes can open through their own `/proc/self/fd`.
 fn nameless(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"anabranch", MFdFlags::empty())?);
     file.write_all(bytes)?;
     Ok(file)
 }
 
-/// Whether it begins as a packet does: with the highest bit set (RFC 9580, section 4.2).
+/// Returns whether the bytes begin as a packet does: with the highest bit set (RFC 9580, section 4.2).
 fn is_packet(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(|first| first & 0x80 != 0)
 }
 
-/// Armored blocks (RFC 9580, section 6.2) as the bytes that they stand for; what is not armored as it is.
+/// Decodes armored blocks (RFC 9580, section 6.2). Bytes that are not armored are returned unchanged.
 fn dearmored(bytes: Vec<u8>) -> Result<Vec<u8>, &'static str> {
     const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
     const END: &str = "-----END PGP PUBLIC KEY BLOCK-----";
@@ -325,7 +329,7 @@ fn dearmored(bytes: Vec<u8>) -> Result<Vec<u8>, &'static str> {
     let mut keys = Vec::new();
     for block in text.split(BEGIN).skip(1) {
         let (block, _) = block.split_once(END).ok_or("an armored block does not end")?;
-        // Headers end with an empty line; the line of `=` is a checksum that means nothing any more.
+        // Headers end with an empty line. The line with `=` is a checksum, which has lost its meaning.
         let lines = block.trim_start_matches([' ', '\t']).lines().skip(1).map(str::trim);
         let body = lines.skip_while(|line| line.contains(": ")).filter(|line| !line.starts_with('='));
         let body: String = body.collect();

@@ -1,4 +1,4 @@
-//! Progress and results of transfers; [`source`] has those of sources.
+//! The progress and the results of transfers; [`source`] has those of sources.
 
 pub(crate) mod source;
 
@@ -8,82 +8,83 @@ use serde::{Serialize, Serializer};
 
 use crate::Error;
 
-/// A transfer at one moment.
+/// The progress of a transfer at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Bytes there will be; zero while nobody says how many.
+    /// The bytes of the whole transfer; 0 while that is not known.
     pub total_bytes: u64,
-    /// Bytes verified and written, those of an earlier run among them. While `note` says that something is
-    /// checked, what has been read of it: then the other numbers, the time too, are 0.
+    /// The bytes that are verified and written, including those of an earlier run. While `note` says that an
+    /// existing file is checked, the bytes of it that have been read; the other numbers, and the time, are
+    /// then 0.
     pub done_bytes: u64,
-    /// Bytes that were there already when this run began; the rate and the ETA do not count them.
+    /// The bytes that were there already when this run began; the rate and the ETA do not count them.
     pub resumed_bytes: u64,
-    /// Time since this run began, in seconds.
+    /// The time since this run began, in seconds.
     pub elapsed_s: f64,
-    /// One row a path, in a stable order.
+    /// One row for each path, in a stable order.
     pub paths: Vec<PathProgress>,
-    /// What the user should know now: "waiting for a source".
+    /// A text that the user should see now: "waiting for a source".
     pub note: Option<String>,
 }
 
-/// One path at one moment.
+/// The progress of one path at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct PathProgress {
-    /// The source: its host and port, as the request names it; then, in brackets, its address, unless the
-    /// name is that.
+    /// The source: its host and port, as the request names it. The address follows in brackets, unless the
+    /// name is that address.
     pub source: String,
     /// The local end: interface or address.
     pub via: String,
-    /// What it does; in JSON the words that it displays as.
+    /// The state; in JSON the text that it displays as.
     pub state: PathState,
-    /// Bytes a second, as of the last time that they were measured: that is done every 0.4 s at most, and
-    /// until the first time it is 0. In the last progress and the report: the mean over the whole run.
+    /// The rate in bytes a second when it was last measured, which is done every 0.4 s at most; until then it
+    /// is 0. In the last progress and in the report, the mean over the whole run.
     pub rate_bytes: u64,
-    /// Part of all bytes that came by this path, in percent.
+    /// The share of all bytes that came over this path, in percent.
     pub share_percent: f64,
-    /// Smoothed round-trip time in microseconds; 0 while there is none.
+    /// The smoothed round-trip time in microseconds; 0 while it is not known.
     pub srtt_us: u64,
-    /// Congestion window in packets.
+    /// The congestion window in packets.
     pub cwnd: u32,
-    /// Packets asked for and lost, in percent.
+    /// The share of requested packets that were lost, in percent.
     pub loss_percent: f64,
-    /// Verified bytes.
+    /// The verified bytes.
     pub bytes: u64,
-    /// Packets that caches on the way sent, in percent of those that came; 0 without a network of caches.
+    /// The share of arrived packets that caches on the way sent, in percent; 0 without a network of caches.
     pub cached_percent: f64,
-    /// Retransmission timeouts.
+    /// The number of retransmission timeouts.
     pub timeouts: u64,
     /// Paths with the same number are coupled: they may share a bottleneck.
     pub group: u32,
 }
 
-/// What a path does. It displays, and is in JSON, as the words that are given with each.
+/// The state of a path. In displays and in JSON, each state is the text given with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathState {
-    /// "no answer yet": nothing has come over it.
+    /// "no answer yet": nothing has arrived over the path.
     #[default]
     NoAnswerYet,
-    /// "open": its source answers.
+    /// "open": the source answers.
     Open,
-    /// "silent": its source has stopped answering, and is tried again now and then.
+    /// "silent": the source has stopped answering, and is tried again now and then.
     Silent,
-    /// "failing": the last request to its mirror failed; it is tried again later.
+    /// "failing": the last request to the mirror failed; it is tried again later.
     Failing,
-    /// "busy": its mirror asks to be left alone for a while.
+    /// "busy": the mirror asks to be left alone for a while.
     Busy,
-    /// "no ranges": its mirror sends only the whole file, and is kept in reserve while another one serves.
+    /// "no ranges": the mirror sends only the whole file, and is kept in reserve while another one serves.
     NoRanges,
-    /// "interface gone": its local end is not there, and is used again when it is back.
+    /// "interface gone": the local end does not exist, and is used again when it is back.
     InterfaceGone,
-    /// "closed": it is not used any more.
+    /// "closed": the path is not used any more.
     Closed,
-    /// "banned: REASON": its source sent wrong bytes, and is not asked any more.
+    /// "banned: REASON": the source sent wrong bytes, and is not asked any more.
     Banned(String),
-    /// The reason alone, as "content changed at the source": its source is not asked any more, over this path
-    /// at least.
+    /// Only the reason, such as "content changed at the source": the source is not asked any more, at least
+    /// over this path.
     GivenUp(String),
 }
 
@@ -110,22 +111,22 @@ impl Serialize for PathState {
     }
 }
 
-/// How far hashing is.
+/// The progress of hashing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct HashProgress {
-    /// Bytes hashed so far.
+    /// The bytes that have been hashed.
     pub done_bytes: u64,
-    /// Bytes there are to hash, as far as known.
+    /// The bytes to hash, as far as known.
     pub total_bytes: u64,
-    /// Time since hashing began, in seconds.
+    /// The time since hashing began, in seconds.
     pub elapsed_s: f64,
-    /// Mean rate since then, in bytes a second.
+    /// The mean rate since then, in bytes a second.
     pub rate_bytes: u64,
 }
 
 impl HashProgress {
-    /// How long it will take yet at this rate, in seconds; `None` while that is unknown.
+    /// Returns the remaining time at this rate, in seconds; `None` while it is unknown.
     #[must_use]
     pub fn left_s(&self) -> Option<f64> {
         let left = self.total_bytes.saturating_sub(self.done_bytes);
@@ -133,12 +134,12 @@ impl HashProgress {
     }
 }
 
-/// Which paths may share a bottleneck, as it seems from now on: their windows are coupled. It displays as a
-/// sentence.
+/// The groups of paths that, from now on, seem to share a bottleneck; the windows of a group are coupled. It
+/// displays as a sentence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PathGroups {
-    /// Time since this run began, in seconds.
+    /// The time since this run began, in seconds.
     pub elapsed_s: f64,
     /// The paths of each group.
     pub groups: Vec<Vec<GroupedPath>>,
@@ -171,45 +172,45 @@ impl fmt::Display for PathGroups {
     }
 }
 
-/// How a transfer ended.
+/// The outcome of a transfer.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// The last state; rates are means over the whole run.
+    /// The last progress; its rates are means over the whole run.
     pub last: Progress,
-    /// Where the file is, or is to be.
+    /// The path of the file; if it is incomplete, its intended path.
     pub target: String,
-    /// The content's name; `None` while it is not known.
+    /// The content's name; `None` if it is not known.
     pub content: Option<String>,
-    /// Sources that were banned, each with its reason.
+    /// The sources that were banned, each with the reason.
     pub banned: Vec<BannedSource>,
     /// Whether the whole content arrived and is verified, as far as `verified` says.
     pub complete: bool,
-    /// What is held against a hash. If the transfer is not [`complete`](Self::complete), that is so for what
-    /// is here, except for [`Verified::Whole`]: nothing has been verified then. In words:
-    /// [`verdict`](Self::verdict).
+    /// Which parts of the content were compared with a hash. If the transfer is not
+    /// [`complete`](Self::complete), this is about the bytes that are here; with [`Verified::Whole`], nothing
+    /// has been verified then. [`verdict`](Self::verdict) puts it in words.
     pub verified: Verified,
-    /// Who says what the bytes should be, if they are held against a hash: only if that is the user does
-    /// `verified` mean more than that they came as a server sent them.
+    /// Who vouches for the hash with which the bytes were compared. If it is only a server, `verified` means
+    /// no more than that the bytes arrived as that server sent them.
     pub verified_by: Option<VouchedBy>,
-    /// Of what is only [`Verified::Unchanged`]: the day on which it came, UTC: `2026-11-22`.
+    /// For [`Verified::Unchanged`]: the day on which the content was fetched, in UTC: `2026-11-22`.
     pub unverified_since: Option<String>,
 }
 
-/// How one of several files ended: see [`Get::each`](crate::Get::each).
+/// The outcome of one of several files: see [`Get::each`](crate::Get::each).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FileReport {
-    /// Its URL, without name and password.
+    /// The URL, without name and password.
     pub url: String,
-    /// What there is to tell of it.
+    /// The report of this file.
     pub report: Report,
-    /// Why it is not here.
+    /// The reason why the file is not here; `None` if it is.
     pub error: Option<Error>,
 }
 
 impl Report {
-    /// What is to be said of the bytes that are here: "verified", "verified as the same as on 2026-11-22",
+    /// Returns a text about the bytes that are here: "verified", "verified as the same as on 2026-11-22",
     /// "UNVERIFIED, but as HOST itself says", …
     #[must_use]
     pub fn verdict(&self) -> String {
@@ -228,29 +229,29 @@ impl Report {
     }
 }
 
-/// The word for what is held against a hash that the user vouches for.
+/// The verdict on bytes that were compared with a hash for which the user vouches.
 const VERIFIED: &str = "verified";
 
-/// Who says that a hash is that of the content which is wanted. It displays, and is in JSON, as the words
-/// that are given with each.
+/// Who says that a hash is that of the wanted content. In displays and in JSON, each is the text given with
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VouchedBy {
     /// "user": the caller, by a URI, a checksum, or a Metalink that is a file or was named by its URL.
     User,
-    /// "self-asserted by HOST": nobody but these servers themselves, which have the file. Such a hash shows
-    /// that the bytes came as they sent them, and which mirrors have others.
+    /// "self-asserted by HOST": only these servers themselves, which have the file. Such a hash shows that
+    /// the bytes arrived as they sent them, and which mirrors have others.
     Hosts(Vec<String>),
-    /// "history of DAY": what came on that day (UTC, `2026-11-22`). The caller, or a signature, vouched for
-    /// it then, and its server says that it has not changed since. The bytes are the same.
+    /// "history of DAY": the transfer of that day (UTC, `2026-11-22`). The caller, or a signature, vouched
+    /// for the content then, and its server says that it has not changed since. The bytes are the same.
     History(String),
     /// "signature by FINGERPRINT": a key of the caller's keyring has signed the whole.
     Signature(String),
 }
 
 impl VouchedBy {
-    /// Who says what a mirror should have had that has sent something else, to stand behind that; nothing if
-    /// the caller says it.
+    /// Returns a clause for a message about a mirror that sent wrong bytes: who says what was right. It is
+    /// empty if the caller or a signature says so.
     pub(crate) fn according(&self) -> String {
         match self {
             Self::Hosts(hosts) => format!(", according to {}", hosts.join(" and ")),
@@ -277,7 +278,7 @@ impl Serialize for VouchedBy {
     }
 }
 
-/// What of a content is held against a hash.
+/// Which parts of a content were compared with a hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -286,15 +287,14 @@ pub enum Verified {
     Blocks,
     /// Every piece that a Metalink describes, before it is written.
     Pieces,
-    /// The whole, at its end.
+    /// The whole content, at its end.
     Whole,
-    /// Each file of a directory, before it gets its name.
+    /// Each file of a directory, before it gets its final name.
     Files,
-    /// Nothing but that it is what came in an earlier run, when there was no hash of it either, or only its
-    /// date is the same: the servers say that it has not changed since, and the BLAKE3 hash of the whole is
-    /// the same.
+    /// Only the whole content, with the BLAKE3 hash of an earlier run. In that run there was no other hash,
+    /// or only the date of the file is still the same. The servers say that the file has not changed since.
     Unchanged,
-    /// Nothing: there is no hash of it. Mirrors were compared with each other at most.
+    /// Nothing, because there is no hash. Mirrors were at most compared with each other.
     #[default]
     Nothing,
 }
@@ -313,14 +313,14 @@ impl Verified {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BannedSource {
-    /// The source: address and port.
+    /// The source: address and port, or host.
     pub source: String,
-    /// Why: "wrong bytes in block 812".
+    /// The reason: "wrong bytes in block 812".
     pub reason: String,
 }
 
 impl Progress {
-    /// That of one file, `now`, with this of the others of the same request.
+    /// Adds the progress of one file, `now`, to this progress of the other files of the same request.
     pub(crate) fn and(&self, now: &Self) -> Self {
         Self {
             total_bytes: now.total_bytes + self.total_bytes,
@@ -333,7 +333,7 @@ impl Progress {
     }
 }
 
-/// What has come `before` over paths with what comes `now`, and then the paths that are new.
+/// Adds the rows `now` to the rows `before`, followed by the rows of new paths. Old rates become 0.
 fn joined(before: &[PathProgress], now: &[PathProgress]) -> Vec<PathProgress> {
     let mut rows: Vec<PathProgress> =
         before.iter().map(|row| PathProgress { rate_bytes: 0, ..row.clone() }).collect();
@@ -342,8 +342,9 @@ fn joined(before: &[PathProgress], now: &[PathProgress]) -> Vec<PathProgress> {
     rows
 }
 
-/// One row a path, with its share, of the rows of connections that are in use at the same time: a path has
-/// several if it leads to two URLs of one server, or if small files come over two connections at once.
+/// Merges the rows of connections that are in use at the same time into one row for each path, with its
+/// share. A path has several connections if it leads to two URLs of one server, or if small files arrive over
+/// two connections at once.
 pub(crate) fn one_a_path(connections: impl Iterator<Item = PathProgress>) -> Vec<PathProgress> {
     let mut rows: Vec<PathProgress> = Vec::new();
     for row in connections {
@@ -365,7 +366,7 @@ pub(crate) fn one_a_path(connections: impl Iterator<Item = PathProgress>) -> Vec
     rows
 }
 
-/// Adds what comes `now` to the rows of its paths; a path without one gets one.
+/// Adds the rows `now` to the rows of their paths, or appends them if their paths have none.
 pub(crate) fn add(rows: &mut Vec<PathProgress>, now: &[PathProgress]) {
     for row in now {
         match rows.iter_mut().find(|known| is_same(known, row)) {
@@ -375,19 +376,19 @@ pub(crate) fn add(rows: &mut Vec<PathProgress>, now: &[PathProgress]) {
     }
 }
 
-/// The row of a path over which `now` came after `before`.
+/// Returns the sum of the row `before` and the later row `now` of the same path.
 fn sum(before: &PathProgress, now: &PathProgress) -> PathProgress {
     let state = if now.state == PathState::NoAnswerYet { &before.state } else { &now.state }.clone();
     let (bytes, timeouts) = (before.bytes + now.bytes, before.timeouts + now.timeouts);
     PathProgress { state, bytes, timeouts, ..now.clone() }
 }
 
-/// Whether both are of the same path.
+/// Returns whether both rows are of the same path.
 fn is_same(a: &PathProgress, b: &PathProgress) -> bool {
     (&a.source, &a.via) == (&b.source, &b.via)
 }
 
-/// Works out what part of all bytes came over each.
+/// Computes the share of all bytes that came over each path.
 pub(crate) fn share(rows: &mut [PathProgress]) {
     let all: u64 = rows.iter().map(|row| row.bytes).sum();
     for row in rows {

@@ -1,8 +1,8 @@
-//! Secrets: the seed of a receiver's request tags, the key of a source's cookies.
+//! Random secrets: the seed of a receiver's request tags, and the key of a source's cookies.
 
 use crate::{Error, Result};
 
-/// 256 bits that nobody can guess.
+/// Returns 256 unpredictable random bits.
 ///
 /// # Errors
 /// If the system has no random numbers.

@@ -1,11 +1,11 @@
-//! Serving files and directories to whoever knows their URI.
+//! Serves files and directories to all who know their URI.
 //!
-//! [`Serve`] says what to serve and where; [`Serve::start`] makes a [`Source`] of it, which answers on its
-//! own threads until it is stopped or dropped; [`Serve::run`] does the same on the calling thread, and tells
-//! what happens.
+//! [`Serve`] says what to serve and where. [`Serve::start`] makes a [`Source`] of it, which answers on its
+//! own threads until it is stopped or dropped. [`Serve::run`] serves too, but blocks the calling thread until
+//! the end, and reports events on it.
 //!
 //! First the sockets are bound, so that a port in use is noticed before anything is hashed. Then the files
-//! are hashed. Then each UDP socket gets a thread, HTTP another, and one more waits for the end.
+//! are hashed. Then each UDP socket gets a thread, HTTP gets another, and one more waits for the end.
 
 mod catalog_site;
 mod listen;
@@ -30,7 +30,7 @@ use crate::{Control, Error, Event, Result, Stop, cache_dir};
 use publish::Publish;
 use source::Bound;
 
-/// What to serve, and where.
+/// Says what to serve, and where.
 ///
 /// ```no_run
 /// # fn main() -> anabranch::Result<()> {
@@ -60,19 +60,20 @@ impl Default for Serve {
 }
 
 impl Serve {
-    /// Nothing yet, on UDP port [`PORT`](crate::PORT) of every address, as fast as the network takes it.
+    /// Begins with nothing to serve, on UDP port [`PORT`](crate::PORT) of every address, as fast as the
+    /// network allows.
     #[must_use]
     pub fn new() -> Self {
         let (paths, listen, http) = (Vec::new(), Vec::new(), Vec::new());
         Self { paths, listen, http, limit: None, cache: cache_dir(), publish: None, stop: None }
     }
 
-    /// Offers a file, or a directory and each file in it. Symbolic links are followed only as long as they
-    /// stay inside that directory.
+    /// Offers a file, or a directory and each file in it. Symbolic links in a directory are followed only to
+    /// files inside it.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if there is no such file or directory, or it cannot be
-    /// read.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if there is no such file or directory, or if it cannot
+    /// be read.
     pub fn path(mut self, path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         catalog::check(&path)?;
@@ -80,68 +81,68 @@ impl Serve {
         Ok(self)
     }
 
-    /// Listens on this UDP address and no other that is not given too; port 0 takes a free one.
+    /// Listens on this UDP address, and only on those given with `listen`. Port 0 takes a free one.
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen.push(address);
         self
     }
 
-    /// Offers the same over HTTP at this address too, to browsers, curl and other receivers; port 0 takes a
-    /// free one. Anybody who reaches it sees the list of files.
+    /// Offers the same content over HTTP too, at this address: to browsers, curl and other receivers. Port 0
+    /// takes a free one. All who reach the address see the list of files.
     #[must_use]
     pub fn http(mut self, address: SocketAddr) -> Self {
         self.http.push(address);
         self
     }
 
-    /// Sends no faster than this, all receivers together.
+    /// Sends no faster than this, to all receivers together.
     #[must_use]
     pub fn limit(mut self, rate: Rate) -> Self {
         self.limit = Some(rate);
         self
     }
 
-    /// Keeps hashes for the next start in this directory; `None`: nowhere. Without this call, in
-    /// [`cache_dir`].
+    /// Keeps hashes for the next start in this directory; `None` keeps none. The default is [`cache_dir`].
     #[must_use]
     pub fn cache(mut self, directory: Option<PathBuf>) -> Self {
         self.cache = directory;
         self
     }
 
-    /// Offers the path by this name in a publish/subscribe network too, from this host of it. `key`: that of
-    /// the name's scope. Of several contents that hosts publish under one name, receivers take the newest:
-    /// the file that was changed last.
+    /// Offers the path by this name in a publish/subscribe network too, of which this machine is the host
+    /// `place`. `key` is the key of the name's scope. If hosts publish several contents under one name,
+    /// receivers take the newest: the file that was modified last.
     #[must_use]
     pub fn publish(mut self, place: &Place, name: Name, key: Arc<ScopeKey>) -> Self {
         self.publish = Some(Publish { place: place.clone(), name, key });
         self
     }
 
-    /// Ends, while it hashes or serves, when `stop` is stopped.
+    /// Stops hashing or serving when `stop` is used.
     #[must_use]
     pub fn stopped_by(mut self, stop: &Stop) -> Self {
         self.stop = Some(stop.clone());
         self
     }
 
-    /// Hashes, which takes a while for much that is not in the cache, and begins to serve. What there is to
-    /// say is in [`Source::notices`].
+    /// Hashes the files and begins to serve. Hashing takes a while for many bytes that are not in the cache.
+    /// [`Source::notices`] has the messages for the user.
     ///
     /// # Errors
-    /// [`ErrorKind::System`](crate::ErrorKind::System) if a socket cannot be bound or a file not be read;
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a path is not there any more;
-    /// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if it was stopped while it hashed.
+    /// - [`ErrorKind::System`](crate::ErrorKind::System) if a socket cannot be bound, or a file cannot be
+    ///   read.
+    /// - [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a path does not exist any more.
+    /// - [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if it was stopped while it hashed.
     pub fn start(self) -> Result<Source> {
         self.prepare(&mut |_| Control::Continue)
     }
 
-    /// Hashes and serves until `listener` answers [`Control::Stop`] or the [`Stop`] is stopped, and tells
-    /// `listener` meanwhile what happens. Returns what was done in all.
+    /// Hashes the files and serves until `listener` answers [`Control::Stop`] or the [`Stop`] is used.
+    /// Meanwhile `listener` receives the events. Returns the counters of the whole time.
     ///
     /// # Errors
-    /// As [`start`](Self::start) and [`Source::wait`].
+    /// Those of [`start`](Self::start) and [`Source::wait`].
     pub fn run(self, mut listener: impl FnMut(Event) -> Control) -> Result<Stats> {
         let source = self.prepare(&mut listener)?;
         source.report(&mut listener);
@@ -158,7 +159,7 @@ impl Serve {
         Source::start(Bound { udp, http, publish: self.publish }, catalog, self.limit, outer, warnings)
     }
 
-    /// Hashes, and returns the warnings that came up too.
+    /// Hashes the files, and returns the warnings too.
     fn hash(
         &self,
         stop: &Stop,
@@ -174,7 +175,7 @@ impl Serve {
         match built {
             Ok(catalog) => Ok((catalog, warnings)),
             Err(error) => {
-                // Nobody else will hear of them.
+                // The warnings are sent here, because no `Source` will have them.
                 for warning in warnings {
                     let _ = listener(Event::Notice(warning));
                 }

@@ -1,4 +1,4 @@
-//! How a caller stops what runs: a transfer, a source, a hash of a large file.
+//! Lets a caller stop an operation: a transfer, a source, or hashing.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -9,19 +9,19 @@ use anabranch_net::{WakeReceiver, Waker};
 
 use crate::{Error, Result};
 
-/// Stops what it was given to. Clones stop the same; any thread and any signal handler may call
-/// [`stop`](Self::stop).
+/// Stops the operation to which it was given. Clones stop the same operation. Any thread and any signal
+/// handler may call [`stop`](Self::stop).
 #[derive(Clone, Debug)]
 pub struct Stop {
     flag: Arc<AtomicBool>,
     wake: Arc<WakeReceiver>,
     waker: Waker,
-    /// The flag of another that stops this one too. It ends no wait here, but waits are short.
+    /// The flag of a parent, which stops this one too. It ends no wait here, but waits are short.
     parent: Option<Arc<AtomicBool>>,
 }
 
 impl Stop {
-    /// One that has not been used.
+    /// Makes a stop that has not been used.
     ///
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has no descriptors left.
@@ -31,31 +31,32 @@ impl Stop {
         Ok(Self { flag: Arc::default(), waker: wake.waker(), wake: Arc::new(wake), parent: None })
     }
 
-    /// One that `parent` stops too, within a tenth of a second; but it does not stop `parent`.
+    /// Makes a stop that `parent` uses too, within a tenth of a second. It does not stop `parent`.
     pub(crate) fn below(parent: &Self) -> Result<Self> {
         Ok(Self { parent: Some(parent.flag()), ..Self::new()? })
     }
 
-    /// Ends what runs soon, in order: what arrived is kept.
+    /// Stops the operation soon; what has arrived is kept.
     pub fn stop(&self) {
         self.flag.store(true, Ordering::Relaxed);
         self.waker.wake();
     }
 
-    /// Whether it has been stopped.
+    /// Returns whether this stop, or its parent, has been used.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
         is_set(&self.flag) || self.parent.as_ref().is_some_and(is_set)
     }
 
-    /// The flag, for those who set it in a signal handler; the wait must be ended too: [`Self::stream`].
+    /// Returns the flag, for a signal handler to set. The handler must also end the wait: see
+    /// [`Self::stream`].
     #[must_use]
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.flag)
     }
 
-    /// A stream into which a signal handler writes one byte to end the wait.
+    /// Returns a stream into which a signal handler writes one byte to end the wait.
     ///
     /// # Errors
     /// If the system has no descriptors left.
@@ -63,8 +64,8 @@ impl Stop {
         self.waker.stream()
     }
 
-    /// What a loop waits on beside its sockets. It stays readable once it is stopped, for all who wait:
-    /// nobody takes the wake-up away.
+    /// Returns the descriptor that a loop waits for beside its sockets. Once the stop is used, it stays
+    /// readable for all loops, because none reads the wake-up.
     pub(crate) fn wake(&self) -> &WakeReceiver {
         &self.wake
     }

@@ -1,16 +1,17 @@
-//! Text from outside on a terminal: the one place that decides what is shown as it is.
-//!
-//! Messages, events and reports of this crate hold texts of servers, lists and sources exactly as they came.
-//! Whoever prints them for people passes each line through [`printable`]; a program that reads them gets them
+//! Makes text from outside safe for a terminal. Only this module decides which characters are shown
 //! unchanged.
+//!
+//! Messages, events and reports of this crate contain texts of servers, lists and sources unchanged. A
+//! program that prints them for people must pass each line through [`printable`]; a program that parses them
+//! gets the exact text.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// One line as it may go to a terminal: whatever would move the cursor, set the title, reorder the line or
-/// hide in it stands there as an escape, `\x1b`, `\n` or `\u{202e}`. These are the control characters (C0,
-/// DEL and C1, ECMA-48), line and paragraph separators, and the invisible characters that format text, among
-/// them all marks of the bidirectional algorithm (UAX #9). A line that has been through it stays the same.
+/// Replaces every character of a line that would move the cursor, set the title, reorder the line or be
+/// invisible by an escape: `\x1b`, `\n` or `\u{202e}`. These are the control characters (C0, DEL and C1,
+/// ECMA-48), line and paragraph separators, and invisible formatting characters, including all marks of the
+/// bidirectional algorithm (UAX #9). A line that has been through this stays the same.
 #[must_use]
 pub fn printable(line: &str) -> Cow<'_, str> {
     if !line.contains(is_hidden) {
@@ -21,7 +22,7 @@ pub fn printable(line: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Appends `c` as [`printable`] has it.
+/// Appends `c` in the form that [`printable`] gives it.
 pub(crate) fn push(shown: &mut String, c: char) {
     // Writing to a string cannot fail.
     let _ = match c {
@@ -33,7 +34,7 @@ pub(crate) fn push(shown: &mut String, c: char) {
     };
 }
 
-/// Whether a terminal does not simply show it.
+/// Returns whether a terminal would not simply show the character.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -45,7 +46,7 @@ fn is_hidden(c: char) -> bool {
 mod tests {
     use super::*;
 
-    /// Bidi_Control in Unicode's PropList.txt.
+    /// The characters with Bidi_Control in Unicode's PropList.txt.
     const BIDI: [char; 12] = [
         '\u{61c}', '\u{200e}', '\u{200f}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}',
         '\u{2066}', '\u{2067}', '\u{2068}', '\u{2069}',
@@ -64,7 +65,7 @@ mod tests {
             escaped += usize::from(line != shown);
             assert_eq!(printable(&shown), shown, "once is enough");
         }
-        // Letters, marks and signs of all scripts are shown as they are.
+        // Letters, marks and signs of all scripts are shown unchanged.
         assert_eq!(escaped, 65 + 3 + 5 + 7 + 16 + 1 + 3 + 128);
         for line in ["naïve – 日本語 العربية עברית", "e\u{301} \u{1f3f3}\u{fe0f}", "back\\slash"]
         {

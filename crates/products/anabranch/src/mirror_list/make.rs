@@ -1,4 +1,4 @@
-//! What a caller says of a list that is to be made, and how what is made gets its place.
+//! The settings of a caller who makes a list of mirrors, and the functions that write the list to its place.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -14,12 +14,13 @@ use crate::hashing::HashJob;
 use crate::secret::secret;
 use crate::{Control, Error, ErrorKind, Event, Result, Stop};
 
-/// Bytes of a piece unless the caller says otherwise, or the file is so long that there would be too many.
+/// The default length of a piece in bytes. It is larger if the file is so long that there would be too many
+/// pieces.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Piece hashes that are written at most: a Metalink of 11 MB.
+/// The largest number of piece hashes that are written: they make a Metalink of 11 MB.
 const PIECES_MADE_MAX: u64 = PIECES_MAX as u64 / 2;
 
-/// How to make a list: [`MirrorList::make`].
+/// Makes a list of mirrors; see [`MirrorList::make`].
 #[derive(Clone, Debug)]
 pub struct MakeMirrorList {
     pub(super) path: PathBuf,
@@ -30,24 +31,24 @@ pub struct MakeMirrorList {
     stop: Option<Stop>,
 }
 
-/// What was made.
+/// The list that was made.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MadeMirrorList {
-    /// Where the Metalink is.
+    /// The path of the Metalink.
     pub metalink: PathBuf,
-    /// Where the leaf list is. A directory has none, nor has a file that is too long for one.
+    /// The path of the leaf list. A directory has none, and neither has a file that is too long for one.
     pub leaf_list: Option<PathBuf>,
-    /// What the Metalink says: of one file, or of all files of a directory.
+    /// The content of the Metalink: one file, or all files of a directory.
     pub list: MirrorList,
-    /// Whether it is of a directory.
+    /// Whether the list is of a directory.
     pub of_directory: bool,
-    /// Bytes of all its files.
+    /// The length of all its files together, bytes.
     pub bytes: u64,
 }
 
 impl MirrorList {
-    /// Begins to make the list of a file or of a directory.
+    /// Prepares the list of a file or of a directory; [`MakeMirrorList::run`] makes it.
     #[must_use]
     pub fn make(path: impl Into<PathBuf>) -> MakeMirrorList {
         MakeMirrorList::new(path.into())
@@ -59,49 +60,51 @@ impl MakeMirrorList {
         Self { path, urls: Vec::new(), directory: None, piece_bytes: None, overwrite: false, stop: None }
     }
 
-    /// Adds a place where it is, the best first: a URL of http or https. Of a file, a URL that ends in a
-    /// slash is a directory with the file in it; of a directory, it is the directory itself.
+    /// Adds a location of the file or the directory, the best first: a URL of http or https. For a file, a
+    /// URL that ends in a slash names the directory that contains it. For a directory, the URL names the
+    /// directory itself.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is no such URL, or has a user name or a password,
-    /// which would be published.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is no such URL, or if it has a user name or a
+    /// password, which would be published.
     pub fn url(mut self, url: &str) -> Result<Self> {
         self.urls.push(parse_url(url).map_err(|why| Error::usage(format!("{url}: {why}")))?);
         Ok(self)
     }
 
-    /// Writes into this directory, instead of the one that the file or the directory is in.
+    /// Writes into this directory, instead of the one that contains the file or the directory.
     #[must_use]
     pub fn output(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
     }
 
-    /// Describes pieces of so many bytes, a multiple of 16 KiB; by default 1 MiB, and more for a file of more
-    /// than 128 GiB.
+    /// Describes pieces of this number of bytes, a multiple of 16 KiB. The default is 1 MiB, and more for a
+    /// file of more than 128 GiB.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is no multiple, or more than any file has.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is not a positive multiple, or is longer than any
+    /// file.
     pub fn piece_bytes(mut self, bytes: u64) -> Result<Self> {
         self.piece_bytes = Some(check_piece_bytes(bytes).map_err(Error::usage)?);
         Ok(self)
     }
 
-    /// Whether to replace what an earlier run has written.
+    /// Sets whether to replace the list that an earlier run has written.
     #[must_use]
     pub const fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
         self
     }
 
-    /// Ends, while it hashes, when `stop` is stopped; nothing is written then.
+    /// Stops hashing when `stop` is used; nothing is written then.
     #[must_use]
     pub fn stopped_by(mut self, stop: &Stop) -> Self {
         self.stop = Some(stop.clone());
         self
     }
 
-    /// Does `work`, which hashes, in a thread, and tells `listener` how far it is.
+    /// Does `work`, which hashes, in a thread, and reports the progress to `listener`.
     pub(super) fn watch<T: Send>(
         &self,
         job: &HashJob,
@@ -117,10 +120,10 @@ impl MakeMirrorList {
     }
 }
 
-/// Reads the URL of a mirror that is to be published.
+/// Parses the URL of a mirror that is to be published.
 ///
 /// # Errors
-/// What is wrong with it: it is no URL of http or https, or has a user name or a password.
+/// Returns what is wrong with the text: it is no URL of http or https, or has a user name or a password.
 pub fn parse_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|e| e.to_string())?;
     match url.has_credentials() {
@@ -129,10 +132,10 @@ pub fn parse_url(text: &str) -> Result<Url, String> {
     }
 }
 
-/// Whether pieces may have so many bytes.
+/// Checks that a piece may have this number of bytes, and returns the number.
 ///
 /// # Errors
-/// What was expected.
+/// Returns a text that says which numbers are expected.
 pub fn check_piece_bytes(bytes: u64) -> Result<u64, String> {
     match bytes {
         0 => Err("expected 16Ki or more".into()),
@@ -142,7 +145,7 @@ pub fn check_piece_bytes(bytes: u64) -> Result<u64, String> {
     }
 }
 
-/// The mirrors in the order given, each once: `locate` says where on one the file is.
+/// Returns the mirrors in the given order, each once. `locate` returns the URL of the file on a mirror.
 pub(super) fn mirrors(urls: &[Url], locate: impl Fn(&Url) -> Result<Url, UrlError>) -> Result<Vec<Mirror>> {
     let mut mirrors: Vec<Mirror> = Vec::new();
     for url in urls {
@@ -154,7 +157,7 @@ pub(super) fn mirrors(urls: &[Url], locate: impl Fn(&Url) -> Result<Url, UrlErro
     Ok(mirrors)
 }
 
-/// Bytes of a piece of a file of `length`.
+/// Returns the length of a piece, in bytes, for a file of `length` bytes.
 pub(super) fn piece_bytes(asked: Option<u64>, length: u64) -> Result<u64> {
     let fits = |bytes: u64| Pieces::count(length, bytes) <= PIECES_MADE_MAX;
     let mut fitting = PIECE_BYTES;
@@ -172,7 +175,7 @@ pub(super) fn piece_bytes(asked: Option<u64>, length: u64) -> Result<u64> {
     }
 }
 
-/// Puts a whole file in its place, or none.
+/// Writes a file and renames it to `path` only once it is complete.
 pub(super) fn write(path: &Path, contents: &[u8], force: bool) -> Result<()> {
     let failed = |e: io::Error| ErrorKind::Target.cannot("write", path, e);
     let unique = u64::from_le_bytes(*secret()?.first_chunk().expect("32 bytes are more than 8"));
@@ -189,7 +192,7 @@ pub(super) fn write(path: &Path, contents: &[u8], force: bool) -> Result<()> {
     Ok(())
 }
 
-/// Gives a file its name; without `force` not that of another, even if it appears at this very moment.
+/// Renames a file. Without `force`, it replaces no other file, not even one that appears at this very moment.
 fn place(from: &Path, to: &Path, force: bool) -> io::Result<()> {
     if force {
         return std::fs::rename(from, to);
@@ -199,7 +202,7 @@ fn place(from: &Path, to: &Path, force: bool) -> io::Result<()> {
         use nix::errno::Errno;
         use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
         match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
-            // A file system that does not know the flag.
+            // The file system does not know the flag.
             Err(Errno::EINVAL | Errno::ENOSYS) => {}
             other => return Ok(other?),
         }

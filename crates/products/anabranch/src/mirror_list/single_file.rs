@@ -1,4 +1,4 @@
-//! Making the list of a file: its hashes, read once, and its mirrors.
+//! Makes the list of a file: its hashes, for which it is read once, and its mirrors.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use crate::filenames::show;
 use crate::hashing::HashJob;
 use crate::{Control, Error, ErrorKind, Event, Result};
 
-/// What is written where, worked out before the file is read.
+/// The content and the paths of the files to write, computed before the file is read.
 struct Plan {
     name: String,
     mirrors: Vec<Mirror>,
@@ -44,7 +44,7 @@ impl Plan {
     }
 }
 
-/// The mirrors in the order given, each once.
+/// Returns the mirrors in the given order, each once.
 fn mirrors(urls: &[Url], name: &str) -> Result<Vec<Mirror>> {
     let mirrors = make::mirrors(urls, |url| match url.path().ends_with('/') && !url.has_query() {
         true => url.join(&encode_component(name)),
@@ -98,7 +98,7 @@ fn write_all(
         write(&plan.leaves, &list.encode(), args.overwrite)?;
         true
     } else {
-        // Too late to stop for whoever would: half of it is written.
+        // The listener's answer is ignored: half of the files are written, so it is too late to stop.
         let _ =
             listener(Event::Notice("too long for a leaf list: the hashes of the pieces have to do".into()));
         false

@@ -1,4 +1,4 @@
-//! What a receiver or a publisher has running beside its transfer: a thread that talks with the services.
+//! The threads of a receiver or a publisher, beside its transfer, that talk with the services of a network.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -17,12 +17,12 @@ use super::place::{Place, since_1970};
 use crate::monitor::lock;
 use crate::{Error, Result, Stop};
 
-/// How often a publisher looks whether what it publishes is served still.
+/// How often a publisher checks whether it still serves.
 const LOOK_EVERY: Span = Span::from_millis(250);
-/// A publisher that ends waits so long for its withdrawal to be heard.
+/// How long a publisher that ends waits for its withdrawal to be acknowledged.
 const WITHDRAW_WITHIN: Span = Span::from_millis(800);
 
-/// A thread that is ended when this is dropped.
+/// A thread that is stopped when this is dropped.
 struct Agent {
     stop: Stop,
     thread: Option<JoinHandle<()>>,
@@ -46,7 +46,8 @@ impl Drop for Agent {
     }
 }
 
-/// Lets a machine send what it wants, and `tell` what it reports; returns until when it waits.
+/// Polls a machine until it waits. Sends its frames, hands its events to `tell`, and returns until when it
+/// waits.
 pub(super) fn drain<M: Machine<Transmit = Sent>>(
     machine: &mut M,
     now: Time,
@@ -57,7 +58,7 @@ pub(super) fn drain<M: Machine<Transmit = Sent>>(
     loop {
         match machine.poll(now) {
             Output::Send(sent) => {
-                // Over the line by which its way leaves.
+                // The frame leaves by the line of the first link of its way.
                 let hop = sent.way.links.first().and_then(|link| place.hop(*link));
                 if let Some((from, forwarder)) = hop {
                     sockets.out.send(from, forwarder, &sent.frame, None);
@@ -69,7 +70,7 @@ pub(super) fn drain<M: Machine<Transmit = Sent>>(
     }
 }
 
-/// Waits for what comes from forwarders, and hands it over.
+/// Waits for frames from forwarders, and hands them to the machine.
 pub(super) fn listen<M: for<'a> Machine<Input<'a> = &'a [u8]>>(
     machine: &mut M,
     place: &Place,
@@ -84,19 +85,19 @@ pub(super) fn listen<M: for<'a> Machine<Input<'a> = &'a [u8]>>(
     })
 }
 
-/// A subscription, whose events wait to be taken.
+/// A subscription on a thread of its own, whose events can be taken.
 pub(crate) struct Watch {
     events: Arc<Mutex<VecDeque<Event>>>,
     _agent: Agent,
 }
 
 impl Watch {
-    /// Begins to look for `wanted`, and for such paths to it; `waker` is used when there is something to
-    /// take.
+    /// Begins to look for `wanted`, and for paths to it as `paths` says. `waker` is used when there is an
+    /// event to take.
     ///
     /// # Errors
-    /// [`ErrorKind::System`](crate::ErrorKind::System) if it cannot listen,
-    /// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if no line leads to the services.
+    /// - [`ErrorKind::System`](crate::ErrorKind::System) if the sockets cannot be opened.
+    /// - [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if no line leads to the services.
     pub(crate) fn start(place: &Place, wanted: Wanted, paths: PathChoice, waker: Waker) -> Result<Self> {
         let mut sockets = LineSockets::bind(&place.addresses(), 0)?;
         let member = place.member(sockets.port(), sockets.clock)?;
@@ -127,13 +128,13 @@ impl Watch {
         Ok(Self { events, _agent: agent })
     }
 
-    /// What has happened since it was last asked.
+    /// Takes the events since the last call.
     pub(crate) fn take(&self) -> VecDeque<Event> {
         std::mem::take(&mut *lock(&self.events))
     }
 }
 
-/// Publications, kept up until this is dropped, and withdrawn then.
+/// Publications that are kept up until this is dropped, and are then withdrawn.
 pub(crate) struct Publishing {
     events: Arc<Mutex<VecDeque<Registered>>>,
     _agent: Agent,
@@ -149,7 +150,7 @@ impl Publishing {
     /// Begins to publish, until `outer` is stopped.
     ///
     /// # Errors
-    /// [`ErrorKind::System`](crate::ErrorKind::System) if it cannot listen.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the sockets cannot be opened.
     pub(crate) fn start(
         place: &Place,
         key: Arc<ScopeKey>,
@@ -176,7 +177,7 @@ impl Publishing {
                 if now >= end || registration.is_over() {
                     return;
                 }
-                // Once it is stopped, that ends no wait any more.
+                // A stop that has been used stays readable, so it must not end the waits any more.
                 let wakes = if end == Time::NEVER { &stop } else { &never };
                 let until = until.min(end).min(now + LOOK_EVERY);
                 if listen(&mut registration, &place, &mut sockets, until, wakes).is_err() {
@@ -187,7 +188,7 @@ impl Publishing {
         Ok(Self { events, _agent: agent })
     }
 
-    /// What has happened since it was last asked.
+    /// Takes the events since the last call.
     pub(crate) fn take(&self) -> VecDeque<Registered> {
         std::mem::take(&mut *lock(&self.events))
     }

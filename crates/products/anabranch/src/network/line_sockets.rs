@@ -1,4 +1,4 @@
-//! A node's sockets: one at its address on each line.
+//! The sockets of a node: one at its address on each line.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -9,19 +9,20 @@ use anabranch_overlay::frame;
 
 use crate::{Error, Result, Stop};
 
-/// How often a port that is free on all addresses is looked for.
+/// The number of attempts to find a port that is free on all addresses.
 const PORTS_TRIED: usize = 16;
-/// Buffer sets read from one socket in one turn, so that none starves the others.
+/// The number of buffer sets that are read from one socket in one turn, so that it does not starve the
+/// others.
 const READS_A_TURN: usize = 4;
 
-/// The sockets as the side that sends has them.
+/// The sockets for sending.
 #[derive(Debug)]
 pub struct Outlets(Vec<Udp>);
 
-/// See the [module](self).
+/// The sockets of a node, with what is needed to wait for them and to read them.
 #[derive(Debug)]
 pub struct LineSockets {
-    /// What frames are sent by.
+    /// The sockets for sending frames.
     pub out: Outlets,
     poller: Poller,
     buffers: RecvBuffers,
@@ -30,7 +31,7 @@ pub struct LineSockets {
 }
 
 impl Outlets {
-    /// How many datagrams of a size one call may send.
+    /// Returns how many datagrams of `segment` bytes one call can send.
     #[must_use]
     pub fn max_segments(&self, from: IpAddr, segment: usize) -> usize {
         self.at(from).map_or(1, |udp| udp.max_segments(segment))
@@ -40,8 +41,8 @@ impl Outlets {
         self.0.iter().find(|udp| udp.local_addr().ip() == from)
     }
 
-    /// Sends one frame, or several of `segment` bytes each and one mark; whether the system took them. What
-    /// it does not take is lost, as in any network.
+    /// Sends one frame, or several of `segment` bytes each with the same mark. Returns whether the system
+    /// took them. Frames that it does not take are lost, as in any network.
     pub fn send(&self, from: IpAddr, to: SocketAddr, bytes: &[u8], segment: Option<usize>) -> bool {
         let Some(udp) = self.at(from) else { return false };
         let dscp = frame::mark(bytes).number();
@@ -50,20 +51,21 @@ impl Outlets {
     }
 }
 
-/// Datagrams of one sender, as they came in one buffer.
+/// Datagrams of one sender that arrived in one buffer.
 #[derive(Debug)]
 pub struct Arrived<'a> {
     /// The sender.
     pub from: SocketAddr,
-    /// What came.
+    /// The datagrams.
     pub received: anabranch_net::Received<'a>,
 }
 
 impl LineSockets {
-    /// Listens at all of these addresses; with port 0 at one port that is free on all.
+    /// Listens at all of these addresses. With port 0, finds one port that is free on all.
     ///
     /// # Errors
-    /// [`ErrorKind::System`](crate::ErrorKind::System) if an address is not there, or the port in use.
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if there is no address, if this machine lacks one of
+    /// them, or if the port is in use.
     pub fn bind(addresses: &[IpAddr], port: u16) -> Result<Self> {
         let mut result = listen(addresses, port);
         for _ in 1..PORTS_TRIED {
@@ -76,19 +78,19 @@ impl LineSockets {
         Ok(Self { out: Outlets(result?), poller: Poller::new(clock), buffers: RecvBuffers::new(), clock })
     }
 
-    /// Where they listen.
+    /// Returns the addresses on which the sockets listen.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.out.0.iter().map(Udp::local_addr).collect()
     }
 
-    /// The port of all of them.
+    /// Returns the port of all sockets.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.out.0.first().map_or(0, |udp| udp.local_addr().port())
     }
 
-    /// Waits until something came, or it is `until`, or `stop` is stopped, or `other` is readable.
+    /// Waits until a datagram arrives, the time `until` is reached, `stop` is used, or `other` is readable.
     ///
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if the system cannot wait.
@@ -101,7 +103,7 @@ impl LineSockets {
         Ok(())
     }
 
-    /// Hands over what the sockets have that the last wait found readable.
+    /// Hands over the datagrams of the sockets that the last wait found readable.
     ///
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if a socket fails.

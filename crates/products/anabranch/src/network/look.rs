@@ -1,5 +1,5 @@
-//! How a network is now, as one of its hosts is told: which lines are down, and which paths a transfer would
-//! take.
+//! Shows the state of a network as one of its hosts learns it: which lines are down, and which paths a
+//! transfer would take.
 
 use anabranch_algo::{Machine, Span, Time};
 use anabranch_overlay::call::Sent;
@@ -15,60 +15,62 @@ use super::line_sockets::LineSockets;
 use super::place::{Place, unknown_scope};
 use crate::{Error, Result, Stop};
 
-/// Where the paths of a transfer lead.
+/// The destination of the paths of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// A host, whether it publishes or not.
+    /// A host, whether or not it publishes.
     Host(NodeId),
-    /// All that publish the newest content of a name, or as many as a transfer would use.
+    /// All hosts that publish the newest content of a name, or as many as a transfer would use.
     Name(Name),
 }
 
-/// How a network is.
+/// The state of a network.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct NetworkLook {
-    /// Forwarders that have reported, without those that have died since.
+    /// The number of forwarders that have reported, without those that have died since.
     pub forwarders: u32,
     /// The lines that are down, by their numbers in the domain's file.
     pub down: Vec<u32>,
-    /// Where paths were asked for, and that is a name: hosts that publish it.
+    /// The hosts that publish the name, if paths to a name were requested.
     pub publishers: Vec<NodeId>,
-    /// The paths that were asked for.
+    /// The paths, if they were requested.
     pub paths: Vec<LookedPath>,
 }
 
-/// A path of a transfer.
+/// A path that a transfer would take.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LookedPath {
-    /// Whereto.
+    /// The destination.
     pub to: NodeId,
-    /// Paths of the same number share a link, or are joined by paths that do.
+    /// The group of the path: paths of a group share a link, or are joined by paths that do.
     pub group: u32,
     /// The delay in one direction, as far as it is known.
     pub delay: Span,
-    /// Its links.
+    /// The links of the path.
     pub links: Vec<LinkId>,
 }
 
 impl LookedPath {
-    /// The path over these links.
+    /// Makes the path over these links.
     #[must_use]
     pub const fn new(to: NodeId, group: u32, delay: Span, links: Vec<LinkId>) -> Self {
         Self { to, group, delay, links }
     }
 }
 
-/// Asks the topology manager of a domain from one of its hosts which lines are down; with `to` also which
-/// paths a transfer of a class from there would have, as a [`Get`](crate::Get) asks. Gives up after `within`.
+/// Asks the topology manager of a domain, from one of its hosts, which lines are down. With `to`, also asks
+/// which paths a transfer of this class would have from there, as a [`Get`](crate::Get) does. Gives up after
+/// `within`.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the node forwards or is the destination, or there is no
-/// such class, [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if no host publishes the name,
-/// [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if a service does not answer,
-/// [`ErrorKind::System`](crate::ErrorKind::System) if one refuses or this node cannot listen,
-/// [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `stop` is stopped.
+/// - [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the node is a forwarder or the destination, or if there
+///   is no such class or scope.
+/// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if no host publishes the name.
+/// - [`ErrorKind::Unreachable`](crate::ErrorKind::Unreachable) if a service does not answer.
+/// - [`ErrorKind::System`](crate::ErrorKind::System) if a service refuses, or this node cannot listen.
+/// - [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `stop` is used.
 pub fn look(
     place: &Place,
     to: Option<&Destination>,
@@ -138,7 +140,7 @@ impl Asker<'_> {
             };
             look.forwarders = forwarders;
             let rest = known as usize > lines.len();
-            // Each answer has lines after those of the one before, so this ends.
+            // Each answer has lines with higher numbers than the one before, so this ends.
             look.down.extend(lines.iter().filter(|line| **line >= from));
             match look.down.last() {
                 Some(last) if rest && *last >= from => from = last.saturating_add(1),
@@ -164,7 +166,7 @@ impl Asker<'_> {
         }
     }
 
-    /// Asks the topology manager.
+    /// Asks the topology manager a question and returns its answer.
     fn ask(&mut self, body: Body) -> Result<Body> {
         let now = self.sockets.clock.now();
         let service = self.place.domain().topology;
@@ -210,8 +212,8 @@ impl Asker<'_> {
         ))
     }
 
-    /// Runs a machine until `tell` has what is wanted; `service` is whose answer is waited for, which `tell`
-    /// may correct.
+    /// Runs a machine until `tell` returns the wanted result. `service` is the service whose answer is
+    /// awaited; `tell` may replace it.
     fn run<M, T>(
         &mut self,
         machine: &mut M,

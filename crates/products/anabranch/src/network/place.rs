@@ -1,4 +1,4 @@
-//! Where this machine is in a domain.
+//! The node of a domain that this machine is.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -22,10 +22,10 @@ use crate::filenames::show;
 use crate::secret::secret;
 use crate::{Error, Result};
 
-/// Bytes of a domain's file that are read.
+/// The number of bytes of a domain's file that are read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A node of a domain.
+/// A node of a domain: the one that this machine is.
 #[derive(Clone, Debug)]
 pub struct Place {
     domain: Arc<Domain>,
@@ -34,12 +34,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// Reads the file of a domain, and looks which of its nodes this machine is: the one that has a line
-    /// whose address is one of this machine's; or the one that is named.
+    /// Reads the file of a domain, and finds out which of its nodes this machine is: the one named `node`, or
+    /// else the one that has a line with an address of this machine.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read or makes no sense, or it does
-    /// not tell which node this is.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read or makes no sense, or if it
+    /// does not tell which node this is.
     pub fn new(file: &Path, node: Option<&str>) -> Result<Self> {
         let shown = show(file);
         let wrong = |why: String| Error::usage(format!("domain {shown}: {why}")).at(file);
@@ -55,12 +55,11 @@ impl Place {
         Ok(Self { domain: Arc::new(domain), node, key: None })
     }
 
-    /// The same with the key in a file, which forwarders and services of a domain with keyed identifiers
-    /// need.
+    /// Adds the key in a file. Forwarders and services of a domain with keyed identifiers need it.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read, others can read it, or
-    /// it is no key of this domain.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read, others can read it, or it
+    /// has no key of this domain.
     pub fn with_key(mut self, file: &Path) -> Result<Self> {
         let wrong = |why: String| Error::usage(format!("key {}: {why}", show(file))).at(file);
         let bytes = read_secret(file, FILE_BYTES_MAX).map_err(|e| wrong(e.to_string()).because(e))?;
@@ -69,31 +68,31 @@ impl Place {
         Ok(self)
     }
 
-    /// Its key, if it has one.
+    /// Returns the key, if there is one.
     #[must_use]
     pub const fn key(&self) -> Option<&MemberKey> {
         self.key.as_ref()
     }
 
-    /// The domain.
+    /// Returns the domain.
     #[must_use]
     pub const fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
-    /// The node.
+    /// Returns the node.
     #[must_use]
     pub const fn node(&self) -> NodeId {
         self.node
     }
 
-    /// What the node is called.
+    /// Returns the name of the node.
     #[must_use]
     pub fn node_name(&self) -> &str {
         self.name_of(self.node)
     }
 
-    /// Which paths transfers of a class ask for; without one, those that have none.
+    /// Returns how paths are chosen for transfers of this class, or for transfers without a class.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the domain has no such class.
@@ -101,28 +100,28 @@ impl Place {
         self.domain.path_choice(class).map_err(|e| Error::usage(format!("`class`: {e}")).because(e))
     }
 
-    /// What a node is called.
+    /// Returns the name of a node.
     #[must_use]
     pub fn name_of(&self, node: NodeId) -> &str {
         &self.domain.graph.node(node).name
     }
 
-    /// This node's addresses, one a line.
+    /// Returns the addresses of this node, one for each line.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
         let links = self.domain.graph.outgoing(self.node);
         links.iter().map(|link| self.domain.address_here(*link)).collect()
     }
 
-    /// Where frames go that leave this node by a link, and from which of its addresses; `None` if the link is
-    /// of another node, or leads to a host.
+    /// Returns the address to which frames go that leave this node by a link, preceded by this node's own
+    /// address on that line. Returns `None` if the link is of another node, or leads to a host.
     #[must_use]
     pub fn hop(&self, link: LinkId) -> Option<(IpAddr, SocketAddr)> {
         let is_own = self.domain.graph.outgoing(self.node).contains(&link);
         self.domain.first_hop(&[link]).filter(|_| is_own)
     }
 
-    /// The address of this node on the line to a neighbour that forwards.
+    /// Returns this node's address on the line to a neighbour that forwards.
     #[must_use]
     pub fn address_towards(&self, forwarder: SocketAddr) -> Option<IpAddr> {
         let links = self.domain.graph.outgoing(self.node).iter();
@@ -130,7 +129,7 @@ impl Place {
         hops.find(|(_, there)| *there == forwarder).map(|(from, _)| from)
     }
 
-    /// The frames among what has come, if a neighbour that forwards has sent it.
+    /// Returns the frames that have arrived, if their sender is a neighbour that forwards.
     pub fn routed<'a>(&self, arrived: &'a Arrived<'_>) -> impl Iterator<Item = Routed<'a>> + use<'a> {
         let is_known = self.address_towards(arrived.from).is_some();
         let datagrams = arrived.received.datagrams().filter(move |_| is_known);
@@ -140,22 +139,22 @@ impl Place {
         })
     }
 
-    /// The links of a route from here; `None` if they are none.
+    /// Returns the links of a route from this node; `None` if the route does not begin here.
     pub(crate) fn links_of(&self, route: &Route) -> Option<Vec<LinkId>> {
         self.domain.links_at(self.node, &route.places)
     }
 
-    /// The forwarders on a way, as they are shown: `r1 r2 r5`.
+    /// Returns the names of the forwarders on a way, for reports: `r1 r2 r5`.
     pub(crate) fn forwarders_on(&self, links: &[LinkId]) -> String {
         let visited = links.iter().map(|link| self.domain.graph.link(*link).to);
         let forwarders = visited.filter(|node| self.domain.is_forwarder(*node));
         forwarders.map(|node| self.name_of(node)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether a service of the domain is here.
+    /// Checks that a service of the domain is on this node. `what` names the service.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is elsewhere.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if it is on another node.
     pub fn must_be_at(&self, what: &str, service: Service) -> Result<()> {
         if service.node == self.node {
             return Ok(());
@@ -168,7 +167,7 @@ impl Place {
         )))
     }
 
-    /// What a member's machine needs, whose answers come to `port`.
+    /// Returns the data that a member's machine needs. Answers to it come to `port`.
     ///
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if the system has no random numbers.
@@ -190,7 +189,7 @@ fn read(file: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// The node that has this machine's addresses.
+/// Returns the node that has this machine's addresses.
 fn here(domain: &Domain) -> Result<NodeId, String> {
     let interfaces =
         anabranch_net::interfaces().map_err(|e| format!("cannot list this machine's addresses: {e}"))?;
@@ -206,14 +205,14 @@ fn here(domain: &Domain) -> Result<NodeId, String> {
     }
 }
 
-/// That a domain has no such scope, and which it has.
+/// Returns a message that says that a domain has no such scope, and which scopes it has.
 pub(crate) fn unknown_scope(domain: &Domain, scope: &Scope) -> String {
     let known: Vec<String> = domain.scopes().map(ToString::to_string).collect();
     let known = if known.is_empty() { "none".into() } else { known.join(", ") };
     format!("the domain {} has no scope {scope}; it has: {known}", domain.name)
 }
 
-/// How long after 1970 a clock was zero.
+/// Returns the time from the beginning of 1970 to the zero of `clock`.
 #[expect(clippy::disallowed_methods, reason = "publications have dates")]
 #[must_use]
 pub fn since_1970(clock: Clock) -> Span {

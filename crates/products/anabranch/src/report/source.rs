@@ -1,4 +1,4 @@
-//! What a source offers, and what it counts.
+//! The offers of a source, and its counters.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,37 +7,37 @@ use anabranch_mmtp::ContentId;
 use anabranch_mmtp::publisher::Counters;
 use serde::Serialize;
 
-/// One thing on offer: a file or a directory.
+/// One content on offer: a file or a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offer {
-    /// What a receiver fetches it by: its content id, its name, and the addresses of this source.
+    /// The URI by which a receiver fetches it: its content id, its name, and the addresses of this source.
     pub uri: String,
-    /// Its content id.
+    /// The content id.
     pub content: ContentId,
-    /// Whether it is a directory; the content is its manifest then.
+    /// Whether this is a directory; its content is then the manifest.
     pub directory: bool,
-    /// Whether it was named itself ([`Serve::path`](crate::Serve::path)), and was not found in a directory.
+    /// Whether it was named itself ([`Serve::path`](crate::Serve::path)), and not found in a named directory.
     pub named: bool,
-    /// Where it is on this machine, without symbolic links.
+    /// The path on this machine, without symbolic links.
     pub path: PathBuf,
-    /// Its URLs: one list for each address that HTTP listens on, with one URL (at most 8) for each address of
+    /// The URLs: one list for each address that HTTP listens on, with one URL (at most 8) for each address of
     /// this machine by which that one is reached.
     pub http: Vec<Vec<String>>,
-    /// The URLs of a directory's Metalink, by which [`Get`](crate::Get) fetches it over HTTP: as in `http`,
-    /// but none where there is no Metalink.
+    /// The URLs of a directory's Metalink, by which [`Get`](crate::Get) fetches it over HTTP. They are
+    /// grouped as in `http`; the lists are empty if there is no Metalink.
     pub metalinks: Vec<Vec<String>>,
 }
 
 impl Offer {
-    /// Its first URL, if it is served over HTTP.
+    /// Returns the first URL, if this is served over HTTP.
     #[must_use]
     pub fn url(&self) -> Option<&str> {
         self.http.iter().flatten().next().map(String::as_str)
     }
 }
 
-/// What a source has done since its start.
+/// The counters of a source since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Stats {
@@ -79,7 +79,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Takes over what the publisher counts itself.
+    /// Copies the counters of the publisher.
     pub(crate) const fn set(&mut self, counters: &Counters) {
         self.requests = counters.requests;
         self.unproven = counters.unproven;
@@ -88,7 +88,7 @@ impl Stats {
         self.unexpected = counters.unexpected;
     }
 
-    /// Takes over what the HTTP server counts.
+    /// Copies the counters of the HTTP server.
     pub(crate) const fn set_http(&mut self, counters: &anabranch_http::server::Counters) {
         self.http_requests = counters.requests;
         self.http_bytes = counters.sent_bytes;
@@ -97,13 +97,13 @@ impl Stats {
         self.changed = counters.unavailable;
     }
 
-    /// Bytes sent in all, by UDP and over HTTP.
+    /// Returns the bytes sent by UDP and over HTTP together.
     #[must_use]
     pub const fn all_bytes(&self) -> u64 {
         self.sent_bytes + self.http_bytes
     }
 
-    /// Requests in all, by UDP and over HTTP.
+    /// Returns the requests by UDP and over HTTP together.
     #[must_use]
     pub const fn all_requests(&self) -> u64 {
         self.requests + self.http_requests
@@ -131,7 +131,8 @@ impl Stats {
         }
     }
 
-    /// What went wrong, for people: "unknown content 2, truncated 6"; empty if nothing did.
+    /// Returns a text about everything that went wrong: "unknown content 2, truncated 6"; empty if nothing
+    /// did.
     #[must_use]
     pub fn problems(&self) -> String {
         let named = [

@@ -9,8 +9,8 @@
 //! ….meta4  ….b3leaves    of each of these files: a Metalink, the hashes of its blocks
 //! /DIR.meta4             of a directory: a Metalink of all the files below it
 //! ```
-//! A path is looked up in a table of what was hashed at the start, never on the disk. If two of the paths
-//! that were named have the same name, the second is found by its content only.
+//! A path is looked up in a table of the files that were hashed at the start, never on the disk. If two of
+//! the named paths have the same file name, the second is found only by its content.
 
 mod metalink;
 mod texts;
@@ -37,13 +37,13 @@ use crate::format::bytes;
 use anabranch_algo::RateLimiter;
 use texts::{Text, Texts};
 
-/// Rows of a list at most; the next ones are on a page of their own.
+/// The largest number of rows on a page of a list; further rows are on the next page.
 const ROWS_MAX: usize = 2_000;
 
-/// What the name of a Metalink ends in, and that of a leaf list.
+/// The suffix of a Metalink's name; `LEAVES_SUFFIX` is that of a leaf list's.
 const METALINK_SUFFIX: &[u8] = b".meta4";
 const LEAVES_SUFFIX: &[u8] = leaf_list::SUFFIX.as_bytes();
-/// Where contents are found by their root.
+/// The path below which contents are found by their root.
 const BY_CONTENT: &[u8] = b"b3/";
 
 /// The catalog, by paths.
@@ -51,32 +51,32 @@ pub(crate) struct CatalogSite {
     catalog: Arc<Catalog>,
     limit: Arc<RateLimiter>,
     clock: Clock,
-    /// Where the same is to be had by mmTP.
+    /// The addresses at which the same content is served by mmTP.
     sockets: Vec<SocketAddr>,
-    /// The path of each offer, without a slash in front: names as they are, with slashes between them.
+    /// The path of each offer, without a slash in front: unescaped names with slashes between them.
     paths: Vec<Vec<u8>>,
     /// The offers that are files, sorted by their paths.
     files: Vec<usize>,
     /// The directories that were named, by their paths.
     directories: BTreeMap<Vec<u8>, usize>,
-    /// Lists and Metalinks.
+    /// The lists and Metalinks that are in memory.
     texts: Texts,
 }
 
-/// What a path leads to.
+/// The resource to which a path leads.
 enum Found {
     File(usize),
     Metalink(usize),
-    /// That of all files below the directory with this path.
+    /// The Metalink of all files below the directory with this path.
     MetalinkOfAll(Vec<u8>),
     Leaves(usize),
     /// The list of the directory with this path.
     List(Vec<u8>),
-    /// A directory, asked for without the slash that relative links need.
+    /// A directory that was requested without the slash that relative links need.
     Slashless,
 }
 
-/// Bytes that can be sent.
+/// The bytes that can be sent.
 pub(crate) enum Content {
     File(usize),
     Leaves { offer: usize, head: [u8; leaf_list::HEAD_BYTES] },
@@ -120,7 +120,7 @@ impl CatalogSite {
         Self { catalog, limit, clock, sockets, paths, files, directories, texts }
     }
 
-    /// The URL of an offer on a server at `address`: of a directory, that of its list.
+    /// Returns the URL of an offer on a server at `address`. For a directory, it is the URL of its list.
     pub(crate) fn url(&self, index: usize, address: &str) -> String {
         let slash = if self.offer(index).collection { "/" } else { "" };
         format!("http://{address}/{}{slash}", encoded(&self.paths[index]))
@@ -130,18 +130,19 @@ impl CatalogSite {
         &self.catalog.offers()[index]
     }
 
-    /// The file with this path.
+    /// Returns the file with this path.
     fn file(&self, path: &[u8]) -> Option<usize> {
         let at = self.files.binary_search_by(|file| self.paths[*file][..].cmp(path)).ok()?;
         Some(self.files[at])
     }
 
-    /// The files below a directory.
+    /// Returns the files below a directory.
     fn below(&self, directory: &[u8]) -> &[usize] {
         if directory.is_empty() {
             return &self.files;
         }
-        // All that begins with "directory/" is from there on, and before "directory0": 0 follows the slash.
+        // All paths with "directory/" in front lie from there on, and before "directory0": 0 is the byte
+        // after the slash.
         let bound = |end: u8| {
             let bound = [directory, &[end]].concat();
             self.files.partition_point(|file| self.paths[*file] < bound)
@@ -150,7 +151,7 @@ impl CatalogSite {
     }
 
     fn find(&self, path: &[u8], slash: bool) -> Option<Found> {
-        // A file of that very name comes first.
+        // A file of exactly this name takes precedence.
         match self.file(path).filter(|_| !slash) {
             Some(file) => Some(Found::File(file)),
             None => self.find_content(path, slash).or_else(|| self.find_name(path, slash)),
@@ -198,7 +199,7 @@ impl CatalogSite {
         if slash || rest.contains(&b'/') {
             return None;
         }
-        // Any name will do, so that whoever saves it has a good one.
+        // Any name is accepted, so that a program that saves the file can have a good one.
         Some(match rest {
             _ if rest == offer.name => Found::File(index),
             _ if rest.ends_with(METALINK_SUFFIX) => Found::Metalink(index),
@@ -207,21 +208,22 @@ impl CatalogSite {
         })
     }
 
-    /// The content with a root that is written in base32 or hexadecimal.
+    /// Finds the content with a root that is written in base32 or hexadecimal.
     fn with_root(&self, text: &[u8]) -> Option<usize> {
         let text = std::str::from_utf8(text).ok()?;
         let root = parse_root(&format!("b3:{text}")).ok().or_else(|| hexadecimal(text))?;
         self.catalog.find(&root).map(CatalogEntry::index)
     }
 
-    /// The URI of an offer, for one who reaches this machine as in `asked`: sources are at the same host.
+    /// Returns the URI of an offer for the client that sent `asked`. Its source is at the host that the
+    /// client used.
     fn uri(&self, offer: &CatalogEntry, asked: &ResourceRequest<'_>) -> String {
         let local = asked.local.ip();
         let is_same = |socket: &&SocketAddr| {
             let any = socket.ip().is_unspecified() && socket.is_ipv4() == local.is_ipv4();
             any || socket.ip() == local
         };
-        // Without its port; the colons of an IPv6 address are in brackets.
+        // The port is removed. The colons of an IPv6 address are in brackets.
         let host = match asked.host.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
             _ => asked.host,
@@ -235,7 +237,7 @@ impl CatalogSite {
         let offer = self.offer(index);
         let mut links = Vec::new();
         let path = asked.path.names.join(&b'/');
-        // Not where a file of that name would come instead.
+        // The link is left out if that path leads to a file of that name.
         if let Some(name) = asked.path.names.last()
             && !offer.collection
             && self.file(&[&path, METALINK_SUFFIX].concat()).is_none()
@@ -370,13 +372,13 @@ impl ContentProvider for CatalogSite {
     }
 }
 
-/// A document that was made when it was asked for.
+/// Makes a resource of a document that was made for a request.
 fn text_resource(text: Text, media_type: &'static str) -> Resource<Content> {
     let length = text.bytes().len() as u64;
     Resource { content: Content::Text(text), length, etag: None, media_type, links: Vec::new(), fields: &[] }
 }
 
-/// Fills `out` from `offset` on of what the parts are together.
+/// Fills `out` with the bytes of the concatenated parts, from `offset` on.
 fn copy(parts: &[&[u8]], offset: u64, out: &mut [u8]) -> Result<(), Unavailable> {
     let (mut skip, mut done) = (offset as usize, 0);
     for part in parts {
@@ -389,7 +391,7 @@ fn copy(parts: &[&[u8]], offset: u64, out: &mut [u8]) -> Result<(), Unavailable>
     if done == out.len() { Ok(()) } else { Err(Unavailable::Gone) }
 }
 
-/// A path as it stands in a URL.
+/// Encodes a path for a URL.
 fn encoded(path: &[u8]) -> String {
     path.split(|byte| *byte == b'/').map(encode).collect::<Vec<_>>().join("/")
 }
@@ -398,17 +400,17 @@ fn unavailable(error: &ReadError) -> Unavailable {
     if error.is_final() { Unavailable::Gone } else { Unavailable::Busy }
 }
 
-/// The `Link` to the Metalink of what is asked for (RFC 6249 section 4).
+/// Returns the `Link` to the Metalink of the requested resource (RFC 6249 section 4).
 fn described_by(to: String) -> String {
     format!("<{to}>; rel=\"describedby\"; type=\"{METALINK_TYPE}\"")
 }
 
-/// The 52 characters of base32 that name a content.
+/// Returns the 52 characters of base32 that name a content.
 fn root_text(offer: &CatalogEntry) -> String {
     offer.id.to_string().trim_start_matches("b3:").to_owned()
 }
 
-/// The root that is written as 64 hexadecimal digits.
+/// Parses a root that is written as 64 hexadecimal digits.
 fn hexadecimal(text: &str) -> Option<[u8; 32]> {
     HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?.try_into().ok()
 }

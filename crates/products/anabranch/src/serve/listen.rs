@@ -1,4 +1,4 @@
-//! The sockets of a source, and the addresses by which receivers reach them.
+//! Opens the sockets of a source, and finds the addresses by which receivers reach them.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,12 +9,13 @@ use anabranch_net::{RecvBuffers, RecvOutcome, Udp, is_link_local};
 use crate::host_port::PORT;
 use crate::{Error, Result};
 
-/// Addresses that a URI names at most; a host may have many.
+/// The largest number of addresses in a URI; a host may have many.
 const ADDRESSES_MAX: usize = 8;
-/// Batches of datagrams that [`drop_stale`] takes from a socket at most.
+/// The largest number of batches of datagrams that [`drop_stale`] takes from a socket.
 const STALE_MAX: usize = 1_000;
 
-/// Binds UDP sockets; without `addresses`, the usual port of every address, without IPv6 where there is none.
+/// Binds UDP sockets to `addresses`. If there are none, binds the default port of every address; IPv6 is left
+/// out if the host lacks it.
 pub(super) fn udp(addresses: &[SocketAddr]) -> Result<Vec<Udp>> {
     let in_use = " (UDP): is another source running? Choose another port with `listen` ADDR:PORT; \
                   port 0 takes a free one";
@@ -31,7 +32,7 @@ pub(super) fn udp(addresses: &[SocketAddr]) -> Result<Vec<Udp>> {
     }
 }
 
-/// Listens for HTTP; `None` without `addresses`.
+/// Listens for HTTP; returns `None` if there are no `addresses`.
 pub(super) fn http(addresses: &[SocketAddr]) -> Result<Option<Server>> {
     if addresses.is_empty() {
         return Ok(None);
@@ -52,7 +53,7 @@ fn failure(error: io::Error, in_use: &str) -> Error {
     Error::system(message).because(error)
 }
 
-/// Drops what came in while files were being hashed: its senders have given up or will ask again.
+/// Drops the datagrams that arrived while files were hashed: their senders have given up or will ask again.
 pub(super) fn drop_stale(sockets: &[Udp]) {
     let mut buffers = RecvBuffers::new();
     for udp in sockets {
@@ -64,8 +65,8 @@ pub(super) fn drop_stale(sockets: &[Udp]) {
     }
 }
 
-/// Addresses under which receivers may reach these sockets: for a wildcard, those of this machine that are of
-/// use outside; if there are none, loopback.
+/// Returns the addresses at which receivers may reach these sockets. For a wildcard, these are the addresses
+/// of this machine that are usable from outside, or loopback if there are none.
 pub(super) fn reachable(sockets: &[SocketAddr]) -> Vec<String> {
     let interfaces = anabranch_net::interfaces().unwrap_or_default();
     let mut addresses = Vec::new();
@@ -93,7 +94,7 @@ pub(super) fn reachable(sockets: &[SocketAddr]) -> Vec<String> {
     addresses
 }
 
-/// Whether an address is one of this machine's own, reached by nobody else.
+/// Returns whether an address is a loopback address, which no other machine can reach.
 pub(super) fn is_loopback(address: &str) -> bool {
     address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
 }

@@ -1,16 +1,16 @@
-//! Addresses that a source hears of.
+//! Counts the addresses from which a source receives packets.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use anabranch_algo::{Span, Time};
 
-/// Peers that a socket remembers. With more of them, the number shown is a lower bound.
+/// The number of peers that a socket remembers. If there are more, the reported number is a lower bound.
 const PEERS_MAX: usize = 16_384;
-/// How long a peer counts after its last packet.
+/// The time for which a peer counts after its last packet.
 const PEER_LIFETIME: Span = Span::from_secs(60);
 
-/// Addresses that sent something in the last minute.
+/// The addresses that sent a packet in the last minute.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     seen: HashMap<IpAddr, Time>,

@@ -1,4 +1,4 @@
-//! What a source publishes in a network.
+//! Publishes the content of a source in a network.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::catalog::{Catalog, CatalogEntry};
 use crate::network::{Name, Place, Publishing, ScopeKey, unknown_scope};
 use crate::{Error, Result, Stop};
 
-/// Under which name a content is offered in which network.
+/// The name under which a content is offered, and the network.
 #[derive(Clone, Debug)]
 pub(super) struct Publish {
     pub(super) place: Place,
@@ -20,9 +20,10 @@ pub(super) struct Publish {
 }
 
 impl Publish {
+    /// Checks that the name can be published here, and that there is exactly one path.
+    ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the name cannot be published here, or there is not
-    /// one path that has it.
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if not.
     pub(super) fn check(&self, paths: &[PathBuf]) -> Result<()> {
         let (domain, scope) = (self.place.domain(), self.name.scope());
         if paths.len() != 1 {
@@ -42,11 +43,12 @@ impl Publish {
         }
     }
 
-    /// Publishes what was named.
+    /// Publishes the content of the path that was named.
     ///
     /// # Errors
-    /// [`ErrorKind::System`](crate::ErrorKind::System) if it cannot listen for answers,
-    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if no forwarder reaches it.
+    /// - [`ErrorKind::System`](crate::ErrorKind::System) if the sockets for answers cannot be opened.
+    /// - [`ErrorKind::Usage`](crate::ErrorKind::Usage) if no forwarder reaches any of `addresses`, or if the
+    ///   port is too low.
     pub(super) fn start(
         self,
         catalog: &Catalog,
@@ -84,7 +86,7 @@ impl Publish {
     }
 }
 
-/// When a file was last changed, milliseconds since 1970.
+/// Returns the time when a file was last modified, in milliseconds since 1970.
 fn changed_ms(path: &Path) -> u64 {
     let changed = path.metadata().and_then(|meta| meta.modified()).ok();
     let since = changed.and_then(|changed| changed.duration_since(std::time::UNIX_EPOCH).ok());

@@ -1,4 +1,4 @@
-//! A source that serves.
+//! A source that serves, and the handle to it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,12 +25,12 @@ use crate::report::source::{Offer, Stats};
 use crate::secret::secret;
 use crate::{Control, Error, Event, Result, Stop};
 
-/// Time between two [`Event::Stats`].
+/// The time between two [`Event::Stats`].
 const STATS_EVERY: Span = Span::from_secs(1);
-/// How often those who wait for the end look at the flag, if nothing wakes them.
+/// The time after which the thread that waits for the end looks at the flag, if nothing wakes it.
 const LOOK_EVERY: Span = Span::from_secs(1);
 
-/// A source that serves, on threads of its own. It ends when it is stopped or dropped.
+/// A source that serves on threads of its own. It ends when it is stopped or dropped.
 #[derive(Debug)]
 pub struct Source {
     offers: Vec<Offer>,
@@ -41,18 +41,18 @@ pub struct Source {
     catalog: Arc<Catalog>,
     stop: Stop,
     publishing: Option<Publishing>,
-    /// Waits for the end, and then for all the other threads.
+    /// The thread that waits for the end, and then for all other threads.
     supervisor: Option<JoinHandle<Result<Stats>>>,
 }
 
-/// Sockets that are bound and not served yet.
+/// Sockets that are bound and not served yet, and the publication.
 pub(super) struct Bound {
     pub(super) udp: Vec<Udp>,
     pub(super) http: Option<Server>,
     pub(super) publish: Option<Publish>,
 }
 
-/// Where the threads count.
+/// The counters of the threads.
 #[derive(Debug)]
 struct Counters {
     clock: Clock,
@@ -66,7 +66,7 @@ impl Counters {
         lock(&self.http)
     }
 
-    /// The counters of all sockets and of HTTP together.
+    /// Returns the sum of the counters of all sockets and of HTTP.
     fn sum(&self) -> Stats {
         let mut sum = Stats::default();
         if let Some(http) = &*self.http() {
@@ -81,7 +81,7 @@ impl Counters {
 }
 
 impl Source {
-    /// Serves `catalog` until `outer` is stopped, or this source.
+    /// Serves `catalog` until `outer` or this source is stopped.
     pub(super) fn start(
         bound: Bound,
         catalog: Catalog,
@@ -94,7 +94,7 @@ impl Source {
         let (catalog, limit) = (Arc::new(catalog), Arc::new(RateLimiter::new(limit)));
         let addresses: Vec<SocketAddr> = udp.iter().map(Udp::local_addr).collect();
         let http_addresses = http.as_ref().map_or(Vec::new(), |server| server.addresses().to_vec());
-        // Before anybody is told the address.
+        // Stale datagrams are dropped before any receiver is told the address.
         drop_stale(&udp);
         let from = reachable(&addresses);
         let site = |server| (server, CatalogSite::new(&catalog, &limit, clock, addresses.clone()));
@@ -104,7 +104,7 @@ impl Source {
         let offers = offers(&catalog, http.as_ref().map(|(_, site)| site), &from, &http_addresses);
 
         let (stop, secret) = (Stop::new()?, secret()?);
-        // Those who came while files were being hashed have waited.
+        // HTTP clients that connected while files were hashed have waited until here.
         let http = http.map(|(server, site)| server.start(site)).transpose().map_err(system)?;
         let counters = Arc::new(Counters {
             clock,
@@ -117,7 +117,7 @@ impl Source {
         let shared = Arc::new(shared);
         let publishing = publish.map(|publish| publish.start(&catalog, &addresses, &stop));
         let publishing = publishing.transpose()?.flatten();
-        // If a thread cannot be started, dropping this ends those that have been.
+        // If a thread cannot be started, dropping this source stops those that have been started.
         let mut source = Self {
             offers,
             addresses,
@@ -135,7 +135,7 @@ impl Source {
             let address = udp.local_addr();
             let thread = thread::Builder::new().name("udp".into()).spawn(move || {
                 let served = UdpWorker::new(&shared, &udp, secret).run(&counters.udp[index]);
-                // One that fails ends them all.
+                // If one thread fails, all are stopped.
                 served.inspect_err(|_| shared.stop.stop())
             });
             workers.threads.push((address, thread.map_err(system)?));
@@ -147,47 +147,47 @@ impl Source {
         Ok(source)
     }
 
-    /// What receivers fetch it by: a URI for each offer, directories first.
+    /// Returns the URIs by which receivers fetch the offers, directories first.
     pub fn uris(&self) -> impl Iterator<Item = &str> {
         self.offers.iter().map(|offer| &*offer.uri)
     }
 
-    /// All that is on offer, directories first.
+    /// Returns everything on offer, directories first.
     #[must_use]
     pub fn offers(&self) -> &[Offer] {
         &self.offers
     }
 
-    /// The UDP addresses that it listens on, with the ports they got.
+    /// Returns the UDP addresses on which the source listens, with their actual ports.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The addresses of HTTP, with the ports they got.
+    /// Returns the addresses of HTTP, with their actual ports.
     #[must_use]
     pub fn http_addresses(&self) -> &[SocketAddr] {
         &self.http_addresses
     }
 
-    /// What the person who serves should know, one sentence each: which files were skipped, and why.
+    /// Returns the messages for the user, one sentence each, such as which files were skipped and why.
     #[must_use]
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
 
-    /// What it has done so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.counters.sum()
     }
 
-    /// Ends it soon; [`wait`](Self::wait) returns then.
+    /// Stops the source soon; [`wait`](Self::wait) then returns.
     pub fn stop(&self) {
         self.stop.stop();
     }
 
-    /// Waits for the end, and returns what was done in all. The sockets are closed then.
+    /// Waits for the end, when the sockets are closed, and returns the counters of the whole time.
     ///
     /// # Errors
     /// [`ErrorKind::System`](crate::ErrorKind::System) if a socket failed.
@@ -195,7 +195,7 @@ impl Source {
         self.supervisor.take().map_or_else(|| Ok(self.stats()), join)
     }
 
-    /// Tells what there is to tell until the source is stopped.
+    /// Reports events to `listener` until the source is stopped.
     pub(super) fn report(&self, listener: &mut dyn FnMut(Event) -> Control) {
         let mut tell = |event| {
             if listener(event) == Control::Stop {
@@ -239,14 +239,14 @@ impl Drop for Source {
     }
 }
 
-/// The threads of the sockets.
+/// The threads of the UDP sockets.
 struct Workers {
     stop: Stop,
     threads: Vec<(SocketAddr, JoinHandle<io::Result<()>>)>,
 }
 
 impl Workers {
-    /// Ends all of them, and returns the first failure.
+    /// Stops all threads, and returns the first failure.
     fn end(&mut self) -> Result<()> {
         self.stop.stop();
         let mut result = Ok(());
@@ -267,7 +267,7 @@ impl Drop for Workers {
     }
 }
 
-/// Waits until `outer` or the source itself is stopped, and then ends everything.
+/// Waits until `outer` or the source itself is stopped, and then stops everything.
 fn supervise(mut workers: Workers, outer: &Stop, counters: &Counters) -> Result<Stats> {
     let clock = counters.clock;
     let mut poller = Poller::new(clock);
@@ -291,7 +291,7 @@ fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What has become of a publication.
+/// Returns the message about an event of a publication.
 fn said(event: Registered) -> String {
     match event {
         Registered::Published(name) => format!("{name} is published"),
@@ -305,7 +305,7 @@ fn said(event: Registered) -> String {
     }
 }
 
-/// What should be said before anything is served.
+/// Returns the messages for the user before anything is served.
 fn notices(
     catalog: &Catalog,
     sockets: &[SocketAddr],
@@ -341,7 +341,7 @@ fn notices(
     notices
 }
 
-/// What is on offer. A directory comes before what is in it: most receivers want the whole.
+/// Returns the offers. Directories come first, because most receivers want the whole.
 fn offers(catalog: &Catalog, site: Option<&CatalogSite>, from: &[String], http: &[SocketAddr]) -> Vec<Offer> {
     let hosts: Vec<Vec<String>> = http.iter().map(|address| reachable(&[*address])).collect();
     let directories = catalog.offers().iter().filter(|entry| entry.collection);
@@ -350,7 +350,7 @@ fn offers(catalog: &Catalog, site: Option<&CatalogSite>, from: &[String], http: 
         uri: entry.uri(from).to_string(),
         content: entry.id,
         directory: entry.collection,
-        // Only what was named has no path below that.
+        // Only a named path has an empty path relative to it.
         named: entry.relative.is_empty(),
         path: entry.path.clone(),
         http: site.map_or(Vec::new(), |site| {
@@ -358,7 +358,7 @@ fn offers(catalog: &Catalog, site: Option<&CatalogSite>, from: &[String], http: 
             hosts.iter().map(urls).collect()
         }),
         metalinks: site.filter(|_| entry.collection).map_or(Vec::new(), |site| {
-            // All names are looked at for it: once for all hosts.
+            // This looks at all names, so it is done once for all hosts.
             let path = site.metalink_path(entry.index()).ok();
             let url = |host: &String| Some(format!("http://{host}/{}", path.as_ref()?));
             hosts.iter().map(|hosts| hosts.iter().filter_map(url).collect()).collect()

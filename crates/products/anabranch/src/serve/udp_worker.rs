@@ -1,8 +1,8 @@
-//! One listening socket: requests in, replies out.
+//! Serves one UDP socket: receives requests and sends replies.
 //!
-//! The publisher decides what is sent. Here replies wait in a bounded queue. They are read from the files
-//! into a buffer that one system call sends as many packets (UDP GSO), and wait again while the socket or
-//! the rate limit has no room. Replies of the same shape to the same receiver share a call.
+//! The publisher decides what is sent. The replies wait in a bounded queue. Their bytes are read from the
+//! files into a buffer, which one system call sends as many packets (UDP GSO). They wait longer while the
+//! socket or the rate limit has no room. Replies of the same shape to the same receiver share a call.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -23,26 +23,27 @@ use crate::catalog::{Catalog, READ_CHUNKS_MAX};
 use crate::monitor::lock;
 use crate::report::source::Stats;
 
-/// Bytes of replies that wait for a socket at most. At 1 Gbit/s that is 34 ms.
+/// The largest number of bytes of replies that wait for a socket. At 1 Gbit/s that is 34 ms.
 const QUEUE_BYTES_MAX: usize = 4 << 20;
-/// Replies that wait for a socket at most, whatever their size.
+/// The largest number of replies that wait for a socket, whatever their size.
 const QUEUE_REPLIES_MAX: usize = 8_192;
-/// Sets of buffers taken from the socket before replies are sent.
+/// The number of buffer sets that are taken from the socket before replies are sent.
 const BATCHES_MAX: usize = 4;
-/// Bytes of a send buffer: the most that one call carries.
+/// The size of a send buffer, bytes: the most that one call carries.
 const BUFFER_BYTES: usize = anabranch_net::udp::SEND_BYTES_MAX;
 
-/// What the threads of all sockets share.
+/// The state that the threads of all sockets share.
 pub(crate) struct Shared {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Clock,
     pub(crate) limit: Arc<RateLimiter>,
     pub(crate) stop: Stop,
-    /// If requests come in frames of an overlay too, the marks that answers may have there.
+    /// The marks that answers in frames of an overlay may have; `None` if requests do not come in such
+    /// frames.
     pub(crate) marks: Option<DscpSet>,
 }
 
-/// A reply, and the local address it leaves from.
+/// A reply in the queue, and the local address from which it is sent.
 struct Waiting {
     reply: Reply,
     from_ip: Option<IpAddr>,
@@ -56,11 +57,11 @@ struct SendBatch {
     ect: bool,
     len: usize,
     segment: usize,
-    /// When the rate limit lets them go, once that was asked.
+    /// The time from which the rate limit allows the batch; `None` until the limit was asked.
     due: Option<Time>,
 }
 
-/// One socket and what waits to be sent by it.
+/// A socket, and the replies that wait to be sent over it.
 pub(crate) struct UdpWorker<'a> {
     shared: &'a Shared,
     udp: &'a Udp,
@@ -88,7 +89,7 @@ impl<'a> UdpWorker<'a> {
         }
     }
 
-    /// Serves until it is stopped. Writes what it counts to `stats` after each wait.
+    /// Serves until it is stopped. Writes its counters to `stats` after each wait.
     pub(crate) fn run(mut self, stats: &Mutex<Stats>) -> std::io::Result<()> {
         let mut poller = Poller::new(self.shared.clock);
         let mut buffers = RecvBuffers::new();
@@ -134,7 +135,7 @@ impl<'a> UdpWorker<'a> {
                 Ok(Frame::Routed(routed)) if routed.way_back.is_some() => {
                     (Peer { address: from, way_back: routed.way_back }, routed.payload)
                 }
-                // A hello is for forwarders, and what has no way back is no request.
+                // A hello is for forwarders, and a frame without a way back is no request.
                 _ => return *self.stats.malformed.entry("frame").or_default() += 1,
             },
             _ => (from.into(), bytes),
@@ -160,7 +161,7 @@ impl<'a> UdpWorker<'a> {
             ReplyBody::Hashes { count, .. } => prefix + DATA_HEADER + count * 32,
         };
         let room = self.shared.limit.queue_bytes(QUEUE_BYTES_MAX);
-        // One reply always fits: it is bounded by the publisher.
+        // One reply always fits: the publisher bounds its size.
         if self.queue.len() >= QUEUE_REPLIES_MAX
             || (self.queued_bytes > 0 && self.queued_bytes + bytes > room)
         {
@@ -171,7 +172,7 @@ impl<'a> UdpWorker<'a> {
         self.queue.push_back(Waiting { reply, from_ip, bytes });
     }
 
-    /// Sends what waits, as far as socket and limit allow.
+    /// Sends the replies in the queue, as far as the socket and the rate limit allow.
     fn send(&mut self, now: Time) -> SendState {
         loop {
             let Some(mut batch) = self.batch.take().or_else(|| self.prepare()) else {
@@ -182,7 +183,8 @@ impl<'a> UdpWorker<'a> {
                 self.batch = Some(batch);
                 return SendState::Until(due);
             }
-            // Who sends a frame need not be a forwarder, which would have looked.
+            // The sender of the frame may not be a forwarder, which would have checked its mark, so it is
+            // checked here.
             let marks = self.shared.marks.unwrap_or_default();
             let outcome = self.udp.send(&Datagrams {
                 to: Some(batch.to.address),
@@ -201,7 +203,7 @@ impl<'a> UdpWorker<'a> {
                     self.batch = Some(batch);
                     return SendState::Blocked;
                 }
-                // The receiver looks for a size that fits, or is gone: nothing to do for it here.
+                // The receiver searches for a size that fits, or is gone, so nothing is to be done here.
                 SendOutcome::TooBig | SendOutcome::IcmpError(_) | SendOutcome::Other(_) => {
                     self.stats.unsent += 1;
                 }
@@ -209,7 +211,7 @@ impl<'a> UdpWorker<'a> {
         }
     }
 
-    /// Fills the send buffer from the front of the queue; `None` if the queue is empty.
+    /// Fills the send buffer from the front of the queue. Returns `None` if the queue is empty.
     fn prepare(&mut self) -> Option<SendBatch> {
         loop {
             let Waiting { reply, from_ip, bytes } = self.queue.pop_front()?;
@@ -243,15 +245,15 @@ impl<'a> UdpWorker<'a> {
         }
     }
 
-    /// The content of the request in front cannot be read: tells its receiver once, and drops all that was to
-    /// answer it.
+    /// Refuses the request at the front, whose content cannot be read: tells its receiver once, and drops all
+    /// other replies to it.
     fn refuse(&mut self, to: Peer, from_ip: Option<IpAddr>, asked: u64, reason: Reason) {
         self.stats.changed += 1;
         let answers = |waiting: &Waiting| {
             let ReplyBody::Chunks { tag, .. } = waiting.reply.body else { return false };
             waiting.reply.to == to && tag == asked
         };
-        // What answers one request was put into the queue in one go.
+        // All replies to one request were put into the queue one after the other.
         while let Some(gone) = self.queue.front().filter(|front| answers(front)) {
             self.queued_bytes -= gone.bytes;
             self.queue.pop_front();
@@ -260,7 +262,7 @@ impl<'a> UdpWorker<'a> {
     }
 
     /// Gathers chunks from the front of the queue into the buffer, of as many replies as go to the same
-    /// receiver in the same shape. `None` if the first cannot be read; it is gone then.
+    /// receiver in the same shape. Returns `None` if the first cannot be read; it is then dropped.
     fn gather(&mut self) -> Option<SendBatch> {
         let front = self.queue.front()?;
         let (to, from_ip, ect) = (front.reply.to, front.from_ip, front.reply.ect);
@@ -311,7 +313,7 @@ impl<'a> UdpWorker<'a> {
     }
 }
 
-/// What sending waits for.
+/// The event for which sending waits.
 enum SendState {
     /// A request: the queue is empty.
     Idle,

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-/// Blocks 2 and 5 are zeros; the last one is short.
+/// Returns a content in which blocks 2 and 5 are zeros and the last block is short.
 fn content() -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..7 * BLOCK_BYTES + 100).map(|i| (i * i / 7 + i) as u8 | 1).collect();
     for block in [2, 5] {
@@ -90,7 +90,7 @@ fn what_was_flushed_is_there_after_a_crash() {
     }
     target.flush().expect("written");
     put(&mut target, &bytes, 3).expect("held back");
-    // As after kill -9: no destructor would do more than close the files.
+    // This is like kill -9: no destructor does more than close the files.
     drop(target);
     assert!(!path.exists());
     let (target, there) = open_at(&path, id, false).expect("a target");
@@ -138,18 +138,18 @@ fn existing_files_are_safe() {
     fs::write(&path, b"precious").expect("a file");
     assert_eq!(complete(&path, &content()).expect_err("exists").kind(), ErrorKind::Target);
     assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (b"precious".to_vec(), 1));
-    // A file of the same length is no exception.
+    // A file of the same length is not replaced either.
     assert_eq!(complete(&path, b"Precious").expect_err("exists").kind(), ErrorKind::Target);
-    // The same content is no error.
+    // A file with the same content is no error.
     complete(&path, b"precious").expect("there already");
-    // One that comes while the transfer runs is not replaced either.
+    // A file that appears while the transfer runs is not replaced either.
     let other = dir.path().join("g");
     let (mut target, _) = open_at(&other, ContentId::of(b"new"), false).expect("a target");
     put(&mut target, b"new", 0).expect("written");
     fs::write(&other, b"meanwhile").expect("a file");
     assert_eq!(target.finish(&mut |_| true).expect_err("exists").kind(), ErrorKind::Target);
     assert_eq!(fs::read(&other).expect("a file"), b"meanwhile");
-    // Force replaces it.
+    // With `force`, the file is replaced.
     let (target, there) = open_at(&other, ContentId::of(b"new"), true).expect("a target");
     assert!(missing(&ContentId::of(b"new"), &there).is_empty());
     target.finish(&mut |_| true).expect("a file");
@@ -209,7 +209,7 @@ fn wrong_hashes_never_get_the_name() {
     (0..id.blocks() - 1).for_each(|g| put(&mut target, &bytes, g).expect("written"));
     target.write(7, [1; 100], [7; 32], 0).expect("written");
     assert_eq!(target.finish(&mut |_| true).expect_err("not the root").kind(), ErrorKind::Target);
-    // The same command again begins afresh.
+    // The next run of the same command begins afresh.
     assert_eq!(entries(dir.path()), 0);
     let (mut target, there) = open_at(&path, id, false).expect("a target");
     assert_eq!(missing(&id, &there).len(), 8);
@@ -227,7 +227,7 @@ fn consistent_but_wrong_parts_do_not_last() {
     let path = dir.path().join("f");
     let bytes = content();
     let id = ContentId::of(&bytes);
-    // A journal that agrees with its part, and neither with the root: no check at opening finds that.
+    // The journal agrees with the part, but not with the root; no check at opening finds that.
     let (mut target, _) = open_at(&path, id, false).expect("a target");
     (0..7).for_each(|g| put(&mut target, &bytes, g).expect("written"));
     target.write(7, [1; 100], cv_of(&id, 7, &[1; 100]), 0).expect("written");
@@ -258,7 +258,7 @@ fn only_the_file_that_was_written_gets_the_name() {
         assert_eq!(target.finish(&mut |_| true).expect_err("another file").kind(), ErrorKind::Target);
         assert!(!path.exists());
         if replaced {
-            // It is not taken for a part either.
+            // The file is not taken for a part either.
             assert_eq!(open_at(&path, id, false).expect_err("in the way").kind(), ErrorKind::Target);
             assert_eq!(fs::read(&part).expect("a file"), b"somebody's");
             fs::remove_file(&part).expect("removed");
@@ -276,7 +276,7 @@ fn leftovers_beside_a_whole_file_go() {
     let bytes = content();
     let id = ContentId::of(&bytes);
     complete(&path, &bytes).expect("a file");
-    // A crash after the rename, and one between link and unlink.
+    // These are the files after a crash after the rename, and after one between link and unlink.
     for linked in [false, true] {
         fs::write(&journal, journal::header(&id)).expect("a file");
         if linked {
@@ -285,7 +285,7 @@ fn leftovers_beside_a_whole_file_go() {
         complete(&path, &bytes).expect("there already");
         assert_eq!((fs::read(&path).expect("a file"), entries(dir.path())), (bytes.clone(), 1));
     }
-    // What is not this content's stays.
+    // Files of other contents are kept.
     fs::write(&part, b"somebody's").expect("a file");
     complete(&path, &bytes).expect("there already");
     fs::write(&journal, journal::header(&ContentId::of(b"other"))).expect("a file");
@@ -319,7 +319,7 @@ fn files_of_a_directory_named_like_parts() {
             .expect("a target")
         })
     };
-    // As after kill -9.
+    // This is like kill -9.
     for ((target, _), (_, bytes)) in open().iter_mut().zip(files) {
         if !bytes.is_empty() {
             put(target, bytes, 0).expect("written");
@@ -341,7 +341,7 @@ fn files_of_a_directory_named_like_parts() {
     assert_eq!((entries(dir.path()), entries(&dir.path().join("y.part"))), (5, 1));
 }
 
-/// A content that is known by its length alone, as mirrors without hashes have it.
+/// Opens a content of which only the length is known, as from mirrors without hashes.
 fn open_unproven(path: &Path, length: usize) -> (Target, Bitmap) {
     let id = ContentId { root: [7; 32], length: length as u64 };
     let place = DestPath::of(path).expect("a place");
@@ -353,7 +353,7 @@ fn put_bytes(target: &mut Target, block: u64, bytes: &[u8]) {
     target.write(block, bytes, cv, 0).expect("written");
 }
 
-/// Where no hash of the parts is known: which mirror brought what.
+/// If no hash of the parts is known, the part records which mirror brought which block.
 #[test]
 fn what_mirrors_left_is_marked_and_what_does_not_count_stays() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -395,7 +395,7 @@ fn what_mirrors_left_is_marked_and_what_does_not_count_stays() {
     assert_eq!((records.number_of(url), records.has_changed(url)), (None, true), "it has another version");
 }
 
-/// What is known of a content may change from one transfer to the next.
+/// The knowledge about a content may change from one transfer to the next.
 #[test]
 fn a_part_is_taken_up_by_any_name_that_it_has_had() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -408,7 +408,8 @@ fn a_part_is_taken_up_by_any_name_that_it_has_had() {
         Target::open(place, id, &recorded(aliases), FinalCheck::NOTHING, false, &mut |_| true)
     };
     let url = |number: u8| [number; 32];
-    // Two URLs; then the second alone, with the root; then the root alone; then another URL that has it.
+    // The names are: two URLs; then the second alone, with the root; then the root alone; then another URL
+    // with the root.
     let steps: [(_, &[_], u64); 4] =
         [(url(1), &[url(2)], 0), (url(2), &[id.root], 1), (id.root, &[], 2), (url(3), &[id.root], 3)];
     for (root, aliases, there) in steps {
@@ -428,7 +429,8 @@ fn a_part_is_taken_up_by_any_name_that_it_has_had() {
     assert!(fs::read(&path).expect("a file") == bytes && entries(dir.path()) == 1);
 }
 
-/// Its URL is named again, and another beside it: the user says that they have the same.
+/// The URL of the part is named again with another URL beside it, so the user says that both have the same
+/// file.
 #[test]
 fn a_part_is_taken_up_if_the_url_that_it_is_of_is_named_and_does_not_answer() {
     let bytes = content();
@@ -458,12 +460,12 @@ fn a_part_is_taken_up_if_the_url_that_it_is_of_is_named_and_does_not_answer() {
         let Ok((target, _)) = taken_up else { continue };
         assert!(target.bytes_done() > 0);
         drop(target);
-        // From now on it is the other one's too.
+        // From now on the part belongs to the other URL too.
         open([2; 32], &of(&[])).expect("a target");
     }
 }
 
-/// Messages say "remove it" of the part, and so people do; its journal stays.
+/// Messages tell people to remove the part, and they do; its journal stays.
 #[test]
 fn a_journal_without_its_part_is_in_nobodys_way() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -481,13 +483,13 @@ fn a_journal_without_its_part_is_in_nobodys_way() {
         drop(target);
         fs::remove_file(dir.path().join("f.part")).expect("the part");
     }
-    // What is no journal at all is somebody's file.
+    // A file that is not a journal belongs to another program or person.
     fs::write(dir.path().join("f.part.journal"), "dear diary").expect("a file");
     let says = open_at(&path, other, false).expect_err("in the way").to_string();
     assert!(says.contains("f.part.journal is there and is not a journal of this program"), "{says}");
 }
 
-/// One of two URLs has another version than when the part was begun: it is not asked, and that version does
+/// One of two URLs has another version than when the part was begun. It is not asked, and its version does
 /// not become a name of the part.
 #[test]
 fn a_version_of_now_is_no_name_of_an_earlier_part() {
@@ -526,7 +528,7 @@ fn zeros_replace_what_was_revoked() {
     for flushed in [false, true] {
         let path = dir.path().join(flushed.to_string());
         let (mut target, _) = open_at(&path, id, false).expect("a target");
-        // All but the last block come from a liar.
+        // All blocks but the last come from a liar.
         for block in 0..7 {
             put_bytes(&mut target, block, &[0xaa; BLOCK_BYTES]);
         }
@@ -544,7 +546,8 @@ fn zeros_replace_what_was_revoked() {
     }
 }
 
-/// All of a version was wrong: that is known of it for the same hash, and which mirror was tried last.
+/// All blocks of a version were wrong. The part records that for the same hash, and which mirror was tried
+/// last.
 #[test]
 fn a_refuted_version_is_known_for_that_hash() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -591,11 +594,11 @@ fn what_was_revoked_is_missing_after_a_crash() {
     target.flush().expect("written");
     put(&mut target, &bytes, 7).expect("held back");
     target.forget(1..3).expect("forgotten");
-    // More than there are, and none.
+    // The range ends beyond the last block; the next one is empty.
     target.forget(5..u64::MAX).expect("forgotten");
     target.forget(4..4).expect("nothing");
     assert_eq!(target.bytes_done(), 3 * BLOCK_BYTES as u64);
-    // As after kill -9.
+    // This is like kill -9.
     drop(target);
     let (target, there) = open_at(&path, id, false).expect("a target");
     assert_eq!(missing(&id, &there), [1, 2, 5, 6, 7]);
@@ -611,7 +614,7 @@ fn the_last_copy_counts() {
     let path = dir.path().join("f");
     let length = 30 * BLOCK_BYTES;
     let (mut target, _) = open_unproven(&path, length);
-    // As many as are held back at once, in an order that has to be changed; zeros come last.
+    // These are as many blocks as are held back at once, in an order that must be changed; zeros come last.
     for byte in [1, 0] {
         (0..30).rev().for_each(|g| put_bytes(&mut target, g, &[byte; BLOCK_BYTES]));
         assert_eq!(target.bytes_done(), length as u64);
@@ -676,7 +679,7 @@ fn zero_detection() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever is written, revoked, flushed and resumed in whatever order: the file is what was written
+    /// After any sequence of writes, revocations, flushes and resumptions, the file has the bytes written
     /// last.
     #[test]
     fn the_last_word_counts(
@@ -719,8 +722,8 @@ proptest! {
         prop_assert!(fs::read(&path).expect("a file") == whole);
     }
 
-    /// Whatever a crash or a vandal leaves of part and journal, the file arrives whole, and a block whose
-    /// record and bytes are untouched is not asked for again.
+    /// After any damage to part and journal, the file arrives complete. A block whose record and bytes are
+    /// undamaged is not requested again.
     #[test]
     fn any_damage_is_survived(
         order in Just((0_u64..8).collect::<Vec<_>>()).prop_shuffle(),
@@ -765,7 +768,7 @@ proptest! {
                 prop_assert_eq!(fs::read(&path).expect("a file"), bytes);
                 prop_assert_eq!(entries(dir.path()), 1);
             }
-            // A damaged header is not recognised; then nothing is touched without `force`.
+            // A damaged header is not recognised; then nothing is changed without `force`.
             Err(failure) => {
                 prop_assert_eq!(failure.kind(), ErrorKind::Target);
                 prop_assert!(!untouched);
@@ -775,7 +778,8 @@ proptest! {
     }
 }
 
-/// A hash tells which is meant. What is of a URL that is asked goes when the file is here, and nothing else.
+/// A hash tells which file is meant. When the file is complete, other parts of the requested URLs are
+/// removed, and no others.
 #[test]
 fn a_part_of_another_length_stays_until_the_file_is_here() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -832,7 +836,7 @@ fn messages_name_the_file_and_what_is_wrong_with_it() {
     assert_eq!(in_the_way.hints().collect::<Vec<_>>(), [Hint::Overwrite]);
     assert!(why(id).contains("f.part is there and has no journal: "), "{}", why(id));
     open_at(&path, id, true).expect("it is replaced");
-    // Where no hash tells which is meant.
+    // No hash tells which file is meant.
     let (place, of_url) = (DestPath::of(&path).expect("a place"), recorded(&[journal::url_clue("http://a")]));
     let opened = Target::open(place, short, &of_url, FinalCheck::NOTHING, false, &mut |_| true);
     let failure = opened.expect_err("in the way").to_string();

@@ -1,4 +1,4 @@
-//! Metalinks of what is offered: of one file, and of a directory with all the files below it.
+//! Makes Metalinks of the offers: of one file, or of a directory with all files below it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,24 +16,24 @@ use super::{CatalogSite, Content, Found, LEAVES_SUFFIX, METALINK_SUFFIX, encoded
 use crate::filenames::show;
 
 impl CatalogSite {
-    /// The Metalink of a file.
+    /// Returns the Metalink of a file.
     ///
     /// # Errors
-    /// Why no Metalink can say this.
+    /// Returns the reason why no Metalink can describe the file.
     pub(super) fn metalink(&self, index: usize, asked: &ResourceRequest<'_>) -> Result<String, String> {
         let offer = self.offer(index);
-        // What no Metalink has (RFC 5854 section 4.1.2.1) is not in names either.
+        // Characters that no Metalink may have (RFC 5854 section 4.1.2.1) are replaced in names too.
         let good = |c| if is_text(c) { c } else { '\u{fffd}' };
         let name: String = String::from_utf8_lossy(&offer.name).chars().map(good).collect();
         let name = Some(name).filter(|name| is_safe_name(name)).unwrap_or_else(|| root_text(offer));
         emit(vec![self.file_of(index, name, about(asked), asked)?])
     }
 
-    /// The Metalink of all files below a directory, their names from there on.
+    /// Returns the Metalink of all files below a directory, with their names relative to it.
     ///
     /// # Errors
-    /// Why there is none: too many files, or a name that no Metalink can say: a directory without it would be
-    /// another.
+    /// Returns the reason why there is none: too many files, or a name that no Metalink can express. Such a
+    /// file is not left out, because the directory would then be another.
     pub(super) fn metalink_of_all(
         &self,
         directory: &[u8],
@@ -51,7 +51,7 @@ impl CatalogSite {
         emit(files.collect::<Result<_, _>>()?)
     }
 
-    /// Why there is no Metalink of all files below a directory.
+    /// Returns why there can be no Metalink of all files below a directory, or `None` if there can.
     fn lacks_metalink(&self, directory: &[u8]) -> Option<String> {
         let below = self.below(directory);
         if below.len() > FILES_MAX {
@@ -62,10 +62,10 @@ impl CatalogSite {
         Some(format!("it cannot have the name {}", show(OsStr::from_bytes(bad))))
     }
 
-    /// The path of the Metalink of a directory on offer, as it stands in a URL, without a slash in front.
+    /// Returns the path of the Metalink of a directory on offer, encoded for a URL, without a slash in front.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns the reason why there is none.
     pub(crate) fn metalink_path(&self, index: usize) -> Result<String, String> {
         let directory = &self.paths[index];
         let path = [directory, METALINK_SUFFIX].concat();
@@ -77,8 +77,8 @@ impl CatalogSite {
         }
     }
 
-    /// What the path of a Metalink leads to. It says nothing but what the path and the server's name in the
-    /// request do, and what the catalogue has, which does not change: so it is kept.
+    /// Returns the Metalink at a path, and keeps it for the next request. It depends only on the path, the
+    /// server's name in the request, and the catalog, which does not change.
     pub(super) fn kept_metalink(
         &self,
         asked: &ResourceRequest<'_>,
@@ -91,14 +91,14 @@ impl CatalogSite {
         }
     }
 
-    /// Whether such a Metalink is beside the directory where that is asked for.
+    /// Returns whether the Metalink of the directory is beside the path at which the directory is requested.
     pub(crate) fn has_metalink(&self, directory: &[u8], asked: &ResourceRequest<'_>) -> bool {
         let beside = self.find(&[&asked.path.names.join(&b'/'), METALINK_SUFFIX].concat(), false);
         matches!(beside, Some(Found::MetalinkOfAll(of)) if of == directory)
             && self.lacks_metalink(directory).is_none()
     }
 
-    /// What a Metalink says of a file that this server has under these names.
+    /// Returns the entry of a Metalink for a file that this server has at the path `names`.
     fn file_of(
         &self,
         index: usize,
@@ -107,7 +107,7 @@ impl CatalogSite {
         asked: &ResourceRequest<'_>,
     ) -> Result<File, String> {
         let id = self.offer(index).id;
-        // The bytes of one group give the root by themselves.
+        // The bytes of one block give the root by themselves.
         let has_leaves = id.blocks() > 1 && LeafList::encoded_len(id.length) <= LEAVES_MAX as u64;
         let leaves = has_leaves.then(|| self.leaves_reference(index, &names, asked.path.names.len()));
         let path = Path { names, directory: false }.encode();
@@ -123,7 +123,7 @@ impl CatalogSite {
         })
     }
 
-    /// The reference to a file's leaf list from a Metalink with so many names in its path.
+    /// Returns the reference to a file's leaf list from a Metalink whose path has `depth` names.
     fn leaves_reference(&self, index: usize, names: &[Vec<u8>], depth: usize) -> String {
         let offer = self.offer(index);
         let beside = self.find(&[&names.join(&b'/'), LEAVES_SUFFIX].concat(), false);
@@ -132,7 +132,7 @@ impl CatalogSite {
                 let names: Vec<String> = names[depth - 1..].iter().map(|name| encode(name)).collect();
                 names.join("/") + leaf_list::SUFFIX
             }
-            // A file of that name comes instead.
+            // A file of that name would be found there instead.
             _ => format!("/b3/{}{}", root_text(offer), leaf_list::SUFFIX),
         }
     }
@@ -149,7 +149,7 @@ fn emit(files: Vec<File>) -> Result<String, String> {
     Ok(text)
 }
 
-/// The path that a Metalink is about: that of its own without its suffix.
+/// Returns the path that a Metalink is about: the Metalink's own path without its suffix.
 fn about(asked: &ResourceRequest<'_>) -> Vec<Vec<u8>> {
     let mut names = asked.path.names.clone();
     if let Some(last) = names.last_mut() {

@@ -1,4 +1,5 @@
-//! Documents that are made when they are asked for. Those that take long to make are kept for the next one.
+//! Documents that are made when they are requested. Those that take long to make are kept for further
+//! requests.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,19 +7,20 @@ use std::sync::{Arc, Mutex};
 
 use crate::monitor::lock;
 
-/// Bytes of documents in memory at most, being sent or kept. Beyond that the answer is 503: come back later.
+/// The largest number of bytes of documents in memory, being sent or kept. Beyond it, the answer is 503: come
+/// back later.
 const BYTES_MAX: usize = 64 << 20;
-/// Bytes of documents that are kept at most, and how many of them.
+/// The largest number of bytes of documents that are kept; `KEPT_MAX` is the largest number of documents.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 const KEPT_MAX: usize = 64;
 
-/// A document.
+/// A document. Its bytes are counted until it is dropped.
 #[derive(Clone)]
 pub(crate) struct Text(Arc<Counted>);
 
 struct Counted {
     bytes: Vec<u8>,
-    /// Where they are counted.
+    /// The counter of the bytes of all documents.
     sum: Arc<AtomicUsize>,
 }
 
@@ -33,13 +35,13 @@ impl Text {
         &self.0.bytes
     }
 
-    /// Whether it may be sent; one always may.
+    /// Returns whether the document may be sent. If it is the only one, it may always be sent.
     pub(crate) fn is_permitted(&self) -> bool {
         self.0.sum.load(Ordering::Relaxed) - self.0.bytes.len() <= BYTES_MAX
     }
 }
 
-/// All documents of a site, and those that are kept, the latest first.
+/// The counter of all documents of a site, and the documents that are kept, the latest first.
 #[derive(Default)]
 pub(crate) struct Texts {
     sum: Arc<AtomicUsize>,
@@ -47,17 +49,17 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// A document for one who asks.
+    /// Makes a document for one request.
     pub(crate) fn make(&self, text: String) -> Text {
         let (bytes, sum) = (text.into_bytes(), Arc::clone(&self.sum));
         sum.fetch_add(bytes.len(), Ordering::Relaxed);
         Text(Arc::new(Counted { bytes, sum }))
     }
 
-    /// The document with this key; `make` makes it, if it is not kept. One is made at a time.
+    /// Returns the document with this key. If it is not kept, `make` makes it; only one is made at a time.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub(crate) fn kept<E>(&self, key: Vec<u8>, make: impl FnOnce() -> Result<String, E>) -> Result<Text, E> {
         let mut kept = lock(&self.kept);
         let found = kept.iter().position(|(its, _)| *its == key).and_then(|at| kept.remove(at));
@@ -83,7 +85,7 @@ impl Texts {
 mod tests {
     use super::*;
 
-    /// How many of these documents are made, one after the other, of so many bytes each.
+    /// Returns how many of these documents are made when they are requested in turn; each has `len` bytes.
     fn made(texts: &Texts, keys: &[u8], len: usize) -> usize {
         let mut made = 0;
         for key in keys {
@@ -112,7 +114,7 @@ mod tests {
         assert_eq!(made(&texts, &many, 10), 100);
         assert_eq!(texts.sum.load(Ordering::Relaxed), KEPT_MAX * 10);
         assert_eq!(made(&texts, &[99, 99 - KEPT_MAX as u8], 10), 1);
-        // Three of these have no room beside each other, and one that has none by itself is not kept.
+        // Only two of these documents fit at a time. A document that does not fit alone is not kept.
         let large = KEPT_BYTES_MAX / 2 - 1;
         assert_eq!(made(&texts, b"xyxz", large), 3);
         assert!(texts.sum.load(Ordering::Relaxed) <= KEPT_BYTES_MAX);
