@@ -402,17 +402,25 @@ impl Target {
     }
 
     /// Checks that all blocks together are the content, makes the file durable and gives it its name.
-    /// `progress` is called with the number of bytes read so far and stops the check by returning false: part
-    /// and journal then stay.
+    /// `progress` is called with the number of bytes read so far and stops the check by returning false.
     ///
     /// # Errors
-    /// [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing, the recorded chaining values do
-    /// not give the root hash (part and journal are then removed, so that the next transfer begins afresh),
-    /// the part's name now belongs to another file than the one that was written, or the final name was taken
-    /// meanwhile. [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the whole file is not what it should
-    /// be: it is removed, or gets another name if [`Demands::if_wrong`] says so or if servers disagree about
-    /// its hashes. If its bytes match one of the known hashes and only contradict another hash or the
-    /// signature, part and journal stay, unless [`Demands::if_wrong`] is [`IfWrong::Keep`].
+    /// - [`ErrorKind::Interrupted`](crate::ErrorKind::Interrupted) if `progress` stopped the check: part and
+    ///   journal stay.
+    /// - [`ErrorKind::Target`](crate::ErrorKind::Target) if a block is missing, the part's name now belongs
+    ///   to another file, the final name was taken meanwhile, or the disk fails: part and journal stay.
+    /// - [`ErrorKind::Target`](crate::ErrorKind::Target) if the blocks were verified on arrival and the whole
+    ///   is wrong nevertheless: part and journal are removed, so that the next transfer begins afresh.
+    /// - [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the file has none of its hashes, or no good
+    ///   signature: [`Demands::if_wrong`] says whether the part is removed or renamed. The journal is
+    ///   removed.
+    /// - [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if the file has one of its hashes, but lacks
+    ///   another or the signature: part and journal stay. With [`IfWrong::Keep`], the part is renamed and the
+    ///   journal is removed.
+    /// - [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if servers disagree about its hashes: the part is
+    ///   renamed and the journal is removed. If the part cannot be renamed, both stay.
+    /// - [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if a file that was at the destination before has
+    ///   no good signature: it stays.
     pub(crate) fn finish(mut self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Finished> {
         self.flush()?;
         let path = self.place.path();

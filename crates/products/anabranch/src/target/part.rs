@@ -72,10 +72,10 @@ pub(super) struct PendingWrite {
 }
 
 impl Part {
-    /// Opens or creates the part and its journal, and takes the lock. `is_judged` says that more than the
-    /// statements of the delivering servers tells whether this is the wanted file. Then a part of another
-    /// length is not in the way: with `force`, or in a directory that is fetched whole, it is replaced; else
-    /// it stays, and this part gets names that contain its length.
+    /// Opens or creates the part and its journal, and takes the lock. `is_judged` says whether a signature,
+    /// or a hash that is not only the word of the delivering servers, tells which file is wanted. If so, a
+    /// part of another length is not in the way. With `force`, or in a directory that is fetched whole, it is
+    /// replaced. Otherwise it stays, and this part gets names that contain its length.
     pub(super) fn open(
         place: &DestPath,
         id: &ContentId,
@@ -85,8 +85,8 @@ impl Part {
     ) -> Result<Self> {
         let usual = place.part_names(None);
         let other = length_of(place, &usual.1)?.filter(|length| *length != id.length);
-        // In a directory no other program uses such names, and the present file is known: replace the other
-        // part.
+        // In a directory that is fetched whole, no other program uses the names of parts, and it is known
+        // which file is wanted. So a part of another length is replaced.
         let force = force || is_judged && place.is_among_others() && other.is_some();
         if !is_judged || place.is_among_others() {
             return Self::open_as(place, usual, id, aliases, force);

@@ -15,13 +15,14 @@ use crate::get::source_status::Source;
 use crate::get::world::{Arrival, SocketId};
 use crate::{Error, Progress, Result};
 
-/// When sources that speak mmTP have answered before, but none is open for this long, mirrors go on without
-/// their hashes.
+/// If sources that speak mmTP have answered but none has been open for this long, mirrors go on without the
+/// hashes of the sources.
 const DESERTED_AFTER: Span = Span::from_secs(5);
-/// When no source has answered for this long since the beginning, mirrors go on without source hashes.
+/// If no source has answered for this long since the beginning, mirrors go on without the hashes of the
+/// sources.
 const ABSENT_AFTER: Span = Span::from_secs(2);
-/// When sources answer, but send none of the hashes that blocks of mirrors wait for, mirrors go on alone
-/// after this time. A busy source may ask to be left alone for 10 s.
+/// If sources answer but send none of the hashes for which blocks of mirrors wait, mirrors go on alone after
+/// this time. A busy source may ask to be left alone for 10 s.
 const HASHLESS_AFTER: Span = Span::from_secs(12);
 const NO_ANSWER: &str = "no source answers that speaks mmTP";
 const NO_HASHES: &str = "no source sends the hashes that what mirrors bring is to be held against";
