@@ -93,9 +93,9 @@ impl ErrorKind {
         Error::new(self, message)
     }
 
-    /// Returns the exit status of a command that fails with this kind: 2 to 6 for the first five kinds in
-    /// their order, 9 if servers refuse, 130 if the caller stopped it, as shells have it for Ctrl-C, and 1
-    /// otherwise.
+    /// Returns the exit status of a command that fails with this kind. It is 2 to 6 for the first five kinds
+    /// in their order, 9 if servers refuse, and 1 for a system error. If the caller stopped the command, it
+    /// is 130, as shells have it for Ctrl-C.
     #[must_use]
     pub const fn exit_status(self) -> u8 {
         match self {

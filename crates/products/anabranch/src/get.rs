@@ -315,12 +315,12 @@ impl Get {
     }
 
     /// Takes every URL for a file of its own, named as in the URL, instead of taking all URLs for one file.
-    /// The files are fetched one after the other into one directory: the current one, that of
-    /// [`to_directory`](Self::to_directory), or that of [`to_output`](Self::to_output) if it ends in a slash
-    /// or is a directory. Each file has its own line of a [`checksum_list`](Self::checksum_list).
-    /// [`Event::FileFinished`](crate::Event::FileFinished) tells how each file ended. A file that cannot be
-    /// had does not stop the others; the transfer then ends with an error of the kind that the first such
-    /// file had.
+    /// The files are fetched one after the other into one directory. That is the directory of
+    /// [`to_directory`](Self::to_directory), or of [`to_output`](Self::to_output) if its path ends in a slash
+    /// or is a directory, or else the current one. Each file has its own line of a
+    /// [`checksum_list`](Self::checksum_list). [`Event::FileFinished`](crate::Event::FileFinished) tells how
+    /// each file ended. A file that cannot be had does not stop the others; the transfer then ends with an
+    /// error of the kind that the first such file had.
     ///
     /// The transfer fails at once with [`ErrorKind::Usage`](crate::ErrorKind::Usage) if a name is not a URL,
     /// if two URLs have the same name, or if an option is for one file: `to_file`, `read`, `checksum`,

@@ -1,9 +1,9 @@
 //! Fetches the content that a request names, from all sources and mirrors that have it.
 //!
-//! The order of a fetch: look the sources up, ask HTTP servers for the file and its metadata, and open the
-//! target, which finds the part that an earlier run left. Then a [`ContentFetch`] runs the subscriber and the
-//! mirrors until all blocks are here. All of this happens in one [`EventLoop`]. A directory from sources is
-//! two transfers over the same paths: its manifest into memory, then its files. A directory from mirrors,
+//! First the sources are looked up, and HTTP servers are asked for the file and its metadata. Then the target
+//! is opened, which finds the part that an earlier run left. Then a [`ContentFetch`] runs the subscriber and
+//! the mirrors until all blocks are here. All of this happens in one [`EventLoop`]. A directory from sources
+//! is two transfers over the same paths: its manifest into memory, then its files. A directory from mirrors,
 //! which a Metalink of several files describes, is fetched by [`directory`](super::directory).
 
 use std::net::SocketAddr;
@@ -193,7 +193,7 @@ fn fetch_verified(
     let whole = if uri.collection {
         collection(request, uri, &path, &mut content, events)
     } else {
-        // The blocks are verified as they arrive, so that no further hashes of the whole are needed.
+        // The blocks are verified as they arrive, whether or not the whole file must have a checksum too.
         let place = request.reader.is_none().then(|| request.place(&path)).transpose()?;
         let wanted = Wanted { id: uri.id, aliases: Aliases::default(), demands };
         attempt::transfer(request, wanted, place, &mut content, events).map(drop)

@@ -1,4 +1,4 @@
-//! The state of which blocks are missing and may be taken by mirrors: a pool of their own, or the subscriber.
+//! The pool from which mirrors take missing blocks: a pool of their own, or the subscriber.
 
 use std::ops::Range;
 
@@ -6,14 +6,16 @@ use anabranch_mirror::range_scheduler::{MirrorId, Pool, RangeScheduler};
 use anabranch_mirror::verified_pool::{Check, VerifiedPool};
 use anabranch_mmtp::subscriber::{DownloadId, PathReport, SourceId, Subscriber};
 
-/// Who keeps track of the missing blocks.
+/// The state of the pool from which mirrors take missing blocks.
 pub(super) enum PoolState {
-    /// A pool of the mirrors' own will, with this check, once the content is wanted.
+    /// There is no pool yet. Once the content is wanted, mirrors get a pool of their own with this check.
     Check(Check),
+    /// Mirrors have a pool of their own.
     Plain(Box<VerifiedPool>),
-    /// The subscriber will, with this check, once the content is wanted.
+    /// There is no pool yet. Once the content is wanted, the subscriber is the pool. It gets the leaf list, if
+    /// the check has one; any other check is kept for mirrors that go on without sources.
     Subscribing(Check),
-    /// The subscriber does: mirrors reserve blocks of this download with it.
+    /// The subscriber is the pool: mirrors reserve blocks of this download with it.
     Subscriber(DownloadId),
 }
 

@@ -12,10 +12,10 @@ use crate::{Report, Result};
 /// The transfer runs on a thread of its own and stays at most [`READ_AHEAD_BYTES`](super::READ_AHEAD_BYTES)
 /// ahead of the bytes that have been read. Dropping the reader stops the transfer.
 ///
-/// **What is verified.** If the hashes of blocks or pieces are known (from mmTP sources, a leaf list, or a
-/// Metalink's pieces), every byte is verified before it is handed over. If only a hash of the whole file is
-/// known, bytes are handed over before they can be verified. Without any hash, they cannot be verified at
-/// all. In every case the whole content is checked at its end.
+/// **What is verified.** If the hashes of blocks or pieces are known, every byte is verified before it is
+/// handed over. Such hashes come from mmTP sources, a leaf list, or a Metalink's pieces. If only a hash of
+/// the whole file is known, bytes are handed over before they can be verified. Without any hash, they cannot
+/// be verified at all. In every case, the hashes of the whole that are known are checked at its end.
 ///
 /// **The end.** [`read`](Read::read) returns 0 only when all bytes have arrived and the check of the whole
 /// has passed: [`report`](Self::report) then says what was verified. On any failure, this and each further

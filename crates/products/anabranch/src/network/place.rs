@@ -34,8 +34,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Reads the file of a domain, and finds out which of its nodes this machine is: the one named `node`, or
-    /// else the one that has a line with an address of this machine.
+    /// Reads the file of a domain, and finds out which of its nodes this machine is. That is the node named
+    /// `node`, or else the one that has a line with an address of this machine.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if the file cannot be read or makes no sense, or if it

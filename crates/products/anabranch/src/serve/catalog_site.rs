@@ -1,13 +1,13 @@
 //! The catalog as a web site, for receivers that speak HTTP.
 //!
 //! ```text
-//! /                      a list of what was named
+//! /                      a list of the named paths
 //! /FILE  /DIR/PATH       a file
 //! /DIR/  /DIR/PATH/      a list of a directory
-//! /b3/ROOT[/NAME]        a content by its name, in base32 or hexadecimal; of a directory, its manifest
-//! /b3/ROOT/[PATH]        what is in a directory, by the name of its manifest
-//! ….meta4  ….b3leaves    of each of these files: a Metalink, the hashes of its blocks
-//! /DIR.meta4             of a directory: a Metalink of all the files below it
+//! /b3/ROOT[/NAME]        a content by its root, in base32 or hexadecimal; for a directory, its manifest
+//! /b3/ROOT/[PATH]        a file or a list of a directory, by the root of its manifest
+//! ….meta4  ….b3leaves    for each of these files: its Metalink, and the hashes of its blocks
+//! /DIR.meta4             for a directory: a Metalink of all files below it
 //! ```
 //! A path is looked up in a table of the files that were hashed at the start, never on the disk. If two of
 //! the named paths have the same file name, the second is found only by its content.

@@ -4,8 +4,8 @@
 //! * If hashes of the parts are known, or if the subscriber is the pool: all of them.
 //! * If only a hash of the whole file is known and mirrors are tried together: all blocks except those that
 //!   mirrors of other variants delivered.
-//! * If only a hash of the whole file is known and a mirror is tried alone: the blocks that it delivered of the
-//!   version that it has now.
+//! * If only a hash of the whole file is known and a mirror is tried alone: the blocks that it delivered of
+//!   the version that it has now.
 //! * If no hash is known: the blocks that the present mirrors delivered of the versions that they have now.
 //!   These blocks are compared as if they arrived now.
 
