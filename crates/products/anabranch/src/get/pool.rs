@@ -12,8 +12,8 @@ pub(super) enum PoolState {
     Check(Check),
     /// Mirrors have a pool of their own.
     Plain(Box<VerifiedPool>),
-    /// There is no pool yet. Once the content is wanted, the subscriber is the pool. It gets the leaf list, if
-    /// the check has one; any other check is kept for mirrors that go on without sources.
+    /// There is no pool yet. Once the content is wanted, the subscriber is the pool. It gets the leaf list,
+    /// if the check has one; any other check is kept for mirrors that go on without sources.
     Subscribing(Check),
     /// The subscriber is the pool: mirrors reserve blocks of this download with it.
     Subscriber(DownloadId),
