@@ -145,6 +145,8 @@ const BOTH_DOWN: Duration = Duration::from_secs(8);
 
 #[test]
 fn connections_outlive_both_links_and_go_on_as_soon_as_one_is_back() {
+    // The test measures times that other tests would make longer.
+    let _alone = anabranch_net::testing::alone();
     let Some(bed) = bed("proxy-none", "8") else { return };
     let origin = bed.tcp_origin();
     let traffic = [bed.session(origin), bed.download(origin), bed.upload(origin, UPLOAD_BYTES)];
