@@ -1,19 +1,19 @@
-//! Ranges from HTTP servers, each over the route that the caller chose.
+//! Fetches ranges of files from HTTP servers, each over the route that the caller chose.
 //!
-//! A [`Client`] is one thread. A *route* answers its fetches one after the other and keeps one connection to
-//! each origin, with HTTP/2 where the server offers it over TLS. Where it is safe, a route sends the next
-//! request while the answer before it still flows (pipelining), so that no round trip lies between two
-//! answers. The client validates an answer before it hands over a byte of it: an answer that is not exactly
-//! what was asked for is a [`FetchError`] and never data.
+//! A [`Client`] runs one thread. A *route* answers its fetches one after the other and keeps one connection
+//! to each origin. It speaks HTTP/2 where the server offers that over TLS. Where it is safe, a route sends
+//! the next request while the answer before it still flows (pipelining), so that no round trip lies between
+//! two answers. The client validates an answer before it hands over a byte of it. An answer that is not
+//! exactly what was asked for becomes a [`FetchError`] and never data.
 //!
-//! * `route_worker`: one route's fetches, redirects, bodies; `pipeline` sends requests before their turn.
-//!   `request`: what is sent. `response_fields`, `redirect`, `validate`, `body_count`: what an answer says,
-//!   where it leads, whether it is what was asked for, and whether its body is. `testing`: a scripted server
-//!   in the place of connections.
-//! * `connect`: name, interface, proxy, TLS. `h1`, `h2`: HTTP over it. `proxy`, `tls`, `tcp`: their parts.
-//!   `rcvlowat`: how seldom it is read.
-//! * `api`: what a caller says and is told. `settings`, `netrc`: its options, read. `origin`: what is asked
-//!   of a URL. `event_queue`: what is handed over. `error`: why a fetch failed.
+//! * `api`: the requests, options and events that callers see. `settings` and `netrc` read the options,
+//!   `origin` takes URLs apart, `event_queue` hands events to the caller, `error` says why a fetch failed.
+//! * `route_worker`: runs the fetches of one route; its module `pipeline` sends requests before their turn.
+//!   `request` builds requests. `response_fields`, `redirect`, `validate` and `body_count` read an answer,
+//!   follow it elsewhere, and check its head and its body. `testing` stands in for connections with a
+//!   scripted server.
+//! * `connect`: opens connections: name, interface, proxy and TLS, with the help of `proxy`, `tls` and `tcp`.
+//!   `h1` and `h2` speak HTTP over a connection. `rcvlowat` reduces how often a connection is read.
 
 mod api;
 mod body_count;
@@ -64,21 +64,23 @@ enum Command {
     Window(RouteId, u64),
 }
 
-/// Fetches, on a thread of its own; no call waits. Dropping it ends the thread and closes every connection.
+/// Fetches from HTTP servers on a thread of its own. No method of it waits for the network. Dropping the
+/// client ends the thread and closes every connection.
 pub struct Client {
     settings: Arc<Settings>,
     queue: Arc<EventQueue>,
-    /// `None` only while it is dropped.
+    /// The channel to the thread; `None` only while the client is dropped.
     commands: Option<mpsc::UnboundedSender<Command>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Client {
-    /// Starts the thread.
+    /// Starts the client and its thread.
     ///
     /// # Errors
-    /// An option that cannot be followed: an unreadable file, a header field that is none or is the client's
-    /// own, a proxy of an unknown kind; or no thread or descriptor can be had.
+    /// If an option cannot be followed: a file cannot be read, a header field is invalid or is one that the
+    /// client sets itself, or a proxy is of an unknown kind. Also if the system has no thread or descriptor
+    /// left.
     pub fn start(options: Options) -> Result<Self, StartError> {
         let settings = Arc::new(Settings::new(options)?);
         let queue = Arc::new(EventQueue::new()?);
@@ -91,18 +93,20 @@ impl Client {
         Ok(Self { settings, queue, commands: Some(commands), thread: Some(thread) })
     }
 
-    /// Whether `url` is asked for through a proxy; its server's address then says nothing about the route.
+    /// Whether the client uses a proxy for `url`. If so, the address of the URL's server says nothing about
+    /// the route.
     #[must_use]
     pub fn is_proxied(&self, url: &str) -> bool {
         origin::parse(url).is_ok_and(|url| self.settings.proxies.for_origin(&Origin::of(&url)).is_some())
     }
 
-    /// Asks; the answer comes as events of `id`, which must be new. Too many at once are refused.
+    /// Starts a fetch. Its answer comes as events with `id`, which no earlier fetch may have had. If there
+    /// are too many fetches, this one fails with [`FetchError::Refused`].
     ///
-    /// On a busy route the fetch waits for those before it. Its request may still go out at once: if it is
-    /// for a range or a document of the origin that is answering, over HTTP/2, or over HTTP/1.1 on a
-    /// connection that the server keeps open. If that connection ends before the answer has begun, the
-    /// request is sent again, and the caller does not notice.
+    /// On a busy route the fetch waits for those before it. Its request may still go out at once, if it goes
+    /// to the origin that is answering, over HTTP/2 or over an HTTP/1.1 connection that the server keeps
+    /// open. If that connection ends before the answer has begun, the client sends the request again, and the
+    /// caller does not notice.
     pub fn fetch(&self, id: FetchId, request: FetchRequest) {
         let why = match origin::parse(&request.url) {
             Ok(url) if self.queue.begin(id) => {
@@ -114,29 +118,30 @@ impl Client {
         self.queue.refuse(Event::Failed { id, error: FetchError::Refused(why) });
     }
 
-    /// Forgets `id`: no event of it comes any more, not even one that waits. If its body has begun, its
-    /// connection is closed. If its request was pipelined over HTTP/1.1, the connection is closed when the
-    /// answer's turn comes, unless it is a range of at most 64 KiB, which is read and dropped. Other requests
-    /// that were sent on a closed connection are sent again.
+    /// Cancels the fetch `id`: no event of it comes any more, not even one that is already queued. If the
+    /// fetch's turn has come, its connection is closed. If its request was pipelined over HTTP/1.1, the
+    /// connection is closed when the answer's turn comes. Only an answer of at most 64 KiB, other than a
+    /// document, is read and dropped instead. Other requests that were sent on a closed connection are sent
+    /// again.
     pub fn cancel(&self, id: FetchId) {
         if self.queue.end(id) {
             self.command(Command::Cancel(id));
         }
     }
 
-    /// Limits the receive window of `route` to `bytes` (TCP_WINDOW_CLAMP), on its connection and later ones;
-    /// `u64::MAX` lifts the limit. Linux only.
+    /// Limits the receive window of `route` to `bytes` (TCP_WINDOW_CLAMP), on its current connection and on
+    /// later ones. `u64::MAX` lifts the limit. This works on Linux only.
     pub fn window(&self, route: RouteId, bytes: u64) {
         self.command(Command::Window(route, bytes));
     }
 
-    /// Hands all waiting events to `each`, the oldest first, samples last. The client stops reading from
-    /// servers while 1 MiB of bodies wait here.
+    /// Passes all queued events to `each`, the oldest first, samples last. The client stops reading from
+    /// servers while 1 MiB of bodies are queued.
     pub fn events(&mut self, each: impl FnMut(Event)) {
         self.queue.take().for_each(each);
     }
 
-    /// Readable when [`Client::events`] has something.
+    /// Returns a descriptor that is readable while [`Client::events`] has events.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.queue.fd()
@@ -144,7 +149,7 @@ impl Client {
 
     fn command(&self, command: Command) {
         if let Some(commands) = &self.commands {
-            // Fails only if the thread is gone, and then nothing can be done.
+            // Sending fails only if the thread is gone, and then nothing can be done.
             let _ = commands.send(command);
         }
     }
@@ -152,7 +157,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // The thread ends when no command can come.
+        // The thread ends when its channel is closed.
         self.commands = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -160,9 +165,9 @@ impl Drop for Client {
     }
 }
 
-/// Parses all that came over one HTTP/1.1 connection (RFC 9112 sections 2 to 6): `pieces` are the results of
-/// consecutive reads until the connection ended. Returns status and body of each answer, and whether the last
-/// is complete. This entry is for tests and fuzzing of the parser.
+/// Parses all bytes that came over one HTTP/1.1 connection (RFC 9112 sections 2 to 6). `pieces` are the
+/// results of consecutive reads until the connection ended. Returns the status and body of each answer, and
+/// whether the last answer is complete. This function is for tests and fuzzing of the parser.
 #[must_use]
 pub fn parse_responses(pieces: &[&[u8]]) -> (Vec<(u16, Vec<u8>)>, bool) {
     h1::parse_responses(pieces)
@@ -174,10 +179,10 @@ struct RouteHandle {
     window: Arc<WindowClamp>,
 }
 
-/// The thread's main task: hands commands to the routes.
+/// The thread's main task: it hands each command to its route, and starts a task for a new route.
 async fn run(settings: Arc<Settings>, queue: Arc<EventQueue>, mut inbox: mpsc::UnboundedReceiver<Command>) {
     let mut routes: HashMap<RouteId, RouteHandle> = HashMap::new();
-    // Dropping an entry cancels its fetch.
+    // Dropping an entry cancels the fetch.
     let mut running: HashMap<FetchId, oneshot::Sender<()>> = HashMap::new();
     while let Some(command) = inbox.recv().await {
         let route = match &command {
@@ -211,7 +216,7 @@ async fn run(settings: Arc<Settings>, queue: Arc<EventQueue>, mut inbox: mpsc::U
                 }
                 let (cancel, cancelled) = oneshot::channel();
                 running.insert(id, cancel);
-                // A route works as long as it has an entry.
+                // The route's task runs as long as the route has an entry, so that sending cannot fail.
                 let _ = entry.fetches.send(QueuedFetch { id, request, url, cancelled, sent: None });
             }
             Command::Window(_, bytes) => entry.window.set(bytes),

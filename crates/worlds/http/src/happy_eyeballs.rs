@@ -1,17 +1,18 @@
-//! Several ways to the same connection: each is tried [`ATTEMPT_DELAY`] after the one before, or as soon as
-//! that one has failed; the first that is connected wins (Happy Eyeballs, RFC 8305 section 5).
+//! Tries several ways to the same connection and keeps the first that connects (Happy Eyeballs, RFC 8305
+//! section 5). The next attempt begins [`ATTEMPT_DELAY`] after the one before, or as soon as a running
+//! attempt fails.
 
 use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep;
 
-/// Between the beginnings of two attempts: RFC 8305 section 5, Connection Attempt Delay.
+/// The time between the beginnings of two attempts (RFC 8305 section 5, Connection Attempt Delay).
 pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Makes an `attempt` of each of these ways, and returns what the first that succeeds has connected; the
-/// others are dropped. `None` if all have failed, or there is none. `failed` is called for each that fails
-/// before that, with an error of the runtime if it panicked.
+/// Starts an `attempt` of each of the `ways` in turn and returns the result of the first that succeeds; the
+/// others are dropped. Returns `None` if all attempts fail or there are no ways. Calls `failed` for each
+/// attempt that fails before that, with an error of the runtime if the attempt panicked.
 pub async fn race<W, A, T, E>(
     ways: impl IntoIterator<Item = W>,
     mut attempt: impl FnMut(W) -> A,
@@ -23,7 +24,7 @@ where
     E: Send + 'static,
 {
     let mut waiting = ways.into_iter().peekable();
-    // Dropping it ends what is under way.
+    // Dropping the set ends the attempts that still run.
     let mut running = JoinSet::new();
     loop {
         if let Some(way) = waiting.next() {

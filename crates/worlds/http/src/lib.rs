@@ -1,13 +1,14 @@
-//! **Purpose.** HTTP's world: ranges fetched over chosen interfaces, and contents offered to browsers.
+//! **Purpose.** Connects Anabranch to HTTP: fetches ranges of files over chosen interfaces, and serves
+//! contents to browsers.
 //!
-//! **Non-goals.** It decides nothing: what is asked of whom is the crate `mirror`'s, what is offered is the
-//! caller's.
+//! **Non-goals.** The crate decides nothing. The crate `mirror` chooses which server is asked for which
+//! range; the caller chooses which contents are served.
 //!
 //! **Map.**
-//! * [`client`]: [`Client`](client::Client), ranges of files from HTTP servers.
-//! * [`happy_eyeballs`]: the first of several connections that is there (RFC 8305).
-//! * [`server`]: [`Server`](server::Server), files and ranges of them to whoever asks.
-//! * [`tls_error`]: what fails in TLS, in words.
+//! * [`client`]: [`Client`](client::Client) fetches ranges of files from HTTP servers.
+//! * [`happy_eyeballs`]: makes several connection attempts and keeps the first that succeeds (RFC 8305).
+//! * [`server`]: [`Server`](server::Server) serves files and ranges of them.
+//! * [`tls_error`]: describes errors of TLS in words.
 
 pub mod client;
 pub mod happy_eyeballs;

@@ -1,17 +1,17 @@
-//! What fails in TLS, in words for people: rustls itself mostly writes the names of its types.
+//! Describes errors of TLS in words for people. rustls itself mostly writes the names of its types.
 
 use std::fmt::Debug;
 use std::io;
 
 use tokio_rustls::rustls::Error;
 
-/// The error of TLS that is behind one of an encrypted connection.
+/// Returns the TLS error inside an I/O error of an encrypted connection, if there is one.
 #[must_use]
 pub fn of(error: &io::Error) -> Option<&Error> {
     error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
-/// One clause. `peer` is the other end: "the server".
+/// Returns one clause that describes `error`. `peer` names the other end, such as "the server".
 #[must_use]
 pub fn text(error: &Error, peer: &str) -> String {
     match error {
@@ -25,7 +25,7 @@ pub fn text(error: &Error, peer: &str) -> String {
     }
 }
 
-/// The name of a variant as words: `HandshakeFailure` is "handshake failure".
+/// Returns the name of an enum variant as words: `HandshakeFailure` becomes "handshake failure".
 #[must_use]
 pub fn words(variant: &impl Debug) -> String {
     let mut words = String::new();

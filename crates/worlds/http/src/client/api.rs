@@ -1,4 +1,4 @@
-//! The client's vocabulary: what a caller sets and asks for, and what it is told.
+//! The types that a caller of the client sees: options, requests, events and heads.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,57 +10,62 @@ use bytes::Bytes;
 
 use super::error::FetchError;
 
-/// Fetches under way or waiting for their route, and routes; more are refused.
+/// The most fetches that may run or wait at once, and the most routes. Further ones are refused.
 pub(super) const FETCHES_MAX: usize = 4096;
 
-/// Unanswered requests of one connection at most, including the one that is being answered. Further fetches
+/// The most unanswered requests on one connection, including the one that is being answered. Further fetches
 /// of the route wait.
 pub const PIPELINE_MAX: usize = 64;
 
-/// Bytes that [`RequestKind::Metadata`] asks for: with the fields of the answer they fill the initial window
-/// of a TCP sender, ten segments (RFC 6928), so that they take no round trip of their own and it doubles.
+/// The bytes of the file that [`RequestKind::Metadata`] asks for. Together with the answer's header fields
+/// they fill the initial window of a TCP sender, ten segments (RFC 6928). So they cost no extra round trip,
+/// and the sender's window doubles.
 pub const METADATA_BYTES: u64 = 13 << 10;
 
-/// Names one fetch. The caller chooses it and does not use it again.
+/// Identifies one fetch. The caller chooses the number and does not use it again.
 pub type FetchId = u64;
-/// Names a route: a mirror seen from one local address.
+/// Identifies a route: one mirror, reached from one local address.
 pub type RouteId = usize;
 
-/// How requests are made. The default is what a bare `curl URL` does.
+/// How the client makes requests. The default behaves as a bare `curl URL` does.
 #[derive(Clone)]
 pub struct Options {
-    /// Further header fields, name and value; they replace this client's own `Accept` and `User-Agent`. They
-    /// go to the origin of a [trusted](FetchRequest::trusted) URL, and to no other that it redirects to.
+    /// Further header fields, each a name and a value; they replace the client's own `Accept` and
+    /// `User-Agent`. They are sent to the origin of a [trusted](FetchRequest::trusted) URL, and to no other
+    /// origin that it redirects to.
     pub headers: Vec<(String, String)>,
-    /// Name and password for HTTP's Basic scheme (RFC 7617), for the origin of a
+    /// Name and password for HTTP's Basic scheme (RFC 7617). They are sent to the origin of a
     /// [trusted](FetchRequest::trusted) URL. Credentials in the URL itself take precedence.
     pub user: Option<(String, String)>,
-    /// A `.netrc` with names and passwords. The entry of a machine is sent where [`user`](Self::user) would
-    /// be, and over `https` to that machine, whoever named it, unless every certificate is
-    /// [accepted](Self::insecure). The entry `default` is sent only where [`user`](Self::user) would be.
+    /// A `.netrc` file with names and passwords. The entry of a machine is sent where [`user`](Self::user)
+    /// would be. Over `https` it is also sent to that machine if a server or a list named the URL, unless
+    /// every certificate is [accepted](Self::insecure). The entry `default` is sent only where
+    /// [`user`](Self::user) would be.
     pub netrc: Option<PathBuf>,
-    /// `http://host:port`, `socks5://…` or `socks5h://…`. Empty: none. `None`: what the environment says.
+    /// The proxy: `http://host:port`, `socks5://…` or `socks5h://…`. An empty string means no proxy. With
+    /// `None`, the environment decides.
     pub proxy: Option<String>,
-    /// Whether the environment is read: `http_proxy`, `https_proxy` and `all_proxy` without a
-    /// [`proxy`](Self::proxy), and `no_proxy` in any case.
+    /// Whether the client reads environment variables: `http_proxy`, `https_proxy` and `all_proxy` if there
+    /// is no [`proxy`](Self::proxy), and `no_proxy` in any case.
     pub proxy_from_env: bool,
-    /// A PEM file of certificates that are trusted besides the system's.
+    /// A PEM file of certificates that the client trusts besides the system's.
     pub ca_file: Option<PathBuf>,
-    /// Accept every certificate.
+    /// Whether the client accepts every certificate.
     pub insecure: bool,
-    /// What looks names up: whoever holds a clone shares what it knows. A name is asked for once, and again
-    /// when it has no address, or none that takes a connection.
+    /// The resolver that looks up host names. All clones of a resolver share its cache. A name is looked up
+    /// once, and again if it had no address or if none of its addresses took a connection.
     pub resolver: Resolver,
-    /// How fast bodies are read: their bytes, as they come over HTTP. What the kernel's buffers hold comes on
-    /// top of that once.
+    /// The most bytes of bodies that may be read per second. The bytes that fit in the kernel's buffers come
+    /// on top of that once.
     pub limits: Limits,
-    /// The clock by which the limits are held.
+    /// The clock that the limits use.
     pub clock: Clock,
-    /// The `User-Agent`.
+    /// The value of `User-Agent`.
     pub user_agent: String,
-    /// How long connecting may take: name, TCP, proxy and TLS together.
+    /// The longest time that connecting may take: name, TCP, proxy and TLS together.
     pub connect_timeout: Duration,
-    /// How long a fetch whose turn has come may go without an answer or a byte of its body.
+    /// The longest time that a fetch whose turn has come may wait for an answer or for the next bytes of its
+    /// body.
     pub idle_timeout: Duration,
 }
 
@@ -84,7 +89,8 @@ impl Default for Options {
     }
 }
 
-/// Why a client cannot start: an option that cannot be followed, or the system. One clause for people.
+/// Why a client cannot start: an option cannot be followed, or the system refuses. Displays as one clause for
+/// people.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartError(pub(super) String);
@@ -98,99 +104,101 @@ impl From<io::Error> for StartError {
 /// One fetch.
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
-    /// The route to use. It answers its fetches one after the other, in the order of the calls.
+    /// The route to use. It answers its fetches one after the other, in the order of the calls of `fetch`.
     pub route: RouteId,
     /// The interface and local address to connect from.
     pub via: Egress,
     /// An absolute `http` or `https` URL.
     pub url: String,
-    /// Whether the user named the origin of `url` (RFC 6454). Only then does it get the user's header fields
-    /// and credentials; an origin that another server or a list named gets none.
+    /// Whether the user named the origin of `url` (RFC 6454). Only such an origin gets the user's header
+    /// fields and credentials; an origin that another server or a list named gets none.
     pub trusted: bool,
-    /// What of the file is fetched.
+    /// The part of the file that is fetched.
     pub kind: RequestKind,
 }
 
-/// What of a file is fetched.
+/// The part of a file that is fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestKind {
-    /// Its metadata, and what it begins with, if that comes in a moment: that it does not is no error. No
-    /// [`Event::Body`] follows.
+    /// The file's metadata. The file's first bytes are handed over too, as [`Event::Opening`], if they come
+    /// within a few seconds; it is no error if they do not. No [`Event::Body`] follows.
     ///
-    /// It is a GET and not a HEAD: what the server sends opens the window of its TCP, so that the ranges
-    /// behind it come as fast as if they had been asked for at once. It shows whether the server has ranges
-    /// instead of what it says of itself, and a URL that is signed for GET takes it.
+    /// The request is a GET and not a HEAD, for three reasons. The bytes that the server sends open its TCP
+    /// window, so that the ranges behind them come as fast as if they had been asked for at once. The answer
+    /// shows whether the server really supports ranges. And a URL that is signed for GET accepts it.
     Metadata,
-    /// Some of its bytes, and only if the file is `length` bytes long.
+    /// A range of the file's bytes, which is accepted only if the file is `length` bytes long.
     Range {
-        /// The first byte.
+        /// The offset of the first byte.
         first: u64,
-        /// One after the last byte.
+        /// The offset after the last byte.
         end: u64,
-        /// Of the whole file, bytes.
+        /// The length of the whole file in bytes.
         length: u64,
-        /// The strong `ETag` it must still have (`If-Range`); a weak one proves nothing and is ignored.
+        /// The strong `ETag` that the file must still have (sent as `If-Range`). A weak one proves nothing
+        /// and is ignored.
         validator: Option<String>,
-        /// The `Last-Modified` it must still have if it has one; ignored where there is a strong
-        /// `validator`.
+        /// The `Last-Modified` that the file must still have, if the answer has this field. It is ignored if
+        /// there is a strong `validator`.
         modified: Option<String>,
         /// The URL, after redirects, that `validator` comes from. One server's `ETag` says nothing about
-        /// another's, so an answer from another URL (not counting the query) is not compared with it.
-        /// `None`: every answer is.
+        /// another's. So the tag of an answer from another URL (not counting the query) is not compared with
+        /// `validator`. With `None`, the tag of every answer is.
         seen_at: Option<String>,
     },
-    /// The whole of a document whose length need not be known.
+    /// A whole document, whose length need not be known.
     Document {
-        /// The most bytes it may have.
+        /// The most bytes that the document may have.
         max: usize,
     },
 }
 
-/// What the client reports. A fetch stands still whose events are not all handled, so that a new one is to
-/// break what matches them.
+/// An event that the client reports. The enum is exhaustive on purpose: a fetch stalls if its caller does not
+/// handle all its events, so a new variant must break every `match` on them.
 #[derive(Debug)]
 pub enum Event {
-    /// The head of an answer that was accepted; its body follows.
+    /// An answer was accepted, and this is its head. The answer's body follows.
     Head {
         /// The fetch.
         id: FetchId,
-        /// What its fields say.
+        /// The contents of the head's fields.
         head: Box<Head>,
     },
-    /// The next bytes of a body.
+    /// The next bytes of a body have come.
     Body {
         /// The fetch.
         id: FetchId,
-        /// Never empty.
+        /// The bytes; never empty.
         bytes: Bytes,
     },
-    /// What the file begins with, of a fetch of its [metadata](RequestKind::Metadata): its first
-    /// [`METADATA_BYTES`], or all of it if it has no more. Missing where it does not come in a moment.
+    /// The file's beginning, in answer to a fetch of its [metadata](RequestKind::Metadata): its first
+    /// [`METADATA_BYTES`], or all of it if it is shorter. The event is missing if the beginning does not come
+    /// within a few seconds.
     Opening {
         /// The fetch.
         id: FetchId,
-        /// May be empty, as the file.
+        /// The bytes; empty if the file is.
         bytes: Bytes,
     },
-    /// The whole body has come; of a range, exactly the bytes asked for, or those up to
-    /// [`Head::ends_early_at`]. The last event of a fetch.
+    /// The whole body has come. For a range these are exactly the bytes asked for, or those up to
+    /// [`Head::ends_early_at`]. This is the last event of a fetch.
     Done {
         /// The fetch.
         id: FetchId,
     },
-    /// The fetch failed. The last event of a fetch.
+    /// The fetch failed. This is the last event of a fetch.
     Failed {
         /// The fetch.
         id: FetchId,
         /// The reason.
         error: FetchError,
     },
-    /// What the kernel counts on a route's connection while a body flows: at most every 10 ms, and only the
-    /// newest.
+    /// The kernel's counters of a route's connection while a body flows. They are read at most every 10 ms,
+    /// and only the newest sample is kept.
     Sample {
         /// The route.
         route: RouteId,
-        /// What the kernel counted.
+        /// The counters.
         sample: TcpSample,
     },
 }
@@ -207,7 +215,8 @@ impl Event {
         }
     }
 
-    /// The fetch that it is of, for whoever numbers fetches otherwise; none for what is of a route.
+    /// Returns a reference to the event's fetch id, so that a caller can renumber fetches. Returns `None` for
+    /// a sample, which belongs to a route.
     pub const fn fetch_mut(&mut self) -> Option<&mut FetchId> {
         match self {
             Self::Head { id, .. }
@@ -224,39 +233,39 @@ impl Event {
     }
 }
 
-/// What an accepted answer tells of the file. Texts are the fields' values, unchanged.
+/// The facts about a file that an accepted answer tells. Strings are the values of header fields, unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Head {
-    /// Where it came from, after redirects; without name and password.
+    /// The URL that the answer came from, after redirects, without name and password.
     pub url: String,
-    /// The status: 200, 206, or 416 for a file without bytes.
+    /// The HTTP status: 200, 206, or 416 for a file without bytes.
     pub status: u16,
-    /// The whole file's length, bytes.
+    /// The length of the whole file in bytes, if it is known.
     pub length: Option<u64>,
-    /// Whether the server has ranges of it.
+    /// Whether the server supports ranges of the file.
     pub ranges: bool,
-    /// `ETag`, with its quotes, and `W/` if it is weak.
+    /// The value of `ETag`, with its quotes, and with `W/` if it is weak.
     pub etag: Option<String>,
-    /// `Last-Modified`.
+    /// The value of `Last-Modified`.
     pub last_modified: Option<String>,
-    /// `Content-Type`.
+    /// The value of `Content-Type`.
     pub content_type: Option<String>,
-    /// `Content-Disposition`.
+    /// The value of `Content-Disposition`.
     pub content_disposition: Option<String>,
-    /// `Repr-Digest` (RFC 9530); several are joined by commas.
+    /// The value of `Repr-Digest` (RFC 9530); several values are joined by commas.
     pub repr_digest: Option<String>,
-    /// The values of `Link` (RFC 8288), one an occurrence of the field.
+    /// The values of `Link` (RFC 8288), one for each occurrence of the field.
     pub links: Vec<String>,
-    /// The server has no ranges: it answers a range from 0 with the whole file, `length` bytes instead of
-    /// `end`.
+    /// Whether the server answers a range from byte 0 with the whole file, because it does not support
+    /// ranges. Then the body has as many bytes as the file, even if the range ends earlier.
     pub whole: bool,
-    /// One after the last byte that comes, where the server sends less of a range than was asked for (RFC
-    /// 9110 section 15.3.7). What is behind it has to be asked for again.
+    /// The offset after the last byte that comes, if the server sends less of a range than was asked for (RFC
+    /// 9110 section 15.3.7). The bytes after it must be asked for again.
     pub ends_early_at: Option<u64>,
-    /// The number of this answer on its connection, from 1.
+    /// The number of this answer on its connection, counted from 1.
     pub nth: u64,
-    /// The server has announced that it closes the connection after this answer. It answers no request that
-    /// was sent behind this one.
+    /// Whether the server has announced that it closes the connection after this answer. It then answers no
+    /// request that was sent behind this one.
     pub last: bool,
 }

@@ -1,14 +1,14 @@
-//! Holds the body of an answer against what was promised of it: how much has come, whether that is all, and
-//! what its end, an error or a silence means. It knows no connection and no clock.
+//! Compares the body of an answer with the length that was promised for it. Decides what an end, an error or
+//! a silence of the connection means. The module uses no connection and no clock.
 
 use std::time::Duration;
 
 use super::error::FetchError;
 
-/// How long the end of a body is waited for after its last byte.
+/// How long to wait for the end of a body after its last byte.
 pub(super) const LAST_CHUNK_WAIT: Duration = Duration::from_secs(1);
 
-/// A body that is handed over, as far as it has come.
+/// Counts the bytes of a body as they are handed over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BodyCount {
     taken: u64,
@@ -17,30 +17,30 @@ pub(super) struct BodyCount {
 }
 
 impl BodyCount {
-    /// A body that must have exactly so many bytes.
+    /// Counts a body that must have exactly `bytes` bytes.
     pub(super) const fn exactly(bytes: u64) -> Self {
         Self { taken: 0, most: bytes, is_exact: true }
     }
 
-    /// A body that may have at most so many bytes.
+    /// Counts a body that may have at most `bytes` bytes.
     pub(super) const fn at_most(bytes: u64) -> Self {
         Self { taken: 0, most: bytes, is_exact: false }
     }
 
-    /// Whether every byte is here, and only the end of the body is not.
+    /// Whether every byte has come, so that only the end of the body is missing.
     pub(super) const fn is_complete(&self) -> bool {
         self.is_exact && self.taken == self.most
     }
 
-    /// How long to wait for what comes next, where a server may be silent for `idle`.
+    /// Returns how long to wait for the next bytes, if a server may be silent for `idle`.
     pub(super) const fn patience(&self, idle: Duration) -> Duration {
         if self.is_complete() { LAST_CHUNK_WAIT } else { idle }
     }
 
-    /// So many bytes more have come.
+    /// Records that `bytes` more bytes have come.
     ///
     /// # Errors
-    /// They are more than there may be.
+    /// If more bytes have come than the body may have.
     pub(super) fn take(&mut self, bytes: usize) -> Result<(), FetchError> {
         self.taken = self.taken.saturating_add(bytes as u64);
         let most = self.most;
@@ -53,10 +53,10 @@ impl BodyCount {
         }
     }
 
-    /// The body has ended.
+    /// Checks the length of a body that has ended.
     ///
     /// # Errors
-    /// It is too short.
+    /// If the body is too short.
     pub(super) fn end(&self) -> Result<(), FetchError> {
         match self.is_exact && self.taken != self.most {
             true => Err(FetchError::Broken(format!("it ended after {} of {} bytes", self.taken, self.most))),
@@ -64,10 +64,10 @@ impl BodyCount {
         }
     }
 
-    /// The connection has failed, for a reason that is one clause.
+    /// Checks whether the body is complete after its connection has failed. `why` is one clause.
     ///
     /// # Errors
-    /// Bytes are missing.
+    /// If bytes are missing.
     pub(super) fn broke_off(&self, why: &str) -> Result<(), FetchError> {
         match self.is_complete() {
             true => Ok(()),
@@ -75,10 +75,10 @@ impl BodyCount {
         }
     }
 
-    /// Nothing has come for as long as [`patience`](Self::patience) allows.
+    /// Checks whether the body is complete after nothing has come for [`patience`](Self::patience).
     ///
     /// # Errors
-    /// Bytes are missing.
+    /// If bytes are missing.
     pub(super) fn fell_silent(&self, idle: Duration) -> Result<(), FetchError> {
         match self.is_complete() {
             true => Ok(()),
@@ -90,7 +90,7 @@ impl BodyCount {
         }
     }
 
-    /// How much has come, where the length may be unknown.
+    /// Returns how much has come, in words. The length may be unknown.
     fn part(&self) -> String {
         let Self { taken, most, .. } = self;
         if *most == u64::MAX { format!("{taken} bytes") } else { format!("{taken} of {most} bytes") }

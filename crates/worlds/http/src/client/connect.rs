@@ -1,5 +1,5 @@
-//! A connection for one route: looked up, dialled over its interface, through a proxy or not, encrypted or
-//! not.
+//! Opens a connection for one route: looks the name up, connects over the route's interface, directly or
+//! through a proxy, and encrypts the connection if the URL is `https`.
 
 use std::future::poll_fn;
 use std::io;
@@ -30,24 +30,24 @@ use super::settings::Settings;
 use super::{tcp, tls};
 use crate::happy_eyeballs;
 
-/// Bytes read of an encrypted connection at once; rustls alone reads 4 KiB.
+/// The size of the read buffer of an encrypted connection, bytes; rustls alone reads 4 KiB at once.
 const TLS_READ_BYTES: usize = 64 << 10;
-/// Addresses of one name that are tried.
+/// The most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
-/// How often the kernel is asked about a connection while a body flows.
+/// The least time between two samples of a connection's kernel counters while a body flows.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
-/// The limit of a route's receive window, shared by its connections and the caller.
+/// The limit of a route's receive window, shared by the route's connections and the caller.
 #[derive(Debug, Default)]
 pub(super) struct WindowClamp {
-    /// Bytes; 0 is none.
+    /// The limit in bytes; 0 means no limit.
     bytes: AtomicU64,
-    /// The connection in use.
+    /// The socket of the connection in use.
     current: Mutex<Weak<OwnedFd>>,
 }
 
 impl WindowClamp {
-    /// Limits the connection in use and later ones.
+    /// Limits the window of the connection in use, and of later ones, to `bytes`.
     pub(super) fn set(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
@@ -56,7 +56,7 @@ impl WindowClamp {
         }
     }
 
-    /// The limit in bytes.
+    /// Returns the limit in bytes, or `u64::MAX` if there is none.
     fn bound(&self) -> u64 {
         match self.bytes.load(Ordering::Relaxed) {
             0 => u64::MAX,
@@ -77,7 +77,7 @@ impl WindowClamp {
     }
 }
 
-/// The protocol of a connection.
+/// A connection in the protocol that it speaks.
 enum HttpConnection {
     H1(H1),
     H2(H2),
@@ -92,36 +92,39 @@ impl HttpConnection {
     }
 }
 
-/// An open connection. Answers come in the order of the requests. Dropping it closes it at once.
+/// An open connection. Answers come in the order of the requests. Dropping the connection closes it at once.
 pub(super) struct Connection {
     pub(super) origin: Origin,
     http: HttpConnection,
-    /// Answers it has begun.
+    /// The answers that have begun on this connection.
     pub(super) answers: u64,
-    /// Of these, answers to pipelined requests.
+    /// The answers to pipelined requests among `answers`.
     pub(super) pipelined_answers: u32,
-    /// It has answered at least once.
+    /// Whether the server has answered on this connection at least once.
     accepts_pipelining: bool,
-    /// The socket, to ask the kernel about it.
+    /// The socket, for asking the kernel about it.
     fd: Arc<OwnedFd>,
-    /// Its own address and that of its peer, if it was opened without a named local end.
+    /// The local address and the peer's address, if the connection was opened without a chosen local address.
     unbound: Option<(IpAddr, IpAddr)>,
+    /// When the kernel's counters were last read.
     sampled: Option<Instant>,
-    /// Segments that had arrived by `sampled`.
+    /// The segments that had arrived by `sampled`.
     segments: u32,
     rcvlowat: ReceiveLowWatermark,
-    /// The proxy that takes the requests themselves and not a tunnel, with its credentials.
+    /// The credentials for a proxy that takes requests themselves instead of opening a tunnel. The outer
+    /// `None` means that there is no such proxy, the inner one that it needs no credentials.
     pub(super) relay: Option<Option<HeaderValue>>,
 }
 
-/// Distrusts the addresses of a name when it is dropped, which a connection that is not there in time is.
+/// Tells the resolver to distrust the addresses of a name when this guard is dropped. A connection attempt
+/// that runs out of time drops its guard too.
 struct Doubt<'a> {
     resolver: Option<&'a Resolver>,
     host: &'a str,
 }
 
 impl Doubt<'_> {
-    /// An address has taken a connection.
+    /// Drops the guard without effect, because an address has accepted a connection.
     fn clear(mut self) {
         self.resolver = None;
     }
@@ -136,7 +139,7 @@ impl Drop for Doubt<'_> {
 }
 
 impl Connection {
-    /// Opens a connection to `origin`, within the settings' timeout.
+    /// Opens a connection to `origin` within [`Settings::connect_timeout`].
     pub(super) async fn open(
         settings: &Settings,
         via: &Egress,
@@ -169,7 +172,7 @@ impl Connection {
         let doubt = Doubt { resolver: Some(&settings.resolver), host };
         let mut stream = connect_any(via, host, addresses, window).await.map_err(blame)?;
         doubt.clear();
-        // Small requests must not wait for each other; where it fails they do.
+        // Small requests must not wait for each other. If the option cannot be set, they only come later.
         let _ = stream.set_nodelay(true);
         let ends = stream.local_addr().ok().zip(stream.peer_addr().ok());
         let unbound = ends
@@ -211,18 +214,18 @@ impl Connection {
         })
     }
 
-    /// Whether what it sends leaves by `via`, though it was opened where no local end was named, as discovery
-    /// does.
+    /// Whether packets of this connection leave by `via`, although it was opened without a chosen local
+    /// address. Discovery opens such connections.
     pub(super) fn leaves_by(&self, via: &Egress) -> bool {
         self.unbound.is_some_and(|(own, peer)| via.is_kept_by(own, peer))
     }
 
-    /// Whether it speaks HTTP/2.
+    /// Whether the connection speaks HTTP/2.
     pub(super) const fn is_h2(&self) -> bool {
         matches!(self.http, HttpConnection::H2(_))
     }
 
-    /// Whether the server has closed it, as far as is known. Only for a connection without open requests.
+    /// Whether the server is known to have closed the connection. Call this only if no request is unanswered.
     pub(super) fn is_closed(&mut self) -> bool {
         match &mut self.http {
             HttpConnection::H1(http) => http.is_closed(),
@@ -230,7 +233,7 @@ impl Connection {
         }
     }
 
-    /// Whether the newest answer leaves it open for the next.
+    /// Whether the connection stays open after the newest answer.
     pub(super) fn persists(&self) -> bool {
         match &self.http {
             HttpConnection::H1(http) => http.persists(),
@@ -238,12 +241,14 @@ impl Connection {
         }
     }
 
-    /// Whether the newest answer is its last: the server has said so, and owes no other answer.
+    /// Whether the newest answer is the connection's last: the server has announced that it closes the
+    /// connection, and owes no other answer.
     pub(super) fn is_last(&self) -> bool {
         !self.persists() && (!self.is_h2() || self.unanswered() == 0)
     }
 
-    /// Whether requests may be pipelined: it has answered before, and stays open.
+    /// Whether requests may be pipelined: the server has answered on this connection before, and keeps it
+    /// open.
     pub(super) fn may_pipeline(&self) -> bool {
         self.accepts_pipelining
             && match &self.http {
@@ -252,7 +257,7 @@ impl Connection {
             }
     }
 
-    /// Requests whose answer has not begun.
+    /// Returns how many requests wait for their answer to begin.
     pub(super) fn unanswered(&self) -> usize {
         match &self.http {
             HttpConnection::H1(http) => http.unanswered(),
@@ -260,7 +265,7 @@ impl Connection {
         }
     }
 
-    /// Bytes of the current body still to come, at least.
+    /// Returns the least number of bytes of the current body that are still to come.
     pub(super) const fn left_bytes(&self) -> u64 {
         match &self.http {
             HttpConnection::H1(http) => http.left_bytes(),
@@ -268,8 +273,7 @@ impl Connection {
         }
     }
 
-    /// Queues a request behind those before it. It goes out with the next wait for a head or a piece of a
-    /// body.
+    /// Queues a request behind those before it. The next call of `head` or `data` sends it.
     pub(super) fn send_request(&mut self, request: Request<()>) {
         match &mut self.http {
             HttpConnection::H1(http) => http.send_request(&request),
@@ -277,16 +281,16 @@ impl Connection {
         }
     }
 
-    /// Makes this the connection that the route's window limit applies to.
+    /// Makes this connection the one that the route's window limit applies to.
     pub(super) fn make_current(&self, window: &WindowClamp) {
         *window.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&self.fd);
         window.apply(self.fd.as_fd());
     }
 
-    /// Waits for the head of the oldest answer. It is safe to drop this future (cancellation-safe).
+    /// Waits for the head of the oldest answer. Dropping the future loses nothing (cancellation-safe).
     ///
     /// # Errors
-    /// One clause.
+    /// If the connection fails; the error is one clause.
     pub(super) async fn head(&mut self) -> Result<response::Parts, String> {
         self.rcvlowat.release(self.fd.as_fd());
         let parts = poll_fn(|cx| match &mut self.http {
@@ -299,10 +303,11 @@ impl Connection {
         Ok(parts)
     }
 
-    /// Waits for the next bytes of the body; `None` is its end. Cancellation-safe.
+    /// Waits for the next bytes of the body; `None` means that the body has ended. Dropping the future loses
+    /// nothing (cancellation-safe).
     ///
     /// # Errors
-    /// One clause.
+    /// If the connection fails; the error is one clause.
     pub(super) async fn data(&mut self) -> Result<Option<Bytes>, String> {
         if self.rcvlowat.hold(self.fd.as_fd(), self.left_bytes()) {
             if let Ok(data) = timeout(rcvlowat::WAIT, poll_fn(|cx| self.http.poll_data(cx))).await {
@@ -313,7 +318,8 @@ impl Connection {
         poll_fn(|cx| self.http.poll_data(cx)).await
     }
 
-    /// Drops the rest of the body, if that costs nothing. `false`: it has to be read.
+    /// Drops the rest of the body if that is free, as in HTTP/2. Returns `false` if the caller has to read
+    /// the rest.
     pub(super) fn abandon_body(&mut self) -> bool {
         match &mut self.http {
             HttpConnection::H1(_) => false,
@@ -324,7 +330,8 @@ impl Connection {
         }
     }
 
-    /// Drops the oldest answer, which has not begun, if that costs nothing. `false`: it will come.
+    /// Drops the oldest answer, which has not begun, if that is free, as in HTTP/2. Returns `false` if the
+    /// answer will come all the same.
     pub(super) fn skip_answer(&mut self) -> bool {
         match &mut self.http {
             HttpConnection::H1(_) => false,
@@ -335,8 +342,8 @@ impl Connection {
         }
     }
 
-    /// Called after each piece of a body. Sets the window limit again, which the kernel may have lifted, and
-    /// returns what the kernel counts, at most every [`SAMPLE_EVERY`].
+    /// Sets the window limit again, because the kernel may have lifted it, and returns the kernel's counters
+    /// at most every [`SAMPLE_EVERY`]. The caller calls this after each piece of a body.
     pub(super) fn sample(&mut self, window: &WindowClamp) -> Option<TcpSample> {
         window.apply(self.fd.as_fd());
         let now = Instant::now();
@@ -350,8 +357,8 @@ impl Connection {
         Some(sample)
     }
 
-    /// Called while nothing can be read: returns a sample if segments have arrived nevertheless. They are
-    /// behind a lost one. Unless the window grows for them, the sender stops until that one is repeated.
+    /// Returns a sample if segments have arrived although nothing can be read: these segments lie behind a
+    /// lost one. Unless the window grows for them, the sender stops until the lost segment is repeated.
     pub(super) fn sample_if_arrived(&mut self, window: &WindowClamp) -> Option<TcpSample> {
         let sample = tcp::sample(self.fd.as_fd()).filter(|sample| sample.segments != self.segments)?;
         window.apply(self.fd.as_fd());
@@ -360,8 +367,8 @@ impl Connection {
     }
 }
 
-/// Opens a tunnel through `proxy` to `origin`. Returns the credentials of a proxy that takes the requests
-/// themselves instead of a tunnel.
+/// Connects to `origin` through `proxy`. Returns `None` once a tunnel is open. An HTTP proxy for an `http`
+/// origin takes the requests themselves; then returns the proxy's credentials, if there are some.
 async fn begin_through_proxy(
     stream: &mut TcpStream,
     proxy: &Proxy,
@@ -390,7 +397,8 @@ async fn begin_through_proxy(
     Ok(None)
 }
 
-/// The addresses of `host`, of the family of `own`, the families in turn.
+/// Looks up the addresses of `host` that are of the same family as `own`, at most [`ADDRESSES_MAX`]. IPv4 and
+/// IPv6 addresses alternate.
 async fn look_up(
     settings: &Settings,
     host: &str,
@@ -404,7 +412,7 @@ async fn look_up(
     let fits = |address: &&SocketAddr| own.is_none_or(|own| own.is_ipv4() == address.is_ipv4());
     let fitting: Vec<SocketAddr> = found.iter().filter(fits).copied().collect();
     let Some(first) = fitting.first() else {
-        // The next attempt asks again.
+        // The next attempt has to look the name up again.
         settings.resolver.distrust(host);
         let why = match own {
             Some(own) if !found.is_empty() => {
@@ -420,22 +428,22 @@ async fn look_up(
     Ok(turns.take(ADDRESSES_MAX).copied().collect())
 }
 
-/// A socket towards `peer`, bound by `via`, and the address to connect it to.
+/// Returns a socket bound by `via`, and the address of `peer` that it has to connect to.
 fn socket(via: &Egress, peer: SocketAddr, window: &WindowClamp) -> io::Result<(TcpSocket, SocketAddr)> {
     let (socket, peer) = via.tcp_socket(peer)?;
     window.apply(socket.as_fd());
     Ok((TcpSocket::from_std_stream(StdStream::from(socket)), peer))
 }
 
-/// Connects to whichever of the `addresses` of `host` answers first, each tried a little after the one before
-/// (RFC 8305).
+/// Connects to the first of the `addresses` of `host` that accepts; each is tried a little after the one
+/// before (RFC 8305).
 async fn connect_any(
     via: &Egress,
     host: &str,
     addresses: Vec<SocketAddr>,
     window: &WindowClamp,
 ) -> Result<TcpStream, FetchError> {
-    // Whoever reports the error names the host.
+    // The caller that reports the error names the host.
     let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
     let describe = move |peer: SocketAddr, e: io::Error| match is_address {
         true => e.to_string(),

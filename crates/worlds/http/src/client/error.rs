@@ -7,56 +7,59 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// No connection: name, route, interface, refusal or timeout.
+    /// There is no connection: the name, the route or the interface failed, or the server refused or did not
+    /// answer.
     Unreachable(String),
-    /// It broke off or stalled: worth another try.
+    /// The connection broke off or stalled. Another try may succeed.
     Broken(String),
-    /// The server has failed (5xx other than 503 and 511), or it or a proxy was not ready (408, 421, 425):
-    /// worth another try.
+    /// The server has failed (5xx other than 503 and 511), or the server or a proxy was not ready (408, 421,
+    /// 425). Another try may succeed.
     ServerError {
-        /// What it answers.
+        /// The HTTP status.
         status: u16,
-        /// How long it wants to be left alone (`Retry-After`), if it says so; at most a day.
+        /// How long the client should wait, if the server says so (`Retry-After`); at most a day.
         retry: Option<Duration>,
     },
-    /// 429 or 503: not now.
+    /// The server is busy (429 or 503).
     Busy {
-        /// How long the server wants to be left alone (`Retry-After`), if it says so; at most a day.
+        /// How long the client should wait, if the server says so (`Retry-After`); at most a day.
         retry: Option<Duration>,
     },
-    /// 404 or 410.
+    /// The server does not have the file (404 or 410).
     NotFound(u16),
-    /// 401, 403 or 407.
+    /// The server or a proxy refuses access (401, 403 or 407).
     Forbidden {
-        /// What it answers.
+        /// The HTTP status.
         status: u16,
-        /// Whether it was told a secret.
+        /// Whether the request carried credentials.
         credentials: CredentialStatus,
-        /// The server that a redirect led to, with its port if that is not the usual one.
+        /// The server that refuses, if a redirect led to it; with its port if that is not the usual one.
         at: Option<String>,
     },
-    /// 401, and the server takes only schemes that are not spoken, such as Digest (RFC 7616).
+    /// The server answers 401 and accepts only authentication schemes that the client does not support, such
+    /// as Digest (RFC 7616).
     UnknownScheme {
-        /// Their names.
+        /// The names of these schemes.
         schemes: String,
-        /// As in [`Forbidden`](Self::Forbidden).
+        /// The server that refuses, as in [`Forbidden`](Self::Forbidden).
         at: Option<String>,
     },
-    /// The server sends the whole file or nothing.
+    /// The server does not support ranges: it sends the whole file or nothing.
     NoRanges,
-    /// The file is not the one it was: another length or date.
+    /// The file has changed: it has another length.
     Changed(String),
-    /// Its `ETag` is not the one it was: it has changed, or the server gives each answer another, or none.
+    /// The file's `ETag` is not the expected one. The file has changed, or the server sends a new tag with
+    /// each answer, or none.
     ChangedTag,
-    /// The file has changed, as its date says: it is another, and there is no strong `ETag`.
+    /// The file's `Last-Modified` is not the expected one, and there is no strong `ETag`.
     ChangedDate,
-    /// Its bytes are compressed (`Content-Encoding`), which is named.
+    /// The bytes are compressed, with the coding that this names (`Content-Encoding`).
     Encoded(String),
-    /// Something else came: a login page, another range.
+    /// The server sent something else, such as a login page or another range.
     NotTheFile(String),
-    /// TLS: a certificate, a version.
+    /// TLS failed, for example because of a certificate or a version.
     Tls(String),
-    /// It cannot be asked for, or the answer is a final no.
+    /// The request cannot be made, or the answer is a final no.
     Refused(String),
 }
 
@@ -101,7 +104,7 @@ impl fmt::Display for FetchError {
     }
 }
 
-/// Who refuses a request.
+/// Writes the subject of the sentence: the server that refuses the request.
 fn subject(f: &mut fmt::Formatter<'_>, at: Option<&str>) -> fmt::Result {
     match at {
         Some(host) => write!(f, "it leads to {host}, which "),
@@ -112,34 +115,34 @@ fn subject(f: &mut fmt::Formatter<'_>, at: Option<&str>) -> fmt::Result {
 /// Whether a server that refuses a request got credentials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CredentialStatus {
-    /// It got none, and there were none.
+    /// The request carried no credentials, because there were none.
     #[default]
     None,
-    /// It got none: what [`Options`](super::Options) has of header fields, a name and a password is for
-    /// another server, or this one is none that it may be told to.
+    /// The request carried no credentials, although [`Options`](super::Options) have some. They are for
+    /// another server, or this server may not be told them.
     Withheld,
-    /// It got a name and a password, or such a field.
+    /// The request carried a name and a password, or a header field with credentials.
     Sent,
 }
 
 impl FetchError {
-    /// A server takes a request and says nothing for so long.
+    /// The error of a server that takes a request and then is silent for `wait`.
     pub(super) fn no_answer(wait: Duration) -> Self {
         Self::Broken(format!("no answer for {} s", wait.as_secs_f32()))
     }
 
-    /// A connection ends before the answer of `host` has begun, for a reason that is one clause.
+    /// The error of a connection that ends before the answer of `host` has begun. `why` is one clause.
     pub(super) fn no_head(host: &str, why: &str) -> Self {
         Self::Broken(format!("no answer from {host}: {why}"))
     }
 
-    /// A server or a proxy answers 401, 403 or 407.
+    /// The error of a server or a proxy that answers 401, 403 or 407.
     pub(super) const fn forbidden(status: u16) -> Self {
         Self::Forbidden { status, credentials: CredentialStatus::None, at: None }
     }
 }
 
-/// An error with what it came from, in one clause.
+/// Returns the text of an error and of its sources, in one clause.
 pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -157,7 +160,7 @@ pub(super) fn error_chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    /// `Retry-After: 0` asks for no wait.
+    /// `Retry-After: 0` asks for no wait, so that the message names none.
     #[test]
     fn a_wait_of_nothing_is_not_told() {
         let told = |seconds| {

@@ -11,29 +11,29 @@ use tokio::sync::Notify;
 
 use super::api::{Event, FETCHES_MAX, FetchId, RouteId};
 
-/// While so many bytes of bodies wait in the queue, connections are not read, and TCP slows the servers down.
-/// Each connection may add the one piece that it has just read. A longer queue would not fit the processor's
-/// cache.
+/// While the bodies in the queue have this many bytes, connections are not read, and TCP slows the servers
+/// down. Each connection may add the one piece that it has just read. A longer queue would not fit in the
+/// processor's cache.
 pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// Shared by the thread, which pushes, and the caller, who takes.
+/// The queue. The client's thread pushes events, the caller takes them.
 #[derive(Debug)]
 pub(super) struct EventQueue {
     inner: Mutex<Inner>,
-    /// Readable when something waits.
+    /// A descriptor that is readable while events wait.
     ready: EventFd,
-    /// Signals room.
+    /// Wakes tasks that wait for room in the queue.
     room: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     events: VecDeque<Event>,
-    /// The newest only: they are cumulative.
+    /// The newest sample of each route: the counters are cumulative.
     samples: BTreeMap<RouteId, TcpSample>,
-    /// Fetches that have not ended. Events of others are dropped.
+    /// Fetches that have not ended. Events of other fetches are dropped.
     live: HashSet<FetchId>,
-    /// Of the bodies in `events`.
+    /// The bytes of the bodies in `events`.
     bytes: usize,
 }
 
@@ -48,7 +48,7 @@ impl EventQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing here panics half way.
+        // No code panics half-way while it holds the lock, so a poisoned queue is still consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -56,13 +56,15 @@ impl EventQueue {
         self.ready.as_fd()
     }
 
-    /// Lets events of `id` pass from now on. `false`: there are too many, or this one is under way.
+    /// Accepts events of `id` from now on. Returns `false` if there are too many fetches, or if `id` is
+    /// already one of them.
     pub(super) fn begin(&self, id: FetchId) -> bool {
         let mut inner = self.lock();
         inner.live.len() < FETCHES_MAX && inner.live.insert(id)
     }
 
-    /// Drops the events of `id` from now on, and those that wait. `false`: it had ended.
+    /// Drops the queued events of `id`, and all later ones. Returns `false` if the fetch had ended and its
+    /// events had been taken.
     pub(super) fn end(&self, id: FetchId) -> bool {
         let mut inner = self.lock();
         if !inner.live.remove(&id) && !inner.events.iter().any(|event| event.fetch() == Some(id)) {
@@ -81,7 +83,7 @@ impl EventQueue {
         true
     }
 
-    /// Queues `event`, however much waits.
+    /// Queues `event` even if the queue is full. Drops the event if its fetch has ended.
     pub(super) fn push(&self, event: Event) {
         let mut inner = self.lock();
         if let Some(id) = event.fetch() {
@@ -93,7 +95,7 @@ impl EventQueue {
         self.put(inner, event);
     }
 
-    /// Hands over a failure of a fetch that never began.
+    /// Queues the failure of a fetch that never began.
     pub(super) fn refuse(&self, event: Event) {
         self.put(self.lock(), event);
     }
@@ -108,17 +110,17 @@ impl EventQueue {
         }
         drop(inner);
         if first {
-            // Fails only if the counter is full, and then it is readable anyhow.
+            // Writing fails only if the counter is full, and then the descriptor is readable anyhow.
             let _ = self.ready.write(1);
         }
     }
 
-    /// Waits until fewer than [`WAITING_BYTES_MAX`] wait.
+    /// Waits until bodies of fewer than [`WAITING_BYTES_MAX`] bytes are in the queue.
     pub(super) async fn room(&self) {
         loop {
             let room = self.room.notified();
             tokio::pin!(room);
-            // From here on no waking is lost.
+            // From here on no wake-up is lost.
             room.as_mut().enable();
             if self.lock().bytes < WAITING_BYTES_MAX {
                 return;
@@ -127,9 +129,9 @@ impl EventQueue {
         }
     }
 
-    /// Takes all that waits.
+    /// Takes all events out of the queue, samples last.
     pub(super) fn take(&self) -> impl Iterator<Item = Event> + use<> {
-        // Clears it before the queue: later events make it readable again.
+        // Clears the descriptor before the queue, so that later events make it readable again.
         let _ = self.ready.read();
         let mut inner = self.lock();
         let events = mem::take(&mut inner.events);

@@ -1,10 +1,10 @@
 //! One HTTP/1.1 connection with pipelining (RFC 9112 section 9.3.2): requests do not wait for answers, and
-//! answers come in the order of the requests. hyper's client sends one request at a time.
+//! answers come in the order of the requests. hyper's client sends only one request at a time.
 //!
 //! The connection has no task of its own. Polling for a head or for bytes of a body drives it, writes
 //! included.
 //!
-//! * `parser`: bytes in, heads and bodies out; knows no socket.
+//! * `parser`: turns received bytes into heads and bodies, without a socket.
 
 pub(super) mod parser;
 
@@ -21,40 +21,40 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 pub(super) use self::parser::parse_responses;
 use self::parser::{Parser, Step};
 
-/// The most bytes read and handed over at once, if nothing limits the rate.
+/// The most bytes that are read and handed over at once, if nothing limits the rate.
 const DATA_BYTES_MAX: usize = 512 << 10;
-/// A buffer with less room than this, bytes, is replaced before the next read.
+/// A buffer with less free room than this, in bytes, is replaced before the next read.
 const ROOM_BYTES_MIN: usize = 32 << 10;
 
-/// What a connection runs over: TCP, or TLS over it.
+/// The byte stream under a connection: TCP, or TLS over TCP.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Io for T {}
 
-/// The connection. It cannot be used after an error.
+/// An HTTP/1.1 connection. It cannot be used after an error.
 pub(super) struct H1 {
     io: Pin<Box<dyn Io>>,
-    /// The most bytes read and handed over at once.
+    /// The most bytes that are read and handed over at once.
     data_bytes_max: usize,
     /// Requests that are not written yet.
     out: BytesMut,
-    /// Whether everything written has been flushed.
+    /// Whether all written bytes have been flushed.
     flushed: bool,
-    /// Writing has failed. What the server has sent can still be read.
+    /// Whether writing has failed. The bytes that the server has sent can still be read.
     write_closed: bool,
-    /// Bytes received and not yet parsed.
+    /// Bytes that have been received and not yet parsed.
     input: BytesMut,
-    /// The server has closed its direction.
+    /// Whether the server has closed its direction.
     read_closed: bool,
     /// An error that followed bytes in the same read. The next read returns it.
     read_error: Option<io::Error>,
-    /// Requests whose answer has not begun.
+    /// The number of requests whose answer has not begun.
     unanswered: usize,
     parser: Parser,
 }
 
 impl H1 {
-    /// Over `io`, of which at most `piece_bytes` are read at once.
+    /// Speaks HTTP over `io` and reads at most `piece_bytes` at once.
     pub(super) fn new(io: impl Io + 'static, piece_bytes: usize) -> Self {
         Self {
             io: Box::pin(io),
@@ -70,7 +70,7 @@ impl H1 {
         }
     }
 
-    /// Requests whose answer has not begun.
+    /// Returns how many requests wait for their answer to begin.
     pub(super) fn unanswered(&self) -> usize {
         self.unanswered
     }
@@ -80,17 +80,17 @@ impl H1 {
         self.parser.persists()
     }
 
-    /// Whether requests may be pipelined, by the newest answer.
+    /// Whether requests may be pipelined, as the newest answer says.
     pub(super) const fn pipelines(&self) -> bool {
         self.parser.pipelines() && !self.read_closed && !self.write_closed
     }
 
-    /// Bytes of the newest answer's body still to come, at least.
+    /// Returns the least number of bytes of the newest answer's body that are still to come.
     pub(super) const fn left_bytes(&self) -> u64 {
         self.parser.left_bytes()
     }
 
-    /// Queues a request behind the others.
+    /// Queues a request behind the others. Polling for a head or a body sends it.
     pub(super) fn send_request(&mut self, request: &Request<()>) {
         self.unanswered += 1;
         let out = &mut self.out;
@@ -108,16 +108,17 @@ impl H1 {
         self.flushed = false;
     }
 
-    /// Whether the connection is known to be unusable. Only for one without open requests or an open body.
+    /// Whether the connection is known to be unusable. Call this only if no request is unanswered and no body
+    /// is open.
     pub(super) fn is_closed(&mut self) -> bool {
-        // Unrequested bytes would be taken for the next answer.
+        // Bytes that no request asked for would be taken for the next answer.
         if self.read_closed || self.write_closed || !self.persists() || !self.input.is_empty() {
             return true;
         }
         self.poll_fill(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// The head of the oldest answer. The body before it must have ended.
+    /// Polls for the head of the oldest answer. The body before it must have ended.
     pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, String>> {
         if self.unanswered == 0 {
             return Poll::Ready(Err("nothing was asked".to_owned()));
@@ -135,7 +136,7 @@ impl H1 {
         }
     }
 
-    /// The next bytes of the body; `None` is its end.
+    /// Polls for the next bytes of the body; `None` means that the body has ended.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
         self.poll_send(cx);
         loop {
@@ -148,7 +149,8 @@ impl H1 {
         }
     }
 
-    /// Writes as much as possible. An error is not reported: the server may have answered before it closed.
+    /// Writes as many bytes as possible. An error is not reported, because the server may have answered
+    /// before it closed the connection.
     fn poll_send(&mut self, cx: &mut Context<'_>) {
         while !self.out.is_empty() && !self.write_closed {
             match self.io.as_mut().poll_write(cx, &self.out) {
@@ -166,22 +168,23 @@ impl H1 {
         }
     }
 
-    /// Reads what has arrived: bytes, or the end.
+    /// Reads the bytes that have arrived, or the end of the stream.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.input.capacity() - self.input.len() < ROOM_BYTES_MIN {
-            // Only an incomplete head is copied: bodies have been split off.
+            // This copies at most an incomplete head: bodies have been split off.
             self.input.reserve(DATA_BYTES_MAX);
         }
         if let Some(read_error) = self.read_error.take() {
             return Poll::Ready(Err(read_error));
         }
         let mut came = false;
-        // What is there is too little to go on with, however much it is: a head may be longer than a piece.
+        // The buffered bytes are too few for the parser, however many they are: a head may be longer than one
+        // piece.
         let full = self.input.capacity().min(self.input.len() + self.data_bytes_max);
         while self.input.len() < full {
             let left = full - self.input.len();
             let mut room = (&mut self.input).limit(left);
-            // The future has no state between polls, so each poll may create a new one.
+            // The future has no state between polls, so that each poll may create a new one.
             match pin!(self.io.read_buf(&mut room)).poll(cx) {
                 Poll::Ready(Ok(0)) => {
                     self.read_closed = true;
@@ -190,7 +193,8 @@ impl H1 {
                 Poll::Ready(Ok(_)) => came = true,
                 Poll::Pending if came => break,
                 Poll::Pending => return Poll::Pending,
-                // The bytes before the error count. The kernel reports the error once and then only the end.
+                // The bytes before the error count. The kernel reports the error once; after that it reports
+                // only the end.
                 Poll::Ready(Err(e)) if came => {
                     self.read_error = Some(e);
                     break;

@@ -1,5 +1,5 @@
-//! Parses answers from any split of their bytes: heads (RFC 9112 sections 2 to 5) and bodies (section 6).
-//! Ambiguous framing is refused: part of one answer could be taken for the next.
+//! Parses answers from any split of their bytes: heads (RFC 9112 sections 2 to 5) and bodies (section 6). An
+//! answer whose end is ambiguous is refused, because part of it could be taken for the next answer.
 
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
@@ -13,74 +13,76 @@ use hyper::http::{Response, StatusCode, Version, response};
 
 use crate::client::response_fields::content_length;
 
-/// The longest head, bytes.
+/// The most bytes of a head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// The most header fields of one head.
 const HEADERS_MAX: usize = 512;
-/// A head of up to so many bytes is parsed whenever more of it comes; a longer one when it is complete.
+/// A head of at most this many bytes is parsed whenever more of it comes; a longer one is parsed only when it
+/// is complete.
 const EAGER_BYTES: usize = 4 << 10;
-/// The most interim answers (1xx) before an answer.
+/// The most interim answers (1xx) before the final answer.
 const INTERIM_MAX: usize = 16;
-/// The longest line with a chunk's size, bytes: it may have extensions, which are ignored.
+/// The most bytes of a line with a chunk's size. The line may have extensions, which are ignored.
 const CHUNK_LINE_BYTES_MAX: usize = 1 << 10;
-/// The longest trailer section, bytes.
+/// The most bytes of a trailer section.
 const TRAILER_BYTES_MAX: usize = 16 << 10;
 
-/// The position in a body.
+/// The parser's position in a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Body {
-    /// At the end.
+    /// The body has ended.
     #[default]
     End,
-    /// So many bytes before its end.
+    /// This many bytes of a body of known length are still to come.
     Length(u64),
-    /// At the line with a chunk's size.
+    /// The line with a chunk's size comes next.
     Size,
-    /// So many bytes before a chunk's end.
+    /// This many bytes of a chunk are still to come.
     Chunk(u64),
-    /// At the end of line that ends a chunk.
+    /// The line end behind a chunk comes next.
     ChunkEnd,
-    /// In the fields after the last chunk, so many bytes into them.
+    /// The fields after the last chunk come; this many bytes of them have been read.
     Trailers(usize),
     /// The body ends with the connection.
     UntilClose,
 }
 
-/// What [`Parser::data`] found.
+/// The result of [`Parser::data`].
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::client) enum Step {
-    /// Bytes of the body; never empty.
+    /// The next bytes of the body; never empty.
     Data(Bytes),
-    /// More bytes are needed.
+    /// The parser needs more bytes.
     NeedMore,
-    /// The body's end.
+    /// The body has ended.
     End,
 }
 
-/// The state between two calls.
+/// The state of a parser between two calls.
 #[derive(Debug, Default)]
 pub(in crate::client) struct Parser {
     body: Body,
-    /// Interim answers since the last answer.
+    /// The number of interim answers since the last final answer.
     interim: usize,
-    /// Bytes of an incomplete head that have been searched for its end.
+    /// How many bytes of an incomplete head have been searched for the head's end.
     scanned: usize,
     persists: bool,
     pipelines: bool,
 }
 
 impl Parser {
-    /// Whether the connection is open for another answer.
+    /// Whether the connection stays open for another answer.
     pub(in crate::client) const fn persists(&self) -> bool {
         self.persists
     }
 
-    /// Whether the server speaks HTTP/1.1 and keeps the connection.
+    /// Whether the server speaks HTTP/1.1 and keeps the connection open.
     pub(super) const fn pipelines(&self) -> bool {
         self.pipelines
     }
 
-    /// Bytes of the body still to come, as far as is known.
+    /// Returns the number of bytes of the body (or of its current chunk) that are still to come; 0 if it is
+    /// unknown.
     pub(in crate::client) const fn left_bytes(&self) -> u64 {
         match self.body {
             Body::Length(bytes) | Body::Chunk(bytes) => bytes,
@@ -88,11 +90,11 @@ impl Parser {
         }
     }
 
-    /// Takes the head of the next answer to a GET from `input`, and interim ones before it. `None`: it is
-    /// incomplete.
+    /// Takes the head of the next answer to a GET from `input`, and drops interim answers before it. Returns
+    /// `None` if the head is incomplete.
     ///
     /// # Errors
-    /// One clause: it is not HTTP, too long, or its framing is not clear.
+    /// If the head is not HTTP, is too long, or leaves the end of the body unclear. The error is one clause.
     pub(in crate::client) fn head(
         &mut self,
         input: &mut BytesMut,
@@ -132,7 +134,7 @@ impl Parser {
         }
     }
 
-    /// Whether the empty line after a head has come. No byte is searched twice.
+    /// Whether the empty line after a head has come. Hardly a byte is searched twice.
     fn is_ended(&mut self, input: &[u8]) -> bool {
         let seen = input.get(..HEAD_BYTES_MAX).unwrap_or(input);
         let new = seen.get(self.scanned.saturating_sub(3)..).unwrap_or_default();
@@ -143,7 +145,7 @@ impl Parser {
     /// Takes the next bytes of the body from `input`.
     ///
     /// # Errors
-    /// One clause: invalid chunks.
+    /// If a chunk is invalid. The error is one clause.
     pub(in crate::client) fn data(&mut self, input: &mut BytesMut) -> Result<Step, String> {
         loop {
             if self.body == Body::End {
@@ -206,10 +208,10 @@ impl Parser {
         }
     }
 
-    /// The connection has ended. This ends a body without a length.
+    /// Records that the connection has ended. This ends a body without a length.
     ///
     /// # Errors
-    /// One clause: the body is incomplete.
+    /// If the body is incomplete. The error is one clause.
     pub(in crate::client) fn close(&mut self) -> Result<(), String> {
         match self.body {
             Body::End | Body::UntilClose => {
@@ -225,13 +227,14 @@ fn too_long() -> String {
     format!("the head of the answer is longer than {HEAD_BYTES_MAX} bytes")
 }
 
-/// The first bytes of `input`, which is not empty, at most `most`, which is not 0.
+/// Takes at most `most` bytes off the front of `input`. `input` must not be empty, and `most` not 0.
 fn at_most(input: &mut BytesMut, most: u64) -> Bytes {
     let bytes = usize::try_from(most).map_or(input.len(), |most| most.min(input.len()));
     input.split_to(bytes).freeze()
 }
 
-/// Whether a line of a head is no field, or says where the body ends in a way that others may read otherwise.
+/// Whether a line of a head is not a field, or gives the body's length in a form that other programs may read
+/// differently.
 fn is_unclear(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() || line.starts_with(b" ") || line.starts_with(b"\t") {
@@ -249,7 +252,7 @@ fn is_unclear(line: &[u8]) -> bool {
     [CONTENT_LENGTH, TRANSFER_ENCODING].iter().any(is_called)
 }
 
-/// A value with its lines joined; hardly any has several.
+/// Returns the value of a field with its lines joined into one. Hardly any value has several lines.
 fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
     if !value.contains(&b'\n') {
         return Cow::Borrowed(value);
@@ -257,8 +260,8 @@ fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
     value.iter().map(|&byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }).collect()
 }
 
-/// Parses a head and returns it with its length. `None`: it is incomplete. Folded lines are read as one
-/// (RFC 9112 section 5.2); a field that is none counts as not sent, as with other clients.
+/// Parses a head and returns it with its length in bytes. Returns `None` if the head is incomplete. Folded
+/// lines are read as one (RFC 9112 section 5.2). An invalid field is ignored, as other clients do.
 fn read(input: &[u8]) -> Result<Option<(usize, response::Parts)>, String> {
     let mut room = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut []);
@@ -288,7 +291,7 @@ fn read(input: &[u8]) -> Result<Option<(usize, response::Parts)>, String> {
     Ok(Some((bytes, response.into_parts().0)))
 }
 
-/// The framing of a body (RFC 9112 section 6.3).
+/// Returns how the body of an answer is framed (RFC 9112 section 6.3).
 fn framing(version: Version, headers: &HeaderMap) -> Result<Body, String> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     if let Some(coding) = codings.next() {
@@ -313,15 +316,15 @@ fn framing(version: Version, headers: &HeaderMap) -> Result<Body, String> {
     }
 }
 
-/// Whether `Connection` has `word` in its list.
+/// Whether the field `Connection` lists `word`.
 fn has_token(headers: &HeaderMap, word: &str) -> bool {
     let mut words =
         headers.get_all(CONNECTION).iter().flat_map(|value| value.as_bytes().split(|&b| b == b','));
     words.any(|other| other.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// All answers in `pieces`, after which the connection ends: status and body of each, and whether the last is
-/// whole.
+/// Parses all answers in `pieces`, after which the connection ends. Returns the status and body of each
+/// answer, and whether the last one is complete.
 pub(in crate::client) fn parse_responses(pieces: &[&[u8]]) -> (Vec<(u16, Vec<u8>)>, bool) {
     let (mut parser, mut input) = (Parser::default(), BytesMut::new());
     let mut found: Vec<(u16, Vec<u8>)> = Vec::new();
@@ -512,7 +515,7 @@ mod tests {
         }
     }
 
-    /// Bytes that are nearly answers.
+    /// Generates bytes that are nearly answers.
     fn nearly() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
         use proptest::prelude::*;
         let part = prop_oneof![
