@@ -1,4 +1,4 @@
-//! One HTTP/2 connection (RFC 9113). The oldest of its streams is read; the others wait.
+//! One HTTP/2 connection (RFC 9113). Only its oldest stream is read; the others wait.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,24 +15,25 @@ use tokio::task::JoinHandle;
 
 use super::error::{FetchError, error_chain};
 
-/// The receive window of a stream, bytes: 100 Mbit/s for 0.6 s.
+/// The receive window of a stream in bytes: enough for 100 Mbit/s over 0.6 s.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
-/// The most bytes that the waiting streams may expect, unless only one waits. Their unread bytes use up the
-/// connection's window; with more of them, the stream that is read would stall.
+/// The most bytes that the waiting streams together may bring, unless only one waits. Their unread bytes use
+/// up the connection's window. With more bytes waiting, the stream that is read would stall.
 const AHEAD_BYTES: u64 = STREAM_WINDOW_BYTES as u64;
-/// The receive window of the connection, bytes: for the stream that is read, and for the rest.
+/// The receive window of the connection in bytes: one half for the stream that is read, the other for the
+/// waiting streams.
 const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
-/// The largest frame that is accepted, bytes.
+/// The largest frame that is accepted, in bytes.
 const FRAME_BYTES: u32 = 64 << 10;
 
-/// An answer that has not begun.
+/// The future answer to a request.
 type PendingResponse = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
 
-/// The connection. Dropping it closes it.
+/// An HTTP/2 connection. Dropping it closes it.
 pub(super) struct H2 {
     sender: http2::SendRequest<Empty<Bytes>>,
     driver: JoinHandle<()>,
-    /// Oldest first.
+    /// The answers that have not begun, oldest first.
     pending: VecDeque<PendingResponse>,
     body: Option<Incoming>,
 }
@@ -44,7 +45,7 @@ impl Drop for H2 {
 }
 
 impl H2 {
-    /// Over `io`; a stream may have at most `ahead_bytes` under way or unread.
+    /// Starts HTTP/2 over `io`. A stream may have at most `ahead_bytes` in flight or unread.
     pub(super) async fn start<S>(io: S, ahead_bytes: usize) -> Result<Self, FetchError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -57,12 +58,12 @@ impl H2 {
             .handshake(TokioIo::new(io))
             .await
             .map_err(|e| FetchError::Broken(format!("the connection broke off: {}", error_chain(&e))))?;
-        // The requests on it report how it ended.
+        // The requests on the connection report how it ended.
         let driver = tokio::spawn(async move { drop(connection.await) });
         Ok(Self { sender, driver, pending: VecDeque::new(), body: None })
     }
 
-    /// Whether answers of these lengths may wait while another is read.
+    /// Whether answers of these lengths may wait while another answer is read.
     pub(super) fn has_room(mut waiting_bytes: impl ExactSizeIterator<Item = u64>) -> bool {
         let within = |sum: u64, bytes: u64| {
             Some(sum + bytes.min(STREAM_WINDOW_BYTES.into())).filter(|sum| *sum <= AHEAD_BYTES)
@@ -70,7 +71,7 @@ impl H2 {
         waiting_bytes.len() <= 1 || waiting_bytes.try_fold(0, within).is_some()
     }
 
-    /// Requests whose answer has not begun.
+    /// Returns how many requests wait for their answer to begin.
     pub(super) fn unanswered(&self) -> usize {
         self.pending.len()
     }
@@ -95,7 +96,7 @@ impl H2 {
         self.body = None;
     }
 
-    /// The head of the oldest answer.
+    /// Polls for the head of the oldest answer.
     pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<response::Parts, String>> {
         let Some(oldest) = self.pending.front_mut() else {
             return Poll::Ready(Err("nothing was asked".to_owned()));
@@ -107,7 +108,7 @@ impl H2 {
         Poll::Ready(Ok(parts))
     }
 
-    /// The next bytes of the body; `None` is its end.
+    /// Polls for the next bytes of the body; `None` means that the body has ended.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, String>> {
         let Some(body) = &mut self.body else { return Poll::Ready(Ok(None)) };
         loop {

@@ -1,30 +1,29 @@
-//! `.netrc`: which name and password a machine gets. The format is that of ftp(1) and of curl: words, `#`
-//! comments at the start of a line, words in double quotes with `\` escapes.
+//! Reads `.netrc` files, which give names and passwords for machines. The format is that of ftp(1) and curl:
+//! words, `#` comments at the start of a line, and words in double quotes with `\` escapes.
 //!
-//! The crates for it refuse a file with a word that they do not know, or lose the order of its entries; curl
-//! skips the word, and takes the first entry that fits.
+//! The existing crates for this format refuse a file with a word that they do not know, or lose the order of
+//! its entries. curl skips such a word and takes the first entry that fits; so does this module.
 
-/// The largest file that is read, bytes.
+/// The most bytes of a file that are read.
 pub(super) const NETRC_BYTES_MAX: u64 = 1 << 20;
 
-/// One entry.
+/// One entry of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entry {
-    /// `None`: `default`, for every machine that has no entry before it.
+    /// The machine's name. `None` is the entry `default`, for every machine that has no entry before it.
     machine: Option<String>,
     login: Option<String>,
     password: Option<String>,
 }
 
-/// What a `.netrc` says.
+/// The contents of a `.netrc` file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Netrc {
     entries: Vec<Entry>,
 }
 
 impl Netrc {
-    /// Reads all that can be understood; words that mean nothing are skipped, as every reader of the format
-    /// does.
+    /// Parses the text of a file. Unknown words are skipped, as every reader of the format does.
     pub(super) fn parse(text: &str) -> Self {
         let mut entries: Vec<Entry> = Vec::new();
         let mut lines = text.lines();
@@ -43,7 +42,7 @@ impl Netrc {
                 };
                 match word.as_str() {
                     "machine" => {
-                        // Without a name it would be a `default`.
+                        // An entry without a name would count as `default`.
                         let Some(name) = value() else { break };
                         entries.push(Entry { machine: Some(name), ..Entry::default() });
                     }
@@ -68,8 +67,8 @@ impl Netrc {
         Self { entries }
     }
 
-    /// Name and password for `host`, of several entries those of `login` if that is given; an entry `default`
-    /// counts only if `or_default`.
+    /// Returns the name and password for `host`. If `login` is given, only an entry with this name counts. An
+    /// entry `default` counts only if `or_default`.
     pub(super) fn get(&self, host: &str, login: Option<&str>, or_default: bool) -> Option<(String, String)> {
         let named = |entry: &&Entry| match &entry.machine {
             Some(machine) => machine.eq_ignore_ascii_case(host),
@@ -81,7 +80,7 @@ impl Netrc {
     }
 }
 
-/// The words of a line.
+/// Splits a line into words.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = line.chars().peekable();

@@ -1,16 +1,16 @@
-//! What fetching needs of a URL (crate `url`): the origin that is connected to, the credentials in it, the
-//! request target, and the forms that may be shown.
+//! Takes a URL apart for fetching (crate `url`): the origin to connect to, the credentials, the request
+//! target, and the forms that may be shown to people.
 
 use std::ops::Deref;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use url::{ParseError, Position};
 
-/// What cannot stand in a query (RFC 3986 section 3.4).
+/// The characters that cannot stand in a query (RFC 3986 section 3.4).
 const NOT_IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>');
 
-/// An absolute URL, as the crate `url` reads it. Its query is sent as it was given: the crate escapes
-/// apostrophes in it, and a query may be signed.
+/// An absolute URL, as the crate `url` parses it. That crate escapes the apostrophes of a query. The query
+/// here keeps them, because it may be signed and must be sent as it was given.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Url {
     read: url::Url,
@@ -27,12 +27,12 @@ impl Deref for Url {
 }
 
 impl Url {
-    /// Reads a URL of any scheme.
+    /// Parses a URL of any scheme.
     pub(super) fn parse(text: &str) -> Result<Self, ParseError> {
         url::Url::parse(text).map(|read| Self { read, query: apostrophes(text) })
     }
 
-    /// What `reference` means in a document from here (RFC 3986 section 5.2).
+    /// Resolves `reference` relative to this URL (RFC 3986 section 5.2).
     fn join(&self, reference: &str) -> Result<Self, ParseError> {
         let read = self.read.join(reference)?;
         let is_own = reference.split('#').next().is_some_and(|reference| reference.trim().is_empty());
@@ -40,7 +40,7 @@ impl Url {
         Ok(Self { read, query })
     }
 
-    /// All of it, with the query as it was given.
+    /// Returns the whole URL, with the query as it was given.
     fn text(&self) -> String {
         match &self.query {
             Some(query) => format!("{}?{query}", &self.read[..Position::AfterPath]),
@@ -49,32 +49,32 @@ impl Url {
     }
 }
 
-/// The query of a URL or a reference, if it has apostrophes.
+/// Returns the query of a URL or a reference, if it has apostrophes.
 fn apostrophes(text: &str) -> Option<String> {
     let text = text.trim_matches(|c: char| c <= ' ').replace(['\t', '\r', '\n'], "");
     let (_, query) = text.split('#').next()?.split_once('?')?;
     query.contains('\'').then(|| utf8_percent_encode(query, NOT_IN_QUERY).to_string())
 }
 
-/// Where a URL's server is (RFC 6454): what one connection can be used for.
+/// The origin of a URL (RFC 6454): scheme, host and port. One connection serves one origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Origin {
-    /// Over TLS.
+    /// Whether the scheme is `https`.
     pub(super) secure: bool,
-    /// A name in lower case or an IP literal; IPv6 without its brackets.
+    /// A name in lower case, or an IP address; IPv6 without brackets.
     pub(super) host: String,
-    /// The port, given or the scheme's.
+    /// The port that the URL names, or else the scheme's.
     pub(super) port: u16,
 }
 
 impl Origin {
-    /// The origin of an `http` or `https` URL.
+    /// Returns the origin of an `http` or `https` URL.
     pub(super) fn of(url: &Url) -> Self {
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         Self { secure: url.scheme() == "https", host, port: url.port_or_known_default().unwrap_or(80) }
     }
 
-    /// `host:port`; IPv6 in brackets.
+    /// Returns `host:port`, with IPv6 in brackets.
     pub(super) fn host_and_port(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -84,16 +84,17 @@ impl Origin {
     }
 }
 
-/// Reads an absolute `http` or `https` URL; its fragment is left out.
+/// Parses an absolute `http` or `https` URL and drops its fragment.
 ///
 /// # Errors
-/// One clause that says what is wrong with it, without repeating it: it may have a password.
+/// If `text` is no such URL. The error is one clause that does not repeat the URL, because it may have a
+/// password.
 pub(super) fn parse(text: &str) -> Result<Url, String> {
     checked(Url::parse(text))
 }
 
-/// Where a `Location` of `url` leads (RFC 3986 section 5.2). Credentials that a server wrote, or those of
-/// `url`, are not part of it.
+/// Returns the URL that a `Location` in an answer from `url` leads to (RFC 3986 section 5.2). It carries
+/// neither credentials that a server wrote nor those of `url`.
 ///
 /// # Errors
 /// As [`parse`].
@@ -117,26 +118,26 @@ fn checked(parsed: Result<Url, ParseError>) -> Result<Url, String> {
     Ok(url)
 }
 
-/// The URL without name and password.
+/// Returns the URL without name and password.
 fn without_credentials(mut url: Url) -> Url {
-    // These two fail only where there is no host, which `checked` excludes.
+    // Both calls fail only for a URL without a host, and `checked` lets none pass.
     let _ = url.read.set_username("").and_then(|()| url.read.set_password(None));
     url
 }
 
-/// Name and password of `//name:password@host`, percent-decoded.
+/// Returns the name and password of `//name:password@host`, percent-decoded.
 pub(super) fn credentials(url: &Url) -> Option<(String, String)> {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     (!url.username().is_empty() || url.password().is_some())
         .then(|| (decoded(url.username()), decoded(url.password().unwrap_or_default())))
 }
 
-/// `host`, or `host:port` where the port is not the scheme's; IPv6 in brackets.
+/// Returns `host`, or `host:port` if the port is not the scheme's; IPv6 is in brackets.
 pub(super) fn authority(url: &Url) -> &str {
     &url[Position::BeforeHost..Position::AfterPort]
 }
 
-/// Path and query as they go into the request; begins with `/`.
+/// Returns the path and the query as they go into a request. The result begins with `/`.
 pub(super) fn request_target(url: &Url) -> String {
     match &url.query {
         Some(query) => format!("{}?{query}", url.path()),
@@ -144,17 +145,17 @@ pub(super) fn request_target(url: &Url) -> String {
     }
 }
 
-/// The whole URL, without name and password.
+/// Returns the whole URL without name and password.
 pub(super) fn anonymous(url: &Url) -> String {
     without_credentials(url.clone()).text()
 }
 
-/// The URL without its query: what may be shown in a message, since queries carry signatures.
+/// Returns the URL without credentials and query, for messages: a query may carry a signature.
 pub(super) fn without_query(url: &Url) -> String {
     format!("{}://{}{}", url.scheme(), authority(url), url.path())
 }
 
-/// The last segment of the path.
+/// Returns the last segment of the path.
 pub(super) fn file_name(url: &Url) -> &str {
     url.path().rsplit('/').next().unwrap_or_default()
 }

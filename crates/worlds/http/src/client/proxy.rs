@@ -1,9 +1,9 @@
-//! Proxies: which one to use, and how to connect through it. RFC 9110 section 9.3.6 (CONNECT), RFC 1928 and
-//! RFC 1929 (SOCKS5).
+//! Chooses a proxy for an origin and connects through it. The protocols are CONNECT (RFC 9110 section 9.3.6)
+//! and SOCKS5 (RFC 1928 and RFC 1929).
 //!
-//! hyper-util's [`Matcher`] reads the URLs of proxies and the list of exceptions. The variables are read
-//! here: the matcher would accept `HTTP_PROXY` in upper case, and would use no proxy, without an error, if it
-//! cannot read a URL.
+//! hyper-util's [`Matcher`] parses the URLs of proxies and the list of exceptions. The environment variables
+//! are read here, because the matcher would accept `HTTP_PROXY` in upper case. It would also use no proxy,
+//! without an error, if it cannot parse a URL.
 
 use std::env;
 use std::io;
@@ -17,23 +17,24 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use super::error::FetchError;
 use super::origin::Origin;
 
-/// The longest answer to CONNECT that is read, bytes.
+/// The most bytes of an answer to CONNECT that are read.
 const CONNECT_ANSWER_BYTES_MAX: usize = 16 << 10;
-/// The port of a proxy whose URL has none: curl's.
+/// The port of a proxy whose URL names none, as in curl.
 const PORT_DEFAULT: u16 = 1080;
 
 /// The protocol of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProxyKind {
-    /// Requests for http in absolute form, CONNECT for https; with this `Proxy-Authorization`.
+    /// An HTTP proxy: requests in absolute form for `http`, CONNECT for `https`. The value goes into
+    /// `Proxy-Authorization`.
     Http(Option<HeaderValue>),
-    /// SOCKS5 with addresses that were looked up here.
+    /// A SOCKS5 proxy that is given addresses, which this client looks up.
     Socks5(Option<Credentials>),
-    /// SOCKS5 with names, which the proxy looks up.
+    /// A SOCKS5 proxy that is given names and looks them up.
     Socks5Names(Option<Credentials>),
 }
 
-/// Name and password.
+/// A name and a password.
 type Credentials = (String, String);
 
 /// One proxy.
@@ -44,16 +45,16 @@ pub(super) struct Proxy {
     pub(super) port: u16,
 }
 
-/// The proxy for each origin; none if every origin is reached directly.
+/// The proxy of each origin; `None` if every origin is reached directly.
 #[derive(Debug)]
 pub(super) struct Proxies(Option<Matcher>);
 
 impl Proxy {
-    /// Reads `http://host:port`, `socks5://…`, `socks5h://…` or, as an HTTP proxy, `host:port`; name and
-    /// password before an `@`.
+    /// Parses `http://host:port`, `socks5://…`, `socks5h://…` or `host:port`, which is an HTTP proxy. A name
+    /// and a password may stand before an `@`.
     ///
     /// # Errors
-    /// One clause.
+    /// If `text` is none of these. The error is one clause.
     fn parse(text: &str) -> Result<Self, String> {
         let found = Matcher::builder().all(text).build().intercept(&Uri::from_static("http://any"));
         found.as_ref().and_then(Self::of).ok_or_else(|| match text.split_once("://") {
@@ -64,7 +65,8 @@ impl Proxy {
         })
     }
 
-    /// `None`: an unknown kind, or no host.
+    /// Converts a proxy that the matcher found. Returns `None` if the proxy is of an unknown kind or has no
+    /// host or no valid port.
     fn of(found: &Intercept) -> Option<Self> {
         let uri = found.uri();
         let user = found.raw_auth().map(|(name, password)| (name.to_owned(), password.to_owned()));
@@ -76,26 +78,27 @@ impl Proxy {
         };
         let host = uri.host()?.trim_matches(['[', ']']).to_ascii_lowercase();
         let port = match uri.authority()?.as_str().rsplit_once(':') {
-            // An invalid port is an error.
+            // An invalid port makes the whole URL invalid.
             Some((_, digits)) if !digits.ends_with(']') && !digits.is_empty() => digits.parse().ok()?,
             _ => PORT_DEFAULT,
         };
         (!host.is_empty() && port != 0).then_some(Self { kind, host, port })
     }
 
-    /// Its name in messages.
+    /// Returns the proxy's name for messages, as `host:port`.
     pub(super) fn name(&self) -> String {
         Origin { secure: false, host: self.host.clone(), port: self.port }.host_and_port()
     }
 }
 
 impl Proxies {
-    /// `given` for everything, none if it is empty. If it is not given, what the environment says, if that is
-    /// to be read: as curl does, `http_proxy`, `https_proxy`, `all_proxy` and `no_proxy`, in upper case too
-    /// but for `HTTP_PROXY`, which a web server may have set from a request's header.
+    /// Uses the proxy `given` for every origin; an empty string means no proxy. If none is given and
+    /// `from_env` is set, the environment decides, as with curl: `http_proxy`, `https_proxy` and `all_proxy`.
+    /// Their upper-case forms count too, except `HTTP_PROXY`, which a web server may have set from a
+    /// request's header. `no_proxy` excludes hosts in both cases.
     ///
     /// # Errors
-    /// One clause.
+    /// If the URL of a proxy cannot be parsed. The error is one clause.
     pub(super) fn new(given: Option<&str>, from_env: bool) -> Result<Self, String> {
         Self::from(given, |name| env::var(name).ok().filter(|_| from_env))
     }
@@ -121,14 +124,15 @@ impl Proxies {
         // As in curl, blanks separate words too, IPv6 may be in brackets, and a final dot is ignored.
         let words = set(&["no_proxy", "NO_PROXY"]).replace(['[', ']'], "");
         let words: Vec<&str> = words.split([',', ' ']).map(|word| word.trim_end_matches('.')).collect();
-        // An asterisk is every host, an address too; the matcher takes it for every name.
+        // An asterisk means every host, also one that is an address. The matcher would match it with names
+        // only.
         if words.contains(&"*") {
             return Ok(Self(None));
         }
         Ok(Self(Some(Matcher::builder().http(http).https(https).no(words.join(",")).build())))
     }
 
-    /// The proxy for `origin`, if it is not reached directly.
+    /// Returns the proxy for `origin`, or `None` if the origin is reached directly.
     pub(super) fn for_origin(&self, origin: &Origin) -> Option<Proxy> {
         let scheme = if origin.secure { "https" } else { "http" };
         let host = Origin { host: origin.host.trim_end_matches('.').to_owned(), ..origin.clone() };
@@ -137,7 +141,7 @@ impl Proxies {
     }
 }
 
-/// The field value of HTTP's Basic scheme (RFC 7617).
+/// Returns the field value of HTTP's Basic scheme (RFC 7617).
 pub(super) fn basic(name: &str, password: &str) -> String {
     format!("Basic {}", BASE64.encode(format!("{name}:{password}").as_bytes()))
 }
@@ -164,7 +168,8 @@ where
     ask.extend_from_slice(b"\r\n");
     let broken = |e: io::Error| FetchError::Broken(format!("the proxy {}: {e}", proxy.name()));
     io.write_all(&ask).await.map_err(broken)?;
-    // Reads byte by byte, so that the bytes after the answer stay. It is a few hundred bytes per connection.
+    // Reads byte by byte, so that the bytes behind the answer stay in the stream. An answer has only a few
+    // hundred bytes.
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") && !answer.ends_with(b"\n\n") {
         if answer.len() == CONNECT_ANSWER_BYTES_MAX {
@@ -187,7 +192,8 @@ where
     }
 }
 
-/// Asks the SOCKS5 proxy behind `io` for a connection to `to`: to `ip` if that is given, else by name.
+/// Asks the SOCKS5 proxy behind `io` for a connection to `to`: to the address `ip` if it is given, else by
+/// name.
 pub(super) async fn socks5<S>(
     io: &mut S,
     to: &Origin,

@@ -1,6 +1,7 @@
-//! How many bytes must have arrived before the reader of a body is woken. At a high rate a wake-up costs more
-//! than the few packets that it brings. So the kernel delays it (SO_RCVLOWAT, socket(7), which epoll respects
-//! too) until about as much is there as arrives in [`SPAN`], and never longer than [`WAIT`].
+//! Decides how many bytes must have arrived before the reader of a body is woken. At a high rate a wake-up
+//! costs more than the few packets that it brings. So the kernel delays it (SO_RCVLOWAT, socket(7), which
+//! epoll respects too). It waits for about as many bytes as arrive in [`SPAN`], but never longer than
+//! [`WAIT`].
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -9,38 +10,40 @@ use tokio::time::Instant;
 
 use super::tcp;
 
-/// The reader waits for what arrives in this time at the latest measured rate.
+/// The reader waits for as many bytes as arrive in this time at the latest measured rate.
 const SPAN: Duration = Duration::from_millis(2);
-/// Below this many bytes no wake-up is delayed.
+/// If fewer bytes than these arrive in [`SPAN`], no wake-up is delayed.
 const BYTES_MIN: u64 = 64 << 10;
-/// The most that is waited for, bytes.
+/// The most bytes that a wake-up waits for.
 const BYTES_MAX: u64 = 512 << 10;
-/// At most this part of a limited receive window is waited for: unread bytes keep the server from sending.
+/// A wake-up waits for at most one part in this number of a limited receive window, because unread bytes keep
+/// the server from sending.
 const WINDOW_PART: u64 = 4;
-/// So many bytes before the end of a body, no wake-up is delayed: some bytes may be in the buffers of TLS,
-/// and the rest would never reach the mark.
+/// When about this many bytes of a body are left, no wake-up is delayed. Some of them may be in the buffers of
+/// TLS already, so that the others alone would never reach the mark.
 const END_BYTES: u64 = 128 << 10;
-/// The longest delay of a wake-up; then whatever is there is read.
+/// The longest delay of a wake-up. After it, the bytes that are there are read.
 pub(super) const WAIT: Duration = Duration::from_millis(10);
 
-/// One connection's part.
+/// The low watermark of one connection.
 #[derive(Debug)]
 pub(super) struct ReceiveLowWatermark {
-    /// Bytes to wait for; 0 for no delay.
+    /// The bytes that a wake-up waits for; 0 means no delay.
     bytes: u64,
-    /// The mark that the kernel has.
+    /// The watermark that the kernel has been told.
     told: u64,
-    /// The newest measurement, and the bytes that had arrived by then.
+    /// The time of the newest measurement, and the bytes that had arrived by then.
     last: Option<(Instant, u64)>,
 }
 
 impl ReceiveLowWatermark {
-    /// For a new connection.
+    /// The watermark of a new connection: no wake-up is delayed.
     pub(super) const fn new() -> Self {
         Self { bytes: 0, told: 1, last: None }
     }
 
-    /// By `now`, `received_bytes` have arrived in all; the window is bounded to `window` bytes.
+    /// Records that `received_bytes` have arrived in all by `now`. The receive window is limited to `window`
+    /// bytes.
     pub(super) fn on_sample(&mut self, now: Instant, received_bytes: u64, window: u64) {
         let Some((before, bytes)) = self.last.replace((now, received_bytes)) else { return };
         let (new, elapsed) = (received_bytes.saturating_sub(bytes), now.duration_since(before));
@@ -49,21 +52,21 @@ impl ReceiveLowWatermark {
         self.bytes = if in_span < BYTES_MIN { 0 } else { in_span };
     }
 
-    /// Sets the mark before a wait for a body of which `left` bytes are still to come. Returns whether the
-    /// wake-up is delayed.
+    /// Sets the watermark before a wait for a body of which `left` bytes are still to come. Returns whether
+    /// the wake-up is delayed.
     pub(super) fn hold(&mut self, fd: BorrowedFd<'_>, left: u64) -> bool {
         let holds = self.bytes > 0 && left >= self.bytes + END_BYTES;
         self.tell(fd, if holds { self.bytes } else { 1 });
         holds
     }
 
-    /// The wake-up was delayed for [`WAIT`]: none is delayed until the next measurement.
+    /// Records that a wake-up was delayed for [`WAIT`]. No wake-up is delayed until the next measurement.
     pub(super) fn give_up(&mut self, fd: BorrowedFd<'_>) {
         self.bytes = 0;
         self.release(fd);
     }
 
-    /// Clears the mark before a wait for anything but a body.
+    /// Clears the watermark before a wait for anything but a body.
     pub(super) fn release(&mut self, fd: BorrowedFd<'_>) {
         self.tell(fd, 1);
     }
@@ -113,7 +116,7 @@ mod tests {
                 assert_eq!(mark.hold(fd, u64::MAX), expected > 0);
                 assert!(!mark.hold(fd, expected + END_BYTES - 1));
             }
-            // No time between two measurements, and fewer bytes than before.
+            // Also takes measurements without time between them, and with fewer bytes than before.
             mark.on_sample(now, received + 1, u64::MAX);
             mark.on_sample(now, 0, u64::MAX);
         });

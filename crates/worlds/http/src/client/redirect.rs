@@ -1,4 +1,4 @@
-//! Where an answer leads instead of bringing the file (RFC 9110 section 15.4).
+//! Reads where a redirect leads (RFC 9110 section 15.4).
 
 use hyper::http::header::LOCATION;
 use hyper::http::response;
@@ -6,10 +6,11 @@ use hyper::http::response;
 use super::error::FetchError;
 use super::origin::{Url, redirected, without_query};
 
-/// Redirects followed for one fetch.
+/// The most redirects that one fetch follows.
 pub(super) const REDIRECTS_MAX: usize = 10;
 
-/// The URL that an answer from `url` redirects to, or why that cannot be followed. `None`: it is no redirect.
+/// Returns the URL that an answer from `url` redirects to, or why it cannot be followed. Returns `None` if
+/// the answer is no redirect.
 pub(super) fn redirect(url: &Url, parts: &response::Parts) -> Option<Result<Url, FetchError>> {
     let (301..=303 | 307..=308, Some(location)) = (parts.status.as_u16(), parts.headers.get(LOCATION)) else {
         return None;
@@ -24,7 +25,7 @@ pub(super) fn redirect(url: &Url, parts: &response::Parts) -> Option<Result<Url,
     })
 }
 
-/// The error of a fetch whose last redirect leads to `url`.
+/// Returns the error of a fetch that was redirected too often, lastly to `url`.
 pub(super) fn too_many_redirects(url: &Url) -> FetchError {
     FetchError::Refused(format!("more than {REDIRECTS_MAX} redirects, the last to {}", without_query(url)))
 }

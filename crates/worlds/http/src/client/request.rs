@@ -1,4 +1,4 @@
-//! The HTTP request of a fetch: its shape, its URL and its fields.
+//! Builds the HTTP request of a fetch: its shape, its URL and its fields.
 
 use hyper::http::header::{
     ACCEPT, ACCEPT_ENCODING, HOST, HeaderMap, HeaderValue, IF_RANGE, InvalidHeaderValue, PROXY_AUTHORIZATION,
@@ -13,14 +13,14 @@ use super::origin::{self, Url, authority, request_target, without_query};
 use super::response_fields::is_strong;
 use super::settings::Settings;
 
-/// What a request asks for.
+/// The part of a file that a request asks for.
 #[derive(Clone, Copy)]
 pub(super) enum RequestShape<'a> {
     Bytes { first: u64, end: u64, validator: Option<Validator<'a>> },
     Whole,
 }
 
-/// A strong `ETag`, and the only URL that it is for.
+/// A strong `ETag`, and the only URL that it belongs to; without a URL, it belongs to all.
 #[derive(Clone, Copy)]
 pub(super) struct Validator<'a> {
     tag: &'a str,
@@ -28,7 +28,8 @@ pub(super) struct Validator<'a> {
 }
 
 impl Validator<'_> {
-    /// Queries do not count: they carry signatures, which are new each time.
+    /// Whether the tag belongs to `url`. Queries do not count, because they carry signatures, which are new
+    /// each time.
     pub(super) fn is_for(&self, url: &Url) -> bool {
         let same =
             |seen: &str| origin::parse(seen).is_ok_and(|seen| without_query(&seen) == without_query(url));
@@ -45,15 +46,16 @@ pub(super) struct OriginalUrl<'a> {
 }
 
 impl<'a> OriginalUrl<'a> {
-    /// What a redirect of a `stranger` leads to begins there: whoever else chooses where the caller's secrets
-    /// go could have a server do things in the caller's name.
+    /// Returns the URL that counts as the beginning once a redirect has led to another origin: that
+    /// `stranger`, without trust. Otherwise a server that chooses where the caller's secrets go could act in
+    /// the caller's name.
     pub(super) fn by_way_of(self, stranger: Option<&'a Url>) -> Self {
         stranger.map_or(self, |url| Self { url, trusted: false })
     }
 }
 
 impl<'a> RequestShape<'a> {
-    /// What the first request of `kind` asks for.
+    /// Returns the part that the first request of `kind` asks for.
     pub(super) fn of(kind: &'a RequestKind) -> Result<Self, FetchError> {
         match kind {
             RequestKind::Metadata => Ok(Self::Bytes { first: 0, end: METADATA_BYTES, validator: None }),
@@ -69,12 +71,13 @@ impl<'a> RequestShape<'a> {
         }
     }
 
-    /// Whether it asks for some bytes of the file.
+    /// Whether the request asks for a range of the file.
     pub(super) const fn is_range(&self) -> bool {
         matches!(self, Self::Bytes { .. })
     }
 
-    /// What an answer from `url` must be: `kind` with the validator and the date that it can be held against.
+    /// Returns the demands on an answer from `url`: `kind`, without the `ETag` if it belongs to another URL,
+    /// and without the date if there is an `ETag`.
     pub(super) fn demands(&self, kind: &RequestKind, url: &Url) -> RequestKind {
         let mut kind = kind.clone();
         if let RequestKind::Range { validator, modified, .. } = &mut kind {
@@ -88,10 +91,10 @@ impl<'a> RequestShape<'a> {
         kind
     }
 
-    /// The fields that say what is wanted of `url`.
+    /// Sets the header fields that say which part of `url` is wanted.
     ///
     /// # Errors
-    /// The validator cannot be in a field.
+    /// If the validator cannot be the value of a field.
     pub(super) fn set_fields(&self, url: &Url, headers: &mut HeaderMap) -> Result<(), InvalidHeaderValue> {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Self::Bytes { first, end, validator } = self {
@@ -103,18 +106,18 @@ impl<'a> RequestShape<'a> {
         Ok(())
     }
 
-    /// Whether there is a strong `ETag` to go by.
+    /// Whether the request has a strong `ETag`.
     const fn has_validator(&self) -> bool {
         matches!(self, Self::Bytes { validator: Some(_), .. })
     }
 
-    /// Whether an answer from `url` must have the `ETag` that is asked for.
+    /// Whether an answer from `url` must have the request's `ETag`.
     fn validates(&self, url: &Url) -> bool {
         matches!(self, Self::Bytes { validator: Some(validator), .. } if validator.is_for(url))
     }
 }
 
-/// The request at `url` for `shape`, as `connection` takes it.
+/// Builds the request for `shape` of `url`, in the form that `connection` needs.
 pub(super) fn request(
     settings: &Settings,
     asked: OriginalUrl<'_>,

@@ -1,4 +1,4 @@
-//! The fields of an answer, read: RFC 9110 sections 8, 10 and 14.
+//! Reads the header fields of an answer (RFC 9110 sections 8, 10 and 14).
 
 use std::time::Duration;
 
@@ -11,34 +11,35 @@ use hyper::http::response;
 use super::api::Head;
 use super::origin::{Url, anonymous};
 
-/// The longest wait a server may ask for; a year would be as good as never.
+/// The longest wait that a server may ask for; a longer one counts as this. A year would be as good as never.
 const RETRY_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// `Link` values kept of one answer.
+/// The most `Link` values that are kept of one answer.
 const LINKS_MAX: usize = 256;
 
-/// The first value of a field; what is not UTF-8 is replaced.
+/// Returns the first value of a field. Bytes that are not UTF-8 are replaced.
 fn field(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned())
 }
 
-/// Decimal digits and nothing else.
+/// Parses a number of decimal digits and nothing else.
 fn number(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) { None } else { text.parse().ok() }
 }
 
-/// The body's length, if the fields agree on one.
+/// Returns the body's length, if all `Content-Length` fields agree on one.
 pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
     let mut all = headers.get_all(CONTENT_LENGTH).iter().map(|value| value.to_str().ok().and_then(number));
     let first = all.next()??;
     all.all(|other| other == Some(first)).then_some(first)
 }
 
-/// First and last byte, if there is a range; the complete length, if it is known.
+/// A parsed `Content-Range`: the first and last byte, if there is a range, and the complete length, if it is
+/// known.
 pub(super) type ContentRange = (Option<(u64, u64)>, Option<u64>);
 
-/// `bytes 0-499/1234`: first, last and complete length. RFC 9110 section 14.4; `*` is `None`. Some servers
-/// leave the unit out.
+/// Parses `Content-Range`, such as `bytes 0-499/1234` (RFC 9110 section 14.4). A `*` becomes `None`. The unit
+/// may be missing, as some servers leave it out.
 pub(super) fn content_range(headers: &HeaderMap) -> Option<ContentRange> {
     let mut all = headers.get_all(CONTENT_RANGE).iter();
     let (value, None) = (all.next()?, all.next()) else { return None };
@@ -63,12 +64,12 @@ pub(super) fn content_range(headers: &HeaderMap) -> Option<ContentRange> {
     Some((range, complete))
 }
 
-/// Whether `etag` may stand in `If-Range`: RFC 9110 section 13.1.5.
+/// Whether `etag` may stand in `If-Range` (RFC 9110 section 13.1.5).
 pub(super) fn is_strong(etag: &str) -> bool {
     etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"')
 }
 
-/// What the fields tell of the file.
+/// Collects what the fields say about the file.
 pub(super) fn head(parts: &response::Parts, url: &Url) -> Head {
     let headers = &parts.headers;
     let join = |name: &'static str| {
@@ -105,8 +106,8 @@ pub(super) fn head(parts: &response::Parts, url: &Url) -> Head {
     }
 }
 
-/// How long the server asks to wait: `Retry-After` in seconds, or a date, which is compared with the server's
-/// own `Date`, not with our clock.
+/// Returns how long the server asks to wait (`Retry-After`), in seconds or until a date. A date is compared
+/// with the server's own `Date`, not with our clock.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = field(headers, RETRY_AFTER)?;
     let wait = match number(&text) {
@@ -120,8 +121,8 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(wait.min(RETRY_MAX))
 }
 
-/// The schemes of `WWW-Authenticate` (RFC 9110 section 11.6.1) by which a server wants to be told a name and
-/// a password, if Basic is not among them; none if there are none.
+/// Returns the authentication schemes of `WWW-Authenticate` (RFC 9110 section 11.6.1), if there are some and
+/// Basic is not among them.
 pub(super) fn unspoken_schemes(headers: &HeaderMap) -> Option<String> {
     let mut schemes: Vec<String> = Vec::new();
     for value in headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok()) {
@@ -140,7 +141,7 @@ pub(super) fn unspoken_schemes(headers: &HeaderMap) -> Option<String> {
     (!schemes.is_empty() && !is_spoken).then(|| schemes.join(" or "))
 }
 
-/// The coding of the body, if there is one.
+/// Returns the content coding of the body, if there is one.
 pub(super) fn coding(headers: &HeaderMap) -> Option<String> {
     let all = headers.get_all(CONTENT_ENCODING).iter();
     let all: Vec<_> = all.map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned()).collect();

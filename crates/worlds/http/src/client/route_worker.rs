@@ -1,6 +1,7 @@
-//! One route: answers fetches one after the other, keeps connections between them, follows redirects.
+//! One route: answers its fetches one after the other, keeps connections between them, and follows redirects.
 //!
-//! The request of the next fetch goes out while the answer before it flows, where that is safe: `pipeline`.
+//! The module `pipeline` sends the request of the next fetch while the answer before it flows, where that is
+//! safe.
 
 pub(super) mod body;
 mod pipeline;
@@ -26,7 +27,7 @@ use super::response_fields::unspoken_schemes;
 use super::settings::Settings;
 use super::validate::{self, Rejection};
 
-/// The most redirects, and the most origins, that a route remembers facts about.
+/// The most redirects, and the most origins, that a route remembers.
 const REMEMBERED_MAX: usize = 1024;
 
 /// An answer that is no redirect, with its URL and the connection that brings its body.
@@ -34,16 +35,16 @@ struct Response {
     url: Url,
     parts: response::Parts,
     connection: Connection,
-    /// A URL of another origin that lies on the way from the one that was asked for.
+    /// The last URL of another origin on the way from the URL that was asked for to this answer.
     stranger: Option<Url>,
 }
 
 /// Whether a fetch's request has been sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestState {
-    /// It has not.
+    /// The request has not been sent.
     Unsent,
-    /// It has: its answer is the next of the pipelined connection.
+    /// The request has been sent: its answer is the next one on the pipelined connection.
     Sent,
 }
 
@@ -53,21 +54,21 @@ pub(super) struct RouteWorker {
     queue: Arc<EventQueue>,
     window: Arc<WindowClamp>,
     via: Egress,
-    /// No body is read before this time, by the limits.
+    /// The limits allow no body to be read before this time.
     due: Time,
     idle: Vec<Connection>,
-    /// The URLs that redirects of a URL led to.
+    /// For each URL that was redirected, the URL that its redirects led to.
     redirects: HashMap<Url, Url>,
-    /// The source of fetches, until it ends.
+    /// The channel that brings fetches; `None` once it is closed.
     inbox: Option<mpsc::UnboundedReceiver<QueuedFetch>>,
     /// Fetches whose turn has not come, oldest first. The requests of the first few may have been sent, all
     /// on one connection: the one that is being read, or else `pipelined`.
     waiting: VecDeque<QueuedFetch>,
-    /// The connection that has requests of `waiting`, while it is not being read.
+    /// The connection that the requests of fetches in `waiting` were sent on, while it is not being read.
     pipelined: Option<Connection>,
-    /// How often an origin closed a connection with pipelined requests.
+    /// How often each origin closed a connection with pipelined requests.
     pipelining_failures: HashMap<Origin, u32>,
-    /// After how many answers an origin ended a connection.
+    /// After how many answers each origin ended a connection.
     keepalive_limits: HashMap<Origin, u64>,
 }
 
@@ -96,7 +97,7 @@ impl RouteWorker {
         }
     }
 
-    /// Works until no more fetches can come.
+    /// Answers fetches until no more can come.
     pub(super) async fn work(mut self) {
         while let Some(mut next) = self.next().await {
             if next.is_cancelled() {
@@ -108,7 +109,7 @@ impl RouteWorker {
             let QueuedFetch { id, request, url, mut cancelled, sent } = next;
             let result = tokio::select! {
                 biased;
-                // Dropping the fetch closes its connection.
+                // Dropping the future of `fetch` closes its connection.
                 _ = &mut cancelled => continue,
                 result = self.fetch(id, &request, &url, sent) => result,
             };
@@ -119,7 +120,8 @@ impl RouteWorker {
         }
     }
 
-    /// One fetch from start to end. `sent`: where its request was sent, if it was.
+    /// Does one fetch from start to end. `sent` is the URL that its request was sent for, if it was sent
+    /// ahead.
     async fn fetch(
         &mut self,
         id: FetchId,
@@ -140,7 +142,8 @@ impl RouteWorker {
         };
         if let Some(known) = known {
             match self.get(id, request, asked, known.clone(), shape, state).await {
-                // The target of a redirect may expire. Nothing has been handed over yet.
+                // The target of a redirect may have expired. Nothing has been handed over yet, so ask the
+                // original URL.
                 Err(
                     FetchError::NotFound(_)
                     | FetchError::Forbidden { .. }
@@ -150,7 +153,7 @@ impl RouteWorker {
                     | FetchError::Unreachable(_)
                     | FetchError::Tls(_),
                 ) => {
-                    // An earlier fetch may have learned the new target.
+                    // An earlier fetch may have learned the new target already.
                     if self.redirects.get(url) == Some(&known) {
                         self.redirects.remove(url);
                     }
@@ -164,12 +167,12 @@ impl RouteWorker {
         self.get(id, request, asked, from, shape, state).await
     }
 
-    /// Where a redirect of a range's `url` is known to lead.
+    /// Returns where the redirects of `url` are known to lead. Only a range goes there at once.
     fn known_redirect(&self, request: &FetchRequest, url: &Url) -> Option<&Url> {
         self.redirects.get(url).filter(|_| matches!(request.kind, RequestKind::Range { .. }))
     }
 
-    /// A range, a small document or the metadata.
+    /// Asks `from` for a range, a small document or the metadata, and hands the answer over.
     async fn get(
         &mut self,
         id: FetchId,
@@ -186,14 +189,15 @@ impl RouteWorker {
             match validate::validate(&parts, asked.url, &url, &kind) {
                 Ok((mut head, policy)) => {
                     (head.nth, head.last) = (connection.answers, connection.is_last());
-                    // A short cut home would look as if no stranger had shown the way.
+                    // Remembering a way that leads back to the first origin would hide that another origin
+                    // lies on it.
                     if stranger.is_none() || url.origin() != asked.url.origin() {
                         self.remember(asked.url, url);
                     }
                     self.queue.push(Event::Head { id, head: Box::new(head) });
                     return self.deliver(id, connection, policy).await;
                 }
-                // A middlebox may mix up answers: send the request again, alone.
+                // A middlebox may mix up pipelined answers, so send the request again, alone.
                 Err(
                     Rejection::Failed(FetchError::NotTheFile(_))
                     | Rejection::UnclearRange(FetchError::NotTheFile(_)),
@@ -220,7 +224,8 @@ impl RouteWorker {
         }
     }
 
-    /// Adds to a refusal who refuses and whether it got credentials, or the `schemes` that it wants instead.
+    /// Adds to a refusal which server refuses and whether it got credentials, or the `schemes` that it
+    /// accepts instead.
     fn with_credential_status(
         &self,
         error: FetchError,
@@ -241,7 +246,7 @@ impl RouteWorker {
         }
     }
 
-    /// Notes that a redirect of `asked` leads to `url`, if it does.
+    /// Records that redirects of `asked` lead to `url`, if they do.
     fn remember(&mut self, asked: &Url, url: Url) {
         if *asked == url {
             self.redirects.remove(asked);
@@ -279,8 +284,8 @@ impl RouteWorker {
         Err(too_many_redirects(&url))
     }
 
-    /// One request and the head of its answer. The server may have closed an idle connection: then a new one
-    /// is opened.
+    /// Sends one request and waits for the head of its answer. If the server has closed an idle connection,
+    /// opens a new one.
     async fn exchange(
         &mut self,
         asked: OriginalUrl<'_>,

@@ -1,4 +1,4 @@
-//! Bodies: handed over, or read to the end so that the connection can be kept.
+//! Hands bodies over, or reads them to the end so that the connection can be kept.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::client::connect::Connection;
 use crate::client::error::FetchError;
 use crate::client::validate::BodyPolicy;
 
-/// Connections a route keeps between fetches, each to another origin.
+/// The most connections that a route keeps between fetches, each to another origin.
 const IDLE_CONNECTIONS_MAX: usize = 4;
-/// How long what a file begins with is waited for.
+/// How long to wait for the first bytes of a file.
 pub(in crate::client) const OPENING_WAIT: Duration = Duration::from_secs(3);
 
 impl RouteWorker {
-    /// Hands the body over as it comes, and keeps the connection if the body ends as it should.
+    /// Hands a body over as it comes. Keeps the connection if the body ends as it should.
     pub(super) async fn deliver(
         &mut self,
         id: FetchId,
@@ -52,7 +52,7 @@ impl RouteWorker {
             let data = match timeout(count.patience(idle), self.data(&mut connection)).await {
                 Ok(Ok(None)) => break,
                 Ok(Ok(Some(data))) => data,
-                // If all is here, only the connection is of no use.
+                // If the body is complete, only the connection is useless.
                 Ok(Err(e)) => {
                     self.on_lost(connection, false);
                     return count.broke_off(&e);
@@ -74,7 +74,8 @@ impl RouteWorker {
         Ok(())
     }
 
-    /// Hands over what a body begins with, if that comes in a moment. That it does not is no error.
+    /// Hands over the first bytes of a body, if they come within [`OPENING_WAIT`]. It is no error if they do
+    /// not.
     async fn opening(&mut self, id: FetchId, mut connection: Connection) {
         let mut opening = BytesMut::new();
         let mut has_ended = false;
@@ -119,7 +120,7 @@ impl RouteWorker {
         }
     }
 
-    /// Keeps a connection whose body has ended, if the server keeps it.
+    /// Keeps a connection whose body has ended, if the server keeps it open.
     pub(super) fn keep(&mut self, mut connection: Connection) {
         // An HTTP/2 server that sends GOAWAY still answers the requests before it (RFC 9113 section 6.8).
         if connection.unanswered() > 0 && (connection.persists() || connection.is_h2()) {

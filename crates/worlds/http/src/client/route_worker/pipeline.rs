@@ -1,9 +1,9 @@
 //! Pipelining: sends the requests of fetches whose turn has not come (RFC 9112 section 9.3.2; further streams
 //! in HTTP/2). Without it the link would be idle for a round trip between two answers.
 //!
-//! Two places know which requests have been sent, and they must agree: the first few fetches of
-//! `RouteWorker::waiting` are marked as sent, and the connection counts its unanswered requests. When the
-//! connection is gone they no longer agree; then the marks are cleared and the requests are sent again. All
+//! Two places record which requests have been sent, and they must agree. The first few fetches of
+//! `RouteWorker::waiting` are marked as sent, and the connection counts its unanswered requests. They no
+//! longer agree when the connection is gone. Then the marks are cleared and the requests are sent again. All
 //! of them are GETs, which may be repeated.
 
 use std::collections::VecDeque;
@@ -23,18 +23,19 @@ use crate::client::h2::H2;
 use crate::client::origin::Origin;
 use crate::client::request::{OriginalUrl, RequestShape, request};
 
-/// After so many connections that an origin closed with requests outstanding, it gets no pipelined request.
+/// After an origin has closed this many connections with requests outstanding, it gets no pipelined request.
 const CLOSED_MAX: u32 = 2;
-/// After so many answers to pipelined requests, the end of a connection is not blamed on pipelining: nginx
-/// closes after 1,000 requests, Apache after 100.
+/// After this many answers to pipelined requests, the end of a connection is not blamed on pipelining. nginx
+/// closes a connection after 1,000 requests, Apache after 100.
 const PROVEN_ANSWERS: u32 = 16;
-/// While nothing can be read of a connection with a limited window, the kernel is asked this often whether
-/// segments arrive behind a lost one; the interval doubles up to [`POLL_MAX`] while none do.
+/// While a connection with a limited window brings no bytes, the kernel is asked this often whether segments
+/// arrive behind a lost one. The interval doubles up to [`POLL_MAX`] while none do.
 const POLL_MIN: Duration = Duration::from_millis(5);
+/// The longest such interval.
 const POLL_MAX: Duration = Duration::from_millis(80);
 
 impl RouteWorker {
-    /// Waits for the next fetch. `None`: no more can come.
+    /// Waits for the next fetch. Returns `None` if no more can come.
     pub(super) async fn next(&mut self) -> Option<QueuedFetch> {
         if let Some(inbox) = &mut self.inbox {
             while let Ok(fetch) = inbox.try_recv() {
@@ -45,31 +46,31 @@ impl RouteWorker {
             let fetch = self.inbox.as_mut()?.recv().await?;
             self.waiting.push_back(fetch);
         }
-        // The fetch before may have been cancelled.
+        // The fetch before may have been cancelled, and its connection closed.
         self.reconcile();
         self.waiting.pop_front()
     }
 
-    /// How many of the waiting fetches are marked as sent.
+    /// Returns how many of the waiting fetches are marked as sent.
     fn sent(&self) -> usize {
         self.waiting.partition_point(|waiting| waiting.sent.is_some())
     }
 
-    /// Clears all marks: what was sent and not answered has to be sent again.
+    /// Clears all marks, so that unanswered requests are sent again.
     fn mark_unsent(&mut self) {
         self.pipelined = None;
         self.waiting.iter_mut().for_each(|waiting| waiting.sent = None);
     }
 
-    /// Clears the marks if the connection that they are about is gone. Only while no connection is being
-    /// read.
+    /// Clears the marks if the connection with the marked requests is gone. Call this only while no
+    /// connection is being read.
     pub(super) fn reconcile(&mut self) {
         if self.pipelined.as_ref().map_or(0, Connection::unanswered) != self.sent() {
             self.mark_unsent();
         }
     }
 
-    /// Drops a connection that failed. `ahead`: it failed to answer a pipelined request.
+    /// Drops a connection that failed. `ahead` says that it failed to answer a pipelined request.
     pub(super) fn on_lost(&mut self, connection: Connection, ahead: bool) {
         if ahead || (self.pipelined.is_none() && self.sent() > 0) {
             self.penalize(&connection);
@@ -78,7 +79,7 @@ impl RouteWorker {
         self.reconcile();
     }
 
-    /// Counts that an origin ended a connection with pipelined requests.
+    /// Records that an origin ended a connection with pipelined requests.
     fn penalize(&mut self, connection: &Connection) {
         if connection.pipelined_answers >= PROVEN_ANSWERS {
             return;
@@ -89,7 +90,7 @@ impl RouteWorker {
         *self.pipelining_failures.entry(connection.origin.clone()).or_default() += 1;
     }
 
-    /// The answer to a pipelined request has begun.
+    /// Records that the answer to a pipelined request has begun.
     pub(super) fn on_pipelined_answer(&mut self, connection: &mut Connection) {
         connection.pipelined_answers = connection.pipelined_answers.saturating_add(1);
         if connection.pipelined_answers == PROVEN_ANSWERS {
@@ -100,7 +101,8 @@ impl RouteWorker {
     /// Waits for the head of the next answer, at most for the idle timeout.
     ///
     /// # Errors
-    /// Outside: nothing came in time. Inside: the connection failed; one clause.
+    /// The outer error says that nothing came in time. The inner error says, in one clause, why the
+    /// connection failed.
     pub(super) async fn head(
         &mut self,
         connection: &mut Connection,
@@ -133,7 +135,7 @@ impl RouteWorker {
         Ok(head)
     }
 
-    /// Notes after how many answers an origin ends connections.
+    /// Learns after how many answers an origin ends a connection.
     fn learn_keepalive_limit(&mut self, connection: &Connection) {
         if connection.is_last() {
             if self.keepalive_limits.len() >= REMEMBERED_MAX {
@@ -149,7 +151,7 @@ impl RouteWorker {
         }
     }
 
-    /// The next bytes of the body that `connection` brings.
+    /// Waits for the next bytes of the body on `connection`; `None` means that the body has ended.
     pub(super) async fn data(&mut self, connection: &mut Connection) -> Result<Option<Bytes>, String> {
         let mut interval = POLL_MIN;
         loop {
@@ -169,7 +171,7 @@ impl RouteWorker {
         }
     }
 
-    /// Sends what comes next on `connection`, which is being read, as far as that is safe.
+    /// Sends the requests that come next on `connection`, which is being read, as far as that is safe.
     fn pipeline(&mut self, connection: &mut Connection) {
         // If another connection owes answers, those come next.
         if self.waiting.is_empty() || self.pipelined.is_some() || !connection.may_pipeline() {
@@ -187,7 +189,8 @@ impl RouteWorker {
         }
     }
 
-    /// Sends the first request that has not been sent. `false`: there is none, or it has to wait.
+    /// Sends the first request that has not been sent. Returns `false` if there is none, or if it has to
+    /// wait.
     fn pipeline_next(&mut self, connection: &mut Connection, sent: usize) -> bool {
         while self.waiting.get_mut(sent).is_some_and(QueuedFetch::is_cancelled) {
             self.waiting.remove(sent);
@@ -208,7 +211,7 @@ impl RouteWorker {
         }
         let asked = OriginalUrl { url: &next.url, trusted: next.request.trusted };
         let Ok(request) = request(&self.settings, asked, &url, shape, connection) else { return false };
-        // A long answer that was cancelled will close the connection: nothing is sent behind it.
+        // A long answer that was cancelled will close the connection, so nothing is sent behind it.
         let is_doomed = |waiting: &mut QueuedFetch| !waiting.is_short() && waiting.is_cancelled();
         if !connection.is_h2() && self.waiting.iter_mut().take(sent).any(is_doomed) {
             return false;
@@ -220,7 +223,7 @@ impl RouteWorker {
         true
     }
 
-    /// The next answer was cancelled: skips it.
+    /// Skips the next answer, because its fetch was cancelled.
     pub(super) async fn skip_answer(&mut self, fetch: &QueuedFetch) {
         let Some(mut connection) = self.pipelined.take() else { return };
         if connection.skip_answer() {
@@ -234,7 +237,7 @@ impl RouteWorker {
     }
 }
 
-/// Puts the next fetch behind those that wait.
+/// Waits for the next fetch and puts it behind those that wait.
 async fn take_fetch(
     fetches: &mut Option<mpsc::UnboundedReceiver<QueuedFetch>>,
     waiting: &mut VecDeque<QueuedFetch>,
@@ -243,7 +246,7 @@ async fn take_fetch(
     match inbox.recv().await {
         Some(fetch) => {
             if waiting.len() >= 2 * FETCHES_MAX {
-                // More than can be under way: most have been cancelled.
+                // There are more fetches than may run at once, so most have been cancelled.
                 waiting.retain_mut(|waiting| waiting.sent.is_some() || !waiting.is_cancelled());
             }
             waiting.push_back(fetch);

@@ -1,4 +1,4 @@
-//! A fetch in its route's queue.
+//! A fetch in the queue of its route.
 
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -6,27 +6,27 @@ use tokio::sync::oneshot::error::TryRecvError;
 use crate::client::api::{FetchId, FetchRequest, METADATA_BYTES, RequestKind};
 use crate::client::origin::Url;
 
-/// An unwanted body of at most so many bytes is read to its end, to keep the connection.
+/// An unwanted body of at most this many bytes is read to its end, to keep the connection.
 pub(in crate::client) const DRAINED_BYTES_MAX: u64 = 64 << 10;
 
-/// A fetch whose turn has not come. It is cancelled by dropping the other end of `cancelled`.
+/// A fetch whose turn has not come. Dropping the other end of `cancelled` cancels it.
 pub(in crate::client) struct QueuedFetch {
     pub(in crate::client) id: FetchId,
     pub(in crate::client) request: FetchRequest,
     /// The URL of `request`, parsed.
     pub(in crate::client) url: Url,
     pub(in crate::client) cancelled: oneshot::Receiver<()>,
-    /// The URL that its request was sent for, if it was sent ahead.
+    /// The URL that the request was sent for, if it was sent ahead.
     pub(in crate::client) sent: Option<Url>,
 }
 
 impl QueuedFetch {
-    /// Whether nobody waits for it any more.
+    /// Whether the fetch has been cancelled.
     pub(super) fn is_cancelled(&mut self) -> bool {
         !matches!(self.cancelled.try_recv(), Err(TryRecvError::Empty))
     }
 
-    /// The most bytes that an accepted answer can have.
+    /// Returns the most bytes that an accepted answer can have.
     pub(super) const fn bytes_max(&self) -> u64 {
         match self.request.kind {
             RequestKind::Metadata => METADATA_BYTES,
@@ -35,7 +35,7 @@ impl QueuedFetch {
         }
     }
 
-    /// Whether reading its answer to the end costs less than a new connection.
+    /// Whether reading the answer to its end costs less than a new connection.
     pub(super) const fn is_short(&self) -> bool {
         !matches!(self.request.kind, RequestKind::Document { .. }) && self.bytes_max() <= DRAINED_BYTES_MAX
     }
