@@ -1,12 +1,12 @@
-//! The server: contents of a [`ContentProvider`] for browsers, curl, wget, aria2 and other receivers, over
-//! HTTP/1.1.
+//! Serves the contents of a [`ContentProvider`] over HTTP/1.1 to browsers, curl, wget, aria2 and other
+//! clients.
 //!
-//! One thread with a runtime of its own has all connections. It does what RFC 9110 asks of a server of
-//! ranges: preconditions (§13), one range at a time (§14), HEAD, and `Content-Length` on everything that has
-//! a length. The provider says what a path means and reads the bytes, on a few other threads: a disk that is
-//! slow keeps nobody waiting but those who want its files. If the bytes of a body cannot be read any more,
-//! its connection is closed early, so that no client takes it for complete. `connections` says who has a
-//! place when there are too many.
+//! One thread with a runtime of its own handles all connections. It does what RFC 9110 asks of a server with
+//! ranges: preconditions (§13), one range at a time (§14), HEAD, and `Content-Length` on every content. The
+//! provider looks paths up and reads the bytes, on a few other threads. So a slow disk delays only the
+//! clients that want its files. If the bytes of a body can no longer be read, its connection is closed early,
+//! so that no client takes it for complete. The module `connections` decides which connection has to go when
+//! there are too many.
 
 mod body;
 mod connections;
@@ -43,29 +43,30 @@ pub use provider::{ContentProvider, PathLookup, Refusal, Resource, ResourceReque
 pub use shared::Counters;
 use shared::{ConnectionGuard, Metrics, Shared};
 
-/// Connections that are served at the same time. A further one gets the place of one that is idle or slow; if
-/// there is none, it is answered with 503.
+/// The most connections that are served at the same time. A further one replaces a connection that is idle or
+/// slow. If there is no such connection, the new one is answered with 503.
 pub const CONNECTIONS_MAX: usize = 256;
-/// How many further connections get the 503. The rest are closed without an answer.
+/// The most further connections that get the 503. The rest are closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
-/// Bytes of a request's head at most.
+/// The most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Bytes that a connection buffers before it reads more of a body. One read comes on top.
+/// The bytes of a body that a connection buffers before it reads more. One read comes on top.
 const BUFFER_BYTES: usize = 64 << 10;
 /// How long a connection may wait for a request, or take to send the head of one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// The same for a connection that is turned away.
+/// How long a connection that is answered with 503 may take to send the head of its request, and then to read
+/// the answer.
 const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Threads that wait for disks.
+/// The most threads that wait for disks.
 const READERS_MAX: usize = 16;
-/// How long reads that are under way may take to end when the server is stopped.
+/// How long running reads may take to end when the server is stopped.
 const READS_END: Duration = Duration::from_secs(1);
-/// Connections that may wait to be accepted.
+/// The most connections that may wait to be accepted.
 const BACKLOG: i32 = 1_024;
-/// Pause after accepting failed: usually for want of descriptors.
+/// The pause after accepting has failed, which is usually for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Listening sockets. Clients wait until the server starts.
+/// The listening sockets of a server that has not started. Clients that connect wait until it starts.
 #[derive(Debug)]
 pub struct Server {
     listeners: Vec<TcpListener>,
@@ -73,17 +74,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on all of `addresses`; `[::]` is IPv6 only, so that `0.0.0.0` can be bound too.
+    /// Listens on all of `addresses`. `[::]` is IPv6 only, so that `0.0.0.0` can be bound too.
     ///
     /// # Errors
-    /// The error of binding (`AddrInUse`, `AddrNotAvailable`, `PermissionDenied`), with the address.
+    /// If an address cannot be bound (`AddrInUse`, `AddrNotAvailable`, `PermissionDenied`). The error names
+    /// the address.
     pub fn bind(addresses: &[SocketAddr]) -> io::Result<Self> {
         let open = |address: &SocketAddr| {
             let socket = Socket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))?;
             if address.is_ipv6() {
                 socket.set_only_v6(true)?;
             }
-            // Connections of an earlier server do not block the port.
+            // Connections of an earlier server then do not block the port.
             socket.set_reuse_address(true)?;
             socket.set_nonblocking(true)?;
             socket.bind(&(*address).into())?;
@@ -99,16 +101,16 @@ impl Server {
         Ok(Self { listeners, addresses })
     }
 
-    /// Where it listens, with the ports that it got.
+    /// Returns the addresses that the server listens on, with the ports that the system chose.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Answers from `provider`, in a thread, until the value returned is stopped or dropped.
+    /// Starts a thread that answers from `provider` until the returned value is stopped or dropped.
     ///
     /// # Errors
-    /// If the system has no thread or no descriptors for it.
+    /// If the system has no thread or no descriptors left.
     pub fn start<S: ContentProvider>(self, provider: S) -> io::Result<RunningServer> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().max_blocking_threads(READERS_MAX).build()?;
@@ -127,7 +129,7 @@ impl Server {
             for listener in listeners {
                 tasks.spawn_local(accept(listener, Arc::clone(&shared), Rc::clone(&connections)));
             }
-            // Returns when the server is stopped. All connections are dropped then.
+            // This returns when the server is stopped. All connections are dropped then.
             let _ = tasks.block_on(&runtime, stopped);
             drop(tasks);
             runtime.shutdown_timeout(READS_END);
@@ -145,13 +147,13 @@ pub struct RunningServer {
 }
 
 impl RunningServer {
-    /// What it has done so far.
+    /// Returns what the server has done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.metrics.counters()
     }
 
-    /// Closes all connections and waits for the thread.
+    /// Closes all connections and waits until the server's thread has ended.
     pub fn stop(&mut self) {
         drop(self.stop.take());
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join)
@@ -188,7 +190,7 @@ async fn accept<S: ContentProvider>(
                 spawn_local(turn_away::<S>(stream, guard));
             }
         }
-        // Who lost its place is to be gone, and who came is to be heard, before the next one comes.
+        // Lets a replaced connection end and the new one begin, before the next one is accepted.
         yield_now().await;
     }
 }
@@ -200,7 +202,7 @@ async fn serve<S: ContentProvider>(
     guard: ConnectionGuard,
 ) {
     let Ok(local) = stream.local_addr() else { return };
-    // Only for speed: a head and a short body may be two writes.
+    // This option is only for speed: a head and a short body may be two writes.
     let _ = stream.set_nodelay(true);
     let progress = &connection.progress;
     let io = TokioIo::new(CountingStream::new(stream, Rc::clone(progress), Arc::clone(&shared.metrics)));
@@ -219,7 +221,7 @@ async fn serve<S: ContentProvider>(
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(io, service);
     tokio::select! {
-        // An error is not reported: the client sees it.
+        // An error is not reported, because the client sees it.
         _ = served => {}
         () = connection.ended() => {}
     }
@@ -235,7 +237,7 @@ async fn turn_away<S: ContentProvider>(stream: tokio::net::TcpStream, guard: Con
         .max_header_size(HEAD_BYTES_MAX)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // Nor may it hold its place by not reading the answer.
+    // A client may not keep this connection open by not reading the answer either.
     let _ = tokio::time::timeout(TURNED_AWAY_TIMEOUT, served).await;
     drop(guard);
 }

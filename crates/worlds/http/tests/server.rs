@@ -1,4 +1,4 @@
-//! The server among clients that are slow on purpose, and above a disk that is slow.
+//! Tests the server with clients that are slow on purpose, and with a slow disk.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,17 +13,17 @@ use anabranch_http::server::{
 use socket2::{Domain, SockAddr, Socket, Type};
 
 const CONTENT: &[u8] = b"what is served";
-/// So long that neither side's buffers hold it.
+/// A length that the buffers of both sides together cannot hold.
 const LONG: u64 = 64 << 20;
 
-/// Whether a disk answers, and how many wait for it.
+/// Whether the disk answers, and how many reads wait for it.
 #[derive(Default)]
 struct Disk {
     state: Mutex<(bool, usize)>,
     changed: Condvar,
 }
 
-/// `/f`, a file; `/long`, zeros; `/stuck`, a file on a disk that answers when it is told to.
+/// Serves `/f`, a file; `/long`, zeros; and `/stuck`, a file on a disk that answers only when it is told to.
 struct Files(Arc<Disk>);
 
 impl ContentProvider for Files {
@@ -68,7 +68,7 @@ fn start() -> (RunningServer, SocketAddr, Arc<Disk>) {
     (server.start(Files(Arc::clone(&disk))).expect("a thread"), address, disk)
 }
 
-/// A connection of a client that takes in few bytes at once.
+/// Connects as a client that takes in few bytes at once.
 fn connect(address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.set_recv_buffer_size(4_096).expect("an option");
@@ -81,11 +81,11 @@ fn ask(stream: &mut TcpStream, path: &str) -> std::io::Result<()> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").as_bytes())
 }
 
-/// The answer to an honest client: its status and its body.
+/// Returns the answer to a well-behaved client: its status and its body.
 fn get(address: SocketAddr, path: &str) -> (String, Vec<u8>) {
     let mut stream = connect(address);
     let mut all = Vec::new();
-    // A reset is an answer too, though a bad one.
+    // A reset counts as an answer too, though a bad one.
     let _ = ask(&mut stream, path).and_then(|()| stream.read_to_end(&mut all).map(drop));
     let end = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(all.len());
     let status = all[..end].split(|byte| *byte == b' ').nth(1).unwrap_or_default();
@@ -139,12 +139,12 @@ fn many_that_read_their_answers_slowly_lose_their_places() {
         let mut stream = connect(address);
         ask(&mut stream, "/long").expect("sent");
         slow.push(stream);
-        // They are counted as they are accepted.
+        // The server counts requests as it accepts them.
         while (server.counters().requests as usize) < slow.len() {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    // At first nobody can know that they are slow; then it is seen of one after the other.
+    // At first the server cannot know that the clients are slow. Then it finds out about one after the other.
     let get_a_place = || {
         let mut waited_s = 0;
         while get(address, "/f") != served() {
@@ -154,7 +154,7 @@ fn many_that_read_their_answers_slowly_lose_their_places() {
         }
     };
     get_a_place();
-    // One who reads keeps its place.
+    // A client that reads keeps its connection.
     let mut reader = connect(address);
     ask(&mut reader, "/long").expect("sent");
     let (mut buffer, mut bytes) = (vec![0; 1 << 16], 0);

@@ -1,4 +1,4 @@
-//! The caller's options, read and checked once.
+//! The caller's options, parsed and checked once.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -21,7 +21,8 @@ use super::origin::{Origin, Url, credentials};
 use super::proxy::{Proxies, basic};
 use super::tls;
 
-/// Fields that this client sets, or that would change what an answer means.
+/// Header fields that a caller may not set: this client sets them itself, or they would change the meaning of
+/// an answer.
 const RESERVED_FIELDS: &[HeaderName] = &[
     ACCEPT_ENCODING,
     CONNECTION,
@@ -40,7 +41,7 @@ const RESERVED_FIELDS: &[HeaderName] = &[
     UPGRADE,
 ];
 
-/// What every route works with.
+/// The checked options, which all routes share.
 pub(super) struct Settings {
     headers: HeaderMap,
     user: Option<(String, String)>,
@@ -54,7 +55,8 @@ pub(super) struct Settings {
     insecure: bool,
     pub(super) connect_timeout: Duration,
     pub(super) idle_timeout: Duration,
-    /// Made for the first https URL: reading the system's certificates takes a while.
+    /// The TLS configuration. It is made for the first `https` URL, because reading the system's certificates
+    /// takes a while.
     tls: OnceLock<Result<Arc<ClientConfig>, String>>,
 }
 
@@ -112,7 +114,7 @@ impl Settings {
         self.tls.get_or_init(|| tls::config(&self.roots, self.insecure)).clone()
     }
 
-    /// Whether a request to `url` carries credentials, by [`headers`](Self::headers).
+    /// Whether a request to `url` carries credentials, as [`headers`](Self::headers) sets them.
     pub(super) fn credentials(&self, asked: &Url, trusted: bool, url: &Url) -> CredentialStatus {
         let sent = self.headers(asked, trusted, url);
         let has_secrets = || {
@@ -126,20 +128,21 @@ impl Settings {
         }
     }
 
-    /// The caller's fields for a request to `url` that began at `asked`. They go only to the origin of
-    /// `asked`, and only if it is `trusted`: any of them may be a secret, and nobody can tell which.
+    /// Returns the caller's header fields for a request to `url`, in a fetch that began at `asked`. They go
+    /// only to the origin of `asked`, and only if it is `trusted`. Any of them may be a secret, and the
+    /// client cannot tell which.
     pub(super) fn headers(&self, asked: &Url, trusted: bool, url: &Url) -> HeaderMap {
         let is_named = is_named(asked, trusted, url);
         let mut headers = if is_named { self.headers.clone() } else { HeaderMap::new() };
         let is_same = asked.origin() == url.origin();
-        // An entry names the machine that it is for, and `default` whatever the caller names. Where nobody
-        // proves to be that machine, the caller must have named its origin.
+        // An entry names its machine, and `default` applies to any machine that the caller names. If no
+        // certificate proves that the server is that machine, the caller must have named its origin.
         let has_netrc = is_named || (url.scheme() == "https" && !self.insecure);
         let of_netrc = |login: Option<&str>| {
             self.netrc.get(&Origin::of(url).host, login, is_named).filter(|_| has_netrc)
         };
         let user = match (credentials(asked), &self.user) {
-            // A name without a password says which entry is meant.
+            // A name without a password selects the entry.
             (Some((name, password)), _) if is_same && asked.password().is_none() => {
                 of_netrc(Some(&name)).or(Some((name, password)))
             }

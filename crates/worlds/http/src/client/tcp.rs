@@ -1,32 +1,32 @@
-//! TCP options: what the kernel measures, and the limit of the receive window.
+//! TCP options: the kernel's measurements, and the limit of the receive window.
 #![expect(unsafe_code, reason = "these options have no safe wrapper in nix or socket2")]
 
 use std::os::fd::BorrowedFd;
 
 use anabranch_algo::{Span, TcpSample};
 
-/// `struct tcp_info` of linux/tcp.h as far as it is read; a kernel that knows less fills less.
+/// The bytes of `struct tcp_info` (linux/tcp.h) that are read. An older kernel fills fewer of them.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const INFO_BYTES: usize = 256;
 
-/// Bounds what the peer may have in flight towards `fd` to `bytes` (TCP_WINDOW_CLAMP, tcp(7)). The kernel
-/// keeps about a kilobyte at least. Elsewhere than on Linux nothing happens.
+/// Limits the bytes that the peer may have in flight towards `fd` to `bytes` (TCP_WINDOW_CLAMP, tcp(7)). The
+/// kernel allows at least about a kilobyte. On systems other than Linux nothing happens.
 ///
 /// When the kernel enlarges the receive buffer, it lifts the clamp too (tcp_rcv_space_adjust in
-/// net/ipv4/tcp_input.c): set it again after each read.
+/// net/ipv4/tcp_input.c). So set the clamp again after each read.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn set_window_clamp(fd: BorrowedFd<'_>, bytes: u64) {
     set(fd, nix::libc::IPPROTO_TCP, nix::libc::TCP_WINDOW_CLAMP, bytes);
 }
 
-/// Makes `fd` readable when `bytes` have arrived, or the end (SO_RCVLOWAT, socket(7)). Reading before that
-/// works. Elsewhere than on Linux nothing happens.
+/// Makes `fd` readable only when `bytes` have arrived, or the end (SO_RCVLOWAT, socket(7)). Reading earlier
+/// works all the same. On systems other than Linux nothing happens.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn set_rcvlowat(fd: BorrowedFd<'_>, bytes: u64) {
     set(fd, nix::libc::SOL_SOCKET, nix::libc::SO_RCVLOWAT, bytes);
 }
 
-/// Sets an option that is a number of bytes.
+/// Sets a socket option whose value is a number of bytes.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn set(fd: BorrowedFd<'_>, level: nix::libc::c_int, option: nix::libc::c_int, bytes: u64) {
     use std::os::fd::AsRawFd as _;
@@ -46,7 +46,7 @@ fn set(fd: BorrowedFd<'_>, level: nix::libc::c_int, option: nix::libc::c_int, by
     };
 }
 
-/// What TCP_INFO says of `fd`, and how much of it the kernel knows.
+/// Returns the TCP_INFO of `fd`, and how many of its bytes the kernel has filled.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn info(fd: BorrowedFd<'_>) -> Option<([u8; INFO_BYTES], usize)> {
     use std::os::fd::AsRawFd as _;
@@ -67,29 +67,29 @@ fn info(fd: BorrowedFd<'_>) -> Option<([u8; INFO_BYTES], usize)> {
     if result == 0 { Some((info, usize::try_from(length).ok()?)) } else { None }
 }
 
-/// The connection's round trip time, segment size and counts (TCP_INFO). `None` where the system does not
-/// tell.
+/// Returns the connection's round trip time, segment size and counters (TCP_INFO). Returns `None` if the
+/// system does not tell them.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn sample(fd: BorrowedFd<'_>) -> Option<TcpSample> {
     let (info, known) = info(fd)?;
     read(info.get(..known)?)
 }
 
-/// Elsewhere than on Linux: nothing.
+/// Does nothing on systems other than Linux.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn set_window_clamp(_fd: BorrowedFd<'_>, _bytes: u64) {}
 
-/// Elsewhere than on Linux: nothing.
+/// Does nothing on systems other than Linux.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn set_rcvlowat(_fd: BorrowedFd<'_>, _bytes: u64) {}
 
-/// Elsewhere than on Linux: unknown.
+/// Returns `None` on systems other than Linux.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn sample(_fd: BorrowedFd<'_>) -> Option<TcpSample> {
     None
 }
 
-/// Parses a `struct tcp_info`. The offsets are stable: it grows at its end only.
+/// Parses a `struct tcp_info`. Its offsets are stable, because it grows at its end only.
 #[cfg_attr(not(any(target_os = "linux", target_os = "android")), expect(dead_code, reason = "Linux only"))]
 fn read(info: &[u8]) -> Option<TcpSample> {
     let word = |at: usize| Some(u32::from_ne_bytes(info.get(at..at + 4)?.try_into().ok()?));
@@ -125,12 +125,12 @@ mod tests {
         let sample = sample(client.as_fd()).unwrap();
         assert_eq!((sample.received_bytes, sample.out_of_order), (100_000, 0));
         assert!(sample.mss >= 500 && sample.rtt > Span::ZERO, "{sample:?}");
-        // Known since Linux 4.6.
+        // The kernel counts segments since Linux 4.6.
         assert!(sample.segments >= 2, "{sample:?}");
     }
 
-    /// The window that is told to the sender stays under the clamp, if it is set after each read. What
-    /// arrives between a read and the next clamp may be answered with more, on a busy machine: that is rare.
+    /// The window that the sender is told stays below the clamp, if the clamp is set after each read. On a
+    /// busy machine, bytes that arrive between a read and the next clamp may rarely widen the window.
     #[test]
     fn a_clamp_holds() {
         const CLAMP: u32 = 256 << 10;
@@ -144,7 +144,8 @@ mod tests {
             read += client.read(&mut buffer).unwrap();
             set_window_clamp(client.as_fd(), CLAMP.into());
             let (info, known) = info(client.as_fd()).unwrap();
-            // tcpi_rcv_wnd, since Linux 6.2. What was told before the first clamp must have been used up.
+            // tcpi_rcv_wnd is known since Linux 6.2. The window that was told before the first clamp must
+            // have been used up.
             if known >= 236 && read > 10 << 20 {
                 let window = u32::from_ne_bytes(info[232..236].try_into().unwrap());
                 told += 1;

@@ -1,8 +1,9 @@
-//! A scripted server in the place of connections: what the client reports of its answers, and when.
+//! Answers fetches from a scripted server instead of real connections, and tells which events the client
+//! would report, and when.
 //!
-//! The server's [`Reply`] is written as the bytes that a server would send, and read by the client's own
-//! code: the parser of HTTP/1.1, redirects, `validate`, the count of a body. Time-outs are the client's own.
-//! Names, TCP, TLS, proxies, HTTP/2, limits and pipelining are left out.
+//! A [`Reply`] of the server is written as the bytes that a server would send. The client's own code reads
+//! it: the parser of HTTP/1.1, redirects, `validate`, and the count of a body. Time-outs are the client's own
+//! too. Names, TCP, TLS, proxies, HTTP/2, limits and pipelining are left out.
 
 mod answer;
 mod script;

@@ -1,4 +1,4 @@
-//! TLS: which certificates are trusted, and why a handshake failed, in words.
+//! TLS: decides which certificates are trusted, and says in words why a handshake failed.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -19,13 +19,13 @@ use tokio_rustls::rustls::{
 use super::error::FetchError;
 use crate::tls_error::{self, words};
 
-/// The largest file of certificates that is read, bytes. The system's are about 200 KiB.
+/// The most bytes of a file of certificates that are read. The system's has about 200 KiB.
 const CA_BYTES_MAX: u64 = 16 << 20;
 
-/// The certificates in the PEM file `path`.
+/// Reads the certificates in the PEM file `path`.
 ///
 /// # Errors
-/// The error of reading; `InvalidData` if it has no certificate.
+/// If the file cannot be read. The error is `InvalidData` if the file has no certificate.
 pub(super) fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let mut pem = Vec::new();
     File::open(path)?.take(CA_BYTES_MAX).read_to_end(&mut pem)?;
@@ -37,12 +37,12 @@ pub(super) fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static
     }
 }
 
-/// What every connection is made with: TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1 (ALPN, RFC 7301). `roots` are
-/// trusted besides the system's, as issuers and as the certificates of servers; `insecure` trusts every
-/// certificate.
+/// Returns the TLS configuration of all connections: TLS 1.2 and 1.3, HTTP/2 before HTTP/1.1 (ALPN, RFC
+/// 7301). `roots` are trusted besides the system's certificates, both as issuers and as certificates of
+/// servers. With `insecure`, every certificate is trusted.
 ///
 /// # Errors
-/// One clause: a certificate cannot be used.
+/// If a certificate cannot be used. The error is one clause.
 pub(super) fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -53,8 +53,8 @@ pub(super) fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Resul
         builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
     } else {
         let mut store = RootCertStore::empty();
-        // Missing or invalid certificates of the system are no error here: a server whose issuer is unknown
-        // then fails with that reason.
+        // Missing or invalid certificates of the system are no error here. A server whose issuer is then
+        // unknown fails with that reason.
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         for root in roots {
             store.add(root.clone()).map_err(|e| format!("a certificate cannot be used: {}", text(&e)))?;
@@ -72,7 +72,7 @@ pub(super) fn config(roots: &[CertificateDer<'static>], insecure: bool) -> Resul
     Ok(Arc::new(config))
 }
 
-/// Maps the error of a handshake: TLS's own, or the connection's.
+/// Converts the error of a handshake, which is either TLS's own or the connection's.
 pub(super) fn handshake_error(error: &io::Error) -> FetchError {
     match tls_error::of(error) {
         Some(error) => FetchError::Tls(text(error)),
@@ -80,7 +80,7 @@ pub(super) fn handshake_error(error: &io::Error) -> FetchError {
     }
 }
 
-/// One clause for people.
+/// Returns one clause that describes the error for people.
 fn text(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(why) => certificate_text(why),
@@ -112,15 +112,15 @@ fn certificate_text(error: &CertificateError) -> String {
     text.to_owned()
 }
 
-/// Whether all that is wrong is that an authority's certificate (RFC 5280 section 4.2.1.9) is a server's.
+/// Whether the only fault is that a server uses an authority's certificate (RFC 5280 section 4.2.1.9).
 fn is_authority(error: &CertificateError) -> bool {
     let CertificateError::Other(other) = error else { return false };
     matches!(other.0.downcast_ref::<webpki::Error>(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
-/// Trusts servers by their issuers, and those that show one of the caller's `own` certificates, as curl does.
-/// `openssl req -x509` makes such: an authority's, which no other server may have, and often with a common
-/// name alone.
+/// Trusts servers by their issuers, and also servers that present one of the caller's `own` certificates, as
+/// curl does. `openssl req -x509` makes such a certificate. It is an authority's, which other clients accept
+/// from no server, and often its only name is the common name.
 #[derive(Debug)]
 struct OwnVerifier {
     chains: Arc<WebPkiServerVerifier>,
@@ -142,7 +142,7 @@ impl ServerCertVerifier for OwnVerifier {
         if self.own.iter().all(|own| own != end_entity) {
             return Err(why.into());
         }
-        // Its dates have been checked by then.
+        // The certificate's dates have been checked before this error is found.
         if is_authority(&why) {
             match verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name) {
                 Err(Error::InvalidCertificate(name)) => why = name,
@@ -182,10 +182,10 @@ impl ServerCertVerifier for OwnVerifier {
     }
 }
 
-/// Whether the subject's common name (RFC 5280 section 4.1.2.6) is `name`. Only for a certificate that the
-/// caller has: of any other a common name says nothing (RFC 9525 section 6.3).
+/// Whether the subject's common name (RFC 5280 section 4.1.2.6) is `name`. Call this only for a certificate
+/// that the caller has: a common name in any other certificate proves nothing (RFC 9525 section 6.3).
 fn is_common_name(certificate: &CertificateDer<'_>, name: &str) -> bool {
-    /// The DER of the attribute's type, id-at-commonName.
+    /// The DER encoding of the attribute's type, id-at-commonName.
     const TYPE: &[u8] = &[0x06, 0x03, 0x55, 0x04, 0x03];
     let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return false };
     let subject = certificate.subject();

@@ -8,14 +8,14 @@ use super::error::FetchError;
 use super::origin::{Url, file_name};
 use super::response_fields::{coding, content_length, content_range, head, is_html, is_strong, retry_after};
 
-/// File types that are never web pages: HTML under such a name is the page of a login or of an error.
+/// File types that are never web pages. HTML under such a name is a login page or an error page.
 const FILE_TYPES: &str = "\
     7z apk appimage asc bin bz2 cab crate csv deb dmg efi exe flac gem gguf gz img ipk iso jar jigdo \
     jpeg jpg json lz lz4 lzma m4a md5 meta4 metalink mkv mp3 mp4 msi ogg parquet pdf pkg png qcow2 rar \
     raw rpm safetensors sha1 sha256 sha512 sig squashfs tar tbz template tgz torrent txz vdi vhd vhdx \
     vmdk wav webm whl xml xz zip zst";
 
-/// Codings, and the types of files that are of the coding by themselves.
+/// Content codings, each with the extensions of files that have this coding themselves.
 const CODED_FILES: &[(&[&str], &[&str])] = &[
     (&["gzip", "x-gzip"], &["gz", "tgz", "svgz", "taz"]),
     (&["compress", "x-compress"], &["z", "taz"]),
@@ -26,20 +26,21 @@ const CODED_FILES: &[(&[&str], &[&str])] = &[
     (&["br"], &["br"]),
 ];
 
-/// What to do with the body of an accepted answer.
+/// How the body of an accepted answer is handled.
 #[derive(Debug)]
 pub(super) enum BodyPolicy {
-    /// It is handed over and has exactly so many bytes.
+    /// The body is handed over. It must have exactly this many bytes.
     Exactly(u64),
-    /// It is handed over and has at most so many bytes.
+    /// The body is handed over. It may have at most this many bytes.
     AtMost(u64),
-    /// Its first [`METADATA_BYTES`] are handed over, if they come in a moment; the rest is not wanted.
+    /// The first [`METADATA_BYTES`] of the body are handed over, if they come within a few seconds. The rest
+    /// is not wanted.
     Opening,
-    /// It is not wanted.
+    /// The body is not wanted.
     Nothing,
 }
 
-/// What a status other than 2xx and a followed redirect means.
+/// Returns the error for a status that is neither 2xx nor a redirect.
 fn status_error(status: StatusCode, headers: &HeaderMap) -> FetchError {
     match status.as_u16() {
         code @ (404 | 410) => FetchError::NotFound(code),
@@ -53,14 +54,14 @@ fn status_error(status: StatusCode, headers: &HeaderMap) -> FetchError {
     }
 }
 
-/// Whether a file of the name `name` is never a web page.
+/// Whether a file called `name` is never a web page.
 fn is_no_page(name: &str) -> bool {
     let is = |end: &str| FILE_TYPES.split(' ').any(|known| known.eq_ignore_ascii_case(end));
     name.rsplit_once('.').is_some_and(|(_, end)| is(end))
 }
 
-/// Whether `coding` (RFC 9110 section 8.4.1) only repeats what the file is, which is called as in one of
-/// `urls`: many servers label an archive like that. Then its bytes are those of the file.
+/// Whether `coding` (RFC 9110 section 8.4.1) only labels the file, as its extension in one of `urls` shows.
+/// Many servers label archives in this way. The bytes are then those of the file.
 fn is_label(coding: &str, urls: &[&Url]) -> bool {
     let among = |all: &[&str], one: &str| all.iter().any(|known| known.eq_ignore_ascii_case(one));
     let types = urls.iter().filter_map(|url| file_name(url).rsplit_once('.')).map(|(_, end)| end);
@@ -74,13 +75,14 @@ fn web_page() -> FetchError {
     )
 }
 
-/// Why an answer is not taken.
+/// Why an answer is not accepted.
 #[derive(Debug)]
 pub(super) enum Rejection {
-    /// The fetch fails with this.
+    /// The fetch fails with this error.
     Failed(FetchError),
-    /// What it says of its range cannot be believed, so the server has none: the file is asked for once
-    /// without a range. The fetch fails with this if it was asked for like that.
+    /// The answer's statements about its range cannot be believed, so the server is taken to have no ranges.
+    /// The file is asked for once more, without a range. If it was asked for without a range before, the
+    /// fetch fails with this error.
     UnclearRange(FetchError),
 }
 
@@ -90,8 +92,8 @@ impl From<FetchError> for Rejection {
     }
 }
 
-/// Validates the answer `parts` from `url` to a request of `kind` that began at `asked`; a range's
-/// `validator` and `modified` are those that it must have.
+/// Validates the head `parts` of an answer from `url` to a request of `kind`, in a fetch that began at
+/// `asked`. For a range, `kind` holds the `validator` and the date `modified` that the answer must have.
 pub(super) fn validate(
     parts: &response::Parts,
     asked: &Url,
@@ -130,19 +132,20 @@ pub(super) fn validate(
         }
         RequestKind::Metadata if parts.status == StatusCode::PARTIAL_CONTENT => {
             let part = Part::of(headers, &head).map_err(Rejection::UnclearRange)?;
-            // A shorter file sends less. If the total equals the end of the range, the server may have given
-            // the length of the part where the length of the file belongs.
+            // A shorter file sends fewer bytes. If the total equals the end of the range, the server may have
+            // put the length of the part where the length of the file belongs.
             if part.first != 0 || part.end > METADATA_BYTES || part.complete == Some(METADATA_BYTES) {
                 return Err(Rejection::UnclearRange(part.other_than(0, METADATA_BYTES)));
             }
             (head.length, head.ranges) = (part.complete, true);
-            // Less than was asked for would begin otherwise than what others send.
+            // The opening is compared with that of other servers, so a shorter one than was asked for is of
+            // no use.
             let is_all = part.end == METADATA_BYTES || part.complete == Some(part.end);
             Ok((head, if is_all { BodyPolicy::Opening } else { BodyPolicy::Nothing }))
         }
         RequestKind::Metadata if parts.status == StatusCode::OK => {
             whole_only(headers, &head)?;
-            // A server that answers a range with everything has no ranges, whatever it says.
+            // A server that answers a range with the whole file has no ranges, whatever its fields say.
             head.ranges = false;
             Ok((head, BodyPolicy::Opening))
         }
@@ -150,7 +153,7 @@ pub(super) fn validate(
     }
 }
 
-/// What the answer says that there are no such bytes (416) says of the file.
+/// Interprets an answer with the status 416: the file has no such bytes.
 fn not_satisfiable(
     headers: &HeaderMap,
     mut head: Head,
@@ -185,17 +188,17 @@ fn changed_length(now: u64, before: u64) -> FetchError {
     FetchError::Changed(format!("it has {now} bytes now, not {before}"))
 }
 
-/// The part of the file that an answer with the status 206 brings.
+/// The part of a file that an answer with the status 206 brings.
 struct Part {
     first: u64,
-    /// One after its last byte.
+    /// The offset after the last byte.
     end: u64,
-    /// The file's length, if it is known.
+    /// The length of the file, if it is known.
     complete: Option<u64>,
 }
 
 impl Part {
-    /// What the fields say, if they agree.
+    /// Reads the part from the header fields. Fails if they are missing or contradict each other.
     fn of(headers: &HeaderMap, head: &Head) -> Result<Self, FetchError> {
         let kind = head.content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
         if kind.starts_with("multipart/") {
@@ -213,7 +216,7 @@ impl Part {
         Ok(part)
     }
 
-    /// The error that it is not the one from `first` up to `end`.
+    /// Returns the error that this part is not the one from `first` up to `end`.
     fn other_than(&self, first: u64, end: u64) -> FetchError {
         let (from, to) = (self.first, self.end.saturating_sub(1));
         FetchError::NotTheFile(format!(
@@ -223,8 +226,8 @@ impl Part {
     }
 }
 
-/// An answer with the status 200 brings the whole file. One that says that it brings a range does so only if
-/// the range is all there is.
+/// Checks that an answer with the status 200 brings the whole file. If its fields name a range, the range
+/// must be the whole file.
 fn whole_only(headers: &HeaderMap, head: &Head) -> Result<(), Rejection> {
     if !headers.contains_key(CONTENT_RANGE) {
         return Ok(());
@@ -237,13 +240,13 @@ fn whole_only(headers: &HeaderMap, head: &Head) -> Result<(), Rejection> {
     }
 }
 
-/// Validates the successful answer to a range.
+/// Validates a successful answer to the request for a range.
 fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result<BodyPolicy, Rejection> {
     let RequestKind::Range { first, end, length, validator, modified, .. } = kind else {
         return Err(FetchError::Refused("no range was asked for".to_owned()).into());
     };
     let headers = &parts.headers;
-    // Weak tags compare by their opaque part only, which proves nothing: they are not compared.
+    // Weak tags are not compared, because equal ones do not prove that the bytes are equal.
     let tag = head.etag.as_deref().filter(|tag| is_strong(tag));
     let other = matches!((tag, validator), (Some(now), Some(before)) if now != before);
     let date = (&head.last_modified, modified);
@@ -251,7 +254,7 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
     match parts.status {
         StatusCode::PARTIAL_CONTENT => {
             let part = Part::of(headers, head)?;
-            // One that does not say how long it is (RFC 9110, 14.4) sends what is asked for all the same.
+            // An answer that does not tell the file's length (RFC 9110, 14.4) is accepted all the same.
             if let Some(complete) = part.complete
                 && complete != *length
             {
@@ -266,7 +269,7 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
             if part.first != *first || part.end > *end {
                 return Err(part.other_than(*first, *end).into());
             }
-            // It may be less than was asked for (RFC 9110, 15.3.7).
+            // The part may be shorter than was asked for (RFC 9110, 15.3.7).
             head.ends_early_at = (part.end < *end).then_some(part.end);
             (head.length, head.ranges) = (Some(*length), true);
             Ok(BodyPolicy::Exactly(part.end - first))
@@ -283,11 +286,11 @@ fn range(parts: &response::Parts, head: &mut Head, kind: &RequestKind) -> Result
                 None if is_html(headers) => Err(web_page()),
                 _ if other => Err(FetchError::ChangedTag),
                 _ if redated => Err(FetchError::ChangedDate),
-                // With If-Range, a server that has ranges sends everything if the file has changed.
+                // With If-Range, a server that has ranges sends the whole file if it has changed.
                 _ if (head.length.is_some() || *first == 0) && validator.is_some() && tag.is_none() => {
                     Err(FetchError::ChangedTag)
                 }
-                // One that does not say how long it is has to be as long all the same.
+                // An answer that does not tell its length must still bring as many bytes.
                 Some(_) | None if *first == 0 => {
                     head.whole = true;
                     Ok(BodyPolicy::Exactly(*length))
@@ -312,7 +315,7 @@ mod tests {
         assert!(!is_no_page("iso") && !is_no_page("index.html") && !is_no_page("a.php"));
     }
 
-    /// An answer with these fields.
+    /// The head of an answer with these header fields.
     fn parts(status: u16, fields: &[(&str, &str)]) -> response::Parts {
         let mut answer = hyper::http::Response::builder().status(status);
         for (name, value) in fields {
@@ -321,7 +324,7 @@ mod tests {
         answer.body(()).unwrap().into_parts().0
     }
 
-    /// What a first answer of these fields comes to.
+    /// Validates the first answer of a server, with these header fields.
     fn metadata(status: u16, fields: &[(&str, &str)]) -> Result<(Head, BodyPolicy), Rejection> {
         let url = Url::parse("http://h/f.bin").unwrap();
         validate(&parts(status, fields), &url, &url, &RequestKind::Metadata)
@@ -346,7 +349,7 @@ mod tests {
             ("0-13311/40960", 40_960, true),
             ("bytes 0-13311/40960", 40_960, true),
             ("bytes 0-99/100", 100, true),
-            // It is less than what others send, so it is not held against that.
+            // The part is shorter than those of other servers, so it is not compared with them.
             ("bytes 0-99/40960", 40_960, false),
         ] {
             let (head, policy) = metadata(206, &[("content-range", range)]).expect(range);

@@ -1,4 +1,4 @@
-//! A response's body: a short text, or a part of a content, read as the connection takes it.
+//! The body of a response: a short text, or a part of a content that is read as the connection takes it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,14 +14,15 @@ use super::connections::Progress;
 use super::provider::{ContentProvider, Unavailable};
 use super::shared::{Asked, Shared};
 
-/// Bytes read at once: enough to make system calls cheap, few enough to keep a connection's memory small.
+/// The bytes that are read at once: enough to make system calls cheap, few enough to keep a connection's
+/// memory small.
 const READ_BYTES: usize = 256 << 10;
-/// Buffers of a body that are used again: one is being sent while the next is filled.
+/// The number of buffers that a body reuses: one is being sent while the next is filled.
 const BUFFERS: usize = 2;
 
 /// A body of a known length.
 pub(super) enum Body<S: ContentProvider> {
-    /// These bytes.
+    /// A short text.
     Full(Bytes),
     /// A part of a content.
     Range(Box<RangeBody<S>>),
@@ -33,10 +34,10 @@ pub(super) struct RangeBody<S: ContentProvider> {
     content: Arc<S::Content>,
     next: u64,
     end: u64,
-    /// The latest reads, oldest first. Their memory is used again once they are sent.
+    /// The latest reads, oldest first. Their memory is reused once they are sent.
     read: [Option<Bytes>; BUFFERS],
     reservation: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    /// A read that another thread does.
+    /// A read that runs on another thread.
     reading: Option<Asked<(BytesMut, Result<(), Unavailable>)>>,
 }
 
@@ -69,7 +70,7 @@ impl<S: ContentProvider> Body<S> {
 
 impl<S: ContentProvider> RangeBody<S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Unavailable>> {
-        // While it waits for a disk or for the rate limit, it does not wait for the client.
+        // While the body waits for a disk or for the rate limit, it does not wait for the client.
         self.progress.waits.set(true);
         let (buffer, read) = ready!(self.poll_read(cx));
         self.progress.waits.set(false);
@@ -82,7 +83,7 @@ impl<S: ContentProvider> RangeBody<S> {
         Poll::Ready(Ok(bytes))
     }
 
-    /// Reads the next bytes, when the rate limit lets them go.
+    /// Reads the next bytes as soon as the rate limit allows.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<(BytesMut, Result<(), Unavailable>)> {
         if self.reading.is_none() {
             let burst = self.shared.provider.burst_bytes();
@@ -108,7 +109,7 @@ impl<S: ContentProvider> RangeBody<S> {
         Poll::Ready(done)
     }
 
-    /// A buffer of `len` bytes: that of an earlier read, if it has been sent.
+    /// Returns a buffer of `len` bytes, which is that of an earlier read if it has been sent.
     fn buffer(&mut self, len: usize) -> BytesMut {
         self.read.rotate_left(1);
         let mut buffer = match self.read[BUFFERS - 1].take().map(Bytes::try_into_mut) {
@@ -120,7 +121,8 @@ impl<S: ContentProvider> RangeBody<S> {
     }
 }
 
-/// Waits for its turn, reserves, and waits until what was reserved is due.
+/// Waits until no other body has a reservation, reserves `bytes` of the rate limit, and waits until they may
+/// be sent.
 async fn reserve<S: ContentProvider>(shared: Arc<Shared<S>>, bytes: usize) {
     let _held = shared.rate_lock.lock().await;
     let wait = shared.provider.reserve(bytes);
@@ -135,7 +137,7 @@ impl<S: ContentProvider> Drop for RangeBody<S> {
     }
 }
 
-// No field is pinned in place: the future is boxed.
+// The body is `Unpin`, because no field is pinned in place: the future is boxed.
 impl<S: ContentProvider> Unpin for Body<S> {}
 
 impl<S: ContentProvider> hyper::body::Body for Body<S> {

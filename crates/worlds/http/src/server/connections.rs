@@ -1,11 +1,12 @@
-//! The connections of a server, and which of them has to go when there are too many.
+//! The connections of a server, and the choice of the one to close when there are too many.
 //!
-//! Whoever sends the head of a request slowly, or takes an answer slowly, holds a place and does nothing with
-//! it. A server that turned newcomers away when all places are taken could be blocked by a few hundred such
-//! sockets. Here the newcomer gets the place of one that is idle: of those between two requests, or before
-//! their first, the one that has been so for longest; else of one that takes its answer more slowly than
-//! [`SLOW_BYTES`] in [`LOOK_EVERY`]. Whoever is served at a fair pace keeps its place, and is never counted
-//! as slow while it waits for this side: for a disk, or for the rate limit.
+//! A client that sends its request or takes its answer slowly occupies a connection and does nothing with it.
+//! A few hundred such sockets could block a server that turned newcomers away while all connections are
+//! taken. Here a newcomer replaces another connection. First in line are connections without an answer under
+//! way, before their first request or between two; the one that has been idle longest goes first. Next come
+//! connections that take their answer more slowly than [`SLOW_BYTES`] in [`LOOK_EVERY`]. A connection that
+//! takes its answer at a fair rate stays. So does one that waits for this side, that is, for a disk or for
+//! the rate limit: it never counts as slow.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,33 +19,34 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// How often it is looked whether a connection moves.
+/// How often the server checks whether a connection makes progress.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// A connection that takes less than this of an answer between two looks is slow: 4 KiB/s.
+/// A connection is slow if it takes fewer bytes of an answer than these between two checks: 4 KiB/s.
 const SLOW_BYTES: u64 = 20 << 10;
-/// A connection is closed after so many looks without any progress: a minute.
+/// A connection is closed after this many checks without any progress: a minute.
 const IDLE_LOOKS: u32 = 12;
 
 /// The progress of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Reads and writes that did something.
+    /// The number of reads and writes that did something.
     pub(super) steps: Cell<u64>,
-    /// Bytes written.
+    /// The number of bytes written.
     pub(super) sent_bytes: Cell<u64>,
-    /// Whether it waits for this side: for the rate limit or for a disk.
+    /// Whether the connection waits for this side: for the rate limit or for a disk.
     pub(super) waits: Cell<bool>,
     /// Whether an answer is under way.
     answers: Cell<bool>,
-    /// A number that grows: when it was accepted, or its last answer began or ended.
+    /// When the connection was accepted, or when its last answer began or ended. This is a number of
+    /// [`Connections::next`], not a time.
     since: Cell<u64>,
-    /// Whether it takes its answer slowly.
+    /// Whether the client takes its answer slowly.
     is_slow: Cell<bool>,
-    /// Another gets its place.
+    /// Notified when another connection replaces this one.
     evicted: Notify,
 }
 
-/// All connections that are served.
+/// All connections that are being served.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     open: RefCell<BTreeMap<u64, Rc<Progress>>>,
@@ -56,7 +58,7 @@ impl Connections {
         self.next.replace(self.next.get() + 1)
     }
 
-    /// A connection has come.
+    /// Adds a new connection.
     pub(super) fn add(self: &Rc<Self>) -> Connection {
         let (id, progress) = (self.next(), Rc::new(Progress::default()));
         progress.since.set(id);
@@ -64,7 +66,7 @@ impl Connections {
         Connection { all: Rc::clone(self), id, progress }
     }
 
-    /// Ends a connection that holds its place for nothing; false if there is none.
+    /// Closes an idle or slow connection. Returns `false` if there is none.
     pub(super) fn evict(&self) -> bool {
         let mut open = self.open.borrow_mut();
         let oldest = |is_its: &dyn Fn(&Progress) -> bool| {
@@ -81,7 +83,7 @@ impl Connections {
     }
 }
 
-/// One connection; it has its place until it is dropped.
+/// One connection. It counts as open until it is dropped.
 pub(super) struct Connection {
     all: Rc<Connections>,
     id: u64,
@@ -95,7 +97,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// An answer begins; its body comes later.
+    /// Records that an answer begins. Its body is added later.
     pub(super) fn answer(&self) -> Answer<()> {
         self.progress.answers.set(true);
         self.progress.since.set(self.all.next());
@@ -103,7 +105,8 @@ impl Connection {
         Answer { body: (), under_way: UnderWay { all, progress } }
     }
 
-    /// Returns when the connection is to be closed: it does not move for a minute, or another gets its place.
+    /// Waits until the connection must be closed: because it makes no progress for a minute, or because
+    /// another one replaces it.
     pub(super) async fn ended(&self) {
         tokio::select! {
             () = self.progress.evicted.notified() => {}
@@ -113,7 +116,8 @@ impl Connection {
 }
 
 impl Progress {
-    /// Returns when there is no progress for [`IDLE_LOOKS`]; sees meanwhile whether it is slow.
+    /// Waits until there is no progress for [`IDLE_LOOKS`] checks. Meanwhile records whether the connection
+    /// is slow.
     async fn stalled(&self) {
         let mut idle_looks = 0;
         while idle_looks < IDLE_LOOKS {
@@ -127,20 +131,20 @@ impl Progress {
     }
 }
 
-/// The body of an answer; the answer is under way until it is dropped.
+/// The body of an answer. The answer is under way until this is dropped.
 pub(super) struct Answer<B> {
     body: B,
     under_way: UnderWay,
 }
 
 impl Answer<()> {
-    /// The same with a body.
+    /// Returns the same answer with `body`.
     pub(super) fn with<B>(self, body: B) -> Answer<B> {
         Answer { body, under_way: self.under_way }
     }
 }
 
-/// While there is one, an answer is under way.
+/// Marks its connection as having an answer under way, until it is dropped.
 struct UnderWay {
     all: Rc<Connections>,
     progress: Rc<Progress>,
@@ -187,7 +191,7 @@ mod tests {
         let all = Rc::new(Connections::default());
         let connections: Vec<Connection> = (0..4).map(|_| all.add()).collect();
         let first = connections[0].answer();
-        // The second has had its answer: it is idle since then.
+        // The second connection has had its answer and is idle since then.
         drop(connections[1].answer());
         let evicted = |all: &Rc<Connections>| {
             let is_there: Vec<bool> = connections.iter().map(is_evicted).collect();

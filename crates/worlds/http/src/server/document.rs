@@ -1,12 +1,12 @@
-//! Lists of directories, and media types.
+//! Pages that list directories, and media types.
 
 use std::fmt::Write as _;
 
 /// The media type of a Metalink (RFC 5854 §5).
 pub const METALINK_TYPE: &str = "application/metalink4+xml";
-/// The media type of a list.
+/// The media type of a page that lists a directory.
 pub const LIST_TYPE: &str = "text/html; charset=utf-8";
-/// The media type of other contents.
+/// The media type of contents whose type is unknown.
 pub const UNKNOWN_TYPE: &str = "application/octet-stream";
 
 /// Extensions of file names, and their media types.
@@ -35,7 +35,7 @@ const TYPES: &[(&str, &str)] = &[
     ("zip", "application/zip"),
 ];
 
-/// The media type that a file's name suggests.
+/// Returns the media type that a file's name suggests.
 #[must_use]
 pub fn media_type(name: &[u8]) -> &'static str {
     let extension = name.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
@@ -44,21 +44,22 @@ pub fn media_type(name: &[u8]) -> &'static str {
     found.filter(|_| extension.len() < name.len()).map_or(UNKNOWN_TYPE, |(_, media_type)| media_type)
 }
 
-/// A row of a list.
+/// One row of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListingEntry {
-    /// The link: a relative reference, encoded.
+    /// The link: a relative reference, percent-encoded.
     pub href: String,
     /// The name to show.
     pub name: String,
     /// The size to show.
     pub size: String,
-    /// The link to its Metalink; none for a directory.
+    /// The link to the Metalink of the entry; `None` for a directory.
     pub metalink: Option<String>,
 }
 
-/// A page with a list: no script, no style, no image, only relative links. `metalink` links to the Metalink
-/// of the whole list, `more` to the next page.
+/// Returns an HTML page with a list. It has no script, no style and no image, only relative links. `up` adds
+/// a link to the directory above, `metalink` a link to the Metalink of the whole list, `more` a link to the
+/// next page.
 #[must_use]
 pub fn listing(
     title: &str,
@@ -92,8 +93,8 @@ pub fn listing(
     page + "</body>\n</html>\n"
 }
 
-/// Text for HTML and XML, in an element or an attribute in double quotes. Characters that XML 1.0 §2.2
-/// forbids become U+FFFD.
+/// Escapes text for HTML and XML, for an element or an attribute in double quotes. Characters that XML 1.0
+/// §2.2 forbids become U+FFFD.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,18 +1,18 @@
-//! Paths of requests: parsed, decoded and encoded (RFC 3986 §3.3).
+//! Parses, decodes and encodes the paths of requests (RFC 3986 §3.3).
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-/// A path as names. None of them is empty, `.` or `..`, and none has a `/` or NUL byte in it.
+/// A path as a list of names. No name is empty, `.` or `..`, and none contains `/` or a NUL byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// The names, decoded: any bytes.
+    /// The names, decoded; they may be any bytes.
     pub names: Vec<Vec<u8>>,
-    /// Whether it ends in a slash, as `/` itself does.
+    /// Whether the path ends in a slash, as `/` itself does.
     pub directory: bool,
 }
 
 impl Path {
-    /// Parses a path; `None` if it is invalid or has a name that no file can have.
+    /// Parses a path. Returns `None` if it is invalid or has a name that no file can have.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('/')?;
@@ -27,7 +27,7 @@ impl Path {
         Some(Self { names, directory })
     }
 
-    /// The path as text, encoded in one way.
+    /// Returns the path as text. Equal paths have equal texts.
     #[must_use]
     pub fn encode(&self) -> String {
         let names: Vec<String> = self.names.iter().map(|name| encode(name)).collect();
@@ -52,7 +52,7 @@ fn decode(text: &str) -> Option<Vec<u8>> {
     is_name.then_some(name)
 }
 
-/// A name for a URL: percent-encodes all but the unreserved characters of RFC 3986 §2.3.
+/// Encodes a name for a URL: percent-encodes all but the unreserved characters of RFC 3986 §2.3.
 #[must_use]
 pub fn encode(name: &[u8]) -> String {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

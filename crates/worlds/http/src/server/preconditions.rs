@@ -1,19 +1,20 @@
-//! Preconditions by entity tag (RFC 9110 §13). Dates are ignored: entity tags are better validators.
+//! Evaluates preconditions by entity tag (RFC 9110 §13). Dates are ignored, because entity tags are better
+//! validators.
 
 use hyper::header::{HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH, IF_RANGE};
 
 /// The result of the preconditions of a GET or HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precondition {
-    /// They hold, or there are none.
+    /// The preconditions hold, or there are none.
     Holds,
-    /// The client has it already: 304.
+    /// The client already has the content: 304.
     NotModified,
     /// The content is not the one that the client expects: 412.
     Failed,
 }
 
-/// Looks at the preconditions in the order of §13.2.2.
+/// Evaluates the preconditions in the order of §13.2.2.
 pub(super) fn evaluate(headers: &HeaderMap, etag: Option<&str>) -> Precondition {
     if headers.contains_key(IF_MATCH) && !is_listed(headers, &IF_MATCH, etag, false) {
         return Precondition::Failed;
@@ -25,7 +26,7 @@ pub(super) fn evaluate(headers: &HeaderMap, etag: Option<&str>) -> Precondition 
 }
 
 /// Whether a range may be answered with a part: `If-Range` is absent, or equals `etag` by strong comparison
-/// (§13.1.5). A date never does.
+/// (§13.1.5). A date never equals it.
 pub(super) fn if_range_holds(headers: &HeaderMap, etag: Option<&str>) -> bool {
     let mut values = headers.get_all(IF_RANGE).iter();
     match (values.next(), values.next()) {
@@ -35,8 +36,8 @@ pub(super) fn if_range_holds(headers: &HeaderMap, etag: Option<&str>) -> bool {
     }
 }
 
-/// Whether a list of entity tags (§8.8.3) has `etag`, which is strong, or is `*`. Weak tags of the list count
-/// only if `weak`.
+/// Whether a list of entity tags (§8.8.3) is `*` or contains `etag`, which is strong. Weak tags of the list
+/// count only if `weak`.
 fn is_listed(headers: &HeaderMap, name: &HeaderName, etag: Option<&str>, weak: bool) -> bool {
     headers.get_all(name).iter().any(|value| {
         let value = value.as_bytes();
@@ -46,7 +47,8 @@ fn is_listed(headers: &HeaderMap, name: &HeaderName, etag: Option<&str>, weak: b
     })
 }
 
-/// The tags of a list with their quotes, and whether each is weak. Ends at the first invalid one.
+/// Iterates over the tags of a list: whether each is weak, and the tag with its quotes. Ends at the first
+/// invalid tag.
 struct Tags<'a>(&'a [u8]);
 
 impl<'a> Iterator for Tags<'a> {

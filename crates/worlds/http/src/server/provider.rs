@@ -1,4 +1,4 @@
-//! What the server needs of the contents that it serves.
+//! The interface between the server and the contents that it serves.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,70 +6,71 @@ use std::time::Duration;
 use super::path::Path;
 
 /// The contents of a server. [`find`](Self::find), [`check`](Self::check) and [`read`](Self::read) may wait
-/// for a disk: the server calls them on other threads than that of its connections, several at once.
+/// for a disk. The server calls them on threads other than that of its connections, several at once.
 pub trait ContentProvider: Send + Sync + 'static {
-    /// What [`find`](Self::find) finds and [`read`](Self::read) reads.
+    /// The handle of a content that [`find`](Self::find) returns and [`read`](Self::read) reads from.
     type Content: Send + Sync + 'static;
 
-    /// What a path means.
+    /// Looks up the resource at a path.
     fn find(&self, request: &ResourceRequest<'_>) -> PathLookup<Self::Content>;
 
     /// Checks that the content can be read, before the server sends a head.
     ///
     /// # Errors
-    /// Why not.
+    /// If the content cannot be read.
     fn check(&self, content: &Self::Content) -> Result<(), Unavailable>;
 
-    /// Fills `out` with the content's bytes from `offset` on. They are within the length that `find` gave.
+    /// Fills `out` with the content's bytes from `offset` on. They lie within the length that `find` gave.
     ///
     /// # Errors
     /// If the bytes cannot be read or have changed since `find`.
     fn read(&self, content: &Self::Content, offset: u64, out: &mut [u8]) -> Result<(), Unavailable>;
 
-    /// The most bytes to send at once. `None`: no limit, and nothing is reserved.
+    /// Returns the most bytes that the rate limit lets go at once. `None` means that there is no limit; then
+    /// nothing is reserved.
     fn burst_bytes(&self) -> Option<usize> {
         None
     }
 
-    /// Reserves `bytes`, and says how long to wait before they are sent.
+    /// Reserves `bytes` of the rate limit and returns how long to wait before sending them.
     fn reserve(&self, bytes: usize) -> Duration {
         let _ = bytes;
         Duration::ZERO
     }
 }
 
-/// A request, as far as a provider needs it.
+/// The parts of a request that a provider needs.
 #[derive(Clone, Copy, Debug)]
 pub struct ResourceRequest<'a> {
-    /// The path.
+    /// The path, decoded.
     pub path: &'a Path,
     /// The query after `?`, still encoded.
     pub query: Option<&'a str>,
-    /// `HOST` or `HOST:PORT`, as the client calls this server.
+    /// The server's name as the client wrote it: `HOST` or `HOST:PORT`.
     pub host: &'a str,
-    /// The value of `Authorization`, if there is one and it is text.
+    /// The value of `Authorization`, if there is exactly one and it is text.
     pub authorization: Option<&'a str>,
-    /// The server's address of the connection.
+    /// The address of the server's end of the connection.
     pub local: SocketAddr,
 }
 
-/// What a path means.
+/// The result of looking a path up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathLookup<C> {
-    /// It names this resource.
+    /// The path names this resource.
     Found(Resource<C>),
-    /// The resource is at this path (encoded, from `/` on).
+    /// The resource is at this other path (encoded, from `/` on).
     Moved(String),
-    /// It names nothing; the body of the answer says this.
+    /// The path names nothing. The text is the body of the answer.
     NotFound(String),
-    /// It is not for whoever asks; the body of the answer says this.
+    /// The client may not have the resource. The text is the body of the answer.
     Refused(Refusal, String),
 }
 
-/// Why a resource is not for whoever asks.
+/// Why a client may not have a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It wants a token that the request does not have (RFC 6750 §2.1): 401.
+    /// The request lacks the token that the resource needs (RFC 6750 §2.1): 401.
     Unauthorized,
     /// The token is wrong: 403.
     Forbidden,
@@ -77,30 +78,30 @@ pub enum Refusal {
     Misdirected,
 }
 
-/// One thing to fetch.
+/// A resource that can be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource<C> {
-    /// How the provider finds its bytes.
+    /// The provider's handle for reading the bytes.
     pub content: C,
-    /// Its length, bytes.
+    /// The length in bytes.
     pub length: u64,
     /// A strong validator, in its quotes (RFC 9110 §8.8.3).
     pub etag: Option<String>,
-    /// Its media type.
+    /// The media type.
     pub media_type: &'static str,
-    /// Values of `Link` (RFC 8288).
+    /// The values of `Link` (RFC 8288).
     pub links: Vec<String>,
-    /// Further fields of the answer.
+    /// Further header fields of the answer, each a name and a value.
     pub fields: &'static [(&'static str, &'static str)],
 }
 
 /// Why bytes cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// They have changed or are gone, for good: 410.
+    /// The bytes have changed or are gone for good: 410.
     #[error("the file is not the one any more that was offered")]
     Gone,
-    /// Perhaps later: 503.
+    /// The bytes may be readable later: 503.
     #[error("the file cannot be read at the moment")]
     Busy,
 }

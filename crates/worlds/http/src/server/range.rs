@@ -1,13 +1,14 @@
-//! The field `Range` (RFC 9110 §14.2), for one range of bytes.
+//! Parses the field `Range` (RFC 9110 §14.2), for one range of bytes.
 
 use std::ops::Range;
 
-/// What a `Range` asks for.
+/// The bytes that a `Range` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RangeRequest {
-    /// The whole content: the field is invalid or names several ranges. A server may always answer so.
+    /// The whole content, because the field is invalid or names several ranges. A server may always answer
+    /// so.
     Whole,
-    /// These bytes: at least one, all within the content.
+    /// These bytes: at least one, and all within the content.
     Part(Range<u64>),
     /// No byte of the content (§15.5.17).
     Unsatisfiable,
@@ -32,7 +33,7 @@ fn parse(value: &[u8], length: u64) -> Option<RangeRequest> {
         ("", suffix) => {
             let suffix = number(suffix)?;
             if length == 0 && suffix > 0 {
-                // Satisfiable, but no Content-Range can say "nothing".
+                // The range is satisfiable, but no Content-Range can say "nothing".
                 return None;
             }
             length.saturating_sub(suffix)..length
@@ -49,7 +50,7 @@ fn parse(value: &[u8], length: u64) -> Option<RangeRequest> {
     Some(if part.start < part.end { RangeRequest::Part(part) } else { RangeRequest::Unsatisfiable })
 }
 
-/// Digits only; a number that is too large becomes the largest.
+/// Parses a number of digits only. A number that is too large becomes the largest.
 fn number(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return None;

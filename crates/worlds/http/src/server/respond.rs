@@ -1,4 +1,4 @@
-//! From a request to a response (RFC 9110).
+//! Makes the response to a request (RFC 9110).
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -34,17 +34,17 @@ const REFUSED: &[Method] = &[
     Method::PATCH,
 ];
 const ALLOWED: &str = "GET, HEAD";
-/// `Retry-After`, in seconds.
+/// The seconds in `Retry-After`.
 const RETRY_S: u64 = 2;
 
-/// The answer to a client when there are too many.
+/// Returns the response to a client when there are too many connections.
 pub(super) fn full<S: ContentProvider>() -> Response<Body<S>> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections", false);
     set(&mut response, RETRY_AFTER, &RETRY_S.to_string());
     response
 }
 
-/// Answers a request.
+/// Makes the response to a request.
 pub(super) async fn respond<S: ContentProvider, B>(
     shared: &Arc<Shared<S>>,
     progress: &Rc<Progress>,
@@ -96,7 +96,7 @@ pub(super) async fn respond<S: ContentProvider, B>(
     }
 }
 
-/// The value of `Authorization`.
+/// Returns the value of `Authorization`, if there is exactly one and it is text.
 fn authorization<B>(request: &Request<B>) -> Option<String> {
     let mut fields = request.headers().get_all(AUTHORIZATION).iter();
     match (fields.next(), fields.next()) {
@@ -105,7 +105,7 @@ fn authorization<B>(request: &Request<B>) -> Option<String> {
     }
 }
 
-/// The answer to whom it is not for.
+/// Returns the response to a client that may not have the resource.
 fn refused<S: ContentProvider>(refusal: Refusal, why: &str, head: bool) -> Response<Body<S>> {
     let status = match refusal {
         Refusal::Unauthorized => StatusCode::UNAUTHORIZED,
@@ -119,7 +119,7 @@ fn refused<S: ContentProvider>(refusal: Refusal, why: &str, head: bool) -> Respo
     response
 }
 
-/// The answer if what was found cannot be read.
+/// Returns the response for a resource that was found and cannot be read.
 fn unavailable<S: ContentProvider>(shared: &Shared<S>, why: Unavailable, head: bool) -> Response<Body<S>> {
     shared.metrics.unavailable.fetch_add(1, Ordering::Relaxed);
     let status = match why {
@@ -133,7 +133,8 @@ fn unavailable<S: ContentProvider>(shared: &Shared<S>, why: Unavailable, head: b
     response
 }
 
-/// The server's name in the request; `None` if it is missing or invalid (RFC 9112 §3.2).
+/// Returns the server's name in the request. Returns `None` if it is missing or invalid (RFC 9112 §3.2). A
+/// client of HTTP/1.0 may leave it out; then returns the local address.
 fn host<B>(request: &Request<B>, local: SocketAddr) -> Option<String> {
     let sound = |authority: &Authority| !authority.as_str().contains('@');
     let mut fields = request.headers().get_all(HOST).iter();
@@ -163,7 +164,7 @@ fn here<S: ContentProvider, B>(
     if precondition == Precondition::Failed {
         return plain(StatusCode::PRECONDITION_FAILED, "it is not what was asked for", head);
     }
-    // Only GET has ranges (§14.2). Two fields, like two ranges, get the whole content.
+    // Only GET has ranges (§14.2). Two fields get the whole content, as two ranges do.
     let mut fields = headers.get_all(RANGE).iter();
     let wanted = match (fields.next(), fields.next()) {
         (Some(value), None) if !head && preconditions::if_range_holds(headers, etag.as_deref()) => {
@@ -224,7 +225,7 @@ fn here<S: ContentProvider, B>(
     response
 }
 
-/// A response with a short text.
+/// Returns a response with a short text.
 fn plain<S: ContentProvider>(status: StatusCode, words: &str, head: bool) -> Response<Body<S>> {
     let text = format!("{status}: {words}\n");
     let len = text.len();
@@ -236,7 +237,7 @@ fn plain<S: ContentProvider>(status: StatusCode, words: &str, head: bool) -> Res
     response
 }
 
-/// Sets a field, unless the value is invalid (a control character).
+/// Sets a field, unless the value is invalid because of a control character.
 fn set<S: ContentProvider>(response: &mut Response<Body<S>>, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);

@@ -1,4 +1,4 @@
-//! What all connections of a server share, and what is counted.
+//! The state that all connections of a server share, and the server's counters.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,19 +7,20 @@ use std::task::{Context, Poll, ready};
 
 use tokio::task::JoinHandle;
 
-/// Counts since the start, and the number of open connections.
+/// Counters since the server's start, and the number of open connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Requests.
+    /// The number of requests.
     pub requests: u64,
-    /// Bytes sent, heads included.
+    /// The bytes sent, heads included.
     pub sent_bytes: u64,
-    /// Requests refused or answers broken off because bytes could not be read any more.
+    /// The requests that were refused, and the answers that were broken off, because bytes could not be read
+    /// any more.
     pub unavailable: u64,
-    /// Connections turned away because there were too many.
+    /// The connections that were turned away because there were too many.
     pub turned_away: u64,
-    /// Connections open now.
+    /// The number of connections that are open now.
     pub connections: u64,
 }
 
@@ -45,20 +46,21 @@ impl Metrics {
     }
 }
 
-/// What all connections share, and the threads that wait for disks.
+/// The state that all connections share.
 pub(super) struct Shared<S> {
     pub(super) provider: S,
     pub(super) metrics: Arc<Metrics>,
-    /// A body holds it while it waits for what it has reserved. So only one body has a reservation at a time,
-    /// and all connections together count as one user of the rate limit.
+    /// A body holds this lock from its reservation of the rate limit until the reserved bytes may be sent. So
+    /// only one body has a reservation at a time, and all connections together count as one user of the rate
+    /// limit.
     pub(super) rate_lock: tokio::sync::Mutex<()>,
 }
 
 impl<S: Send + Sync + 'static> Shared<S> {
-    /// Asks the provider on a thread that may wait for a disk.
+    /// Calls the provider on a thread that may wait for a disk.
     ///
     /// # Panics
-    /// If the provider does.
+    /// If the call of the provider panics.
     pub(super) fn ask<T: Send + 'static>(
         self: &Arc<Self>,
         ask: impl FnOnce(&S) -> T + Send + 'static,
@@ -68,7 +70,7 @@ impl<S: Send + Sync + 'static> Shared<S> {
     }
 }
 
-/// What a provider will answer.
+/// The future result of a call of the provider.
 pub(super) struct Asked<T>(JoinHandle<T>);
 
 impl<T> Future for Asked<T> {

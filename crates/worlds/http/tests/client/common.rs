@@ -1,4 +1,4 @@
-//! What the client's tests share: a server by hand, which may do anything, and a fetch with its outcome.
+//! Shared by the client's tests: a hand-written server, which may do anything, and a fetch with its outcome.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,12 +11,12 @@ use anabranch_http::client::{Client, Event, FetchError, FetchRequest, Head, Opti
 use anabranch_net::Egress;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// The file that servers have.
+/// Returns the file that the servers have, of this length.
 pub(crate) fn file(length: usize) -> Vec<u8> {
     (0..length).map(|n| (n * 31 + (n >> 8) * 7 + (n >> 16)) as u8).collect()
 }
 
-/// A request's head.
+/// The head of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) line: String,
@@ -50,14 +50,14 @@ impl Request {
         self.line.split(' ').nth(1).unwrap()
     }
 
-    /// First and last byte asked for.
+    /// Returns the first and the last byte that the request asks for.
     pub(crate) fn range(&self) -> Option<(usize, usize)> {
         let (first, last) = self.field("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some((first.parse().unwrap(), last.parse().unwrap()))
     }
 }
 
-/// A server whose answers are a function.
+/// A server whose answers are made by a function.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -65,7 +65,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Calls `answer` for each request, each connection on its own thread, until it says `false`.
+    /// Calls `answer` for each request, each connection on its own thread, until `answer` returns `false`.
     pub(crate) fn start(answer: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -90,7 +90,7 @@ impl Server {
         Self { address, connections, requests }
     }
 
-    /// Calls `serve` for each connection, with its number, what reads from it and what writes to it.
+    /// Calls `serve` for each connection, with the connection's number, its reader and its writer.
     pub(crate) fn script(
         serve: impl Fn(usize, &mut BufReader<TcpStream>, &mut TcpStream) + Send + Sync + 'static,
     ) -> Self {
@@ -112,7 +112,7 @@ impl Server {
         Self { address, connections, requests: Arc::default() }
     }
 
-    /// Always answers `text`, `\n` standing for CRLF in its head, and closes.
+    /// Always answers `text` and closes the connection. Each `\n` in the head stands for CRLF.
     pub(crate) fn says(text: &'static str) -> Self {
         Self::start(move |_, stream| {
             let (head, body) = text.split_once("\n\n").unwrap();
@@ -134,7 +134,7 @@ impl Server {
     }
 }
 
-/// Answers a range as a good server does.
+/// Answers a range as a correct server does.
 pub(crate) fn partial(request: &Request, to: &mut TcpStream, file: &[u8], more: &str) -> bool {
     let fields = format!("ETag: \"one\"\r\nAccept-Ranges: bytes\r\n{more}");
     let sent = match request.range() {
@@ -155,12 +155,12 @@ pub(crate) fn partial(request: &Request, to: &mut TcpStream, file: &[u8], more: 
     sent.is_ok()
 }
 
-/// A server that has `file` and does everything right.
+/// Starts a server that has `file` and does everything right.
 pub(crate) fn good(file: Vec<u8>) -> Server {
     Server::start(move |request, stream| partial(request, stream, &file, ""))
 }
 
-/// No proxies of the environment, and no waiting.
+/// Options without the environment's proxies and with a short idle timeout.
 pub(crate) fn options() -> Options {
     Options { proxy: Some(String::new()), idle_timeout: Duration::from_secs(20), ..Options::default() }
 }
@@ -187,7 +187,7 @@ pub(crate) fn wait(client: &Client) {
     assert_eq!(poll(&mut set, PollTimeout::from(60_000_u16)), Ok(1), "an event within a minute");
 }
 
-/// What a fetch came to, once it ended.
+/// Waits until a fetch has ended and returns its outcome.
 pub(crate) fn outcome(client: &mut Client, id: u64) -> Result<(Head, Vec<u8>), FetchError> {
     let (mut head, mut bytes, mut end) = (None, Vec::new(), None);
     while end.is_none() {
@@ -213,7 +213,7 @@ pub(crate) fn outcome(client: &mut Client, id: u64) -> Result<(Head, Vec<u8>), F
     end.unwrap().map(|()| (head.expect("a head before the end"), bytes))
 }
 
-/// One fetch from start to end.
+/// Does one fetch from start to end.
 pub(crate) fn fetch(
     client: &mut Client,
     id: u64,
@@ -223,7 +223,8 @@ pub(crate) fn fetch(
     outcome(client, id)
 }
 
-/// What the next `count` fetches came to, in the order in which they ended. Their events are not mixed.
+/// Waits until `count` fetches have ended and returns their outcomes in the order in which they ended. The
+/// events of two fetches must not mix.
 pub(crate) fn outcomes(client: &mut Client, count: usize) -> Vec<(u64, Result<Vec<u8>, FetchError>)> {
     let mut ended = Vec::new();
     let mut current: Option<(u64, Vec<u8>)> = None;

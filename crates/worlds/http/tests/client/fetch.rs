@@ -1,4 +1,4 @@
-//! The client against servers on loopback, good and hostile, plain.
+//! Tests the client without TLS against good and hostile servers on loopback.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -76,7 +76,7 @@ fn a_connection_closed_meanwhile_is_replaced() {
     let all = file(1000);
     let server = Server::start(move |request, stream| {
         partial(request, stream, &all, "");
-        // Without having said so.
+        // The server closes the connection without having announced it.
         thread::sleep(Duration::from_millis(20));
         false
     });
@@ -87,7 +87,7 @@ fn a_connection_closed_meanwhile_is_replaced() {
     }
 }
 
-/// RFC 9110, 14.4: a server need not say how long the file is.
+/// A server need not tell how long the file is (RFC 9110, 14.4).
 #[test]
 fn a_range_of_a_file_of_unsaid_length_is_as_good() {
     let server =
@@ -96,7 +96,7 @@ fn a_range_of_a_file_of_unsaid_length_is_as_good() {
     assert_eq!(came.1, b"0123456789");
 }
 
-/// What every kind of wrong answer to `bytes 10-19 of 100` comes to.
+/// Each kind of wrong answer to a request for bytes 10 to 19 of 100 leads to the expected error.
 #[test]
 fn wrong_answers_are_refused() {
     const RANGE: &str = "HTTP/1.1 206 P\nContent-Length: 10\nContent-Range: ";
@@ -168,7 +168,7 @@ fn wrong_answers_are_refused() {
     }
 }
 
-/// For want of a strong `ETag`, a file is known by its date.
+/// If there is no strong `ETag`, the date tells two versions of a file apart.
 #[test]
 fn dates_tell_versions_apart() {
     let server = Server::start(|request, stream| {
@@ -224,7 +224,7 @@ fn looking_at_a_file() {
     let asked = server.requests().iter().map(|request| request.range()).collect::<Vec<_>>();
     assert_eq!(asked, [Some((0, METADATA_BYTES as usize - 1))], "one request tells all");
 
-    // The range behind it goes over the same connection, whatever of the file came before.
+    // The range behind it goes over the same connection, although part of the file came before.
     let long = good(file(100_000));
     let (head, bytes) = fetch(&mut client, 2, look(&long, "/f")).unwrap();
     assert_eq!((head.length, head.ranges), (Some(100_000), true));
@@ -232,7 +232,7 @@ fn looking_at_a_file() {
     let (_, bytes) = fetch(&mut client, 3, range(&long.url("/f"), 5, 9, 100_000)).unwrap();
     assert_eq!((bytes, long.connections()), (file(100_000)[5..9].to_vec(), 1));
 
-    // An empty file has no first byte; a server without ranges sends everything, of which the
+    // An empty file has no first byte. A server without ranges sends the whole file, of which only the
     // beginning is read.
     let empty = Server::start(|request, stream| partial(request, stream, &[], ""));
     let (head, _) = fetch(&mut client, 4, look(&empty, "/f")).unwrap();
@@ -247,13 +247,13 @@ fn looking_at_a_file() {
         assert_eq!((head.length, head.ranges), (Some(length as u64), false));
         assert_eq!(bytes, file(length.min(METADATA_BYTES as usize)));
     }
-    // One that does not send what it says is no error: nobody needs it.
+    // It is no error if the file's beginning does not come, because it is optional.
     let silent = Server::start(|_, stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nabc").is_ok()
     });
     let (head, bytes) = fetch(&mut client, 5, look(&silent, "/f")).unwrap();
     assert_eq!((head.length, bytes.len()), (Some(99), 0));
-    // Another part than the first, and too much of it.
+    // These parts do not begin at byte 0, or are too long.
     for (first, last) in [(1, 76), (0, METADATA_BYTES)] {
         let other = Server::start(move |_, stream| {
             let bytes = last + 1 - first;
@@ -368,7 +368,8 @@ fn credentials_stay_with_their_origin() {
     let in_url = format!("http://a:b@{}", server.address);
     assert_eq!(sent(with_user(), &format!("{in_url}/f"))[0], basic("YTpi"));
     assert_eq!(sent(options(), &format!("{in_url}/away"))[0], None);
-    // A .netrc names the machine, which is the same one; without TLS nobody proves to be it.
+    // Both URLs are on the machine that the .netrc names, but without TLS no server proves to be that
+    // machine.
     let with_netrc = || Options { netrc: Some(netrc.clone()), ..options() };
     assert_eq!(sent(with_netrc(), &server.url("/f"))[0], basic("bjpt"));
     assert_eq!(sent(with_netrc(), &server.url("/away"))[0], None);
@@ -383,7 +384,7 @@ fn credentials_stay_with_their_origin() {
     assert_eq!(near, [given("Bearer t"), given("c"), given("y")]);
     let far = sent(Options { headers: headers(), ..with_user() }, &server.url("/away"));
     assert_eq!(far, [None, None, None]);
-    // A server that nobody named but another server or a list.
+    // The URL was named by another server or by a list, not by the user.
     let stranger = sent_to(Options { headers: headers(), ..with_user() }, &server.url("/f"), false);
     assert_eq!(stranger, [None, None, None]);
     assert_eq!(sent_to(with_user(), &server.url("/f"), false)[0], None);
@@ -484,7 +485,8 @@ fn options_that_cannot_be_followed() {
     ));
 }
 
-/// Sends the head of an endless range and then as much of it as is taken; how much that was.
+/// Starts a server that sends the head of an endless range, and then as many bytes as the client takes.
+/// Returns it with the number of bytes taken.
 fn endless() -> (Server, Arc<AtomicUsize>) {
     let taken = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&taken);
@@ -522,7 +524,7 @@ fn a_cancel_closes_the_connection_and_ends_the_events() {
     wait(&client);
     client.cancel(1);
     client.fetch(2, range(&server.url("/f"), 0, 5, u64::MAX >> 1));
-    // `outcome` refuses events of another fetch.
+    // `outcome` fails on events of another fetch.
     assert_eq!(outcome(&mut client, 2).unwrap().1.len(), 5);
     assert_eq!(server.connections(), 2);
     client.fetch(3, range(&server.url("/f"), 0, 5, u64::MAX >> 1));
@@ -548,7 +550,7 @@ fn what_is_not_taken_is_not_read() {
         });
         (waiting, received)
     };
-    // Until nothing more is taken, in a second, than client and kernel hold.
+    // Wait until the client has taken nothing more for a second: its queue and the kernel's buffers are full.
     let mut before = 0;
     loop {
         thread::sleep(Duration::from_secs(1));
@@ -561,7 +563,7 @@ fn what_is_not_taken_is_not_read() {
     let (waiting, received) = counted(&mut client);
     assert!((1 << 20..2 << 20).contains(&waiting), "{waiting} bytes waited");
     assert!(received > 0);
-    // It goes on.
+    // The transfer goes on once the events are taken.
     let mut more = 0;
     while more < 1 << 20 {
         wait(&client);
@@ -570,11 +572,12 @@ fn what_is_not_taken_is_not_read() {
     let clock = Clock::start();
     let before = clock.now();
     drop(client);
-    // Long before the server is given up, after 20 s.
+    // Dropping must not wait for the server until the idle timeout of 20 s.
     assert!(clock.now().since(before).as_millis() < 10_000, "dropping ends the thread");
 }
 
-/// After very much very little: it is handed over too, though the reader is woken for more than that only.
+/// After many bytes come a few. They are handed over too, although the reader is only woken for more bytes
+/// than these.
 #[test]
 fn a_little_after_much_is_not_kept_back() {
     const MUCH: usize = 64 << 20;
@@ -588,7 +591,7 @@ fn a_little_after_much_is_not_kept_back() {
         stream.write_all(&vec![1; MUCH]).unwrap();
         for step in 0..1_000 {
             stream.write_all(&[2; LITTLE]).unwrap();
-            // The rest only when that has come.
+            // The first 20 small pieces wait until the one before has been handed over.
             if step < 20 {
                 gone.lock().unwrap().recv().unwrap();
             }
@@ -636,7 +639,7 @@ fn a_stall_is_seen() {
         assert!(matches!(&error, FetchError::Broken(why) if why.contains("0.5 s")), "{error}");
     }
     assert!(clock.now().since(before).as_millis() < 10_000);
-    // A listener that never accepts, with its queue full, answers no SYN.
+    // A listener that never accepts, with a full queue, answers no SYN.
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
     let tls = Options { connect_timeout: Duration::from_millis(500), ..options() };
     let mut client = Client::start(tls).unwrap();
@@ -658,7 +661,7 @@ fn a_proxy_relays_http() {
     assert_eq!(request.field("proxy-authorization"), Some("Basic dTpw"));
 }
 
-/// A SOCKS5 server that asks for a password and notes what it is asked for.
+/// Starts a SOCKS5 server that demands a password, and reports the requests that it gets.
 fn socks(target: std::net::SocketAddr) -> (std::net::SocketAddr, std::sync::mpsc::Receiver<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

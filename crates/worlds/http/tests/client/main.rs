@@ -1,4 +1,4 @@
-//! The client against servers on loopback, good and hostile.
+//! Tests the client against good and hostile servers on loopback.
 
 mod common;
 mod fetch;

@@ -1,4 +1,4 @@
-//! Requests that go out before the answer before theirs is at its end.
+//! Tests requests that go out before the answer to an earlier request has ended.
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -13,10 +13,10 @@ use anabranch_http::client::{Client, FetchError, Options, PIPELINE_MAX, RequestK
 use crate::common::{Request, Server, client, fetch_request, file, options, outcomes, partial, range};
 
 const LENGTH: usize = 1 << 20;
-/// Bytes of each range.
+/// The bytes of each range.
 const PART: u64 = 50_000;
 
-/// Asks for `count` parts at once, from the first on.
+/// Starts fetches of the first `count` parts at once.
 fn fetch_parts(client: &Client, server: &Server, count: u64) {
     for id in 0..count {
         let end = (id + 1) * PART;
@@ -24,7 +24,7 @@ fn fetch_parts(client: &Client, server: &Server, count: u64) {
     }
 }
 
-/// That those of `ids`, and no others, came, in order and right.
+/// Checks that the parts `ids`, and no others, come in this order and are right.
 fn assert_parts(client: &mut Client, ids: &[u64]) {
     let all = file(LENGTH);
     let found = outcomes(client, ids.len());
@@ -35,7 +35,7 @@ fn assert_parts(client: &mut Client, ids: &[u64]) {
     }
 }
 
-/// Begins to answer `request`; what is left of the answer.
+/// Sends the first half of the answer to `request` and returns the rest.
 fn half(request: &Request, to: &mut TcpStream) -> Vec<u8> {
     let (first, last) = request.range().unwrap();
     let middle = usize::midpoint(first, last);
@@ -51,8 +51,8 @@ fn read(from: &mut BufReader<TcpStream>) -> Request {
     Request::read(from).expect("a request")
 }
 
-/// The requests that come before the answer before theirs is at its end: so many are waited for, however slow
-/// the machine is, and then what more comes in this time.
+/// Returns the requests that come before the current answer has ended. Waits for `count` requests, however
+/// slow the machine is, and then for further ones until none comes within `more`.
 fn ahead(from: &mut BufReader<TcpStream>, count: usize, more: Duration) -> Vec<Request> {
     let mut requests: Vec<Request> = (0..count).map(|_| read(from)).collect();
     from.get_ref().set_read_timeout(Some(more)).unwrap();
@@ -61,7 +61,7 @@ fn ahead(from: &mut BufReader<TcpStream>, count: usize, more: Duration) -> Vec<R
     requests
 }
 
-/// Answers all that comes.
+/// Answers every request on a connection.
 fn serve(from: &mut BufReader<TcpStream>, to: &mut TcpStream) {
     let all = file(LENGTH);
     while let Some(request) = Request::read(from) {
@@ -71,8 +71,8 @@ fn serve(from: &mut BufReader<TcpStream>, to: &mut TcpStream) {
     }
 }
 
-/// A server that begins to answer on its first connection and goes on when it has had `count` requests and
-/// was told to; the receiver tells when it has had them.
+/// Starts a server that begins to answer on its first connection. It goes on once it has `count` requests and
+/// the returned sender has told it to. The returned receiver tells when it has them.
 fn held(count: usize) -> (Server, Receiver<()>, Sender<()>) {
     let ((there, has_come), (go, gone)) = (channel(), channel());
     let (there, gone) = (Mutex::new(there), Mutex::new(gone));
@@ -97,7 +97,7 @@ fn requests_go_out_while_an_answer_flows() {
     let (server, has_come, go) = held(20);
     let mut client = client();
     fetch_parts(&client, &server, 20);
-    // All were there when the first answer was half sent.
+    // All requests were there when the first answer was half sent.
     has_come.recv().unwrap();
     go.send(()).unwrap();
     assert_parts(&mut client, &(0..20).collect::<Vec<_>>());
@@ -130,11 +130,12 @@ fn no_more_than_a_named_number_goes_out() {
 
 #[test]
 fn what_a_closed_connection_owed_is_asked_again() {
-    // Answers once a connection and closes, without having said so, or saying so.
+    // The server answers one request per connection and closes it, with or without announcing that.
     for more in ["", "Connection: close\r\n"] {
         let server = Server::script(move |_, from, to| {
             partial(&read(from), to, &file(LENGTH), more);
-            // Whatever was sent ahead is taken, or closing would take back the answer.
+            // The server reads the requests that were sent ahead. Otherwise closing would reset the
+            // connection and lose the answer.
             let _ = to.shutdown(std::net::Shutdown::Write);
             let _ = from.read_to_end(&mut Vec::new());
         });
@@ -152,8 +153,8 @@ fn who_does_not_like_it_is_asked_one_at_a_time() {
     let server = Server::script(move |number, from, to| {
         while let Some(request) = Request::read(from) {
             let rest = half(&request, to);
-            // Before the end of the answer nothing may come. On the first two connections something does,
-            // however slow the machine is.
+            // No request may come before the answer has ended. On the first two connections some do, and the
+            // server waits for them however slow the machine is.
             let patience = Duration::from_millis(if number < 2 { 20_000 } else { 200 });
             to.set_read_timeout(Some(patience)).unwrap();
             let early = !from.buffer().is_empty() || to.peek(&mut [0]).is_ok();
@@ -175,9 +176,10 @@ fn who_does_not_like_it_is_asked_one_at_a_time() {
 
 #[test]
 fn who_loses_what_comes_early_is_asked_one_at_a_time() {
-    // Reads while it answers, and forgets what it has read; as long as nothing comes, it answers.
+    // The server reads while it answers, and forgets the requests that it has read. As long as none comes
+    // early, it answers.
     let server = Server::script(|number, from, to| {
-        // What is asked for ahead: all that is left, twice.
+        // The number of requests that come ahead: all that are left, on the first two connections.
         let mut early = [7, 5].get(number).copied().unwrap_or(0);
         while let Some(request) = Request::read(from) {
             let rest = half(&request, to);
@@ -190,13 +192,13 @@ fn who_loses_what_comes_early_is_asked_one_at_a_time() {
     fetch_parts(&client, &server, 8);
     let found = outcomes(&mut client, 8);
     let failed: Vec<u64> = found.iter().filter(|(_, bytes)| bytes.is_err()).map(|(id, _)| *id).collect();
-    // Of each connection on which more was asked one answer came, and then none.
+    // Each connection with requests ahead brought one answer and then none.
     assert_eq!((failed, server.connections()), (vec![1, 3], 3), "{found:?}");
 }
 
 #[test]
 fn a_limit_of_requests_does_not_end_it() {
-    // As Apache and nginx have one, of 100 and 1,000.
+    // The server limits the requests of a connection, as Apache (100) and nginx (1,000) do.
     let in_vain = Arc::new(Mutex::new(Vec::new()));
     let count = Arc::clone(&in_vain);
     let server = Server::script(move |number, from, to| {
@@ -217,9 +219,9 @@ fn a_limit_of_requests_does_not_end_it() {
     }
     assert!(outcomes(&mut client, 400).iter().all(|(_, bytes)| bytes.as_ref().unwrap().len() == 10));
     assert_eq!(server.connections(), 10);
-    // When it is known, no more is asked on a connection.
+    // Once the limit is known, no request beyond it is sent on a connection.
     assert_eq!(*in_vain.lock().unwrap(), [0]);
-    // It is still asked ahead: the last connection was.
+    // Requests are still sent ahead: the last connection had some.
     let (server, has_come, go) = held(3);
     fetch_parts(&client, &server, 3);
     has_come.recv().unwrap();
@@ -229,7 +231,7 @@ fn a_limit_of_requests_does_not_end_it() {
 
 #[test]
 fn cancelled_ahead() {
-    // 50,000 bytes are skipped.
+    // The cancelled answer has 50,000 bytes, which are read and dropped.
     let (server, has_come, go) = held(5);
     let mut client = client();
     fetch_parts(&client, &server, 5);
@@ -239,7 +241,8 @@ fn cancelled_ahead() {
     assert_parts(&mut client, &[0, 1, 3, 4]);
     assert_eq!(server.connections(), 1);
 
-    // 900,000 are not: the connection is closed, and what else it owed is asked for anew.
+    // The cancelled answer has 900,000 bytes, which are not read. The connection is closed, and its other
+    // requests are sent again.
     let (server, has_come, go) = held(3);
     client.fetch(0, range(&server.url("/f"), 0, PART, LENGTH as u64));
     client.fetch(1, range(&server.url("/f"), 0, 900_000, LENGTH as u64));
@@ -250,17 +253,17 @@ fn cancelled_ahead() {
     assert_parts(&mut client, &[0, 2]);
     assert_eq!(server.connections(), 2);
 
-    // The one that flows.
+    // The answer that is being read is cancelled.
     let (server, has_come, go) = held(4);
     fetch_parts(&client, &server, 4);
     has_come.recv().unwrap();
-    // Of it there may already be events, which are forgotten with it.
+    // There may already be events of this fetch. They are forgotten with it.
     client.cancel(0);
     assert_parts(&mut client, &[1, 2, 3]);
     assert_eq!(server.connections(), 2);
     go.send(()).unwrap();
 
-    // Several, one of which was never sent.
+    // Several fetches are cancelled, and the request of one of them was never sent.
     let (server, has_come, go) = held(2);
     fetch_parts(&client, &server, 2);
     has_come.recv().unwrap();
@@ -274,7 +277,7 @@ fn cancelled_ahead() {
     assert_eq!(server.connections(), 1);
 }
 
-/// What a small document at each of these paths comes to.
+/// Fetches a small document at each of these paths and returns the outcomes.
 fn documents(client: &mut Client, server: &Server, paths: &[&str]) -> Vec<Result<String, FetchError>> {
     for (id, path) in (0..).zip(paths) {
         client.fetch(id, fetch_request(&server.url(path), RequestKind::Document { max: 100 }));
@@ -284,8 +287,8 @@ fn documents(client: &mut Client, server: &Server, paths: &[&str]) -> Vec<Result
     found.into_iter().map(|(_, found)| found.map(|bytes| String::from_utf8(bytes).unwrap())).collect()
 }
 
-/// A server that waits for all requests that come within 300 ms, answers them and closes where it must; and
-/// how many came.
+/// Starts a server that waits for all requests that come within 300 ms, answers them, and closes where the
+/// answer demands it. Returns it with the number of requests.
 fn documented() -> (Server, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&requests);
@@ -344,7 +347,7 @@ fn an_error_or_a_redirect_concerns_one_alone() {
     let text = |text: &str| Ok(text.to_owned());
     let gone = Err(FetchError::NotFound(404));
     assert_eq!(found, [text("length"), gone.clone(), text("length"), text("chunks"), gone, text("length")]);
-    // The redirect was followed on another connection, for this one owed answers.
+    // The redirect was followed on another connection, because this one owed answers.
     assert_eq!((server.connections(), requests.load(Ordering::SeqCst)), (2, 7));
 }
 
@@ -411,11 +414,11 @@ fn silence_counts_from_ones_turn() {
             to.write_all(piece).unwrap();
         }
         partial(&second, to, &file(LENGTH), "");
-        // And never answers again.
+        // The server never answers again.
         thread::sleep(Duration::from_secs(20));
         drop(from.read(&mut [0]));
     });
-    // Less than all the pieces take, and much more than one does.
+    // The timeout is shorter than all pieces take together, and much longer than one takes.
     let short = Options { idle_timeout: Duration::from_millis(2_500), ..options() };
     let mut client = Client::start(short).unwrap();
     fetch_parts(&client, &server, 2);

@@ -1,4 +1,4 @@
-//! The client over TLS: certificates, HTTP/2, tunnels.
+//! Tests the client over TLS: certificates, HTTP/2 and tunnels.
 
 use std::convert::Infallible;
 use std::fs;
@@ -25,7 +25,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 const LENGTH: u64 = 300_000;
-/// Of what is at `/big`: more than a stream's window, and than a connection's.
+/// The length of the content at `/big`. It is more than the windows of a stream and of a connection.
 const BIG: u64 = 60_000_000;
 
 /// How many requests for `/slow` are being answered, and the most at the same time so far.
@@ -35,7 +35,8 @@ static AUTHORIZATIONS: Mutex<Vec<Option<String>>> = Mutex::new(Vec::new());
 static CONTENT: LazyLock<(Bytes, Bytes)> =
     LazyLock::new(|| (file(LENGTH as usize).into(), file(BIG as usize).into()));
 
-/// A TLS server for `localhost` and 127.0.0.1 that has `file(LENGTH)`, and how it may be believed.
+/// A TLS server for `localhost` and 127.0.0.1 that has `file(LENGTH)`, and the certificate file that makes a
+/// client trust it.
 struct Secure {
     address: SocketAddr,
     pem: tempfile::NamedTempFile,
@@ -47,7 +48,7 @@ impl Secure {
         Self::showing(protocols, &named(&["localhost", "127.0.0.1"]))
     }
 
-    /// With this certificate, signed by its own key.
+    /// Starts a server with this certificate, signed by its own key.
     fn showing(protocols: &[&str], certificate: &CertificateParams) -> Self {
         let key = KeyPair::generate().unwrap();
         let certificate = certificate.self_signed(&key).unwrap();
@@ -103,13 +104,14 @@ impl Secure {
     }
 }
 
-/// A certificate for these names.
+/// Returns the parameters of a certificate for these names.
 fn named(names: &[&str]) -> CertificateParams {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     CertificateParams::new(names).unwrap()
 }
 
-/// As `openssl req -x509 -subj /CN=NAME` makes it: an authority's, without a name but the common one.
+/// Returns the certificate that `openssl req -x509 -subj /CN=NAME` makes: it is an authority's, and its only
+/// name is the common name.
 fn openssl(name: &str) -> CertificateParams {
     let mut certificate = named(&[]);
     certificate.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -117,7 +119,7 @@ fn openssl(name: &str) -> CertificateParams {
     certificate
 }
 
-/// Ranges of the file, and the version that was spoken as the content type.
+/// Answers with ranges of the file. The content type tells which HTTP version was spoken.
 async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let text = request.headers()["range"].to_str().unwrap().to_owned();
     let (first, last) = text.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
@@ -188,7 +190,8 @@ fn further_streams_wait_for_their_turn() {
     }
     let most = SLOW.1.load(Ordering::SeqCst);
     assert!((2..=PIPELINE_MAX).contains(&most), "{most} streams at the same time");
-    // Each larger than what may be sent unread: those that wait do not hold up the one that is read.
+    // Each range is larger than the bytes that may be sent unread. The streams that wait do not hold up the
+    // one that is read.
     for id in 0..5 {
         client.fetch(id, local(range(&at("/big"), id * 12_000_000, (id + 1) * 12_000_000, BIG)));
     }
@@ -231,7 +234,7 @@ fn certificates_are_checked() {
     let by_address = format!("https://{}/f", server.address);
     assert_eq!(outcome(server.believed(), &by_address).unwrap(), file(5));
 
-    // Of another server, and for another name.
+    // A certificate of another server, and one for another name, are refused.
     let other = Secure::start(&["h2"]);
     assert!(matches!(outcome(other.believed(), &server.url()), Err(FetchError::Tls(_))));
     let tunnel = tunnel(server.address);
@@ -239,13 +242,13 @@ fn certificates_are_checked() {
     let error = outcome(through, "https://elsewhere.example/f").unwrap_err();
     assert!(matches!(&error, FetchError::Tls(why) if why.contains("another host")), "{error}");
 
-    // No TLS at all.
+    // The server does not speak TLS at all.
     let plain = Server::says("HTTP/1.1 400 B\n\nThe plain HTTP request was sent to HTTPS port");
     let error = outcome(options(), &format!("https://{}/", plain.address)).unwrap_err();
     assert!(matches!(error, FetchError::Tls(_) | FetchError::Broken(_)), "{error}");
 }
 
-/// curl, with OpenSSL, believes them all.
+/// curl with OpenSSL trusts all these certificates.
 #[test]
 fn a_certificate_of_the_callers_own_is_believed_whatever_made_it() {
     let outcome = |server: &Secure, options: Options, host: &str| {
@@ -269,7 +272,7 @@ fn a_certificate_of_the_callers_own_is_believed_whatever_made_it() {
     refused(&by_common_name, by_common_name.believed(), "127.0.0.1", "for another host");
     let by_address = Secure::showing(&["h2"], &openssl("127.0.0.1"));
     assert_eq!(outcome(&by_address, by_address.believed(), "127.0.0.1"), Ok(file(5)));
-    // Each is believed alone, for its own names and as long as it lasts.
+    // Each certificate is trusted for its own server only, for its own names and until it expires.
     refused(&server, by_common_name.believed(), "localhost", "an authority's");
     let mut elsewhere = named(&["elsewhere.example"]);
     elsewhere.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -299,7 +302,7 @@ fn a_netrc_is_for_machines_that_prove_to_be_them() {
     assert_eq!(sent(server.believed(), "localhost", false), its, "whoever named it");
     assert_eq!(sent(server.believed(), "127.0.0.1", true), default);
     assert_eq!(sent(server.believed(), "127.0.0.1", false), None);
-    // Where any certificate is believed, nobody proves anything.
+    // Where every certificate is accepted, no certificate proves which machine the server is.
     let anybody = || Options { insecure: true, ..options() };
     assert_eq!(sent(anybody(), "localhost", true), its);
     assert_eq!(sent(anybody(), "localhost", false), None);
@@ -315,7 +318,8 @@ fn https_never_redirects_to_http() {
     assert!(matches!(&error, FetchError::Refused(why) if why.contains("from https to")), "{error}");
 }
 
-/// An HTTP proxy that tunnels everything to `target`; `/refuse` in the name is refused.
+/// Starts an HTTP proxy that tunnels everything to `target`. It refuses `refused.example`, and demands a
+/// password for `locked.example`.
 fn tunnel(target: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! One fetch from a scripted server, read with the client's own code.
+//! Simulates one fetch from a scripted server. The client's own code reads the answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use crate::client::route_worker::body::OPENING_WAIT;
 use crate::client::route_worker::queued_fetch::DRAINED_BYTES_MAX;
 use crate::client::validate::{self, BodyPolicy, Rejection};
 
-/// Bytes that a server sends at once.
+/// The most bytes that a server sends at once.
 const PIECE_BYTES: usize = 32 << 10;
-/// What a slow server sends at once, in pieces a second.
+/// A server with a low rate sends this many pieces per second.
 const PIECES_A_SECOND: u64 = 4;
 
-/// For how long the client waits.
+/// How long the client waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For a connection.
+    /// The longest wait for a connection.
     pub connect: Span,
-    /// For an answer, and for each byte of a body.
+    /// The longest wait for an answer, and for each byte of a body.
     pub idle: Span,
 }
 
@@ -43,29 +43,29 @@ impl Patience {
 #[derive(Clone, Debug, Default)]
 pub struct Connection {
     open: Option<Origin>,
-    /// Answers that it has begun.
+    /// The answers that have begun on the connection.
     answers: u64,
 }
 
 impl Connection {
-    /// Whether there is one.
+    /// Whether the route keeps a connection.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.open.is_some()
     }
 }
 
-/// The answer to one fetch: its events in order, each with its time since the fetch had its turn.
+/// The answer to one fetch: its events in order, each with the time since the fetch's turn came.
 pub struct Answer {
     id: FetchId,
-    /// The time of what came last.
+    /// The time of the latest event.
     at: Span,
     ready: VecDeque<(Span, Event)>,
     body: Option<Body>,
     connection: Connection,
 }
 
-/// A body that comes.
+/// A body that is being received.
 struct Body {
     parser: Parser,
     input: BytesMut,
@@ -74,26 +74,28 @@ struct Body {
     idle: Duration,
 }
 
-/// What is done with a body.
+/// How a body is handled.
 enum Reading {
-    /// It is handed over.
+    /// The body is handed over and counted.
     Counted(BodyCount),
-    /// Its first bytes are collected until this time.
+    /// The first bytes of the body are collected, until this time.
     Opening(BytesMut, Span),
 }
 
-/// What a server sends, and when.
+/// The sending end of a connection: which bytes a server sends, and when.
 struct Sender {
     reply: Reply,
-    /// Bytes of the body that have been sent.
+    /// The number of bytes of the body that have been sent.
     sent: usize,
+    /// Whether all bytes of the body have been sent.
     is_over: bool,
-    /// When the last piece was sent, and when the request came.
+    /// When the last piece was sent.
     at: Span,
+    /// When the request came.
     asked_at: Span,
 }
 
-/// What comes next of a connection.
+/// The next thing that arrives over a connection.
 enum Arrival {
     Bytes(Span, Bytes),
     Closed(Span),
@@ -137,9 +139,9 @@ impl Sender {
 }
 
 impl Answer {
-    /// Asks `server`, with the time since the turn of the fetch, as often as the client would: again after a
-    /// redirect, and over a new connection where it closed the old one. `sent_ago`: how long ago the request
-    /// was sent, behind others on the same connection.
+    /// Does one fetch. Asks `server`, with the time since the fetch's turn came, as often as the client
+    /// would: again after a redirect, and over a new connection if the server closed the old one. `sent_ago`
+    /// says how long ago the request was sent, behind others on the same connection.
     pub fn new(
         id: FetchId,
         request: &FetchRequest,
@@ -155,7 +157,7 @@ impl Answer {
         answer
     }
 
-    /// The next event; `None` after the last.
+    /// Returns the next event and its time; `None` after the last.
     pub fn next_event(&mut self) -> Option<(Span, Event)> {
         while self.ready.is_empty() && self.body.is_some() {
             self.read();
@@ -163,7 +165,7 @@ impl Answer {
         self.ready.pop_front()
     }
 
-    /// The connection that it leaves, once the last event has been taken.
+    /// Returns the connection that the fetch leaves, once the last event has been taken.
     #[must_use]
     pub fn into_connection(self) -> Connection {
         if self.body.is_some() { Connection::default() } else { self.connection }
@@ -211,7 +213,7 @@ impl Answer {
         Err(too_many_redirects(&url))
     }
 
-    /// One request and the head of its answer.
+    /// Sends one request and reads the head of its answer.
     fn exchange(
         &mut self,
         url: &Url,
@@ -230,7 +232,7 @@ impl Answer {
         }
         let reply = server(&request, self.at);
         self.connection = Connection { open: Some(origin.clone()), answers: 0 };
-        // TCP takes a round trip.
+        // Connecting takes one round trip.
         self.at = self.at + reply.delay;
         match reply.then {
             Then::Refuse => Err(FetchError::Unreachable("Connection refused".to_owned())),
@@ -302,7 +304,7 @@ impl Answer {
         self.body = Some(body);
     }
 
-    /// Bytes of the body have come. Whether it is over.
+    /// Handles bytes of the body that have come. Returns whether the fetch is over.
     fn take(&mut self, body: &mut Body, bytes: Bytes) -> bool {
         match &mut body.reading {
             Reading::Counted(count) => match count.take(bytes.len()) {
@@ -323,7 +325,7 @@ impl Answer {
         }
     }
 
-    /// What comes next over the connection. Whether it is over.
+    /// Handles the next thing that the connection brings. Returns whether the fetch is over.
     fn receive(&mut self, body: &mut Body) -> bool {
         let arrival = body.sender.next();
         let until = match &body.reading {
@@ -357,7 +359,8 @@ impl Answer {
         }
     }
 
-    /// The body has ended, or the connection has failed.
+    /// Ends the fetch, because the body has ended or the connection has failed (`broken`). Returns `true`:
+    /// the fetch is over.
     fn end(&mut self, body: &Body, broken: Option<&str>) -> bool {
         match (broken, &body.reading) {
             (None, Reading::Counted(count)) => {
@@ -389,7 +392,7 @@ impl Answer {
         true
     }
 
-    /// Keeps the connection if what is left of an unwanted body is short, as the client does.
+    /// Keeps the connection only if the rest of an unwanted body is short, as the client does.
     fn keep_if_short(&mut self, parser: &Parser) {
         if !parser.persists() || parser.left_bytes() > DRAINED_BYTES_MAX {
             self.connection = Connection::default();

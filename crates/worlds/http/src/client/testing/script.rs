@@ -1,4 +1,4 @@
-//! What a scripted server is asked, and what it answers.
+//! The requests that a scripted server gets, and its answers.
 
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ use crate::client::request::RequestShape;
 /// A request, as the server sees it.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The host of its URL.
+    /// The host of the URL.
     pub host: String,
-    /// Path and query.
+    /// The path and the query.
     pub path: String,
-    /// The fields that say what is wanted, with small letters.
+    /// The header fields that say which part of the file is wanted, with names in lower case.
     pub fields: Vec<(String, String)>,
 }
 
@@ -36,52 +36,52 @@ impl Request {
         })
     }
 
-    /// The value of a header field.
+    /// Returns the value of a header field.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The bytes that are asked for; `None`: all.
+    /// Returns the range of bytes that the request asks for; `None` means the whole file.
     #[must_use]
     pub fn range(&self) -> Option<Range<u64>> {
         let (first, last) = self.field("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some(first.parse().ok()?..last.parse::<u64>().ok()? + 1)
     }
 
-    /// Whether it is for bytes of the file, and not for the metadata alone.
+    /// Whether the request is for bytes of the file, and not for its metadata alone.
     #[must_use]
     pub fn is_for_bytes(&self) -> bool {
         self.range() != Some(0..METADATA_BYTES)
     }
 }
 
-/// What a server does besides sending the body.
+/// How a server goes on besides sending the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// It waits for the next request behind the body.
+    /// The server waits for the next request behind the body.
     Keep,
-    /// It closes the connection behind the body.
+    /// The server closes the connection behind the body.
     Close,
-    /// It says nothing more behind the body, and keeps the connection.
+    /// The server sends nothing more behind the body, and keeps the connection open.
     Stall,
-    /// It closes the connection without an answer.
+    /// The server closes the connection without an answer.
     HangUp,
-    /// It takes the request and never answers.
+    /// The server accepts the request and never answers.
     Mute,
-    /// It takes no connection.
+    /// The server accepts no connection.
     Refuse,
 }
 
-/// An answer.
+/// An answer of a scripted server.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
-    /// Header fields but for the length of the body.
+    /// The header fields except for the length of the body.
     pub fields: Vec<(&'static str, String)>,
-    /// What `Content-Length` says; `None`: the length of the body, unless it comes in chunks or
-    /// [ends with the connection](Self::until_close).
+    /// The value of `Content-Length`. `None` stands for the length of the body, unless the body comes in
+    /// chunks or [ends with the connection](Self::until_close).
     pub length: Option<u64>,
     /// The body.
     pub body: Bytes,
@@ -89,18 +89,18 @@ pub struct Reply {
     pub repeats: bool,
     /// Whether the body has no length and ends with the connection.
     pub until_close: bool,
-    /// The pace of the body, bytes a second.
+    /// The rate of the body in bytes per second.
     pub rate: u64,
-    /// From a request to the first byte of its answer, over an open connection.
+    /// The time from a request to the first byte of its answer, over an open connection.
     pub delay: Span,
-    /// What the server does besides.
+    /// How the server goes on besides sending the body.
     pub then: Then,
-    /// When, from the request on, and how the body breaks off if it has not ended before.
+    /// When, counted from the request, and how the body breaks off, if it has not ended before.
     pub breaks: Option<(Span, Then)>,
 }
 
 impl Reply {
-    /// One without fields that comes as fast as memory.
+    /// Creates an answer without header fields, whose body comes at once.
     #[must_use]
     pub fn new(status: u16, body: impl Into<Bytes>) -> Self {
         Self {
@@ -117,13 +117,13 @@ impl Reply {
         }
     }
 
-    /// No answer at all: a [`Then`] that needs none.
+    /// Creates a reply without an answer, for a [`Then`] that needs none.
     #[must_use]
     pub fn nothing(then: Then) -> Self {
         Self { then, ..Self::new(500, Bytes::new()) }
     }
 
-    /// With a field set, or another value of it.
+    /// Sets a header field, and replaces an earlier value of it.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.fields.retain(|(key, _)| *key != name);
@@ -131,20 +131,21 @@ impl Reply {
         self
     }
 
-    /// Without a field.
+    /// Removes a header field.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {
         self.fields.retain(|(key, _)| *key != name);
         self
     }
 
-    /// In chunks, so that the head does not say how long it is.
+    /// Sends the body in chunks, so that the head does not tell its length.
     #[must_use]
     pub fn chunked(self) -> Self {
         self.with("transfer-encoding", "chunked")
     }
 
-    /// Only so many bytes of the body, though the length of all is told, and then this.
+    /// Sends only the first `bytes` bytes of the body, although the head tells the full length, and then goes
+    /// on as `then` says.
     #[must_use]
     pub fn cut(mut self, bytes: usize, then: Then) -> Self {
         self.length = Some(self.length.unwrap_or(self.body.len() as u64));
@@ -152,7 +153,7 @@ impl Reply {
         Self { then, ..self }
     }
 
-    /// No faster than this, bytes a second.
+    /// Limits the rate of the body to `rate` bytes per second.
     #[must_use]
     pub fn at(self, rate: u64) -> Self {
         Self { rate, ..self }
@@ -163,7 +164,7 @@ impl Reply {
         self.fields.iter().any(|(name, _)| *name == "transfer-encoding")
     }
 
-    /// The head, as it is sent.
+    /// Returns the head as the server sends it.
     pub(super) fn head(&self) -> String {
         let mut head = format!("HTTP/1.1 {} Words\r\n", self.status);
         let has_length = self.fields.iter().any(|(name, _)| *name == "content-length");

@@ -13,7 +13,8 @@ fn range(first: u64, end: u64, length: u64) -> RequestKind {
     RequestKind::Range { first, end, length, validator, modified, seen_at }
 }
 
-/// What comes of a fetch: bytes, how it ended, when; and the connection that it left.
+/// Does one fetch. Returns the number of bytes that came, the error if it failed, when it ended, and the
+/// connection that it left.
 fn fetched(
     kind: RequestKind,
     connection: Connection,
@@ -55,7 +56,7 @@ fn a_range_takes_its_time_and_leaves_its_connection() {
     assert_eq!(at.as_nanos() / 1_000_000, 510, "one round trip less");
 }
 
-/// Each of these is said by the client's own code.
+/// The client's own code finds each of these errors.
 #[test]
 fn answers_that_are_not_what_was_asked_for() {
     let ask = || range(0, 1_000, 2_000);
