@@ -1,37 +1,39 @@
-//! Which blocks of a content are here: a bit each, eight bytes a MiB.
+//! A bitmap of the blocks of a content: one bit per block, eight bytes per MiB.
 
-/// A set of blocks of a content that has so many.
+/// A set of blocks of one content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bitmap {
-    /// Bit `g % 64` of word `g / 64` is block `g`.
+    /// Bit `g % 64` of word `g / 64` stands for block `g`.
     words: Vec<u64>,
 }
 
 impl Bitmap {
-    /// None of `blocks` blocks; has room for those only, up to the next multiple of 64.
+    /// Creates an empty set for a content of `blocks` blocks. It has room for block numbers up to the next
+    /// multiple of 64.
     #[must_use]
     pub fn new(blocks: u64) -> Self {
         Self { words: vec![0; usize::try_from(blocks.div_ceil(64)).unwrap_or(usize::MAX)] }
     }
 
-    /// Whether `block` is in it.
+    /// Whether `block` is in the set.
     #[must_use]
     pub fn contains(&self, block: u64) -> bool {
         let word = usize::try_from(block / 64).ok().and_then(|word| self.words.get(word));
         word.is_some_and(|word| word & bit(block) != 0)
     }
 
-    /// Adds a block; whether it was not there. One that there is no room for is left out.
+    /// Adds a block and returns whether it is new. A block beyond the set's room is not added.
     pub fn insert(&mut self, block: u64) -> bool {
         self.change(block, |word, bit| word | bit)
     }
 
-    /// Removes a block; whether it was there.
+    /// Removes a block and returns whether it was in the set.
     pub fn remove(&mut self, block: u64) -> bool {
         self.change(block, |word, bit| word & !bit)
     }
 
-    /// Replaces the word of `block`, which `to` makes of it and the block's bit; whether it is another then.
+    /// Replaces the word of `block` by the result of `to`, which gets the word and the block's bit. Returns
+    /// whether the word has changed.
     fn change(&mut self, block: u64, to: impl Fn(u64, u64) -> u64) -> bool {
         let Some(word) = usize::try_from(block / 64).ok().and_then(|word| self.words.get_mut(word)) else {
             return false;

@@ -1,8 +1,8 @@
-//! The manifest of a directory: itself a content, with one encoding for one directory.
+//! The manifest of a directory. A manifest is itself a content, and one directory has exactly one encoding.
 //!
-//! `docs/wire-mmtp.md` has the format. A manifest comes from outside, so a [`Collection`] that exists is safe
-//! to lay out on disk below one directory: no path is absolute, leaves the directory, comes twice, or is a
-//! file and a directory at once.
+//! The format is in `docs/wire-mmtp.md`. A manifest comes from outside. So a [`Collection`] that exists is
+//! safe to lay out on disk below one directory: no path is absolute, leaves the directory, comes twice, or is
+//! a file and a directory at once.
 
 use core::fmt;
 
@@ -14,54 +14,54 @@ pub const MAGIC: &[u8] = b"anabranch collection 1\n";
 pub const MANIFEST_MAX: usize = 64 << 20;
 /// The most files of a collection.
 pub const ENTRIES_MAX: usize = 1_000_000;
-/// The most bytes of a path: what Linux takes, less its final NUL.
+/// The most bytes of a path: Linux's limit without the final NUL.
 pub const PATH_MAX: usize = 4_095;
 /// The most bytes of one component of a path.
 pub const COMPONENT_MAX: usize = 255;
 
-/// Mode bit 0: executable.
+/// The mode bit of an executable file (bit 0).
 const EXECUTABLE: u8 = 1;
-/// Bytes of an entry besides its path.
+/// The bytes of an encoded entry besides its path.
 const FIXED: usize = 2 + 1 + 32 + 8;
 
-/// A file of a collection.
+/// One file of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where, below the directory: components separated by `/`, any bytes but NUL.
+    /// The path below the directory: components separated by `/`, of any bytes but NUL.
     pub path: Vec<u8>,
-    /// Whether it may be executed.
+    /// Whether the file may be executed.
     pub executable: bool,
-    /// Its content.
+    /// The file's content.
     pub id: ContentId,
 }
 
-/// The files of a directory, checked, sorted by the bytes of their paths.
+/// The files of a directory: checked, and sorted by the bytes of their paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collection {
     entries: Vec<Entry>,
 }
 
-/// Why there is no such collection. Entries are counted from 0, in order of their paths.
+/// Why files or bytes are not a collection. Entries are counted from 0, in the order of their paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionError {
-    /// It does not begin with [`MAGIC`].
+    /// The bytes do not begin with [`MAGIC`].
     Magic,
-    /// It ends within this entry.
+    /// The bytes end within this entry.
     Truncated(usize),
-    /// It would be longer than [`MANIFEST_MAX`].
+    /// The manifest would be longer than [`MANIFEST_MAX`].
     TooLong,
-    /// It has more than [`ENTRIES_MAX`] files.
+    /// There are more than [`ENTRIES_MAX`] files.
     TooMany,
-    /// The path of this entry is empty, absolute, too long, or has an empty component, `.`, `..`, a component
-    /// of over [`COMPONENT_MAX`] bytes, or a NUL.
+    /// The path of this entry is not allowed. It is empty, absolute or too long, or has a component that is
+    /// empty, `.`, `..`, over [`COMPONENT_MAX`] bytes long, or contains a NUL.
     Path(usize),
-    /// The path of this entry does not sort after the one before.
+    /// The path of this entry does not sort after the path before it.
     Order(usize),
-    /// This entry has the path of the one before.
+    /// This entry has the same path as the entry before it.
     Duplicate(usize),
     /// This entry lies below a path that is a file.
     BelowFile(usize),
-    /// The mode of this entry has bits that mean nothing.
+    /// The mode of this entry has unknown bits.
     Mode(usize),
     /// The length of this entry is over [`LENGTH_MAX`].
     Length(usize),
@@ -91,20 +91,20 @@ impl fmt::Display for CollectionError {
 impl core::error::Error for CollectionError {}
 
 impl Collection {
-    /// A collection of these files, in any order.
+    /// Creates a collection of these files, which may be in any order.
     ///
     /// # Errors
-    /// Why these files are no collection.
+    /// If the files break a rule of collections; the error says which.
     pub fn new(mut entries: Vec<Entry>) -> Result<Self, CollectionError> {
         entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         check(&entries)?;
         Ok(Self { entries })
     }
 
-    /// Reads a manifest.
+    /// Parses a manifest.
     ///
     /// # Errors
-    /// Why the bytes are no manifest.
+    /// If `bytes` is not a manifest; the error says why.
     pub fn parse(bytes: &[u8]) -> Result<Self, CollectionError> {
         if bytes.len() > MANIFEST_MAX {
             return Err(CollectionError::TooLong);
@@ -126,7 +126,7 @@ impl Collection {
         Ok(Self { entries })
     }
 
-    /// The manifest: the same bytes for the same files, always.
+    /// Returns the manifest. The same files always give the same bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(encoded_len(&self.entries));
@@ -141,21 +141,21 @@ impl Collection {
         out
     }
 
-    /// The files, sorted by the bytes of their paths.
+    /// Returns the files, sorted by the bytes of their paths.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Bytes of all files together (at most `u64::MAX`).
+    /// Returns the total length of all files in bytes, at most `u64::MAX`.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.id.length))
     }
 }
 
-/// Whether this may be the name of a file in a directory: not empty, `.` or `..`, without `/` and NUL, at
-/// most [`COMPONENT_MAX`] bytes.
+/// Whether `name` may be the name of a file in a directory: it is not empty, `.` or `..`, has no `/` and no
+/// NUL, and at most [`COMPONENT_MAX`] bytes.
 #[must_use]
 pub fn is_file_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
@@ -178,13 +178,14 @@ fn take_entry(rest: &mut &[u8]) -> Option<(Entry, u8)> {
     Some((Entry { path: path.to_vec(), executable: mode & EXECUTABLE != 0, id }, *mode))
 }
 
-/// Checks everything that a collection promises.
+/// Checks every rule of collections.
 fn check(entries: &[Entry]) -> Result<(), CollectionError> {
     if entries.len() > ENTRIES_MAX {
         return Err(CollectionError::TooMany);
     }
-    // The paths before that the current one begins with: all paths that begin with one follow it directly, in
-    // the order of bytes. That is not yet "below": `a-b` lies between `a` and `a/b`.
+    // The earlier paths that the current path begins with. In the order of bytes, all paths that begin with
+    // one path follow it directly. Beginning with a path does not mean lying below it: `a-b` lies between `a`
+    // and `a/b`.
     let mut open: Vec<&[u8]> = Vec::new();
     for (n, Entry { path, id, .. }) in entries.iter().enumerate() {
         if path.len() > PATH_MAX || !path.split(|byte| *byte == b'/').all(is_file_name) {
@@ -206,7 +207,7 @@ fn check(entries: &[Entry]) -> Result<(), CollectionError> {
         }
         open.push(path);
     }
-    // After the paths, so that the sum cannot overflow where a usize has 32 bits.
+    // This comes after the check of the paths, so that the sum cannot overflow if a usize has 32 bits.
     if encoded_len(entries) > MANIFEST_MAX {
         return Err(CollectionError::TooLong);
     }
@@ -243,7 +244,7 @@ mod tests {
             match Collection::parse(&bytes[..len]) {
                 Err(CollectionError::Magic) => assert!(len < MAGIC.len()),
                 Err(CollectionError::Truncated(_)) => {}
-                // Between two entries is an end.
+                // The bytes before an entry's end are a manifest of fewer entries.
                 Ok(shorter) => assert_eq!(shorter.encode(), &bytes[..len]),
                 other => panic!("{other:?}"),
             }
@@ -283,7 +284,7 @@ mod tests {
         assert!(of(&[b"a", b"a-b", b"ab/c", b"a-b.c/d"]).is_ok());
     }
 
-    /// Paths that each begin with the one before are the dearest to check.
+    /// Paths that each begin with the path before are the slowest to check.
     #[test]
     fn a_hostile_manifest_is_checked_quickly() {
         let path = [b'x'; 255];

@@ -1,11 +1,12 @@
-//! The stateless proof that a receiver lives where it says it does.
+//! A stateless proof that a receiver can be reached at its address.
 //!
-//! A cookie is a keyed hash of the receiver's IP address, or of its place in an overlay, and an epoch. A
-//! source keeps one secret and no table; a receiver that echoes a cookie has shown that packets to its
-//! address reach it, so replies may be longer than [`AMPLIFICATION`] times its requests. Bound to the
-//! address and not to the port (as TCP Fast Open's, RFC 7413 §4.1.2): a later transfer from the same host
-//! may reuse it and skips a round trip. The price is that a host behind the same address translator can
-//! borrow it; docs/security.md says so.
+//! A cookie is a keyed hash of an epoch and the receiver's IP address or its position in an overlay. A source
+//! keeps one secret and no table. A receiver that echoes a cookie has shown that packets to its address reach
+//! it. Replies may then be longer than [`AMPLIFICATION`] times its requests.
+//!
+//! A cookie is bound to the address and not to the port, as in TCP Fast Open (RFC 7413 §4.1.2). So a later
+//! transfer from the same host may reuse it and saves a round trip. The price is that a host behind the same
+//! address translator can borrow it (docs/security.md).
 
 use std::net::IpAddr;
 
@@ -15,28 +16,28 @@ use crate::peer::Peer;
 
 use crate::wire::Cookie;
 
-/// An unproven address gets at most this many bytes a byte it sent (as QUIC, RFC 9000 §8.1). Both sides are
-/// counted as the network carries them: each packet with its [headers](Peer::header_bytes).
+/// An unproven address gets at most this many bytes per byte that it sent, as in QUIC (RFC 9000 §8.1). Both
+/// directions count the bytes that the network carries, each packet with its [headers](Peer::header_bytes).
 pub const AMPLIFICATION: usize = 3;
-/// How long one epoch lasts.
+/// The length of one epoch.
 pub const EPOCH: Span = Span::from_secs(600);
-/// A cookie of this many epochs ago is still good: it lives 60 to 70 minutes.
+/// A cookie is valid for this many epochs after its own: it lives 60 to 70 minutes.
 pub const EPOCHS_VALID: u32 = 6;
 
-/// The secret that cookies are made and checked with.
+/// The secret for issuing and checking cookies.
 #[derive(Clone)]
 pub struct CookieKey {
     secret: [u8; 32],
 }
 
 impl CookieKey {
-    /// A key with this secret; whoever knows it can forge proofs.
+    /// Creates a key with this secret. Anyone who knows the secret can forge proofs.
     #[must_use]
     pub const fn new(secret: [u8; 32]) -> Self {
         Self { secret }
     }
 
-    /// The cookie for a receiver at `now`.
+    /// Issues a cookie for a receiver at time `now`.
     #[must_use]
     pub fn issue(&self, now: Time, peer: &Peer) -> Cookie {
         self.cookie_of(epoch(now), peer)
@@ -48,7 +49,7 @@ impl CookieKey {
         let Some(stamp) = cookie.0.first_chunk::<4>() else { return false };
         let stamp = u32::from_be_bytes(*stamp);
         let fresh = epoch(now).checked_sub(stamp).is_some_and(|age| age <= EPOCHS_VALID);
-        // blake3's Hash compares in constant time; the stamp is public.
+        // blake3's Hash compares in constant time. The stamp is public.
         fresh && blake3::hash(&self.cookie_of(stamp, peer).0) == blake3::hash(&cookie.0)
     }
 

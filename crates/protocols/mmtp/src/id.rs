@@ -1,46 +1,45 @@
-//! What a content is called, and how it is divided.
+//! The name of a content, and its division into parts.
 //!
-//! A content is named by what it is: the BLAKE3 root of its bytes and their number. It is verified in
-//! *blocks* of 16 KiB, scheduled in *segments* of 64 blocks, and carried in *chunks*, one a packet: the
-//! *cut*, a [`ChunksPerBlock`], says into how many chunks a block is divided, so that every path MTU finds
-//! one that fits.
+//! A content is named by the BLAKE3 root of its bytes and by their number. It is verified in *blocks* of 16
+//! KiB and scheduled in *segments* of 64 blocks. It is carried in *chunks*, one per packet. The *cut*
+//! ([`ChunksPerBlock`]) is the number of chunks of a block; for each path MTU there is a cut that fits.
 
 use core::fmt;
 
-/// Bytes of a block, the unit of verification: 16 BLAKE3 chunks of 1 KiB, a power of two so that a block is a
-/// subtree of BLAKE3's own tree.
+/// The bytes of a block, the unit of verification. A block is 16 BLAKE3 chunks of 1 KiB, a power of two, so
+/// that it is a subtree of BLAKE3's own tree.
 pub const BLOCK_BYTES: usize = 16_384;
-/// Blocks of a segment, the unit of scheduling: 1 MiB.
+/// The blocks of a segment, the unit of scheduling: 1 MiB.
 pub const SEGMENT_BLOCKS: u64 = 64;
-/// The longest content in bytes: 64 TiB, 2³² blocks.
+/// The length of the longest content in bytes: 64 TiB, or 2³² blocks.
 pub const LENGTH_MAX: u64 = 1 << 46;
-/// Characters of the text form of a root: `b3:` and 52 of base32.
+/// The characters of the text form of a root: `b3:` and 52 characters of base32.
 pub const ROOT_TEXT_CHARS: usize = 55;
 
-/// The name of a content: it certifies itself.
+/// The name of a content. The content's bytes can be checked against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentId {
-    /// BLAKE3 hash of all its bytes.
+    /// The BLAKE3 hash of all bytes.
     pub root: [u8; 32],
-    /// Its length in bytes, at most [`LENGTH_MAX`].
+    /// The length in bytes, at most [`LENGTH_MAX`].
     pub length: u64,
 }
 
 impl ContentId {
-    /// The name of these bytes.
+    /// Computes the name of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self { root: *blake3::hash(bytes).as_bytes(), length: bytes.len() as u64 }
     }
 
-    /// Number of blocks; 0 for the empty content, which is verified by its name alone (see
+    /// Returns the number of blocks. It is 0 for the empty content, which is verified by its name alone (see
     /// [`is_empty_content`](Self::is_empty_content)).
     #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.length.div_ceil(BLOCK_BYTES as u64)
     }
 
-    /// Bytes of block `block`: [`BLOCK_BYTES`], less in the last one, 0 beyond.
+    /// Returns the length of a block in bytes: [`BLOCK_BYTES`], less for the last block, 0 beyond the end.
     #[must_use]
     pub const fn block_len(&self, block: u64) -> usize {
         match block.checked_mul(BLOCK_BYTES as u64) {
@@ -52,36 +51,37 @@ impl ContentId {
         }
     }
 
-    /// Number of segments ([`SEGMENT_BLOCKS`] blocks each, the last may have fewer).
+    /// Returns the number of segments. Each has [`SEGMENT_BLOCKS`] blocks; the last one may have fewer.
     #[must_use]
     pub const fn segments(&self) -> u64 {
         self.blocks().div_ceil(SEGMENT_BLOCKS)
     }
 
-    /// Whether this is the name of no bytes at all; a length of 0 with another root names nothing.
+    /// Whether this names the empty content. A length of 0 with another root names nothing.
     #[must_use]
     pub fn is_empty_content(&self) -> bool {
         self.length == 0 && self.root == *blake3::hash(&[]).as_bytes()
     }
 
-    /// Chunks that the whole content has at this cut.
+    /// Returns the number of chunks of the whole content at this cut.
     #[must_use]
     pub const fn chunks(&self, cut: ChunksPerBlock) -> u64 {
         let full = self.length / BLOCK_BYTES as u64;
         let rest = (self.length % BLOCK_BYTES as u64) as usize;
-        // Lengths over LENGTH_MAX are refused where they come in; saturate rather than trust that.
+        // Lengths over LENGTH_MAX are refused where they are received; saturate rather than rely on that.
         (full.saturating_mul(cut.get() as u64)).saturating_add(rest.div_ceil(cut.chunk_bytes()) as u64)
     }
 
-    /// Chunks that block `block` has at this cut: `cut` for a full block, as many as its bytes need for the
-    /// short last one, 0 beyond.
+    /// Returns the number of chunks of a block at this cut. A full block has `cut` of them, a shorter last
+    /// block as many as its bytes need, and a block beyond the end 0.
     #[must_use]
     pub const fn chunks_in_block(&self, block: u64, cut: ChunksPerBlock) -> u32 {
         self.block_len(block).div_ceil(cut.chunk_bytes()) as u32
     }
 
-    /// Where chunk `n` lies: its block, its offset in that block, and how many bytes of content it has.
-    /// `None` if the content has no such chunk. See [`chunk_wire_len`](Self::chunk_wire_len) for its padding.
+    /// Returns the block of chunk `n`, the chunk's offset in that block, and how many bytes of the content it
+    /// has. Returns `None` if the content has no such chunk. [`chunk_wire_len`](Self::chunk_wire_len)
+    /// includes the padding.
     #[must_use]
     pub const fn chunk_extent(&self, n: u64, cut: ChunksPerBlock) -> Option<(u64, usize, usize)> {
         let block = n / cut.get() as u64;
@@ -94,9 +94,9 @@ impl ContentId {
         Some((block, offset, if left < cut.chunk_bytes() { left } else { cut.chunk_bytes() }))
     }
 
-    /// Payload bytes of chunk `n` on the wire: in a full block all chunks are equally long, the last one
-    /// padded with zeros, because UDP segmentation offload wants equal segments; the short last block is not
-    /// padded.
+    /// Returns the payload bytes of chunk `n` on the wire. All chunks of a full block are equally long,
+    /// because UDP segmentation offload needs equal segments; the last one is padded with zeros. A shorter
+    /// last block is not padded.
     #[must_use]
     pub const fn chunk_wire_len(&self, n: u64, cut: ChunksPerBlock) -> Option<usize> {
         match self.chunk_extent(n, cut) {
@@ -107,8 +107,8 @@ impl ContentId {
     }
 }
 
-/// The text form of the root, `b3:` and 52 characters of lower-case base32 (RFC 4648 §6) without padding. The
-/// length is not in it.
+/// Writes the text form of the root: `b3:` and 52 characters of lower-case base32 (RFC 4648 §6) without
+/// padding. The length is not part of it.
 impl fmt::Display for ContentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("b3:")?;
@@ -116,10 +116,10 @@ impl fmt::Display for ContentId {
     }
 }
 
-/// Reads the text form of a root (see [`ContentId`]'s `Display`); upper case is accepted.
+/// Parses the text form of a root (see `Display` of [`ContentId`]). Upper case is accepted.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If `text` is not the text form of a root; the error says why.
 pub fn parse_root(text: &str) -> Result<[u8; 32], RootError> {
     let (scheme, digits) = text.split_at_checked(3).ok_or(RootError::Scheme)?;
     if !scheme.eq_ignore_ascii_case("b3:") {
@@ -133,7 +133,7 @@ pub fn parse_root(text: &str) -> Result<[u8; 32], RootError> {
     bytes.try_into().map_err(|_| RootError::Digits)
 }
 
-/// Lower-case base32 of RFC 4648 §6 without padding.
+/// Returns the encoding: lower-case base32 of RFC 4648 §6 without padding.
 fn base32() -> &'static data_encoding::Encoding {
     static BASE32: std::sync::LazyLock<data_encoding::Encoding> = std::sync::LazyLock::new(|| {
         let mut spec = data_encoding::Specification::new();
@@ -143,14 +143,14 @@ fn base32() -> &'static data_encoding::Encoding {
     &BASE32
 }
 
-/// Why a text is not the form of a root.
+/// Why a text is not the text form of a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RootError {
-    /// It does not begin with `b3:`.
+    /// The text does not begin with `b3:`.
     Scheme,
-    /// After `b3:` it has this many characters, not 52.
+    /// The text has this many characters after `b3:`, not 52.
     Chars(usize),
-    /// One of the characters is not `a-z2-7`, or the last one sets bits that no root has.
+    /// A character is not one of `a-z2-7`, or the last one sets bits that no root has.
     Digits,
 }
 
@@ -166,9 +166,10 @@ impl fmt::Display for RootError {
 
 impl core::error::Error for RootError {}
 
-/// Into how many packets a full block is divided: 1 to 64, so chunks of 16,384 down to 256 bytes.
+/// The cut: the number of packets that a full block is divided into. It is 1 to 64, so that chunks have
+/// 16,384 down to 256 bytes.
 ///
-/// Chunk `n` of a content is chunk `n % cut` of block `n / cut`. Every cut of the range leaves its last chunk
+/// Chunk `n` of a content is chunk `n % cut` of block `n / cut`. At every cut, the last chunk of a block has
 /// at least one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunksPerBlock(u8);
@@ -177,13 +178,14 @@ impl ChunksPerBlock {
     /// The finest cut.
     pub const MAX: Self = Self(64);
 
-    /// `cut` packets a block; `None` unless 1 to 64.
+    /// Creates a cut of `cut` packets per block. Returns `None` unless `cut` is 1 to 64.
     #[must_use]
     pub const fn new(cut: u8) -> Option<Self> {
         if cut >= 1 && cut <= Self::MAX.0 { Some(Self(cut)) } else { None }
     }
 
-    /// The coarsest cut whose chunks have at most `bytes` bytes; `None` if `bytes` is under 256.
+    /// Returns the coarsest cut whose chunks have at most `bytes` bytes. Returns `None` if `bytes` is under
+    /// 256.
     #[must_use]
     pub const fn fitting(bytes: usize) -> Option<Self> {
         if bytes == 0 {
@@ -193,13 +195,13 @@ impl ChunksPerBlock {
         if cut > Self::MAX.0 as usize { None } else { Some(Self(cut as u8)) }
     }
 
-    /// Packets of a full block.
+    /// Returns the number of packets of a full block.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// Payload bytes of each packet of a full block.
+    /// Returns the payload bytes of each packet of a full block.
     #[must_use]
     pub const fn chunk_bytes(self) -> usize {
         BLOCK_BYTES.div_ceil(self.0 as usize)
@@ -282,7 +284,7 @@ mod tests {
         assert_eq!(parse_root(&text[..54]), Err(RootError::Chars(51)));
         assert_eq!(parse_root(&format!("b3:{}", "1".repeat(52))), Err(RootError::Digits));
         assert_eq!(parse_root(&format!("b3:{}", "ä".repeat(52))), Err(RootError::Digits));
-        // 52 characters carry 260 bits; the last four must be zero, so that one root has one text.
+        // 52 characters carry 260 bits. The last four bits must be zero, so that one root has only one text.
         assert_eq!(parse_root(&format!("b3:{}b", "a".repeat(51))), Err(RootError::Digits));
     }
 }

@@ -1,18 +1,21 @@
-//! Multisource content transport: names that certify themselves, requests that carry their whole context.
+//! The protocol mmTP, multisource content transport. Names of contents certify themselves, and requests carry
+//! their whole context.
 //!
-//! **Purpose.** The protocol `mmTP` as machines and formats without a socket, a clock or a thread.
+//! **Purpose.** Implements mmTP as state machines and formats without a socket, a clock or a thread.
 //!
-//! **Non-goals.** No I/O, no confidentiality; no congestion control of its own (that is `algo`).
+//! **Non-goals.** No I/O, no confidentiality, and no congestion control of its own (that is in the crate
+//! `algo`).
 //!
 //! **Map.**
-//! * [`id`]: [`ContentId`], blocks, segments and chunks.
-//! * [`range_set`]: block numbers as disjoint ranges; [`bitmap`]: those that are here.
-//! * [`wire`]: the packets; documented field by field in `docs/wire-mmtp.md`.
-//! * [`tree`]: the hash tree: what a source serves of it, what a receiver checks with it.
+//! * [`id`]: [`ContentId`], the name of a content, and its blocks, segments and chunks.
+//! * [`range_set`]: a set of block numbers as disjoint ranges. [`bitmap`]: a set of blocks as bits.
+//! * [`wire`]: the packets, which `docs/wire-mmtp.md` documents field by field.
+//! * [`tree`]: the hash tree: the part that a source serves, and the checks of a receiver.
 //! * [`collection`]: the manifest of a directory.
-//! * [`subscriber`]: the receiver: where a chunk is chosen, where a byte is verified.
-//! * [`publisher`]: the source; [`peer`]: who asks it; [`cookie`]: its proof of address.
-//! * [`uri`]: the text that names a content and where to get it.
+//! * [`subscriber`]: the receiver, which chooses the chunks to ask for and verifies the bytes.
+//! * [`publisher`]: the source. [`peer`]: the receiver as a source sees it. [`cookie`]: the proof of a
+//!   receiver's address.
+//! * [`uri`]: a text that names a content and its sources.
 #![forbid(unsafe_code)]
 
 pub mod bitmap;

@@ -1,11 +1,12 @@
-//! A source: answers requests from what it has, and remembers nothing about who asked.
+//! A source: answers requests from the contents that it has, and remembers nothing about the receivers.
 //!
-//! A request carries all that its replies need, so any number of publishers may answer for one content, one
-//! may be restarted in the middle of a transfer, and a flood of requests costs time but no memory. What a
-//! publisher may send to an address that has not proven itself is bounded ([`crate::cookie`]).
+//! A request carries everything that its replies need. So any number of publishers may answer for one
+//! content, one may be restarted in the middle of a transfer, and a flood of requests costs time but no
+//! memory. The bytes that a publisher may send to an address that has not proven itself are limited
+//! ([`crate::cookie`]).
 //!
-//! Replies name bytes ([`ReplyBody::Chunks`]) rather than carry them: the world reads them straight into its
-//! send buffer, many chunks a system call, and a simulator need not read them at all.
+//! Replies name bytes ([`ReplyBody::Chunks`]) instead of carrying them. The caller reads the bytes straight
+//! into its send buffer, many chunks per system call; a simulator need not read them at all.
 
 use std::collections::VecDeque;
 
@@ -17,27 +18,27 @@ use crate::peer::Peer;
 use crate::tree::{self, Outboard};
 use crate::wire::{self, Packet, ParseError, Range, RangeKind, Reason, Request};
 
-/// Packets one request may be answered with; what it asks beyond is not sent.
+/// The most packets that answer one request. A request for more is answered only up to this number.
 pub const REPLY_PACKETS_MAX: u32 = 64;
-/// Bytes of UDP payload one request may be answered with.
+/// The most bytes of UDP payload that answer one request.
 pub const REPLY_BYTES_MAX: usize = 256 * 1024;
-/// Largest UDP payload a probe may ask for: a block with its header, and some more.
+/// The largest UDP payload that a probe may ask for: a block with its header, and a little more.
 pub const PROBE_BYTES_MAX: u16 = BLOCK_BYTES as u16 + 64;
 
-/// What a publisher can say about one content it has.
+/// The facts that a publisher can tell about a content that it has.
 #[derive(Clone, Copy, Debug)]
 pub struct ContentInfo<'a> {
     /// The content.
     pub id: ContentId,
-    /// Its file name, as a hint for the receiver; at most [`wire::NAME_MAX`] bytes.
+    /// The file name, as a hint for the receiver; at most [`wire::NAME_MAX`] bytes.
     pub name: &'a [u8],
-    /// Whether it is a collection's manifest.
+    /// Whether the content is the manifest of a collection.
     pub collection: bool,
 }
 
 /// The contents that a publisher offers.
 pub trait ContentStore {
-    /// The content with this root, if it is offered.
+    /// Returns the facts about the content with this root, if it is offered.
     fn info(&self, root: &[u8; 32]) -> Option<ContentInfo<'_>>;
 }
 
@@ -47,57 +48,57 @@ impl<T: ContentStore + ?Sized> ContentStore for &T {
     }
 }
 
-/// A packet, or several of the same kind, to one address.
+/// One packet, or several of the same kind, to one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Who asked.
+    /// The receiver that asked.
     pub to: Peer,
-    /// Whether to send with ECT(0) (RFC 3168), so that the network can mark instead of drop.
+    /// Whether to send with ECT(0) (RFC 3168), so that the network can mark packets instead of dropping them.
     pub ect: bool,
-    /// What to send.
+    /// The packet or packets.
     pub body: ReplyBody,
 }
 
-/// What a reply carries.
+/// The packet or packets of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyBody {
-    /// A finished packet.
+    /// One finished packet.
     Packet(Vec<u8>),
-    /// `count` DATA packets, chunks `first ..` of `content` under `cut`: each is [`wire::data_header`] and
-    /// the chunk's bytes, padded with zeros to the chunk length in every full block.
+    /// `count` DATA packets with the chunks from `first` on of `content`, at the cut `cut`. Each is
+    /// [`wire::data_header`] and the chunk's bytes, in a full block padded with zeros to the chunk length.
     Chunks {
         /// The request's tag.
         tag: u64,
-        /// Which content.
+        /// The content.
         content: ContentId,
-        /// Into how many packets a block is cut.
+        /// The number of packets that a block is divided into.
         cut: ChunksPerBlock,
-        /// First chunk.
+        /// The number of the first chunk.
         first: u64,
-        /// How many; the last one exists.
+        /// The number of chunks; the last of them exists.
         count: u32,
     },
-    /// One HASHES packet: chaining values `first .. first + count` of `level`.
+    /// One HASHES packet with the chaining values `first .. first + count` of `level`.
     Hashes {
         /// The request's tag.
         tag: u64,
-        /// Which content.
+        /// The content.
         content: ContentId,
-        /// Level of the tree; 0 is the blocks'.
+        /// The level of the tree; level 0 lists the blocks.
         level: u8,
-        /// First value.
+        /// The number of the first value.
         first: u64,
-        /// How many, at most [`tree::PACKET_CVS`].
+        /// The number of values, at most [`tree::PACKET_CVS`].
         count: usize,
     },
 }
 
 impl ReplyBody {
-    /// The packets, as a world makes them that has contents in memory: `tree` finds the hash tree of one,
-    /// `read` bytes of it. For tests and simulations: a server sends what it has, as it reads it.
+    /// Makes the packets from contents in memory. `tree` returns the hash tree of a content, `read` a range
+    /// of its bytes. This is for tests and simulations; a server sends bytes as it reads them.
     ///
     /// # Panics
-    /// If the reply is of another content than that of the tree.
+    /// If `tree` returns the tree of another content.
     pub fn packets<'a, B: AsRef<[u8]>>(
         self,
         tree: impl FnOnce(&ContentId) -> &'a Outboard,
@@ -127,24 +128,24 @@ impl ReplyBody {
     }
 }
 
-/// What went through a publisher.
+/// The counters of a publisher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Requests and probes understood.
+    /// Requests and probes that were understood.
     pub requests: u64,
-    /// Requests from addresses that had not proven themselves.
+    /// Requests and probes from addresses that had not proven themselves.
     pub unproven: u64,
-    /// Requests refused: for contents not offered.
+    /// Requests that were refused because the content is not offered.
     pub unknown: u64,
-    /// Requests that asked for chunks that do not exist.
+    /// Requests that asked for chunks or hashes that do not exist.
     pub bad: u64,
-    /// Packets dropped because they could not be parsed.
+    /// Packets that were dropped because they could not be parsed.
     pub malformed: u64,
-    /// Well-formed packets that no receiver sends (replies from another source, reflected traffic).
+    /// Well-formed packets that no receiver sends, such as replies of another source or reflected traffic.
     pub unexpected: u64,
 }
 
-/// The machine of a source.
+/// The state machine of a source.
 pub struct Publisher<L> {
     store: L,
     cookie_key: CookieKey,
@@ -153,17 +154,18 @@ pub struct Publisher<L> {
 }
 
 impl<L: ContentStore> Publisher<L> {
-    /// A publisher of what is in `store`. Publishers that share `secret` accept each other's cookies.
+    /// Creates a publisher of the contents in `store`. Publishers that share `secret` accept each other's
+    /// cookies.
     pub const fn new(store: L, secret: [u8; 32]) -> Self {
         Self { store, cookie_key: CookieKey::new(secret), out: VecDeque::new(), counters: COUNTERS_ZERO }
     }
 
-    /// What has gone through so far.
+    /// Returns the counters.
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// The contents that it offers.
+    /// Returns the contents that the publisher offers.
     pub const fn store(&self) -> &L {
         &self.store
     }
@@ -224,7 +226,7 @@ impl<L: ContentStore> Publisher<L> {
         }
     }
 
-    /// Answers one range as far as `budget` allows; false if it asks for what does not exist.
+    /// Answers one range as far as `budget` allows. Returns `false` if the range does not exist.
     fn range(
         &mut self,
         to: Peer,
@@ -288,7 +290,7 @@ impl<L: ContentStore> Publisher<L> {
         self.out.push_back(Reply { to, ect: false, body: ReplyBody::Packet(packet) });
     }
 
-    /// A refusal, unless it would be longer than what it answers.
+    /// Sends a refusal, unless it would be longer than the packet that it answers.
     fn refuse(&mut self, to: Peer, tag: u64, reason: Reason, len: usize) {
         let mut packet = Vec::new();
         wire::emit_refuse(&mut packet, tag, reason, 0);
@@ -298,7 +300,8 @@ impl<L: ContentStore> Publisher<L> {
     }
 }
 
-/// A REFUSE for a request that the world could not serve after all (the file changed, a read failed).
+/// Makes a REFUSE for a request that the caller could not serve after all, because the file changed or a read
+/// failed.
 #[must_use]
 pub fn refusal(to: Peer, tag: u64, reason: Reason) -> Reply {
     let mut packet = Vec::new();
@@ -307,7 +310,7 @@ pub fn refusal(to: Peer, tag: u64, reason: Reason) -> Reply {
 }
 
 impl<L: ContentStore> Machine for Publisher<L> {
-    /// A packet and who sent it.
+    /// A packet, and the receiver that sent it.
     type Input<'a> = (Peer, &'a [u8]);
     type Transmit = Reply;
     type Event = std::convert::Infallible;
@@ -322,18 +325,18 @@ impl<L: ContentStore> Machine for Publisher<L> {
     }
 }
 
-/// Length of a REFUSE packet.
+/// The length of a REFUSE packet in bytes.
 const REFUSE_PACKET: usize = wire::PREFIX + 4;
 
 const COUNTERS_ZERO: Counters =
     Counters { requests: 0, unproven: 0, unknown: 0, bad: 0, malformed: 0, unexpected: 0 };
 
-/// What one request may still be answered with.
+/// The bytes and packets that may still answer one request.
 struct ReplyBudget {
     bytes: usize,
     packets: u32,
-    /// What a packet counts for besides its payload: where many small ones are answered to one request, their
-    /// headers are most of what the network carries.
+    /// The bytes that each packet counts besides its payload. If many small packets answer one request, their
+    /// headers are most of the bytes on the network.
     header: usize,
 }
 

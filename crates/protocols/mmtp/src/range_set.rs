@@ -11,19 +11,19 @@ use crate::id::SEGMENT_BLOCKS;
 /// Half-open ranges of block numbers, merged where they touch.
 #[derive(Clone, Debug, Default)]
 pub struct RangeSet {
-    /// The end of each range, by its start.
+    /// The end of each range, keyed by its start.
     ends: BTreeMap<u64, u64>,
     count: u64,
 }
 
 impl RangeSet {
-    /// The number of blocks in the set.
+    /// Returns the number of blocks in the set.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.count
     }
 
-    /// How many blocks of the set are below `end`.
+    /// Returns how many blocks of the set are below `end`.
     #[must_use]
     pub fn len_below(&self, end: u64) -> u64 {
         if end == u64::MAX {
@@ -44,14 +44,14 @@ impl RangeSet {
         self.range_around(block).is_some()
     }
 
-    /// Adds `range`; what is there already stays. Returns how many blocks were not.
+    /// Adds `range`; blocks that are already in the set stay. Returns how many blocks are new.
     pub fn insert(&mut self, range: Range<u64>) -> u64 {
         let Range { mut start, mut end } = range;
         if start >= end {
             return 0;
         }
         let mut added = end - start;
-        // Everything that touches it becomes part of it.
+        // Every range that touches the new one becomes part of it.
         while let Some((&first, &last)) =
             self.ends.range(..=end).next_back().filter(|(_, last)| **last >= start)
         {
@@ -64,14 +64,14 @@ impl RangeSet {
         added
     }
 
-    /// Adds `range`, none of which may be in the set: the caller's mistake otherwise.
+    /// Adds `range`. The caller must ensure that none of its blocks is in the set.
     pub fn insert_new(&mut self, range: Range<u64>) {
         let blocks = range.end.saturating_sub(range.start);
         let added = self.insert(range);
         debug_assert_eq!(added, blocks, "a block is in the set twice");
     }
 
-    /// Removes one block; whether it was there.
+    /// Removes one block and returns whether it was in the set.
     pub fn remove(&mut self, block: u64) -> bool {
         let found = self.range_around(block);
         if let Some(around) = found.clone() {
@@ -80,14 +80,14 @@ impl RangeSet {
         found.is_some()
     }
 
-    /// The first consecutive blocks of the set within `bounds`.
+    /// Returns the first consecutive blocks of the set within `bounds`.
     #[must_use]
     pub fn first_in(&self, bounds: Range<u64>) -> Option<Range<u64>> {
         self.first_range_in(&bounds).map(|(_, within)| within)
     }
 
-    /// Takes up to `blocks` blocks, at least 1, from the first in a row within `bounds`. Where those go on, a
-    /// range that holds the end of a segment ends there.
+    /// Takes up to `blocks` (at least 1) of the first consecutive blocks within `bounds` out of the set. If more
+    /// blocks follow them and the range spans the end of a segment, the range stops at the last such end.
     pub fn take(&mut self, bounds: Range<u64>, blocks: u64) -> Option<Range<u64>> {
         let (around, found) = self.first_range_in(&bounds)?;
         let mut end = found.end.min(found.start.saturating_add(blocks.max(1)));
@@ -100,12 +100,13 @@ impl RangeSet {
         Some(taken)
     }
 
-    /// Takes the first consecutive blocks, at most to the end of their segment.
+    /// Takes the first consecutive blocks out of the set, at most to the end of their segment.
     pub fn take_segment(&mut self) -> Option<Range<u64>> {
         self.take_segment_below(u64::MAX)
     }
 
-    /// The same of the blocks below `bound`.
+    /// Takes the first consecutive blocks out of the set, at most to the end of their segment and only blocks
+    /// below `bound`.
     pub fn take_segment_below(&mut self, bound: u64) -> Option<Range<u64>> {
         let (&first, &end) = self.ends.first_key_value().filter(|(first, _)| **first < bound)?;
         let segment_end = (first / SEGMENT_BLOCKS + 1).saturating_mul(SEGMENT_BLOCKS);
@@ -114,7 +115,7 @@ impl RangeSet {
         Some(taken)
     }
 
-    /// Takes up to `blocks` blocks from the end of the last in a row.
+    /// Takes up to `blocks` blocks out of the set, from the end of its last consecutive blocks.
     pub fn take_last(&mut self, blocks: u64) -> Option<Range<u64>> {
         let (&first, &end) = self.ends.last_key_value()?;
         let taken = first.max(end.saturating_sub(blocks.max(1)))..end;
@@ -122,24 +123,24 @@ impl RangeSet {
         Some(taken)
     }
 
-    /// The last consecutive blocks of the set.
+    /// Returns the last consecutive blocks of the set.
     #[must_use]
     pub fn last(&self) -> Option<Range<u64>> {
         self.ends.last_key_value().map(|(&first, &end)| first..end)
     }
 
-    /// The ranges, in order.
+    /// Returns the ranges in order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         self.ends.iter().map(|(&first, &end)| first..end)
     }
 
-    /// The range that `block` is in.
+    /// Returns the range that contains `block`.
     fn range_around(&self, block: u64) -> Option<Range<u64>> {
         let (&first, &end) = self.ends.range(..=block).next_back()?;
         (block < end).then_some(first..end)
     }
 
-    /// The first range that has something within `bounds`, and what that is.
+    /// Returns the first range that overlaps `bounds`, and the part of it within `bounds`.
     fn first_range_in(&self, bounds: &Range<u64>) -> Option<(Range<u64>, Range<u64>)> {
         if bounds.is_empty() {
             return None;
@@ -150,7 +151,7 @@ impl RangeSet {
         Some((around, within))
     }
 
-    /// Removes `hole` from the range `around` that it is in.
+    /// Removes `hole` from the range `around`, which contains it.
     fn punch(&mut self, around: Range<u64>, hole: Range<u64>) {
         self.ends.remove(&around.start);
         if around.start < hole.start {
@@ -200,7 +201,7 @@ mod tests {
                         }
                     }
                     2 => {
-                        // Every other time within a bound.
+                        // Every other time, the blocks must lie below a bound.
                         let bound = if len % 2 == 0 { first + len } else { u64::MAX };
                         let taken = set.take_segment_below(bound);
                         let lowest = model.first().copied().filter(|lowest| *lowest < bound);

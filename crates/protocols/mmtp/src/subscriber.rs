@@ -1,17 +1,17 @@
 //! A receiver: pulls contents from many sources over many paths.
 //!
-//! One *path* (subflow) is a source seen from one local address; it has its own window, timers and pending
+//! One *path* (subflow) is a source seen from one local address. It has its own window, timers and pending
 //! requests, and the windows of a group of paths are coupled ([`anabranch_algo::control`]). The receiver
-//! decides everything: what is asked of whom (`subscriber/schedule.rs`), what is lost
-//! ([`anabranch_algo::sent_packets`]), whether bytes are right (`subscriber/download.rs`). Sources only
+//! decides everything: which path asks for which packets (`subscriber/schedule.rs`), which packets are lost
+//! ([`anabranch_algo::sent_packets`]), and whether bytes are right (`subscriber/download.rs`). Sources only
 //! answer.
 //!
-//! **Pending never exceeds the window**: `in_flight ≤ cwnd` after each request, but for one probe before a
-//! timeout.
+//! **Pending packets never exceed the window**: `in_flight ≤ cwnd` after each request, except for one probe
+//! before a timeout.
 //!
-//! **Expiry.** What expires once is asked again on its path; the second time any path with room may ask. A
-//! path that timed out has had its probe unanswered, so all that it has pending goes to the others at once
-//! and it is tried with single requests from then on.
+//! **Expiry.** A packet that expires once is asked for again on its path. The second time, any path with room
+//! may ask. A path that timed out has had its probe unanswered. So the other paths take over all its pending
+//! packets at once, and it is tried with single requests from then on.
 
 mod api;
 mod availability;

@@ -1,11 +1,11 @@
-//! The text that names a content and says where to get it.
+//! A text that names a content and tells where to get it.
 //!
 //! ```text
 //! anabranch:b3:<52 of base32>?len=<bytes>[&name=<pct>][&dir][&from=<host:port>]*[&mirror=<pct>]*
 //! ```
 //!
-//! Root and length certify the content; everything else is a hint by whoever wrote the URI. A [`Uri`] that
-//! was read has a name that is safe as the name of a file.
+//! Root and length certify the content; everything else is a hint by the author of the URI. The name in a
+//! [`Uri`] that was parsed is safe as the name of a file.
 
 use core::fmt;
 use core::str::FromStr;
@@ -21,9 +21,10 @@ pub const URI_MAX: usize = 8 * 1024;
 
 const SCHEME: &str = "anabranch:";
 
-/// Everything but the unreserved characters of RFC 3986 §2.3.
+/// All characters but the unreserved ones of RFC 3986 §2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// The same, but `:` stands for itself: RFC 3986 §3.4 lets it in a query, and people read it.
+/// All characters but the unreserved ones and `:`. RFC 3986 §3.4 allows `:` in a query, and people can read
+/// it better unescaped.
 const RESERVED_BUT_COLON: &AsciiSet = &RESERVED.remove(b':');
 
 /// A content and where to get it.
@@ -31,10 +32,10 @@ const RESERVED_BUT_COLON: &AsciiSet = &RESERVED.remove(b':');
 pub struct Uri {
     /// The content.
     pub id: ContentId,
-    /// The name that it should have on disk; a valid file name (see
-    /// [`is_file_name`]), any bytes besides that, perhaps not UTF-8.
+    /// The name that the content should have on disk. It is a valid file name (see [`is_file_name`]) and
+    /// perhaps not UTF-8.
     pub name: Option<Vec<u8>>,
-    /// Whether it is the manifest of a directory.
+    /// Whether the content is the manifest of a directory.
     pub collection: bool,
     /// Sources, each as `HOST:PORT` (see [`host_port`]).
     pub from: Vec<String>,
@@ -43,39 +44,39 @@ pub struct Uri {
 }
 
 impl Uri {
-    /// The URI that only names this content.
+    /// Creates a URI that only names this content.
     #[must_use]
     pub const fn new(id: ContentId) -> Self {
         Self { id, name: None, collection: false, from: Vec::new(), mirrors: Vec::new() }
     }
 }
 
-/// Why a text is no URI of ours: what is wrong, and what is expected.
+/// Why a text is no `anabranch:` URI: which part is wrong, and what is expected there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UriError {
-    /// Longer than [`URI_MAX`].
+    /// The text has this many bytes, more than [`URI_MAX`].
     TooLong(usize),
-    /// With a character that no URI has, which must be percent-encoded.
+    /// The text has this character, which must be percent-encoded in a URI.
     Character(char),
-    /// Without `anabranch:` in front.
+    /// The text does not begin with `anabranch:`.
     Scheme,
-    /// With a content's name that cannot be read.
+    /// The root in the text is invalid.
     Root(RootError),
-    /// Without a length.
+    /// The text has no length.
     NoLength,
-    /// With a length that is not a decimal number up to [`LENGTH_MAX`].
+    /// The length is not a decimal number up to [`LENGTH_MAX`].
     Length(String),
-    /// With this parameter twice.
+    /// This parameter comes twice.
     Twice(&'static str),
-    /// With a `%` in this parameter that two hexadecimal digits do not follow.
+    /// This parameter has a `%` without two hexadecimal digits behind it.
     Percent(String),
-    /// With a name that is no file name.
+    /// The name is not a file name.
     Name,
-    /// With a value for `dir`, which has none.
+    /// The parameter `dir` has this value; it must have none.
     Dir(String),
-    /// With a source that is not `HOST:PORT`.
+    /// This source is not `HOST:PORT`.
     HostPort(String),
-    /// With a mirror that is not a URL.
+    /// This mirror is not a URL.
     Mirror(String),
 }
 
@@ -172,7 +173,7 @@ impl FromStr for Uri {
                     }
                     uri.mirrors.push(url);
                 }
-                // Of a later version, or of no concern here.
+                // This parameter belongs to a later version or does not matter here.
                 _ => {}
             }
         }
@@ -181,11 +182,11 @@ impl FromStr for Uri {
     }
 }
 
-/// Divides `HOST:PORT`: a name or an IPv4 address, or an IPv6 address in brackets (which the host returned
-/// has not), perhaps with a zone as in `[fe80::1%eth0]:9000`; a port from 1 on.
+/// Splits `HOST:PORT`. The host is a name, an IPv4 address, or an IPv6 address in brackets, perhaps with a
+/// zone as in `[fe80::1%eth0]:9000`. The port is at least 1. The returned host has no brackets.
 ///
 /// # Errors
-/// [`UriError::HostPort`] if it is none.
+/// [`UriError::HostPort`] if `text` is not `HOST:PORT`.
 pub fn host_port(text: &str) -> Result<(&str, u16), UriError> {
     let divide = || {
         let (host, port) = text.rsplit_once(':')?;
@@ -216,7 +217,7 @@ fn parse_length(value: &str) -> Result<u64, UriError> {
         .ok_or_else(|| UriError::Length(value.into()))
 }
 
-/// An absolute URL with a host, as far as is needed to hand it on.
+/// Whether `url` is an absolute URL with a host. The check goes only as far as is needed to pass the URL on.
 fn is_url(url: &str) -> bool {
     let Some((scheme, rest)) = url.split_once("://") else { return false };
     let scheme_is_name = scheme.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -1,8 +1,8 @@
 //! The packets of mmTP, version 1: one UDP payload is one packet.
 //!
-//! `docs/wire-mmtp.md` gives every field; this module is its code. [`parse`] gives a checked view of received
-//! bytes without copying; the `emit_*` functions append a packet to a buffer. All integers are big-endian.
-//! No input makes the parser panic.
+//! `docs/wire-mmtp.md` describes every field; this module implements them. [`parse`] returns a checked view
+//! of received bytes without copying. The `emit_*` functions append a packet to a buffer. All integers are
+//! big-endian. No input makes the parser panic.
 
 mod code;
 mod emit;

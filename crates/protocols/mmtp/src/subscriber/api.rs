@@ -1,4 +1,4 @@
-//! What a subscriber is told, what it wants sent and what it reports.
+//! The inputs of a subscriber, the packets that it sends, and the events that it reports.
 
 use anabranch_algo::Span;
 
@@ -7,134 +7,135 @@ use super::path::{PathCounters, PathState};
 use crate::tree::ChainingValue;
 use crate::wire::Reason;
 
-/// What the world tells a subscriber.
+/// An input of a subscriber: something happened on a path.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// One or more UDP payloads arrived on a path from its source: `bytes` cut every `stride` bytes.
+    /// UDP payloads arrived on a path from its source: `bytes`, cut every `stride` bytes.
     Datagrams {
-        /// On which path.
+        /// The path.
         path: PathId,
         /// The payloads, one after the other.
         bytes: &'a [u8],
-        /// Length of each but the last.
+        /// The length of each payload but the last.
         stride: usize,
-        /// Whether the network marked them (ECN CE).
+        /// Whether the network marked the packets (ECN CE).
         marked: bool,
     },
-    /// The network said that the source cannot be reached (ICMP). A hint: it is tried again.
+    /// The network reported that the source cannot be reached (ICMP). This is only a hint: the source is
+    /// tried again.
     Unreachable {
-        /// On which path.
+        /// The path.
         path: PathId,
     },
     /// The path's interface or address is gone.
     Down {
-        /// Which path.
+        /// The path.
         path: PathId,
     },
-    /// The path's interface and address are there (again).
+    /// The path's interface and address exist (again).
     Up {
-        /// Which path.
+        /// The path.
         path: PathId,
     },
 }
 
-/// What a subscriber wants sent.
+/// A packet that a subscriber wants to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// On which path.
+    /// The path to send it on.
     pub path: PathId,
     /// The UDP payload.
     pub bytes: Vec<u8>,
 }
 
-/// What a subscriber reports.
+/// An event that a subscriber reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A block arrived and is verified: write it down.
+    /// A block has arrived and is verified. The caller stores it.
     Block {
-        /// Of which content.
+        /// The content.
         download: DownloadId,
-        /// Which block.
+        /// The block's number.
         block: u64,
-        /// Its bytes.
+        /// The block's bytes.
         bytes: Vec<u8>,
-        /// Its chaining value; for a content of one block, the root.
+        /// The block's chaining value; for a content of one block, the root.
         cv: ChainingValue,
     },
     /// Every block of the content has been reported.
     Complete {
-        /// Which content.
+        /// The content.
         download: DownloadId,
     },
-    /// A source says what a content is. Its word only.
+    /// A source describes a content. The description is not verified.
     Meta {
-        /// Which content.
+        /// The content.
         download: DownloadId,
-        /// Which source.
+        /// The source.
         source: SourceId,
-        /// Its name there; any bytes.
+        /// The content's name at the source; any bytes.
         name: Vec<u8>,
-        /// Whether it is a collection's manifest.
+        /// Whether the content is the manifest of a collection.
         collection: bool,
     },
-    /// A source sent wrong bytes and is banned: nothing more is asked of it.
+    /// A source sent wrong bytes and is banned: it is asked for nothing more.
     Banned {
-        /// Which source.
+        /// The source.
         source: SourceId,
-        /// In which content.
+        /// The content.
         download: DownloadId,
-        /// In which block (or the first block under the page of hashes).
+        /// The wrong block, or the first block under a wrong page of hashes.
         block: u64,
     },
-    /// A block or page of hashes was wrong of which this cache sent a part. It is asked for again, and no
-    /// cache is to answer on this path any more. Whether the cache is to blame or its source shows then; for
-    /// now no source is.
+    /// A block or page of hashes is wrong, and this cache sent a part of it. It is asked for again, and
+    /// caches may no longer answer on this path. The new answer shows whether the cache or its source is to
+    /// blame; until then no source is blamed.
     CacheDistrusted {
-        /// On which path.
+        /// The path.
         path: PathId,
         /// The number of the cache's node.
         node: u16,
     },
     /// A source will not send a content.
     Refused {
-        /// Which source.
+        /// The source.
         source: SourceId,
-        /// Which content.
+        /// The content.
         download: DownloadId,
-        /// Why.
+        /// The reason that the source gave.
         reason: Reason,
     },
     /// A path changed its state.
     Path {
-        /// Which path.
+        /// The path.
         path: PathId,
-        /// The state it is in now.
+        /// The new state of the path.
         state: PathState,
     },
     /// Paths were put into other groups ([`Grouping::Auto`](super::Grouping::Auto)).
     Groups {
-        /// The group of each path: those of the same number are coupled.
+        /// The group of each path. Paths with the same number are coupled.
         groups: Vec<u32>,
     },
 }
 
-/// The numbers of one path, to show.
+/// Figures about one path, for display.
 #[derive(Clone, Copy, Debug)]
 pub struct PathReport {
-    /// Its source.
+    /// The source of the path.
     pub source: SourceId,
-    /// Its friendliness group: as given, or as detected.
+    /// The friendliness group of the path, as given or as detected.
     pub group: u32,
-    /// Its state.
+    /// The state of the path.
     pub state: PathState,
-    /// Smoothed RTT to the source; zero before the first sample.
+    /// The smoothed RTT to the source; zero before the first sample.
     pub srtt: Span,
-    /// Congestion window in packets.
+    /// The congestion window in packets.
     pub cwnd: u32,
-    /// Packets that were asked for and have not arrived.
+    /// The packets that were asked for and have not arrived.
     pub in_flight: u32,
-    /// Payload bytes of a packet.
+    /// The payload bytes of a packet.
     pub chunk_bytes: usize,
-    /// What went over it.
+    /// The path's counters.
     pub counters: PathCounters,
 }

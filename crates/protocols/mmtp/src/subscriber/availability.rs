@@ -1,4 +1,4 @@
-//! Which sources can still supply which content.
+//! Tracks which sources can still supply which contents.
 
 use super::api::Event;
 use super::item::{DownloadId, SourceId};
@@ -12,19 +12,20 @@ impl Subscriber {
         self.sources.iter().any(|source| !source.refuses(download))
     }
 
-    /// A content that is not complete and that no source can supply any more.
+    /// Returns a content that is not complete and that no source can supply any more.
     #[must_use]
     pub fn unobtainable(&self) -> Option<DownloadId> {
         self.downloads.iter().map(|(id, _)| id).find(|id| !self.is_obtainable(*id))
     }
 
-    /// A source does not have a content, as its world found out; what it has reserved must be released.
+    /// Records that a source does not have a content, as the caller found out. The caller must release the
+    /// blocks that this source has reserved.
     pub fn mark_unavailable(&mut self, source: SourceId, download: DownloadId) {
         self.refuse(source, download, Reason::Unknown);
         self.dirty = true;
     }
 
-    /// A source will not send a content: others have to.
+    /// Records that a source will not send a content, so that other sources have to.
     pub(super) fn refuse(&mut self, source: SourceId, download: DownloadId, reason: Reason) {
         let Some(entry) = self.sources.get_mut(usize::from(source)) else { return };
         if self.downloads.get(download).is_some() && entry.unavailable.insert(download) {

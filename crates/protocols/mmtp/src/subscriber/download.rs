@@ -1,16 +1,18 @@
-//! One content on its way in, and the owner of the state of all that is missing of it.
+//! One content that is being fetched. It owns the state of all its missing parts.
 //!
-//! A **block** is unrequested, assigned to a path, reserved for a source that delivers whole blocks, open, or
-//! verified. A **chunk** of an open block is here, in flight, or in one queue, which says who asks for it
-//! next. So is a packet of a page of hashes, and the META. Paths keep what their requests asked for, by which
-//! an answer or a loss is told here, and which download their blocks are of; nothing else is kept twice.
-//! [`Download::check`] says whether these states hold.
+//! A **block** is in one of five states: unrequested, assigned to a path, reserved for a source that delivers
+//! whole blocks, open, or verified. A **chunk** of an open block has arrived, or is in flight, or is in one
+//! queue, which says who asks for it next. The same holds for a packet of a page of hashes and for the META.
+//! Paths keep the contents of their requests, so that an answer or a loss can be reported here, and which
+//! download their blocks belong to. Nothing else is stored twice. [`Download::check`] verifies that these
+//! states are consistent.
 //!
-//! A packet is marked as in flight by the request that has room for it, which calls [`Download::request`].
+//! The request that has room for a packet calls [`Download::request`], which marks the packet as in flight.
 //!
-//! **Attempts.** A block that is begun anew has nothing in flight, though packets of the earlier attempt may
-//! still come. So every block and page gets a number when it is opened, requests carry the last one given,
-//! and a packet of a request with a lower number than its block's is not counted. If it comes, it is taken.
+//! **Attempts.** A block that is begun anew has nothing in flight, although packets of the earlier attempt
+//! may still come. So every block and page gets a number when it is opened, and a request carries the last
+//! number given. A packet of a request with a lower number than its block's is not counted as in flight. If
+//! it arrives, it is used.
 
 mod block;
 mod blocks;

@@ -1,52 +1,52 @@
-//! A block that is open: asked for, at least in part, and not verified. A bit for each chunk in each mask.
+//! An open block: it has been asked for, at least in part, and is not verified. Each mask has one bit per
+//! chunk.
 
 use crate::id::ChunksPerBlock;
 use crate::subscriber::item::{CacheId, PATHS_MAX, PathId, Queue, SourceId};
 
-/// Copies of one chunk in flight at most: the first, one asked redundantly on another path, and one as a
+/// The most copies of one chunk in flight: the first, one asked for redundantly on another path, and one as a
 /// probe.
 const COPIES_MAX: u32 = 3;
 
-/// A path in one byte: a block keeps one for each chunk.
+/// Returns a path as one byte, because a block stores one for each chunk.
 fn path_byte(p: PathId) -> u8 {
     const { assert!(PATHS_MAX <= 256, "a path is a byte") };
     u8::try_from(p).expect("a path below PATHS_MAX")
 }
 
-/// The state of each chunk. A chunk that is not here is in flight or in one [`Queue`].
+/// The state of each chunk of a block. A chunk that has not arrived is in flight or in one [`Queue`].
 pub(super) struct OpenBlock {
     pub(super) cut: ChunksPerBlock,
-    /// Requests with a lower number were sent before the block was opened: what they asked of it is of an
-    /// earlier attempt.
+    /// Requests with a lower number were sent before the block was opened: they belong to an earlier attempt.
     pub(super) opened: u64,
-    /// Chunks that are here.
+    /// The chunks that have arrived.
     pub(super) have: u64,
-    /// Copies of each chunk in flight, as a number of two bits: the lower bits, the higher bits. Copies still
-    /// count when the chunk is here.
+    /// The number of copies of each chunk in flight, as two bits: all lower bits, then all higher bits.
+    /// Copies still count after the chunk has arrived.
     copies: [u64; 2],
-    /// Chunks in [`Queue::First`] of `opener`; 0 if no path opened the block.
+    /// The chunks in [`Queue::First`] of `opener`; 0 if no path opened the block.
     first: u64,
     opener: u8,
-    /// Chunks in [`Queue::Retry`] of the path in `retrier`.
+    /// The chunks in [`Queue::Retry`] of the path in `retrier`.
     retry: u64,
     retrier: [u8; 64],
-    /// Chunks in [`Queue::Any`].
+    /// The chunks in [`Queue::Any`].
     any: u64,
-    /// Chunks that have expired once: the next time any path may ask.
+    /// The chunks that have expired once. The next time, any path may ask for them.
     pub(super) expired: u64,
-    /// Chunks that were asked on a second path while in flight on the first.
+    /// The chunks that were asked for on a second path while they were in flight on the first.
     pub(super) redundant: u64,
-    /// Who sent each chunk.
+    /// The source of each chunk that has arrived.
     pub(super) from: [SourceId; 64],
-    /// The chunks of them that caches on the way have sent.
+    /// The chunks that came from caches on the way, each with its cache.
     pub(super) caches: Vec<(u32, CacheId)>,
-    /// A copy from several sources was wrong: only this source may fill the block.
+    /// If a copy from several sources was wrong, the only source that may fill the block.
     pub(super) exclusive_to: Option<SourceId>,
     pub(super) bytes: Vec<u8>,
 }
 
 impl OpenBlock {
-    /// A block that nothing has been asked of, with its chunks in no queue.
+    /// Creates a block without requests, with its chunks in no queue.
     pub(super) fn new(cut: ChunksPerBlock, opened: u64) -> Self {
         Self {
             cut,
@@ -73,17 +73,17 @@ impl OpenBlock {
         self.opener = path_byte(opener);
     }
 
-    /// Whether `source` may send of it.
+    /// Whether `source` may send chunks of the block.
     pub(super) fn permits(&self, source: SourceId) -> bool {
         self.exclusive_to.is_none_or(|only| only == source)
     }
 
-    /// Chunks in flight.
+    /// Returns the chunks in flight.
     pub(super) const fn in_flight(&self) -> u64 {
         self.copies[0] | self.copies[1]
     }
 
-    /// Copies of chunk `i` in flight.
+    /// Returns how many copies of chunk `i` are in flight.
     pub(super) const fn copies_of(&self, i: u32) -> u32 {
         (self.copies[0] >> i & 1) as u32 + 2 * (self.copies[1] >> i & 1) as u32
     }
@@ -107,7 +107,7 @@ impl OpenBlock {
         self.copies[1] ^= borrow;
     }
 
-    /// The chunks in `queue`.
+    /// Returns the chunks in `queue`.
     pub(super) fn queued(&self, queue: Queue) -> u64 {
         match queue {
             Queue::Any => self.any,
@@ -119,7 +119,7 @@ impl OpenBlock {
         }
     }
 
-    /// The queue of chunk `i`, if it is in one.
+    /// Returns the queue of chunk `i`, if it is in one.
     pub(super) fn queue_of(&self, i: u32) -> Option<Queue> {
         let bit = 1 << i;
         if self.any & bit != 0 {
@@ -145,7 +145,7 @@ impl OpenBlock {
         }
     }
 
-    /// Takes chunk `i` out of its queue. Returns the queue if it holds nothing of this block any more.
+    /// Takes chunk `i` out of its queue. Returns the queue if it now holds nothing of this block.
     pub(super) fn dequeue(&mut self, i: u32) -> Option<Queue> {
         let queue = self.queue_of(i)?;
         (self.any, self.first, self.retry) =
@@ -153,13 +153,13 @@ impl OpenBlock {
         (self.queued(queue) == 0).then_some(queue)
     }
 
-    /// Every queue that holds something of this block.
+    /// Returns every queue that holds chunks of this block.
     pub(super) fn queues(&self) -> impl Iterator<Item = Queue> {
         bits(self.any | self.first | self.retry).filter_map(|i| self.queue_of(i))
     }
 }
 
-/// The set bits, lowest first.
+/// Iterates over the set bits, lowest first.
 pub(in crate::subscriber) fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let bit = (mask != 0).then(|| mask.trailing_zeros())?;

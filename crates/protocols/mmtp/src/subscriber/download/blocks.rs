@@ -1,4 +1,4 @@
-//! What becomes of whole blocks: unrequested, assigned, reserved, open.
+//! Moves whole blocks between their states: unrequested, assigned, reserved and open.
 
 use std::ops::Range;
 
@@ -9,26 +9,26 @@ use crate::range_set::RangeSet;
 use crate::subscriber::item::{PathId, Queue, SourceId};
 
 impl Download {
-    /// Assigns the first unrequested blocks of one segment to path `p`; false if there are none.
+    /// Assigns the first unrequested blocks of one segment to path `p`. Returns `false` if there are none.
     pub(in crate::subscriber) fn assign(&mut self, p: PathId) -> bool {
         let Some(taken) = self.unrequested.take_segment_below(self.horizon) else { return false };
         self.assigned.entry(p).or_default().insert_new(taken);
         true
     }
 
-    /// Assigns one unrequested block.
+    /// Assigns one unrequested block to path `p`.
     #[cfg(test)]
     pub(in crate::subscriber) fn assign_one(&mut self, p: PathId, block: u64) {
         assert!(self.unrequested.remove(block));
         self.assigned.entry(p).or_default().insert_new(block..block + 1);
     }
 
-    /// Blocks assigned to path `p` that it has not begun.
+    /// Returns how many blocks are assigned to path `p` and not begun.
     pub(in crate::subscriber) fn assigned(&self, p: PathId) -> u64 {
         self.assigned.get(&p).map_or(0, RangeSet::len)
     }
 
-    /// The last blocks assigned to path `q`, at most `blocks`, are assigned to path `p`.
+    /// Reassigns the last blocks of path `q`, at most `blocks`, to path `p`.
     pub(in crate::subscriber) fn reassign(&mut self, q: PathId, p: PathId, blocks: u64) {
         if let Some(taken) = self.take_assigned(q, blocks) {
             self.assigned.entry(p).or_default().insert_new(taken);
@@ -44,7 +44,7 @@ impl Download {
         taken
     }
 
-    /// Reserves up to `blocks` unrequested blocks in a row.
+    /// Reserves up to `blocks` consecutive unrequested blocks.
     pub(in crate::subscriber) fn reserve(&mut self, blocks: u64) -> Option<Range<u64>> {
         let first = self.unrequested.first_in(0..self.horizon)?.start;
         // The reservation ends at the horizon, even within a segment.
@@ -54,8 +54,8 @@ impl Download {
         Some(taken)
     }
 
-    /// Reserves the first `blocks` of the last `share` blocks that are assigned to path `q`; the others of
-    /// these are unrequested.
+    /// Takes the last `share` blocks away from path `q`. Reserves the first `blocks` of them and makes the
+    /// others unrequested.
     pub(in crate::subscriber) fn reserve_assigned(
         &mut self,
         q: PathId,
@@ -69,7 +69,7 @@ impl Download {
         Some(taken.start..end)
     }
 
-    /// Reserves the first block that a path has begun, and that is not here whole. What has come of it is
+    /// Reserves the first block that is open and has not arrived completely. Its chunks that have arrived are
     /// dropped.
     pub(in crate::subscriber) fn reserve_stranded(&mut self) -> Option<Range<u64>> {
         let block = self.stranded().next()?;
@@ -89,14 +89,15 @@ impl Download {
         partly.map(|(block, _)| *block)
     }
 
-    /// Makes those of `blocks` that are reserved unrequested again.
+    /// Makes the reserved ones among `blocks` unrequested again.
     pub(in crate::subscriber) fn release(&mut self, blocks: Range<u64>) {
         while let Some(part) = self.reserved.take(blocks.clone(), u64::MAX) {
             self.unrequested.insert_new(part);
         }
     }
 
-    /// Takes `block` out of its state, to be opened; false if it has been begun already.
+    /// Takes `block` out of its state, so that it can be opened. Returns `false` if it has been begun
+    /// already.
     pub(super) fn take_unbegun(&mut self, block: u64) -> bool {
         if self.unrequested.remove(block) || self.reserved.remove(block) {
             return true;
@@ -110,8 +111,8 @@ impl Download {
         path.is_some()
     }
 
-    /// Opens the first block assigned to path `p`, to be asked for in chunks of `cut`: by it, and of `source`
-    /// alone if a mixed copy of the block was wrong. Returns which.
+    /// Opens the first block assigned to path `p`, with chunks of `cut`, and returns its number. Path `p`
+    /// asks for its chunks. If a copy of the block from several sources was wrong, only `source` may fill it.
     pub(in crate::subscriber) fn begin(
         &mut self,
         p: PathId,
@@ -129,7 +130,7 @@ impl Download {
         Some(block)
     }
 
-    /// Opens a block, with its chunks in no queue.
+    /// Opens a block with its chunks in no queue.
     pub(super) fn put_block(&mut self, block: u64, cut: ChunksPerBlock, source: SourceId) -> &mut OpenBlock {
         self.epoch += 1;
         let mut new = OpenBlock::new(cut, self.epoch);
@@ -146,15 +147,16 @@ impl Download {
         Some(open)
     }
 
-    /// Takes back a block that one source alone was to fill, or whose packets are too large for the path that
-    /// would take it over: its bytes are dropped and it is unrequested again.
+    /// Drops the bytes of an open block and makes it unrequested again. This is for a block that only one
+    /// source was to fill, or whose packets are too large for the path that would take it over.
     pub(in crate::subscriber) fn reopen(&mut self, block: u64) {
         if self.take_open(block).is_some() {
             self.unrequested.insert_new(block..block + 1);
         }
     }
 
-    /// The open blocks that are here whole, all of one source; with that, and their numbers.
+    /// Returns the open blocks that have arrived completely from one source: the source, the block's number
+    /// and its bytes.
     pub(in crate::subscriber) fn into_unverified(self) -> impl Iterator<Item = (SourceId, u64, Vec<u8>)> {
         let id = self.id;
         self.open.into_iter().filter_map(move |(block, open)| {
@@ -165,7 +167,7 @@ impl Download {
         })
     }
 
-    /// The cut of an open block.
+    /// Returns the cut of an open block.
     pub(in crate::subscriber) fn cut_of(&self, block: u64) -> Option<ChunksPerBlock> {
         self.open.get(&block).map(|open| open.cut)
     }
