@@ -1,4 +1,4 @@
-//! The downloads that are not complete. Nothing is kept of a complete one.
+//! The downloads that are not complete. A complete download leaves no state.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::download::Download;
 use super::item::{DownloadId, GiveUp};
 use super::path::PendingRequest;
 
-/// Downloads under way, by number; see the [module](self).
+/// The running downloads by number; see the [module](self).
 #[derive(Default)]
 pub(super) struct Downloads {
     active: BTreeMap<DownloadId, Download>,
@@ -14,7 +14,7 @@ pub(super) struct Downloads {
 }
 
 impl Downloads {
-    /// A number for one more download; it is kept unless it is complete from the start.
+    /// Returns a number for a new download. The download is kept unless it is complete from the start.
     pub(super) fn add(&mut self, download: Download) -> DownloadId {
         let id = self.added;
         self.added += 1;
@@ -32,7 +32,7 @@ impl Downloads {
         self.active.get_mut(&id)
     }
 
-    /// In the order in which they were added.
+    /// Iterates over the downloads in the order in which they were added.
     pub(super) fn iter(&self) -> impl Iterator<Item = (DownloadId, &Download)> {
         self.active.iter().map(|(id, download)| (*id, download))
     }
@@ -45,19 +45,19 @@ impl Downloads {
         self.active.is_empty()
     }
 
-    /// Forgets a download, and gives it back unless that was done before.
+    /// Removes a download and returns it, unless it was removed before.
     pub(super) fn remove(&mut self, id: DownloadId) -> Option<Download> {
         self.active.remove(&id)
     }
 
-    /// Packet `i` of the answer to a request is not expected any more.
+    /// Records that packet `i` of the answer to a request is no longer expected.
     pub(super) fn give_up(&mut self, asked: &PendingRequest, i: u32, how: GiveUp) {
         if let (Some(item), Some(state)) = (asked.item(i), self.get_mut(asked.download)) {
             state.give_up(item, asked.epoch, how);
         }
     }
 
-    /// Blocks asked for and not verified.
+    /// Returns how many blocks are asked for and not verified.
     pub(super) fn blocks_open(&self) -> usize {
         self.active.values().map(Download::blocks_open).sum()
     }

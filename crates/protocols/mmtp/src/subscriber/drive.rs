@@ -1,5 +1,4 @@
-//! What time and the world do to a subscriber: losses, timeouts, links that come and go. Then the requests
-//! that its windows allow.
+//! Handles losses, timeouts and changes of links. Then sends the requests that the windows allow.
 
 use anabranch_algo::control::CongestionCause;
 use anabranch_algo::{Machine, Output, Time};
@@ -27,7 +26,8 @@ impl Subscriber {
         self.downloads.values_mut().for_each(|download| download.discard_from(source));
     }
 
-    /// A cache has sent a part of what is wrong: no cache is to answer on its path.
+    /// Records that a cache has sent a part of a wrong block or page. No cache may answer on its path from
+    /// now on.
     pub(super) fn distrust(&mut self, cache: CacheId) {
         let CacheId { path, node } = cache;
         let distrusted = &mut self.paths[path].distrusted;
@@ -37,7 +37,7 @@ impl Subscriber {
         }
     }
 
-    /// Stops using a path: what is pending on it and what is assigned to it goes to the other paths.
+    /// Stops using a path. The other paths take over its pending and assigned blocks.
     pub(super) fn close(&mut self, p: PathId, state: PathState) {
         let before = self.paths[p].state;
         self.paths[p].state = state;
@@ -46,7 +46,7 @@ impl Subscriber {
         self.report_state(p, before);
     }
 
-    /// Everything pending on a path has expired, and any path may ask for it.
+    /// Gives up everything that is pending on a path, so that any path may ask for it.
     fn expire_all(&mut self, p: PathId) {
         let Self { paths, downloads, group_detector, .. } = self;
         let path = &mut paths[p];
@@ -55,7 +55,7 @@ impl Subscriber {
         group_detector.lost(p, lost);
     }
 
-    /// Losses, timeouts, path MTU probes; then every path asks for what its window allows.
+    /// Handles losses, timeouts and path MTU probes. Then every path asks for as much as its window allows.
     fn drive(&mut self, now: Time) {
         self.regroup(now);
         self.open = self.downloads.blocks_open();
@@ -69,8 +69,8 @@ impl Subscriber {
         if self.downloads.is_empty() {
             return;
         }
-        // Paths that answer come first; among equals the turn goes round, or what only one may ask for could
-        // fall to the same dead path for ever.
+        // Paths that answer come first. Among equals the order rotates. Otherwise a packet that only one path
+        // may ask for could go to the same dead path for ever.
         self.turn = self.turn.wrapping_add(1);
         for open in [true, false] {
             for i in 0..self.paths.len() {
@@ -82,20 +82,21 @@ impl Subscriber {
         }
     }
 
-    /// When there is something to do after `now`, if nothing arrives.
+    /// Returns when there is something to do after `now`, if nothing arrives.
     fn next_timer(&self, now: Time) -> Timer {
         if self.downloads.is_empty() {
             return Timer::NEVER;
         }
         let paths = self.paths.iter().map(|path| path.next_timer(now)).min().unwrap_or(Timer::NEVER);
-        // Where no path has anything in flight, the detector's interval may end later: it brings no sample.
+        // If no path has anything in flight, the detector gets no samples, so the end of its interval need
+        // not wake us.
         if self.paths.iter().all(|path| path.sent_packets().in_flight() == 0) {
             return paths;
         }
         paths.min(Timer::new(self.group_detector.deadline(), Reason::Grouping))
     }
 
-    /// Declares packets lost that later ones have overtaken.
+    /// Declares the packets lost that later ones have overtaken.
     fn detect(&mut self, now: Time, p: PathId) {
         let Self { paths, downloads, sources, .. } = self;
         let path = &mut paths[p];
@@ -108,7 +109,8 @@ impl Subscriber {
         });
         path.counters.lost += u64::from(lost);
         self.group_detector.lost(p, lost);
-        // Answers of a request long lost are still welcome; after that its tag is forgotten.
+        // Answers to a request that was lost long ago are still welcome for a while. Then its tag is
+        // forgotten.
         let keep = path.rtt().rto().times(2);
         let before = Time::from_nanos(now.as_nanos().saturating_sub(keep.as_nanos()));
         let tags = &mut path.tags;
@@ -162,7 +164,7 @@ impl Subscriber {
             };
             self.send_request(now, p, request);
             if self.paths[p].state == PathState::Unresponsive {
-                // This request is all that the path is tried with; the rest of its block is for other paths.
+                // This is the only request on trial; the other paths may ask for the rest of its block.
                 self.unassign(p);
             }
         }

@@ -1,4 +1,4 @@
-//! Which paths are coupled: as given, or those that seem to share a bottleneck
+//! Decides which paths are coupled: as given, or those that seem to share a bottleneck
 //! ([`anabranch_algo::shared_bottleneck`]).
 
 use anabranch_algo::shared_bottleneck::Detector;
@@ -11,24 +11,25 @@ const _: () = assert!(
     "every path has a place in the detector"
 );
 
-/// Who decides which paths are coupled.
+/// How the coupled paths are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Grouping {
-    /// [`PathConfig::group`](super::PathConfig::group): paths with the same number.
+    /// As [`PathConfig::group`](super::PathConfig::group) says: paths with the same number are coupled.
     #[default]
     Given,
-    /// Of those with the same number, the paths that seem to share a bottleneck: those of different
-    /// [uplinks](super::PathConfig::uplink) once their delays rise and fall together, the others until their
-    /// delays and losses show for some seconds that they pass different ones.
+    /// Among paths with the same number, those that seem to share a bottleneck are coupled. Paths over
+    /// different [uplinks](super::PathConfig::uplink) are coupled once their delays rise and fall together.
+    /// Others are coupled until their delays and losses show for some seconds that they pass different
+    /// bottlenecks.
     Auto,
 }
 
-/// The detector, and whether anybody asks it.
+/// The detector of shared bottlenecks, and whether it is used.
 #[derive(Default)]
 pub(super) struct GroupDetector {
     pub(super) mode: Grouping,
     pub(super) detector: Detector,
-    /// The groups are to be numbered anew.
+    /// Whether the groups must be numbered anew.
     pub(super) stale: bool,
 }
 
@@ -38,15 +39,16 @@ impl GroupDetector {
         debug_assert!(index.is_some(), "as many places as paths");
     }
 
-    /// Forgets what is known of a path, which may be in another network now.
+    /// Forgets the measurements of a path, which may be in another network now.
     pub(super) fn reset_path(&mut self, p: PathId) {
         self.detector.reset(p);
-        // A path that restarts is in the group it was made with.
+        // A path that restarts is in the group it was created with.
         self.stale = self.mode == Grouping::Auto;
     }
 
-    /// The first packet of an answer took `took` from its request on. The packets behind it are no samples:
-    /// their delay has the time of the packets before them in it. `rtt_min`: the smallest round trip.
+    /// Records that the first packet of an answer came `took` after its request. Packets behind it are no
+    /// samples, because their delay includes the time of the packets before them. `rtt_min` is the smallest
+    /// round trip.
     pub(super) fn sample(&mut self, p: PathId, now: Time, took: Span, rtt_min: Span) {
         if self.mode == Grouping::Auto {
             self.detector.rtt_min(p, rtt_min);

@@ -1,12 +1,12 @@
-//! What can be asked for, one packet each, and the numbers that name contents, paths and sources.
+//! The items that can be asked for, one packet each, and the numbers of contents, paths and sources.
 
 use crate::id::ChunksPerBlock;
 
-/// A path, by the order in which it was added.
+/// The number of a path, in the order in which paths were added.
 pub type PathId = usize;
-/// A content being fetched, by the order in which it was added.
+/// The number of a content being fetched, in the order in which contents were added.
 pub type DownloadId = u32;
-/// A source, by the order in which it was added.
+/// The number of a source, in the order in which sources were added.
 pub type SourceId = u8;
 /// The most paths one subscriber can have.
 pub const PATHS_MAX: usize = 256;
@@ -17,11 +17,11 @@ pub const SOURCES_MAX: usize = 250;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CacheId {
     pub(super) path: PathId,
-    /// The number of its node.
+    /// The number of the cache's node.
     pub(super) node: u16,
 }
 
-/// Who sent a packet: a source, or a cache on the way to it.
+/// The sender of a packet: a source, or a cache on the way to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sender {
     pub(super) source: SourceId,
@@ -34,10 +34,10 @@ impl From<SourceId> for Sender {
     }
 }
 
-/// One packet's worth of something to ask for.
+/// An item to ask for, whose answer is one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Item {
-    /// What the content is.
+    /// The description of the content.
     Meta,
     /// One packet of chaining values.
     Hash { level: u8, first: u64 },
@@ -45,35 +45,36 @@ pub(super) enum Item {
     Data { cut: ChunksPerBlock, chunk: u64 },
 }
 
-/// Whether something is still missing, as seen by one source.
+/// Whether an item is still missing, and who may send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// It is missing, and this source may send it.
+    /// The item is missing, and this source may send it.
     ThisSource,
-    /// It is missing, and only another source may send it.
+    /// The item is missing, and only another source may send it.
     OtherSource,
-    /// It is not missing.
+    /// The item is not missing.
     None,
 }
 
-/// Where a packet waits that is missing and not in flight: who asks for it next. A path asks in this order.
+/// The queue of a packet that is missing and not in flight. It says which path asks for the packet next. A
+/// path serves its queues in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Queue {
-    /// The path on which it was lost for the first time.
+    /// The path on which the packet was lost for the first time.
     Retry(PathId),
-    /// Any path that may.
+    /// Any path that may ask for the packet.
     Any,
-    /// The path that has begun its block and had no room for all of it yet.
+    /// The path that has begun the packet's block and has not had room for all of it yet.
     First(PathId),
 }
 
-/// Why a packet is no longer expected on a path, and so who asks for it next.
+/// Why a packet is no longer expected on a path, and thus which path asks for it next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GiveUp {
-    /// It was lost: this path asks for it again; if that is lost too, any path.
+    /// The packet was lost. This path asks for it again; if it is lost again, any path may ask.
     Lost(PathId),
-    /// The path does not answer, or its source refuses or is busy: any path asks for it.
+    /// The path does not answer, or its source refuses or is busy. Any path may ask for the packet.
     Elsewhere,
-    /// The source wants another cookie in the request: this path asks for it again at once.
+    /// The source wants another cookie in the request. This path asks for the packet again at once.
     Again(PathId),
 }

@@ -1,9 +1,10 @@
-//! How large a packet the path takes: datagram packetization layer path MTU discovery (RFC 8899).
+//! Finds the largest packet that a path carries: datagram packetization layer path MTU discovery (RFC 8899).
 //!
 //! Data starts with chunks that fit the smallest IPv6 MTU. As soon as the address is proven, one PROBE is
-//! sent for every larger cut that the local interface could receive; the source answers each with a packet of
-//! just that size. What arrives is confirmed, a lost probe says nothing about congestion. Probes are few and
-//! small, so all sizes are tried at once instead of one after the other as in RFC 8899 §5.3.
+//! sent for every larger cut that the local interface could receive. The source answers each with a packet of
+//! exactly that size. A size whose packet arrives is confirmed; a lost probe says nothing about congestion.
+//! Probes are few and small, so all sizes are tried at once instead of one after the other as in RFC 8899
+//! §5.3.
 
 use anabranch_algo::{Span, Time};
 
@@ -12,16 +13,16 @@ use crate::wire::DATA_HEADER;
 
 /// How often each size is tried (RFC 8899 §5.1.2, MAX_PROBES).
 const PROBES_MAX: u8 = 3;
-/// After this time, sizes that failed or were taken back are tried again (RFC 8899 §5.1.1, PMTU_RAISE_TIMER).
+/// After this time, sizes that failed or were withdrawn are tried again (RFC 8899 §5.1.1, PMTU_RAISE_TIMER).
 const RAISE_AFTER: Span = Span::from_secs(600);
-/// Cuts from fine to coarse, in packets a block. 1,024 B is as long as a packet of hashes, the least that a
-/// path must carry; 1,171 B fits an MTU of 1,280; 1,261 B leaves a tunnel 80 bytes of 1,500, 1,366 B fits
-/// 1,500; the rest is for jumbo frames and loopback.
+/// The cuts from fine to coarse, in packets per block. 1,024 B is as long as a packet of hashes, which every
+/// path must carry. 1,171 B fits an MTU of 1,280. 1,261 B fits 1,500 even if a tunnel takes 80 bytes of it,
+/// and 1,366 B fits 1,500 alone. The others are for jumbo frames and loopback.
 const LADDER: [u8; 7] = [16, 14, 13, 12, 4, 2, 1];
-/// Where a path starts in [`LADDER`] (RFC 8899, BASE_PLPMTU).
+/// The index in [`LADDER`] that a path starts at (RFC 8899, BASE_PLPMTU).
 const BASE: usize = 1;
 
-/// The search on one path.
+/// The search for the packet size on one path.
 #[derive(Debug)]
 pub(super) struct Mtu {
     at: usize,
@@ -32,7 +33,8 @@ pub(super) struct Mtu {
 }
 
 impl Mtu {
-    /// A search that has not begun; the local interface takes UDP payloads up to `payload_max` bytes.
+    /// Creates a search that has not begun. The local interface takes UDP payloads of up to `payload_max`
+    /// bytes.
     pub(super) fn new(payload_max: usize) -> Self {
         let mut new = Self {
             at: BASE,
@@ -47,29 +49,29 @@ impl Mtu {
         new
     }
 
-    /// The cut that the path is known to carry.
+    /// Returns the cut whose packets the path is known to carry.
     pub(super) fn cut(&self) -> ChunksPerBlock {
         cut(self.at)
     }
 
-    /// Whether chunks of `other` fit.
+    /// Whether chunks of the cut `other` fit into the path's packets.
     pub(super) fn carries(&self, other: ChunksPerBlock) -> bool {
         other.chunk_bytes() <= self.cut().chunk_bytes()
     }
 
-    /// The address is proven: probes may go out.
+    /// Allows probes, because the address is proven.
     pub(super) fn begin(&mut self, now: Time) {
         if self.next == Time::NEVER {
             self.next = now;
         }
     }
 
-    /// When to call [`probes`](Self::probes).
+    /// Returns when to call [`probes`](Self::probes).
     pub(super) fn deadline(&self) -> Time {
         self.next
     }
 
-    /// The probes due at `now`, as (UDP payload size, tag).
+    /// Returns the probes that are due at `now`, each as UDP payload size and tag.
     pub(super) fn probes(&mut self, now: Time, every: Span, mut tag: impl FnMut() -> u64) -> Vec<(u16, u64)> {
         if now < self.next {
             return Vec::new();
@@ -91,7 +93,7 @@ impl Mtu {
         due
     }
 
-    /// A PADDED came: true if it raised the packet size.
+    /// Handles a PADDED packet. Returns whether it has raised the packet size.
     pub(super) fn confirm(&mut self, tag: u64, len: usize) -> bool {
         let found = (self.at + 1..LADDER.len()).find(|&i| self.tags[i] == tag && tag != 0 && size(i) == len);
         if let Some(i) = found {
@@ -100,10 +102,10 @@ impl Mtu {
         found.is_some()
     }
 
-    /// Nothing arrives any more: perhaps packets of this size vanish (RFC 8899 §4.3, black hole). Back to the
-    /// base, or under it if content has never arrived (`fits` is false there). True if there was something to
-    /// shrink. The search begins anew with the next [`begin`](Self::begin), for the path may only have been
-    /// silent.
+    /// Reduces the packet size because nothing arrives any more: packets of this size may vanish (RFC 8899
+    /// §4.3, black hole). The size returns to the base, or below it if content has never arrived (`fits` is
+    /// false). Returns whether the size has shrunk. The search begins anew with the next
+    /// [`begin`](Self::begin), because the path may only have been silent.
     pub(super) fn shrink(&mut self, fits: bool) -> bool {
         let to = if self.at > BASE {
             BASE

@@ -1,53 +1,55 @@
-//! Pacing of requests, and so of what sources send: RFC 9002 section 7.7.
+//! Paces requests, and thereby the packets that sources send (RFC 9002 section 7.7).
 //!
-//! Past a burst, no more is asked for than twice the window in a round trip. Arrivals make room for requests
-//! at the rate of the path, and in slow start at twice that, so a window that is in use is never held up.
-//! Held up is what would leave at once: a window opened by losses that are all declared at one time, or in
-//! slow start the rest of a round. Then a queue far smaller than a bandwidth-delay product is not flooded
-//! before the path is known.
+//! Beyond a burst, a path asks for no more than twice the window in a round trip. Arrivals make room for
+//! requests at the rate of the path, and in slow start at twice that, so pacing never delays a window that is
+//! in use. It delays requests that would all leave at once: after losses that were declared at the same time
+//! have opened the window, or in slow start for the rest of a round. So a queue far smaller than a
+//! bandwidth-delay product is not flooded before the path is known.
 //!
-//! A request is also *held* for a random time, up to a twentieth of the time that a packet of the path has.
-//! Without, packets come to a full queue always at the same time after it has sent one, and that can be just
-//! before it has room: then a flow loses far more than the others. It is a phase effect (S. Floyd and V.
-//! Jacobson, On Traffic Phase Effects in Packet-Switched Gateways, Internetworking: Research and Experience
-//! 3, 1992), and the remedy is theirs: a random time of the order of what the bottleneck takes for a packet.
+//! A request is also *held* for a random time, up to a twentieth of the time that a packet of the path takes.
+//! Without this, packets could always reach a full queue just before it has room. A flow then loses far more
+//! than the others. This is a phase effect (S. Floyd and V. Jacobson, On Traffic Phase Effects in
+//! Packet-Switched Gateways, Internetworking: Research and Experience 3, 1992). The remedy is theirs: a
+//! random time of the order of what the bottleneck takes for a packet.
 //!
-//! No smoother than that: behind a queue that drops what comes when it is full, the flow with the smallest
-//! bursts would have less than its share.
+//! Pacing is no smoother than that. Behind a queue that drops packets when it is full, the flow with the
+//! smallest bursts would get less than its share.
 
 use anabranch_algo::{Span, Time};
 
-/// The least burst, packets: the initial window (RFC 9002 section 7.7).
+/// The least burst in packets: the initial window (RFC 9002 section 7.7).
 const BURST_MIN: u64 = 10;
-/// How long a burst may take: what Linux lets TCP send at once (`tcp_tso_autosize`); and timers are not
-/// finer.
+/// The time that a burst may take. Linux lets TCP send as much at once (`tcp_tso_autosize`), and timers are
+/// not finer.
 const BURST_TIME: Span = Span::from_millis(1);
-/// Packets that a path waits for room for before it asks for them. At least as many as TCP sends at once,
-/// whose receivers acknowledge every second packet (RFC 5681 section 4.2): behind a full queue that drops
-/// what comes, the flow with the smaller bursts takes more.
+/// The least room in packets that a path waits for before it asks. It is at least what TCP sends at once,
+/// whose receivers acknowledge every second packet (RFC 5681 section 4.2). Behind a full queue that drops
+/// packets, the flow with the smaller bursts takes more.
 const QUANTUM_MIN: u64 = 2;
-/// And at most.
+/// The most room in packets that a path waits for before it asks.
 const QUANTUM_MAX: u64 = 48;
-/// A request is held for this part of the time that a packet of the path has, at most. Real sockets bring a
-/// jitter of their own: `docs/congestion-control.md` has what was measured with other parts.
+/// A request is held for at most one part in this number of the time that a packet of the path takes. Real
+/// sockets bring a jitter of their own; `docs/congestion-control.md` has measurements with other parts.
 const HOLD_PART: u64 = 20;
-/// But not for less than the machines themselves vary by, and timers are worth.
+/// If the longest hold is shorter than this, requests are not held: machines vary by as much, and timers are
+/// not finer.
 const HOLD_MIN: Span = Span::from_micros(50);
-/// Windows in a round trip.
+/// The windows that may be asked for in one round trip.
 const GAIN: u64 = 2;
 
 /// The pacer of one path: a token bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pacer {
-    /// When all that was asked for would have left at the pacing rate.
+    /// When the packets asked for so far would have been sent at the pacing rate.
     sent_by: Time,
-    /// Since when there is room for the next request.
+    /// Since when there has been room for the next request; `None` if there is none.
     room_since: Option<Time>,
-    /// How long that is held, in parts of 2^32 of [`PacingRate::hold_max`].
+    /// How long the next request is held, in units of 2^-32 of [`PacingRate::hold_max`].
     luck: u32,
 }
 
-/// What a path is paced by: its window in packets, and its smoothed RTT; zero before there is one.
+/// The input of pacing: a path's window in packets and its smoothed RTT, which is zero before there is a
+/// sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacingRate {
     pub(super) cwnd: u32,
@@ -55,59 +57,59 @@ pub(super) struct PacingRate {
 }
 
 impl PacingRate {
-    /// How much room makes a request worth sending: with less, the path waits for more, so that both ends
-    /// work in batches. A batch leaves the source back to back: it is what the path brings within
-    /// [`BURST_TIME`] at most, but [`QUANTUM_MIN`] if the window allows. With an eighth of a window, at a
-    /// round trip of 100 ms, mmTP had a fifth of what one TCP had beside it.
+    /// Returns how many packets of room make a request worth sending. With less room the path waits, so that
+    /// both ends work in batches. A batch leaves the source back to back. So it has at most what the path
+    /// brings within [`BURST_TIME`], but [`QUANTUM_MIN`] if the window allows. With an eighth of a window, at
+    /// a round trip of 100 ms, mmTP had a fifth of the rate of one TCP beside it.
     pub(super) fn quantum(self) -> u32 {
         let cwnd = u64::from(self.cwnd);
         let burst = (cwnd * BURST_TIME.as_nanos()).checked_div(self.srtt.as_nanos()).unwrap_or(0);
         burst.min(cwnd / 8).clamp(QUANTUM_MIN.min(cwnd / 4).max(1), QUANTUM_MAX) as u32
     }
 
-    /// The time that a packet has.
+    /// Returns the time per packet at the pacing rate.
     const fn interval(self) -> Span {
         Span::from_nanos(self.srtt.as_nanos() / (GAIN * self.cwnd as u64))
     }
 
-    /// The longest time that a request is held: see the [module](self).
+    /// Returns the longest time that a request is held; see the [module](self).
     fn hold_max(self) -> Span {
         let longest = self.srtt.as_nanos().checked_div(u64::from(self.cwnd) * HOLD_PART).unwrap_or(0);
         if longest < HOLD_MIN.as_nanos() { Span::ZERO } else { Span::from_nanos(longest) }
     }
 
-    /// The time that a burst has.
+    /// Returns the time that a burst takes at the pacing rate.
     fn burst(self) -> Span {
         self.interval().times(BURST_MIN).max(BURST_TIME)
     }
 }
 
 impl Pacer {
-    /// Packets that may be asked for at `now`.
+    /// Returns how many packets may be asked for at `now`.
     pub(super) fn budget(self, now: Time, rate: PacingRate) -> u32 {
         let interval = rate.interval().as_nanos();
         let room = (now + rate.burst()).since(self.sent_by.max(now)).as_nanos();
         room.checked_div(interval).map_or(u32::MAX, |packets| u32::try_from(packets).unwrap_or(u32::MAX))
     }
 
-    /// Whether there is room for a request at `now`.
+    /// Records whether there is room for a request at `now`.
     pub(super) fn note_room(&mut self, now: Time, is_there: bool) {
         self.room_since = if is_there { self.room_since.or(Some(now)) } else { None };
     }
 
-    /// Until when a request that there is room for is held.
+    /// Returns until when a request is held although there is room for it.
     pub(super) fn held_until(self, rate: PacingRate) -> Time {
         let held = (u128::from(rate.hold_max().as_nanos()) * u128::from(self.luck)) >> 32;
         self.room_since.map_or(Time::ZERO, |since| since + Span::from_nanos(held as u64))
     }
 
-    /// When so many packets may be asked for.
+    /// Returns when `packets` packets may be asked for.
     pub(super) fn ready_at(self, packets: u32, rate: PacingRate) -> Time {
         let ahead = rate.burst() - rate.interval().times(u64::from(packets)).min(rate.burst());
         Time::from_nanos(self.sent_by.as_nanos().saturating_sub(ahead.as_nanos()))
     }
 
-    /// So many packets have been asked for. `luck`: a random number, for the next request.
+    /// Records that `packets` packets have been asked for. `luck` is a random number for the next request.
     pub(super) fn sent(&mut self, now: Time, packets: u32, rate: PacingRate, luck: u32) {
         (self.room_since, self.luck) = (None, luck);
 

@@ -1,5 +1,6 @@
-//! The invariant: each wanted block, and each wanted packet of what is open, is in exactly one state; what is
-//! in flight is what the paths' requests have outstanding; what waits has somebody who can ask for it.
+//! Checks the invariant of a download. Each wanted block, and each wanted packet of an open unit, is in
+//! exactly one state. The packets in flight are those that the paths' requests have outstanding. Each waiting
+//! packet has a path that can ask for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +8,12 @@ use super::page::hash_item;
 use super::state::{Download, Unit, place};
 use crate::subscriber::item::{Item, PathId, Queue, SourceId};
 
-/// What is outstanding on all paths, of one download: copies by item.
+/// The outstanding packets of one download on all paths: the number of copies by item.
 pub(in crate::subscriber) type Outstanding = BTreeMap<Item, u32>;
 
 impl Download {
-    /// Whether what request `epoch` asked is of the attempt that goes on now, so that it counts as in flight.
+    /// Whether request `epoch` belongs to the current attempt at `item`, so that its packet counts as in
+    /// flight.
     pub(in crate::subscriber) fn is_current(&self, item: Item, epoch: u64) -> bool {
         match item {
             Item::Meta => self.meta.is_some(),
@@ -25,7 +27,8 @@ impl Download {
         }
     }
 
-    /// What is wrong, if anything is. `outstanding` has only what is [current](Self::is_current).
+    /// Returns the first violation of the invariant as an error. `outstanding` holds only packets that are
+    /// [current](Self::is_current).
     pub(in crate::subscriber) fn check(&self, outstanding: &Outstanding) -> Result<(), String> {
         self.check_blocks()?;
         let mut waiting = BTreeSet::new();
@@ -71,8 +74,9 @@ impl Download {
         Ok(())
     }
 
-    /// What waits for somebody who cannot take it, if there is such. `provides` says whether this source can
-    /// still supply the content; `asks`, of which source a path asks, while it is in use.
+    /// Returns as an error the first assigned block or waiting packet that no path can ask for. `provides`
+    /// says whether a source can still supply the content. `asks` returns the source of a path that is in
+    /// use.
     pub(in crate::subscriber) fn check_takers(
         &self,
         provides: impl Fn(SourceId) -> bool,
@@ -96,7 +100,7 @@ impl Download {
         Ok(())
     }
 
-    /// The only source that may send `unit`, if there is one.
+    /// Returns the only source that may send `unit`, if there is one.
     fn bound_to(&self, unit: Unit) -> Option<SourceId> {
         match unit {
             Unit::Meta => None,
@@ -105,7 +109,7 @@ impl Download {
         }
     }
 
-    /// The paths that have blocks assigned, or one begun.
+    /// Returns the paths that have assigned blocks or have begun one.
     pub(in crate::subscriber) fn assignees(&self) -> impl Iterator<Item = PathId> {
         let begun = self.waiting.iter().filter_map(|(queue, _)| match queue {
             Queue::First(p) => Some(*p),

@@ -1,4 +1,5 @@
-//! What arrives: whether it is welcome, whether it is right, and whom to blame if it is not.
+//! Handles arriving packets: decides whether they are welcome and right, and which source to blame if they
+//! are wrong.
 
 use super::block::bits;
 use super::state::{BLOCKS_OPEN_MAX, Download, IngestResult, REJECTED_MAX, Unit, place};
@@ -9,7 +10,8 @@ use crate::tree::CheckResult;
 use crate::wire::Packet;
 
 impl Download {
-    /// Whether an answer has the lengths that follow from the content's name. An answer with others is wrong.
+    /// Whether an answer has the length that follows from the content's name. An answer with another length
+    /// is wrong.
     pub(in crate::subscriber) fn is_well_formed(&self, packet: &Packet<'_>) -> bool {
         match packet {
             Packet::Data(data) => self.id.chunk_wire_len(data.chunk, data.cut) == Some(data.payload.len()),
@@ -19,7 +21,7 @@ impl Download {
         }
     }
 
-    /// A META arrived; whether it was wanted.
+    /// Handles a META that has arrived. Returns whether it was wanted.
     pub(in crate::subscriber) fn insert_meta(&mut self) -> bool {
         let Some(meta) = self.meta.take() else { return false };
         if let Some(queue) = meta.queue {
@@ -28,7 +30,7 @@ impl Download {
         true
     }
 
-    /// A chunk arrived; `pending` is the number of the request, if it was in flight.
+    /// Handles a chunk that has arrived. `pending` is the number of its request, if the chunk was in flight.
     pub(in crate::subscriber) fn insert_chunk(
         &mut self,
         sender: impl Into<Sender>,
@@ -68,8 +70,9 @@ impl Download {
         result
     }
 
-    /// A whole block arrived from `source`. Packets of it that are here are dropped. `None` if it is here
-    /// already, or beyond the horizon, or only another source may fill it.
+    /// Handles a whole block that has arrived from `source`, and drops the block's earlier packets. Returns
+    /// `None` if the block has arrived already, lies beyond the horizon, or may only come from another
+    /// source.
     pub(in crate::subscriber) fn insert_block(
         &mut self,
         source: SourceId,
@@ -90,7 +93,8 @@ impl Download {
                 self.take_open(block);
             }
             None if self.open.len() >= BLOCKS_OPEN_MAX => {
-                // Too many blocks wait for the pages that prove them; this one is to be asked for later.
+                // Too many blocks wait for the pages that prove them. This block must be asked for again
+                // later.
                 self.release(block..block + 1);
                 return None;
             }
@@ -103,7 +107,7 @@ impl Download {
         Some(self.insert_chunk(source, cut, block, bytes, None))
     }
 
-    /// Verifies `block` if all of it is here.
+    /// Verifies `block` if all its chunks have arrived.
     pub(super) fn verify_block(&mut self, block: u64, result: &mut IngestResult) {
         let Some(open) = self.open.get(&block) else { return };
         let chunks = self.id.chunks_in_block(block, open.cut);
@@ -129,7 +133,7 @@ impl Download {
                 let Some(open) = self.take_open(block) else { return };
                 let senders = &open.from[..chunks as usize];
                 if !open.caches.is_empty() {
-                    // Who is to blame, a cache or a source, shows when the block comes without caches.
+                    // Once the block comes without caches, it shows whether a cache or a source is to blame.
                     result.suspects.extend(open.caches.iter().map(|(_, cache)| cache));
                 } else if senders.iter().all(|s| *s == senders[0]) {
                     result.culprits.push((senders[0], block));
@@ -142,14 +146,14 @@ impl Download {
         }
     }
 
-    /// Whether every block of `segment` is verified, so that its page is of no more use.
+    /// Whether every block of `segment` is verified, so that its page is not needed any more.
     fn segment_done(&self, segment: u64) -> bool {
         let first = segment * SEGMENT_BLOCKS;
         let end = (first + SEGMENT_BLOCKS).min(self.id.blocks());
         (first..end).all(|block| self.is_done(block))
     }
 
-    /// Drops what a banned source contributed and nobody has verified: it is to be asked again.
+    /// Drops the unverified parts that a banned source has sent, so that they are asked for again.
     pub(in crate::subscriber) fn discard_from(&mut self, source: SourceId) {
         let mut reopen = Vec::new();
         for (&block, open) in &mut self.open {

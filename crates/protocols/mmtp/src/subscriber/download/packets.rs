@@ -1,4 +1,4 @@
-//! What becomes of single packets: waiting in a queue, in flight, given up.
+//! Moves single packets between their states: waiting in a queue, in flight, given up.
 
 use std::ops::Bound;
 
@@ -9,14 +9,14 @@ use crate::id::ChunksPerBlock;
 use crate::subscriber::item::{GiveUp, Item, Need, PathId, Queue, SourceId};
 
 impl Download {
-    /// The first unit after `after` that has a packet in `queue`.
+    /// Returns the first unit after `after` that has a packet in `queue`.
     pub(in crate::subscriber) fn next_waiting(&self, queue: Queue, after: Option<Unit>) -> Option<Unit> {
         let from = after.map_or(Bound::Included((queue, Unit::Meta)), |unit| Bound::Excluded((queue, unit)));
         let to = Bound::Included((queue, Unit::Block(u64::MAX)));
         self.waiting.range((from, to)).next().map(|(_, unit)| *unit)
     }
 
-    /// Whether `source` may send what is missing of `unit`.
+    /// Whether `source` may send the missing packets of `unit`.
     pub(in crate::subscriber) fn permits(&self, unit: Unit, source: SourceId) -> bool {
         match unit {
             Unit::Meta => true,
@@ -27,7 +27,7 @@ impl Download {
         }
     }
 
-    /// The packets of `unit` that wait in `queue`, as bits: see [`item_of`](Self::item_of).
+    /// Returns the packets of `unit` that wait in `queue`, as bits (see [`item_of`](Self::item_of)).
     pub(in crate::subscriber) fn queued(&self, queue: Queue, unit: Unit) -> u64 {
         match unit {
             Unit::Meta => u64::from(self.meta.is_some_and(|meta| meta.queue == Some(queue))),
@@ -36,7 +36,7 @@ impl Download {
         }
     }
 
-    /// Packet `i` of `unit`; of a block, in the cut it was opened with.
+    /// Returns packet `i` of `unit`. Chunks of a block have the cut that the block was opened with.
     pub(in crate::subscriber) fn item_of(&self, unit: Unit, i: u32) -> Option<Item> {
         Some(match unit {
             Unit::Meta => Item::Meta,
@@ -48,8 +48,9 @@ impl Download {
         })
     }
 
-    /// What path `p` was to ask `source` for and has not: any may, and blocks that it has not begun are
-    /// unrequested. What that source alone was to finish, and is not asked for now, is begun anew.
+    /// Takes everything away from path `p` that it has not asked `source` for yet. Any path may ask for these
+    /// packets, and blocks that the path has not begun become unrequested. A block or page that only `source`
+    /// was to finish, and that has nothing in flight, is begun anew.
     pub(in crate::subscriber) fn unassign(&mut self, p: PathId, source: SourceId) {
         while let Some(blocks) = self.take_assigned(p, u64::MAX) {
             self.unrequested.insert_new(blocks);
@@ -69,7 +70,7 @@ impl Download {
         });
     }
 
-    /// Whether `item` is still missing and `source` may bring it.
+    /// Returns whether `item` is still missing and whether `source` may send it.
     pub(in crate::subscriber) fn need(&self, item: Item, source: SourceId) -> Need {
         match item {
             Item::Meta if self.meta.is_some() => Need::ThisSource,
@@ -93,7 +94,7 @@ impl Download {
         self.open.get(&block).filter(|open| open.cut == cut).map(|open| (open, i))
     }
 
-    /// Whether one more copy of `item` can be asked for, at all.
+    /// Whether one more copy of `item` may be asked for.
     pub(in crate::subscriber) fn has_room(&self, item: Item) -> bool {
         match item {
             Item::Data { cut, chunk } => self.open_with(cut, chunk).is_some_and(|(open, i)| open.has_room(i)),
@@ -101,8 +102,8 @@ impl Download {
         }
     }
 
-    /// Whether `source` may be asked for a second copy of `item`, which is in flight on another path: once,
-    /// until it expires.
+    /// Whether `source` may be asked for a second copy of `item`, which is in flight on another path. This
+    /// happens only once until the item expires.
     pub(in crate::subscriber) fn may_copy(&self, item: Item, source: SourceId) -> bool {
         self.need(item, source) == Need::ThisSource
             && match item {
@@ -117,10 +118,11 @@ impl Download {
             }
     }
 
-    /// `item` goes out to `source`: it is in flight, and in no queue. Only a request that has room for it may
-    /// call this.
+    /// Records that `item` is asked for from `source`: the item is in flight now and in no queue. Only a
+    /// request that has room for the item may call this.
     pub(in crate::subscriber) fn request(&mut self, item: Item, source: SourceId, redundant: bool) {
-        // A path without work asks for the META to see whether its source answers, even if that is here.
+        // A path without work asks for the META to see whether its source answers, even if the META has
+        // arrived.
         let missing = self.need(item, source) == Need::ThisSource || item == Item::Meta;
         debug_assert!(missing, "{item:?} is here, or not from source {source}");
         match item {
@@ -147,13 +149,14 @@ impl Download {
         }
     }
 
-    /// A copy of `item`, asked in request `epoch`, is no longer expected. If no other is in flight, it is in
-    /// a queue now; a block that one source alone was to fill is begun anew if that source fails twice.
+    /// Records that a copy of `item`, asked for in request `epoch`, is no longer expected. If no other copy
+    /// is in flight, puts the item into a queue. A block that only one source was to fill is begun anew if
+    /// that source fails twice.
     pub(in crate::subscriber) fn give_up(&mut self, item: Item, epoch: u64, how: GiveUp) {
         match item {
             Item::Meta => {
                 let Some(meta) = &mut self.meta else { return };
-                // One path need not ask twice for the META: any source knows it.
+                // One path need not ask twice for the META, because any source knows it.
                 let how = if let GiveUp::Again(_) = how { how } else { GiveUp::Elsewhere };
                 if let Some(queue) = meta.give_up(how) {
                     self.waiting.insert((queue, Unit::Meta));
@@ -168,8 +171,8 @@ impl Download {
                 if open.have >> i & 1 == 1 {
                     return;
                 }
-                // The chunk may be asked redundantly again: the path that did so may be as unresponsive as
-                // the first.
+                // The chunk may be asked for redundantly again, because the path that did so may be as
+                // unresponsive as the first.
                 open.redundant &= !(1 << i);
                 let before = open.expired >> i & 1 == 1;
                 if !matches!(how, GiveUp::Again(_)) {
@@ -192,7 +195,7 @@ impl Download {
         }
     }
 
-    /// Moves `item` from the queue of one path to that of any path.
+    /// Moves `item` from the queue of one path to [`Queue::Any`].
     fn hand_over(&mut self, item: Item) {
         match item {
             Item::Meta => {

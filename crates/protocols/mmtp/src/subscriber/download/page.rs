@@ -1,17 +1,17 @@
-//! A page of the hash tree that is open, and the state of each of its packets. The META has such a state too.
+//! An open page of the hash tree, and the state of each of its packets. The META has such a state too.
 
 use crate::subscriber::item::{GiveUp, Item, Queue, Sender, SourceId};
 use crate::tree::{self, ChainingValue};
 
-/// The state of a packet that is no chunk. While it is not here, it is in flight or in a queue.
+/// The state of a packet that is not a chunk. Until it arrives, it is in flight or in a queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Single {
-    /// Copies in flight. They still count when the packet is here.
+    /// The number of copies in flight. They still count after the packet has arrived.
     pub(super) copies: u16,
     pub(super) queue: Option<Queue>,
-    /// It has expired once: the next time any path may ask.
+    /// Whether the packet has expired once. The next time, any path may ask for it.
     pub(super) expired: bool,
-    /// It was asked on a second path while in flight on the first.
+    /// Whether the packet was asked for on a second path while it was in flight on the first.
     redundant: bool,
 }
 
@@ -20,19 +20,19 @@ impl Single {
         Self { queue: Some(queue), ..Self::default() }
     }
 
-    /// Counts one more copy in flight.
+    /// Records that one more copy is in flight.
     pub(super) fn request(&mut self) {
         self.copies = self.copies.saturating_add(1);
         self.queue = None;
     }
 
-    /// A copy is no longer in flight.
+    /// Records that a copy is no longer in flight.
     pub(super) fn arrived(&mut self) {
         debug_assert!(self.copies > 0, "none is in flight");
         self.copies = self.copies.saturating_sub(1);
     }
 
-    /// Whether the packet may be asked on a second path: it is in flight on one.
+    /// Whether the packet may be asked for on a second path: it is in flight on only one.
     pub(super) fn may_copy(&self) -> bool {
         self.copies > 0 && !self.redundant
     }
@@ -61,7 +61,7 @@ impl Single {
     }
 }
 
-/// Half a page: one packet.
+/// Half of a page, which is one packet.
 #[derive(Default)]
 pub(super) struct HalfPage {
     pub(super) single: Single,
@@ -69,13 +69,13 @@ pub(super) struct HalfPage {
     pub(super) from: Option<Sender>,
 }
 
-/// A page that has been asked for, or is going to be.
+/// A page that has been asked for, or will be.
 pub(super) struct OpenPage {
-    /// Requests with a lower number asked for an earlier attempt, as with a block.
+    /// Requests with a lower number belong to an earlier attempt, as with a block.
     pub(super) opened: u64,
-    /// Two; a page of at most [`tree::PACKET_CVS`] values has one.
+    /// The halves of the page: two, or one if the page has at most [`tree::PACKET_CVS`] values.
     pub(super) halves: Vec<HalfPage>,
-    /// A copy from several sources was wrong: the page must come from one source.
+    /// Whether the page must come from a single source, because a copy from several sources was wrong.
     pub(super) exclusive: bool,
     /// That source, once it has been asked.
     pub(super) exclusive_to: Option<SourceId>,
@@ -86,19 +86,19 @@ impl OpenPage {
         self.exclusive_to.is_none_or(|only| only == source)
     }
 
-    /// The halves in `queue`, as bits.
+    /// Returns the halves in `queue`, as bits.
     pub(super) fn queued(&self, queue: Queue) -> u64 {
         let halves = self.halves.iter().enumerate();
         halves.filter(|(_, half)| half.single.queue == Some(queue)).map(|(i, _)| 1 << i).sum()
     }
 
-    /// Every queue that holds something of this page.
+    /// Returns every queue that holds packets of this page.
     pub(super) fn queues(&self) -> impl Iterator<Item = Queue> {
         self.halves.iter().filter_map(|half| half.single.queue)
     }
 }
 
-/// The packet that brings this half of a page.
+/// Returns the packet that brings this half of a page.
 pub(super) fn hash_item(level: u8, page: u64, half: usize) -> Item {
     Item::Hash { level, first: page * tree::PAGE_CVS + (half * tree::PACKET_CVS) as u64 }
 }

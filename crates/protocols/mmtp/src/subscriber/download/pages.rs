@@ -1,4 +1,4 @@
-//! Pages of the hash tree: which are to be asked, and what they prove when they come.
+//! Pages of the hash tree: decides which pages to ask for, and verifies pages and blocks when they arrive.
 
 use super::page::{HalfPage, OpenPage, Single, half_of, hash_item};
 use super::state::{Download, IngestResult, Unit};
@@ -7,9 +7,9 @@ use crate::subscriber::item::{GiveUp, Item, Need, Queue, Sender, SourceId};
 use crate::tree::{self, ChainingValue};
 
 impl Download {
-    /// Opens all missing pages on the way from the root to `block`, with their packets in `queue`. Returns
-    /// these packets and, with `anew`, the missing packets of pages that are open already: the path that was
-    /// asked for those may not answer, and this one must not wait for it.
+    /// Opens all missing pages on the way from the root to `block`, with their packets in `queue`, and
+    /// returns these packets. With `anew`, also returns the missing packets of pages that are already open.
+    /// The path that was asked for those may not answer, and the caller's path must not wait for it.
     pub(in crate::subscriber) fn open_pages(&mut self, block: u64, queue: Queue, anew: bool) -> Vec<Item> {
         while let Some((level, page)) = self.verifier.missing_page(block) {
             let known = self.outboard.as_ref().and_then(|tree| {
@@ -43,7 +43,7 @@ impl Download {
         items
     }
 
-    /// Opens a page, or begins it anew: nothing of it is here, all its packets are in `queue`.
+    /// Opens a page, or begins it anew: nothing of it has arrived, and all its packets are in `queue`.
     fn put_page(&mut self, level: u8, page: u64, queue: Queue, exclusive: bool) {
         let unit = Unit::of_page(level, page);
         let half = || HalfPage { single: Single::waiting(queue), ..HalfPage::default() };
@@ -63,13 +63,13 @@ impl Download {
         self.waiting.insert((queue, unit));
     }
 
-    /// How many chaining values the packet that begins at `first` has.
+    /// Returns how many chaining values the packet that begins at `first` has.
     pub(in crate::subscriber) fn hash_count(&self, level: u8, first: u64) -> usize {
         let left = tree::cvs(&self.id, level).saturating_sub(first);
         usize::try_from(left).unwrap_or(usize::MAX).min(tree::PACKET_CVS)
     }
 
-    /// The page of a packet, and which half of it that is.
+    /// Returns the open page and the half that the packet with the values from `first` on belongs to.
     pub(super) fn half_page(&self, level: u8, first: u64) -> Option<(&OpenPage, &HalfPage)> {
         let page = self.pages.get(&(level, first / tree::PAGE_CVS))?;
         Some((page, page.halves.get(half_of(first))?))
@@ -88,7 +88,8 @@ impl Download {
         }
     }
 
-    /// The packet goes out to `source`, which a page that must come from one source is then bound to.
+    /// Records that the packet is asked for from `source`. A page that must come from a single source is
+    /// bound to `source` from now on.
     pub(super) fn request_hash(&mut self, level: u8, first: u64, source: SourceId, redundant: bool) {
         let number = first / tree::PAGE_CVS;
         let Some(page) = self.pages.get_mut(&(level, number)) else { return };
@@ -106,7 +107,7 @@ impl Download {
         }
     }
 
-    /// A copy that was asked in request `epoch` is given up.
+    /// Gives up a copy that was asked for in request `epoch`.
     pub(super) fn give_up_hash(&mut self, level: u8, first: u64, epoch: u64, how: GiveUp) {
         let number = first / tree::PAGE_CVS;
         let Some(page) = self.pages.get_mut(&(level, number)).filter(|page| page.opened <= epoch) else {
@@ -119,7 +120,7 @@ impl Download {
         }
         match half.single.give_up(how) {
             None => {}
-            // No other source may finish the page.
+            // No other source may finish the page, so it is begun anew.
             Some(Queue::Any) if page.exclusive => self.put_page(level, number, Queue::Any, true),
             Some(queue) => {
                 self.waiting.insert((queue, Unit::of_page(level, number)));
@@ -127,7 +128,7 @@ impl Download {
         }
     }
 
-    /// Moves the packet from the queue of one path to that of any path.
+    /// Moves the packet from the queue of one path to [`Queue::Any`].
     pub(super) fn hand_over_hash(&mut self, level: u8, first: u64) {
         let (number, half) = (first / tree::PAGE_CVS, half_of(first));
         let Some(page) = self.pages.get_mut(&(level, number)) else { return };
@@ -143,7 +144,8 @@ impl Download {
         self.waiting.insert((Queue::Any, Unit::of_page(level, number)));
     }
 
-    /// Chaining values arrived; `pending` is the number of the request, if they were in flight.
+    /// Handles chaining values that have arrived. `pending` is the number of their request, if they were in
+    /// flight.
     pub(in crate::subscriber) fn insert_hashes(
         &mut self,
         sender: impl Into<Sender>,
@@ -161,7 +163,7 @@ impl Download {
         }
         let Some(page) = self.pages.get_mut(&(level, number)) else { return result };
         let current = pending.is_some_and(|epoch| epoch >= page.opened);
-        // A late answer to an earlier attempt would mix the page again.
+        // A late answer to an earlier attempt would mix the sources of the page again.
         let permitted = if page.exclusive { current && page.permits(source) } else { page.permits(source) };
         let Some(half) = page.halves.get_mut(half_of(first)) else { return result };
         if current {
@@ -199,7 +201,7 @@ impl Download {
                 let senders: Vec<Sender> = halves().filter_map(|half| half.from).collect();
                 let suspects = result.suspects.len();
                 result.suspects.extend(senders.iter().filter_map(|sender| sender.cache));
-                // As with a block: without caches it shows who is to blame.
+                // As with a block, an answer without caches shows which source is to blame.
                 let cached = result.suspects.len() > suspects;
                 let mixed = !cached && senders.iter().any(|s| *s != senders[0]);
                 if !cached && !mixed {
@@ -222,14 +224,14 @@ impl Download {
         }
     }
 
-    /// Begins anew the pages of which a banned source has sent a part.
+    /// Begins those pages anew that a banned source has sent a part of.
     pub(super) fn discard_pages_from(&mut self, source: SourceId) {
         self.reopen_pages(|page| {
             page.halves.iter().any(|half| half.from.is_some_and(|s| s.source == source))
         });
     }
 
-    /// Begins these pages anew.
+    /// Begins the pages anew that `which` selects.
     pub(super) fn reopen_pages(&mut self, which: impl Fn(&OpenPage) -> bool) {
         let which = self.pages.iter().filter(|(_, page)| which(page));
         for ((level, number), exclusive) in which.map(|(at, page)| (*at, page.exclusive)).collect::<Vec<_>>()
@@ -244,8 +246,8 @@ mod tests {
     use super::*;
     use crate::id::{BLOCK_BYTES, ContentId};
 
-    /// A page of two packets that came from sources 1 and 2 and is wrong; source 1 sends one of them again,
-    /// and is then found out for something else. Who is asked next must be asked for all of it.
+    /// Sources 1 and 2 sent one packet each of a page that is wrong. Source 1 sends one of the packets again,
+    /// and is then banned for something else. The next source that is asked must send the whole page.
     #[test]
     fn a_page_that_must_come_from_one_source_still_must_when_one_is_banned() {
         let id = ContentId { root: [1; 32], length: 64 * BLOCK_BYTES as u64 };
@@ -266,7 +268,8 @@ mod tests {
         assert_eq!(download.need(items[1], 2), Need::ThisSource);
         assert_eq!(download.need(items[1], 3), Need::OtherSource);
     }
-    /// As above; but source 1, which has sent one of the two again, refuses to send more of the content.
+    /// Sources 1 and 2 sent one packet each of a page that is wrong. Source 1 sends one of the packets again
+    /// and then refuses to send more of the content.
     #[test]
     fn a_page_that_must_come_from_one_source_is_begun_anew_when_that_refuses() {
         let id = ContentId { root: [1; 32], length: 64 * BLOCK_BYTES as u64 };

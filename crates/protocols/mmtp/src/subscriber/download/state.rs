@@ -1,4 +1,4 @@
-//! The state of a content's blocks and packets.
+//! The state of a download's blocks and packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,24 @@ use crate::subscriber::item::{CacheId, PathId, Queue, SourceId};
 use crate::subscriber::poisoning::RejectedBlock;
 use crate::tree::{ChainingValue, Outboard, Verifier};
 
-/// Blocks asked for and not verified, over all contents: 32 MiB, the larger part of what a transfer needs of
-/// memory.
+/// The most blocks that are asked for and not verified, over all contents: 32 MiB. They are the larger part
+/// of a transfer's memory.
 pub const BLOCKS_OPEN_MAX: usize = 2_048;
-/// Poisoned copies kept per content until the right bytes tell who lied.
+/// The most poisoned blocks per content of which copies are kept, until the right bytes show which source
+/// lied.
 pub(super) const REJECTED_MAX: usize = 16;
 
-/// One content being fetched.
+/// One content that is being fetched.
 pub(in crate::subscriber) struct Download {
     pub(in crate::subscriber) id: ContentId,
-    /// Blocks that are missing and not assigned to anybody: any source may get them.
+    /// Missing blocks that are not assigned: any source may get them.
     pub(super) unrequested: RangeSet,
-    /// Nobody is asked for this block, nor for those after it, unless somebody has been already.
+    /// No new request may ask for this block or those after it. Requests that have been sent are not
+    /// affected.
     pub(super) horizon: u64,
-    /// Blocks that a path is to fetch and has not begun; no empty sets.
+    /// The blocks that each path is to fetch and has not begun; no set is empty.
     pub(super) assigned: BTreeMap<PathId, RangeSet>,
-    /// Blocks that a source of another kind is to deliver.
+    /// Blocks that a source of another kind (one that delivers whole blocks) is to fetch.
     pub(super) reserved: RangeSet,
     pub(super) open: BTreeMap<u64, OpenBlock>,
     pub(super) done: Bitmap,
@@ -34,17 +36,17 @@ pub(in crate::subscriber) struct Download {
     pub(super) pages: BTreeMap<(u8, u64), OpenPage>,
     /// The state of the META, while it is wanted.
     pub(super) meta: Option<Single>,
-    /// The units above that have packets in a queue, by queue: an index.
+    /// An index of the units above that have packets in a queue, sorted by queue.
     pub(super) waiting: BTreeSet<(Queue, Unit)>,
-    /// The last number given to a block or page that was opened.
+    /// The last number that was given to a block or page when it was opened.
     pub(super) epoch: u64,
     pub(super) verifier: Verifier,
     pub(super) rejected: BTreeMap<u64, Vec<RejectedBlock>>,
-    /// All pages, where they are known from the start.
+    /// The whole hash tree, if it is known from the start.
     pub(in crate::subscriber) outboard: Option<Outboard>,
 }
 
-/// What a packet is a part of. Units are asked for in this order, pages from the top down.
+/// The unit that a packet is a part of. Units are asked for in this order, pages from the top down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::subscriber) enum Unit {
     Meta,
@@ -58,21 +60,22 @@ impl Unit {
     }
 }
 
-/// What became of something that arrived.
+/// The effects of a packet or block that has arrived.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::subscriber) struct IngestResult {
-    /// It was new.
+    /// Whether the packet or block was new.
     pub(in crate::subscriber) fresh: bool,
-    /// Blocks verified by it.
+    /// The blocks that it has verified: number, bytes and chaining value.
     pub(in crate::subscriber) verified: Vec<(u64, Vec<u8>, ChainingValue)>,
-    /// Sources proven to have sent wrong bytes, with the block.
+    /// Sources that are proven to have sent wrong bytes, each with the block.
     pub(in crate::subscriber) culprits: Vec<(SourceId, u64)>,
-    /// Caches that have sent a part of what is wrong: they, or others, have sent wrong bytes.
+    /// Caches that have sent a part of a wrong block or page. It is not known yet whether they or others sent
+    /// the wrong bytes.
     pub(in crate::subscriber) suspects: Vec<CacheId>,
 }
 
 impl Download {
-    /// A content of which nothing has been asked; `have` says which blocks are here already.
+    /// Creates a download with nothing asked for. `have` says which blocks the caller already has.
     pub(in crate::subscriber) fn new(id: ContentId, meta_wanted: bool, have: impl Fn(u64) -> bool) -> Self {
         let blocks = id.blocks();
         let mut new = Self {
@@ -134,28 +137,28 @@ impl Download {
         !self.pages.is_empty()
     }
 
-    /// Sets the block from which on nobody is asked for any.
+    /// Sets the block from which on no new request may ask for blocks.
     pub(in crate::subscriber) const fn set_horizon(&mut self, end_block: u64) {
         self.horizon = end_block;
     }
 
-    /// Unrequested blocks below the horizon: those that may be assigned now.
+    /// Returns how many unrequested blocks lie below the horizon, so that they may be assigned now.
     pub(in crate::subscriber) fn blocks_unrequested(&self) -> u64 {
         self.unrequested.len_below(self.horizon)
     }
 
-    /// Whether every block is verified, and the META is here if it was wanted.
+    /// Whether every block is verified, and the META has arrived if it was wanted.
     pub(in crate::subscriber) fn is_complete(&self) -> bool {
         self.blocks_left() == 0 && self.meta.is_none()
     }
 
-    /// The number of a request that goes out now.
+    /// Returns the number that a request gets if it is sent now.
     pub(in crate::subscriber) const fn epoch(&self) -> u64 {
         self.epoch
     }
 }
 
-/// Block of a chunk, and its place in the block.
+/// Returns the block of a chunk, and the chunk's index in the block.
 pub(super) fn place(cut: ChunksPerBlock, chunk: u64) -> (u64, u32) {
     let chunks = u64::from(cut.get());
     (chunk / chunks, (chunk % chunks) as u32)
