@@ -1,4 +1,4 @@
-//! One subflow: a source seen from one local address. Its window, its timers, what it has pending.
+//! One subflow: a source seen from one local address, with its window, its timers and its pending requests.
 
 use std::collections::BTreeMap;
 
@@ -14,53 +14,55 @@ use super::pacer::{Pacer, PacingRate};
 use super::timer::{Reason, Timer};
 use crate::wire::{Cookie, DATA_HEADER, Range, RangeKind};
 
-/// Longest time between two attempts on a path that does not answer: a source that returns is back within it.
+/// The longest time between two attempts on a path that does not answer. A source that returns is noticed
+/// within this time.
 pub const RETRY_MAX: Span = Span::from_secs(2);
-/// Packets one request asks for at most.
+/// The most packets that one request asks for.
 pub(super) const REQUEST_PACKETS_MAX: u32 = 64;
-/// Timeouts in a row after which packets are tried smaller (RFC 8899 §4.3).
+/// After this many timeouts in a row, smaller packets are tried (RFC 8899 §4.3).
 const BLACK_HOLE_TIMEOUTS: u32 = 2;
 
-/// Packets that the buffer of any socket is assumed to hold.
+/// The packets that the buffer of any socket is assumed to hold.
 const RECEIVE_LIMIT_MIN: u32 = 16;
 
-/// Where a subflow stands.
+/// The state of a subflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathState {
-    /// Nothing has been heard from it yet.
+    /// The path has not answered yet.
     Opening,
-    /// It answers.
+    /// The path answers.
     Open,
-    /// It has stopped answering; it is tried with single requests, its work is done by others.
+    /// The path has stopped answering. It is tried with single requests, and other paths do its work.
     Unresponsive,
-    /// The world says that it cannot send there now (no interface, no address).
+    /// The caller says that it cannot send on the path now (no interface, no address).
     Down,
-    /// Its source was banned.
+    /// The path's source was banned.
     Closed,
 }
 
 impl PathState {
-    /// Whether nothing is to be sent, nor taken, on the path.
+    /// Whether packets are neither sent nor accepted on the path.
     pub(super) const fn is_unusable(self) -> bool {
         matches!(self, Self::Down | Self::Closed)
     }
 }
 
-/// What one request asked for.
+/// A request that was sent, and what it asked for.
 pub(super) struct PendingRequest {
     pub(super) download: DownloadId,
-    /// The last number that the download had given to a block or page by then: see [`super::download`].
+    /// The last number that the download had given to a block or page when the request was sent; see
+    /// [`super::download`].
     pub(super) epoch: u64,
     pub(super) tag: u64,
     pub(super) ranges: Vec<Range>,
-    /// Whether it carried a cookie.
+    /// Whether the request carried a cookie.
     pub(super) proven: bool,
-    /// Whether caches may answer it.
+    /// Whether caches may answer the request.
     pub(super) caches: bool,
 }
 
 impl PendingRequest {
-    /// The packet number `i` of the answer.
+    /// Returns packet number `i` of the answer.
     pub(super) fn item(&self, mut i: u32) -> Option<Item> {
         for range in &self.ranges {
             let packets = packets(range);
@@ -76,13 +78,13 @@ impl PendingRequest {
         None
     }
 
-    /// The number of `item` in the answer.
+    /// Returns the number of `item` in the answer.
     pub(super) fn index(&self, item: Item) -> Option<u32> {
         index(&self.ranges, item)
     }
 }
 
-/// The number of `item` among the packets that answer `ranges`.
+/// Returns the number of `item` among the packets that answer `ranges`.
 pub(super) fn index(ranges: &[Range], item: Item) -> Option<u32> {
     let mut before = 0;
     for range in ranges {
@@ -104,7 +106,7 @@ pub(super) fn index(ranges: &[Range], item: Item) -> Option<u32> {
     None
 }
 
-/// Packets that answer a range: our ranges of hashes are never longer than one packet.
+/// Returns how many packets answer a range. Our ranges of hashes are never longer than one packet.
 pub(super) fn packets(range: &Range) -> u32 {
     match range.kind {
         RangeKind::Data(_) => u32::from(range.count),
@@ -112,17 +114,17 @@ pub(super) fn packets(range: &Range) -> u32 {
     }
 }
 
-/// Packets that caches have overtaken and that say nothing yet: a few are always on their way.
+/// Up to this many packets that caches have overtaken mean nothing, because a few are always on their way.
 const GAPS_MAX: u32 = 8;
 
-/// What went over a path.
+/// The counters of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounters {
-    /// Requests sent.
+    /// Requests that were sent.
     pub requests: u64,
     /// Packets that arrived in answer to a request.
     pub packets: u64,
-    /// Those of them that caches on the way had.
+    /// Packets among `packets` that came from caches on the way.
     pub cached: u64,
     /// Payload bytes of content that arrived and were new.
     pub bytes: u64,
@@ -130,36 +132,36 @@ pub struct PathCounters {
     pub bytes_duplicate: u64,
     /// Packets of chaining values that arrived and were new.
     pub hashes: u64,
-    /// Packets taken for lost.
+    /// Packets that were declared lost.
     pub lost: u64,
-    /// Packets taken for lost that arrived after all.
+    /// Packets that were declared lost and arrived after all.
     pub late: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
-    /// Probes sent before a timeout.
+    /// Probes that were sent before a timeout.
     pub probes: u64,
     /// Packets that came with the network's congestion mark.
     pub marked: u64,
-    /// Packets with a tag that no request has: injected, or from before a restart.
+    /// Packets with a tag that no request has: they are injected, or from before a restart.
     pub stray: u64,
     /// Packets that could not be parsed.
     pub malformed: u64,
 }
 
-/// What a path is made of.
+/// The configuration of a path.
 #[derive(Clone, Copy, Debug)]
 pub struct PathConfig {
-    /// Paths of the same group may share a bottleneck and are coupled.
+    /// The path's group. Paths of the same group may share a bottleneck and are coupled.
     pub group: u32,
-    /// The uplink by which it leaves this host, as a number of the caller's; `None` if that is not known.
-    /// Under
-    /// [`Grouping::Auto`](super::Grouping::Auto) paths over different uplinks start apart.
+    /// The uplink by which the path leaves this host, as a number that the caller chooses; `None` if it is
+    /// not known. Under [`Grouping::Auto`](super::Grouping::Auto), paths over different uplinks start in
+    /// different groups.
     pub uplink: Option<u32>,
-    /// Congestion control.
+    /// The congestion control.
     pub control: Algorithm,
-    /// UDP payload bytes that the local interface takes.
+    /// The most bytes of a UDP payload that the local interface takes.
     pub payload_max: usize,
-    /// Bytes that the receiving socket can hold while nobody reads it.
+    /// The bytes that the receiving socket can hold while it is not read.
     pub receive_buffer: usize,
 }
 
@@ -168,34 +170,35 @@ pub(super) struct Path {
     pub(super) source: SourceId,
     pub(super) group: u32,
     pub(super) state: PathState,
-    /// Its window, its RTT estimator, what it has in flight and when that is overdue.
+    /// The window, the RTT estimator, the packets in flight and their timeouts.
     pub(super) subflow: Subflow<PendingRequest>,
     pub(super) tags: BTreeMap<u64, u64>,
-    /// The download of which it has blocks assigned, or a block begun.
+    /// The download that the path has assigned blocks of, or has begun a block of.
     pub(super) fetches: Option<DownloadId>,
     pub(super) cookie: Option<Cookie>,
     /// When the cookie came.
     pub(super) cookie_at: Time,
-    /// Cookies in a row that answered requests with the newest one.
+    /// How many cookies in a row answered requests that carried the newest one.
     pub(super) cookies_ignored: u32,
-    /// Caches that have sent a part of what is wrong. If there is one, none is to answer.
+    /// Caches that have sent a part of a wrong block or page. If there is one, no cache may answer.
     pub(super) distrusted: Vec<u16>,
-    /// How long a packet takes on average, whoever answers; `None` if no cache ever has.
+    /// How long a packet takes on average, from the source or from caches; `None` if no cache has ever
+    /// answered.
     turnaround: Option<Span>,
     pub(super) mtu: Mtu,
     pacer: Pacer,
     pub(super) counters: PathCounters,
-    /// How fast answers may be asked for.
+    /// The limits on the rate of answers that may be asked for.
     pub(super) limits: RateLimits,
-    /// No request before this time.
+    /// No request may be sent before this time.
     pub(super) blocked_until: Time,
-    /// Its source has said that it is busy until then: what is lost meanwhile is for other paths.
+    /// The source has said that it is busy until this time. Packets lost meanwhile are for other paths.
     pub(super) busy_until: Time,
-    /// A probe request is due, over the window if need be.
+    /// Whether a probe request is due, which may exceed the window.
     pub(super) probe_due: bool,
-    /// Content has arrived in packets of the size used now.
+    /// Whether content has arrived in packets of the current size.
     data_fits: bool,
-    /// Timeouts in a row, with no content between them.
+    /// The timeouts in a row without content between them.
     consecutive_timeouts: u32,
     config: PathConfig,
 }
@@ -227,7 +230,8 @@ impl Path {
         }
     }
 
-    /// The interface is there again, perhaps in another network: everything is to be learnt anew.
+    /// Forgets what was learned about the path, because its interface has returned, perhaps in another
+    /// network.
     pub(super) fn restart(&mut self) {
         let (limits, distrusted) = (std::mem::take(&mut self.limits), std::mem::take(&mut self.distrusted));
         let mut new =
@@ -237,7 +241,7 @@ impl Path {
         *self = new;
     }
 
-    /// Congestion window, packets.
+    /// Returns the congestion window in packets.
     pub(super) const fn cwnd(&self) -> u32 {
         self.subflow.cwnd()
     }
@@ -246,27 +250,27 @@ impl Path {
         self.subflow.rtt()
     }
 
-    /// The requests under way.
+    /// Returns the requests that are pending.
     pub(super) const fn sent_packets(&self) -> &SentPackets<PendingRequest> {
         self.subflow.sent_packets()
     }
 
-    /// The group that it was put into.
+    /// Returns the group that the path was configured with.
     pub(super) const fn configured_group(&self) -> u32 {
         self.config.group
     }
 
-    /// Puts it into another group from now on.
+    /// Configures another group from now on.
     pub(super) const fn set_configured_group(&mut self, group: u32) {
         self.config.group = group;
     }
 
-    /// Packets that may be asked for now.
+    /// Returns how many packets may be asked for now.
     pub(super) fn room(&self, now: Time) -> u32 {
         self.window_room(now).min(self.pacer.budget(now, self.pacing_rate()))
     }
 
-    /// The same without pacing.
+    /// Returns how many packets the window allows now, without pacing.
     fn window_room(&self, now: Time) -> u32 {
         if self.state.is_unusable() || now < self.blocked_until || self.sent_packets().is_full() {
             return 0;
@@ -278,14 +282,14 @@ impl Path {
         PacingRate { cwnd: self.cwnd(), srtt: self.turnaround() }
     }
 
-    /// How long a packet takes on average. A window in this time is the rate of the path (Little's law):
-    /// where caches answer most of it, it is far more than a window in a round trip to the source.
+    /// Returns how long a packet takes on average. A window in this time is the rate of the path (Little's
+    /// law). If caches answer most requests, it is far more than a window in a round trip to the source.
     fn turnaround(&self) -> Span {
         self.turnaround.unwrap_or(self.rtt().srtt())
     }
 
-    /// `count` packets arrived that took `total` together, some of them from a cache if `cached`. They are
-    /// averaged over about a window.
+    /// Records that `count` packets arrived that took `total` together; `cached` says that some came from a
+    /// cache. The average spans about a window.
     pub(super) fn took(&mut self, total: Span, count: u32, cached: bool) {
         if count == 0 || (self.turnaround.is_none() && !cached) {
             return;
@@ -299,8 +303,8 @@ impl Path {
         self.turnaround = Some(Span::from_nanos(mean.max(1)));
     }
 
-    /// Whether a request may leave now: there is room for a quantum, and it has been held for as long as it
-    /// was to be. If nothing is under way, for any packet and at once.
+    /// Whether a request may leave now: there is room for a quantum, and the request has been held for its
+    /// random time. If nothing is in flight, room for one packet is enough, and the request is not held.
     pub(super) fn may_ask(&mut self, now: Time) -> bool {
         let (room, idle) = (self.room(now), self.sent_packets().in_flight() == 0);
         let is_worth_it = room > 0 && (idle || room >= self.quantum());
@@ -308,16 +312,17 @@ impl Path {
         is_worth_it && (idle || now >= self.pacer.held_until(self.pacing_rate()))
     }
 
-    /// When pacing lets a request go that the window allows already.
+    /// Returns until when pacing delays a request that the window already allows.
     fn paced_until(&self, now: Time) -> Option<Time> {
         let rate = self.pacing_rate();
         let at = self.pacer.ready_at(self.quantum(), rate).max(self.pacer.held_until(rate));
         (self.window_room(now) >= self.quantum() && at > now).then_some(at)
     }
 
-    /// Packets that may be under way without overflowing our own socket, should we not read for a moment:
-    /// what its buffer holds, and twice what the path itself holds (its bandwidth times its smallest RTT).
-    /// Losing packets at the last step would tell the sender of a congestion that is not there.
+    /// Returns how many packets may be in flight without overflowing our own socket if it is not read for a
+    /// moment. These are the packets that its buffer holds, and twice those that the path holds (its
+    /// bandwidth times its smallest RTT). Losing packets at the last step would report a congestion that is
+    /// not there.
     fn receive_limit(&self) -> u32 {
         let buffer = self.config.receive_buffer / (self.mtu.cut().chunk_bytes() + DATA_HEADER);
         let path = if self.rtt().has_sample() {
@@ -328,28 +333,29 @@ impl Path {
         u32::try_from(buffer as u64 + 2 * path).unwrap_or(u32::MAX).max(RECEIVE_LIMIT_MIN)
     }
 
-    /// How much room makes a request worth sending: see [`PacingRate::quantum`].
+    /// Returns how many packets of room make a request worth sending; see [`PacingRate::quantum`].
     pub(super) fn quantum(&self) -> u32 {
         self.pacing_rate().quantum()
     }
 
-    /// UDP payload bytes of `count` packets, as their request is charged to the limits.
+    /// Returns the UDP payload bytes of `count` packets, as the limits count them.
     fn payload_bytes(&self, count: u32) -> usize {
         count as usize * (DATA_HEADER + self.mtu.cut().chunk_bytes())
     }
 
-    /// Packets that one request may ask for by the limits: at least one.
+    /// Returns how many packets one request may ask for by the limits: at least one.
     pub(super) fn piece(&self) -> u32 {
         u32::try_from(self.limits.piece_bytes() / self.payload_bytes(1)).unwrap_or(u32::MAX).max(1)
     }
 
-    /// What this subflow publishes for its siblings; no RTT, and so no weight, while it does not answer.
+    /// Returns the figures that this subflow publishes for its siblings. While it does not answer, they have
+    /// no RTT and thus no weight.
     pub(super) fn member(&self) -> SubflowStats {
         let counts = matches!(self.state, PathState::Open);
         if counts { self.subflow.stats() } else { self.subflow.stats_without_rtt() }
     }
 
-    /// Expected rate in bytes per second.
+    /// Returns the expected rate in bytes per second.
     pub(super) fn rate_bytes(&self) -> u64 {
         if self.state != PathState::Open || !self.rtt().has_sample() {
             return 0;
@@ -358,7 +364,7 @@ impl Path {
         anabranch_algo::Rate::of(window, self.turnaround().max(Span::from_micros(1))).as_bytes()
     }
 
-    /// A request of `count` packets goes out.
+    /// Records that a request of `count` packets is sent.
     pub(super) fn sent(&mut self, now: Time, count: u32, asked: PendingRequest) {
         let tag = asked.tag;
         self.pacer.sent(now, count, self.pacing_rate(), (tag >> 32) as u32);
@@ -371,13 +377,14 @@ impl Path {
         }
     }
 
-    /// Something arrived in answer to a request.
+    /// Records that an answer to a request has arrived. `data` says that it brought content.
     pub(super) fn on_reply(&mut self, now: Time, data: bool) {
         self.subflow.heard(now);
         self.probe_due = false;
         if data {
             self.data_fits = true;
-            // Hashes are smaller than most content: that they arrive says nothing of its packets.
+            // Hashes come in smaller packets than most content. That they arrive says nothing about packets
+            // of content.
             self.consecutive_timeouts = 0;
             self.cookies_ignored = 0;
         }
@@ -389,22 +396,24 @@ impl Path {
         }
     }
 
-    /// `acked` packets arrived, up to sequence number `seq`. Requests wait for a quantum of room, so the
-    /// window counts as used up when less than that is free. The caller has gathered the packets of a batch.
+    /// Records that `acked` packets arrived, up to sequence number `seq`. Requests wait for a quantum of
+    /// room, so the window counts as used up when less than that is free. The caller has gathered the packets
+    /// of a batch.
     pub(super) fn acked(&mut self, now: Time, acked: u32, seq: u64, group: &Group<'_>) {
         let rule = AckRule { slack: self.quantum(), coalesce: false, hold: self.has_gaps() };
         self.subflow.acked(now, acked, seq, None, rule, group);
     }
 
-    /// Whether more of what caches have overtaken is unanswered than they can be expected not to have. It may
-    /// be lost; only a round trip to the source tells, and in slow start the window would double several
-    /// times meanwhile, for the cache is nearer.
+    /// Whether more packets than expected are unanswered among those that caches have overtaken. They may be
+    /// lost, and only a round trip to the source tells. In slow start the window would double several times
+    /// meanwhile, because the cache is nearer.
     fn has_gaps(&self) -> bool {
         let (Some(turnaround), PathCounters { packets, cached, .. }) = (self.turnaround, self.counters)
         else {
             return false;
         };
-        // What the source is asked for in a round trip to it, at the rate of the path (Little's law).
+        // The source is asked for this many packets in a round trip to it, at the rate of the path (Little's
+        // law).
         let misses =
             u128::from(packets - cached) * u128::from(self.cwnd()) * u128::from(self.rtt().srtt().as_nanos());
         let expected = misses / (u128::from(packets.max(1)) * u128::from(turnaround.as_nanos().max(1)));
@@ -412,21 +421,22 @@ impl Path {
         overtaken > u128::from(GAPS_MAX) + 2 * expected
     }
 
-    /// A path that does not answer is not probed, but tried again at least every [`RETRY_MAX`].
+    /// Returns how long to wait for answers. A path that does not answer is not probed, but tried again at
+    /// least every [`RETRY_MAX`].
     fn patience(&self) -> Patience {
         let answers = self.state == PathState::Open;
         let rto_max = if answers { Span::MAX } else { RETRY_MAX };
         Patience { probe: answers, rto_max }
     }
 
-    /// When there is something to do after `now`: what is due by then has been done.
+    /// Returns when there is something to do after `now`. Everything that is due by `now` has been done.
     pub(super) fn next_timer(&self, now: Time) -> Timer {
         let mut next = Timer::NEVER;
         if self.state.is_unusable() {
             return next;
         }
         if self.state == PathState::Open {
-            // Probes wait for a path that answers.
+            // Probes of the packet size wait for a path that answers.
             next = next.min(Timer::new(self.mtu.deadline(), Reason::MtuProbe));
         }
         if self.blocked_until > now {
@@ -448,7 +458,8 @@ impl Path {
         next
     }
 
-    /// Whether the retransmission timeout has passed; marks a probe as due if only its time has.
+    /// Returns whether the retransmission timeout has passed. If only the time of a probe has passed, marks
+    /// the probe as due.
     pub(super) fn timer(&mut self, now: Time) -> bool {
         if self.state.is_unusable() {
             return false;
@@ -461,7 +472,7 @@ impl Path {
         false
     }
 
-    /// The path does not answer: everything pending has expired.
+    /// Records a timeout: the path does not answer. The caller gives up all pending packets.
     pub(super) fn timed_out(&mut self, now: Time, group: &Group<'_>) {
         self.counters.timeouts += 1;
         self.consecutive_timeouts += 1;

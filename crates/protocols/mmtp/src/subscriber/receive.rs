@@ -1,4 +1,5 @@
-//! What arrives on a path: which request it answers, what it brings, what it says about the path.
+//! Handles packets that arrive on a path: finds the request that each answers, its content, and what it says
+//! about the path.
 
 use anabranch_algo::control::CongestionCause;
 use anabranch_algo::sent_packets::Delivery;
@@ -12,11 +13,11 @@ use super::path::PathState;
 use super::state::Subscriber;
 use crate::wire::{self, Packet, Reason};
 
-/// A source that forgets its cookies this often in a row is taken not to answer.
+/// A source that ignores the newest cookie this often in a row is treated as one that does not answer.
 const COOKIES_IGNORED_MAX: u32 = 3;
 
 impl Subscriber {
-    /// UDP payloads arrived on path `p`.
+    /// Handles UDP payloads that arrived on path `p`.
     pub(super) fn datagrams(&mut self, now: Time, p: PathId, bytes: &[u8], stride: usize, marked: bool) {
         let Some(path) = self.paths.get(p) else { return };
         if path.state.is_unusable() {
@@ -29,7 +30,7 @@ impl Subscriber {
                 Err(_) => self.paths[p].counters.malformed += 1,
             }
             if self.paths[p].state == PathState::Closed {
-                // This packet got its source banned: discard the source's other packets as well.
+                // This packet got its source banned, so discard the source's other packets too.
                 return;
             }
         }
@@ -76,12 +77,12 @@ impl Subscriber {
             Packet::Hashes(hashes) => Item::Hash { level: hashes.level, first: hashes.first },
             Packet::Meta(_) => Item::Meta,
             Packet::Cookie { cookie, .. } => {
-                // A source that sends nothing but cookies must not keep what is pending from its timeout.
+                // A source that sends nothing but cookies must not keep pending packets from their timeout.
                 rx.answered |= self.paths[p].cookie.is_none();
                 return self.cookie(now, p, id, *cookie);
             }
             Packet::Refuse { reason, retry_ms, .. } => {
-                // A second refusal of the same request must not keep what is pending from its timeout either.
+                // Nor may a second refusal of the same request keep pending packets from their timeout.
                 rx.answered |= self.refused(now, p, id, *reason, *retry_ms);
                 return;
             }
@@ -90,7 +91,7 @@ impl Subscriber {
         self.answer(now, p, id, item, packet, rx);
     }
 
-    /// A packet of the answer to request `id` came, which brings `item`.
+    /// Handles a packet of the answer to request `id`, which brings `item`.
     fn answer(&mut self, now: Time, p: PathId, id: u64, item: Item, packet: &Packet<'_>, rx: &mut RxSummary) {
         let path = &mut self.paths[p];
         let source = path.source;
@@ -100,12 +101,12 @@ impl Subscriber {
             path.counters.stray += 1;
             return;
         };
-        // A packet that cannot be the answer is no answer: what was asked stays pending until it is lost.
+        // A packet that cannot be the answer is ignored. The item stays pending until it is lost.
         if self.downloads.get(download).is_some_and(|state| !state.is_well_formed(packet)) {
             path.counters.malformed += 1;
             return;
         }
-        // Whoever calls itself a cache where none may answer is taken for the source.
+        // A sender that calls itself a cache where no cache may answer is treated as the source.
         let cache = responder(packet).filter(|_| caches).map(|node| CacheId { path: p, node });
         let pending = match self.delivered(now, p, id, index, cache.is_some(), rx) {
             Delivery::Acked { .. } => Some(epoch),
@@ -116,7 +117,7 @@ impl Subscriber {
         self.bring(p, download, Sender { source, cache }, packet, pending, rx);
     }
 
-    /// Packet `index` of the answer to request `id` has arrived: what that says about the path.
+    /// Records about the path that packet `index` of the answer to request `id` has arrived.
     fn delivered(
         &mut self,
         now: Time,
@@ -127,8 +128,8 @@ impl Subscriber {
         rx: &mut RxSummary,
     ) -> Delivery {
         let path = &mut self.paths[p];
-        // A cache is nearer than the source: its answers tell nothing of how long the source takes, nor what
-        // of it is overdue.
+        // A cache is nearer than the source. Its answers do not tell how long the source takes, nor which
+        // packets of the source are overdue.
         let delivery = if cached {
             path.subflow.delivered_aside(now, id, index)
         } else {
@@ -154,8 +155,8 @@ impl Subscriber {
         delivery
     }
 
-    /// Hands what a packet brings to its download; `pending`: the epoch of its request, if it was still
-    /// pending.
+    /// Hands the content of a packet to its download. `pending` is the epoch of its request, if the packet
+    /// was still pending.
     fn bring(
         &mut self,
         p: PathId,
@@ -194,7 +195,7 @@ impl Subscriber {
         self.apply(download, result);
     }
 
-    /// Reports what an arrival led to: verified blocks, bans, the end of a download.
+    /// Reports the effects of an arrival: verified blocks, bans, the end of a download.
     pub(super) fn apply(&mut self, download: DownloadId, result: IngestResult) {
         for (block, bytes, cv) in result.verified {
             self.events.push_back(Event::Block { download, block, bytes, cv });
@@ -214,8 +215,8 @@ impl Subscriber {
         }
     }
 
-    /// A cookie came. If the request had one already, the source has forgotten it (it was restarted, or an
-    /// hour has passed): what it did not answer is asked again, and nobody is to blame.
+    /// Handles a cookie. If the request carried one already, the source has forgotten it (it was restarted,
+    /// or an hour has passed). The unanswered packets are then asked for again, and no source is blamed.
     fn cookie(&mut self, now: Time, p: PathId, id: u64, cookie: wire::Cookie) {
         let path = &mut self.paths[p];
         let newest = path.sent_packets().sent_at(id).is_some_and(|at| at >= path.cookie_at);
@@ -228,17 +229,18 @@ impl Subscriber {
         }
         path.cookies_ignored += u32::from(newest);
         if path.cookies_ignored >= COOKIES_IGNORED_MAX {
-            // The source asks for another proof whatever cookie it is sent: other paths have to do its work.
+            // The source demands another proof whatever cookie it is sent, so other paths have to do its
+            // work.
             path.cookies_ignored = 0;
             return self.unreachable(now, p);
         }
         self.cancel(p, id, GiveUp::Again(p));
         let path = &mut self.paths[p];
-        // A source that forgets its cookie every time must not be asked as fast as it answers.
+        // A source that always forgets its cookie must not be asked as fast as it answers.
         path.blocked_until = now + path.rtt().srtt().max(Span::from_millis(10));
     }
 
-    /// Gives up what request `id` has outstanding. Returns its download and how many packets that were.
+    /// Gives up the outstanding packets of request `id`. Returns its download and their number.
     fn cancel(&mut self, p: PathId, id: u64, how: GiveUp) -> Option<(DownloadId, u32)> {
         let Self { paths, downloads, sources, .. } = self;
         let source = &sources[usize::from(paths[p].source)];
@@ -261,13 +263,13 @@ impl Subscriber {
         Some((download, cancelled))
     }
 
-    /// A source will not answer a request; false if nothing of it was pending.
+    /// Handles a refusal of request `id`. Returns `false` if nothing of the request was pending.
     fn refused(&mut self, now: Time, p: PathId, id: u64, reason: Reason, retry_ms: u16) -> bool {
         let Some((download, 1..)) = self.cancel(p, id, GiveUp::Elsewhere) else { return false };
         if reason == Reason::Busy {
             let until = now + Span::from_millis(u64::from(retry_ms).clamp(100, 10_000));
             (self.paths[p].blocked_until, self.paths[p].busy_until) = (until, until);
-            // Others need not wait for what it would ask for then.
+            // Other paths need not wait for the packets that this path would ask for later.
             self.unassign(p);
         } else {
             self.refuse(self.paths[p].source, download, reason);
@@ -276,7 +278,7 @@ impl Subscriber {
     }
 }
 
-/// The node of the cache that has sent this, if it says so.
+/// Returns the node of the cache that has sent this packet, if the packet names one.
 fn responder(packet: &Packet<'_>) -> Option<u16> {
     match packet {
         Packet::Data(data) => data.responder,
@@ -285,19 +287,20 @@ fn responder(packet: &Packet<'_>) -> Option<u16> {
     }
 }
 
-/// What the datagrams of one [`Input`](super::Input) brought.
+/// A summary of the datagrams of one [`Input`](super::Input).
 #[derive(Default)]
 struct RxSummary {
-    /// The tag looked up last, and its request: most packets answer the same request as the one before.
+    /// The tag that was looked up last, and its request. Most packets answer the same request as the packet
+    /// before.
     last: Option<(u64, u64)>,
     answered: bool,
     data: bool,
     acked: u32,
-    /// Those of them that caches sent.
+    /// The packets among `acked` that came from caches.
     cached: u32,
-    /// How long all of them took, together.
+    /// The sum of the times that these packets took.
     took: Span,
     seq: u64,
-    /// When the last of those that the source sent was asked.
+    /// When the newest request was sent among those that the source answered.
     sent_at: Option<Time>,
 }

@@ -1,4 +1,4 @@
-//! Who decides which paths are coupled, and what is done when the detector has decided.
+//! Applies the choice of how paths are coupled, and the detector's decisions.
 
 use anabranch_algo::Time;
 use anabranch_algo::shared_bottleneck::Detector;
@@ -10,7 +10,7 @@ use super::path::Path;
 use super::state::Subscriber;
 
 impl Subscriber {
-    /// Lets paths be grouped as given, or by what they do. At first: as given.
+    /// Sets whether paths are grouped as given or by their behaviour. At first they are grouped as given.
     pub fn set_grouping(&mut self, grouping: Grouping) {
         if grouping == Grouping::Given {
             self.paths.iter_mut().for_each(|path| path.group = path.configured_group());
@@ -20,7 +20,7 @@ impl Subscriber {
         self.dirty = true;
     }
 
-    /// Puts a path into another group than the one that it was made with.
+    /// Puts a path into another group than the one it was created with.
     pub fn set_group(&mut self, path: PathId, group: u32) {
         let Some(path) = self.paths.get_mut(path) else { return };
         path.set_configured_group(group);
@@ -31,21 +31,21 @@ impl Subscriber {
         self.dirty = true;
     }
 
-    /// Who decides which paths are coupled.
+    /// Returns how the coupled paths are chosen.
     #[must_use]
     pub const fn grouping(&self) -> Grouping {
         self.group_detector.mode
     }
 
-    /// What is known of the paths' bottlenecks; nothing under [`Grouping::Given`]. Paths are numbered as
-    /// here.
+    /// Returns the detector of shared bottlenecks, which uses the path numbers of this subscriber. It knows
+    /// nothing under [`Grouping::Given`].
     #[must_use]
     pub const fn detector(&self) -> &Detector {
         &self.group_detector.detector
     }
 
-    /// Puts the newest path where it starts, which is no news. What it does to others is, at the next
-    /// opportunity.
+    /// Puts the newest path into its first group without reporting an event. The groups of other paths change
+    /// at the next opportunity.
     pub(super) fn group_new_path(&mut self) {
         if self.group_detector.mode == Grouping::Auto
             && let (Some(number), Some(path)) = (self.numbers().last(), self.paths.last_mut())
@@ -54,7 +54,7 @@ impl Subscriber {
         }
     }
 
-    /// The groups by the detector: numbered from 0, in the order of the first path of each.
+    /// Returns the detector's groups, numbered from 0 in the order of the first path of each.
     fn numbers(&self) -> Vec<u32> {
         let mut names: Vec<(u32, u32)> = Vec::new();
         let number = |(path, detected): (&Path, &u32)| {
@@ -68,7 +68,7 @@ impl Subscriber {
         self.paths.iter().zip(self.group_detector.detector.groups()).map(number).collect()
     }
 
-    /// Asks the detector, if it is to be asked.
+    /// Asks the detector for new groups, if paths are grouped by it, and reports changes.
     pub(super) fn regroup(&mut self, now: Time) {
         let GroupDetector { mode, detector, stale } = &mut self.group_detector;
         if *mode == Grouping::Given {

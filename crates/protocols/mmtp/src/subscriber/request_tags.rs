@@ -1,7 +1,7 @@
 //! Request tags: the random number in a request that its answers must echo.
 //!
-//! 64 bits from BLAKE3's output stream under a secret seed: whoever has not seen a request cannot answer it,
-//! and the same seed gives the same run.
+//! A tag is 64 bits of BLAKE3's output stream under a secret seed. An attacker who has not seen a request
+//! cannot answer it. The same seed gives the same run.
 
 /// A stream of tags.
 pub(super) struct RequestTags {
@@ -11,13 +11,13 @@ pub(super) struct RequestTags {
 }
 
 impl RequestTags {
-    /// The stream of tags of this seed.
+    /// Creates the stream of tags of this seed.
     pub(super) fn new(seed: &[u8; 32]) -> Self {
         let stream = blake3::Hasher::new_keyed(seed).update(b"anabranch mmTP request tags").finalize_xof();
         Self { stream, ready: [0; 512], used: 512 }
     }
 
-    /// The next tag.
+    /// Returns the next tag.
     pub(super) fn next(&mut self) -> u64 {
         if self.used == self.ready.len() {
             self.stream.fill(&mut self.ready);

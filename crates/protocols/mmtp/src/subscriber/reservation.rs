@@ -1,7 +1,7 @@
-//! Reservations: blocks that a source of another kind delivers whole, without packets of ours.
+//! Reservations: blocks that a source of another kind delivers whole, without mmTP packets.
 //!
-//! No path asks for a reserved block until it is released. A delivered block is verified, and its source held
-//! responsible for it, as if it had come by a path.
+//! No path asks for a reserved block until it is released. A delivered block is verified, and its source is
+//! responsible for it, as if the block had come over a path.
 
 use std::ops::Range;
 
@@ -15,10 +15,10 @@ use crate::id::{BLOCK_BYTES, SEGMENT_BLOCKS};
 use crate::tree::{ChainingValue, Outboard};
 
 impl Subscriber {
-    /// Reserves up to `blocks` consecutive blocks of a content for `source`, which delivers `rate_bytes` a
-    /// second: unrequested ones, or when none are left those that the path which would take longest has not
-    /// asked for yet, or while no path answers one that a path has begun.
-    /// `None` if there are none, or if too many blocks wait to be verified.
+    /// Reserves up to `blocks` consecutive blocks of a content for `source`, which delivers `rate_bytes` per
+    /// second. It takes unrequested blocks first. If there are none, it takes blocks that the path which
+    /// would take longest has not asked for yet. While no path answers, it then takes a block that a path has
+    /// begun. Returns `None` if there are no such blocks, or if too many blocks wait to be verified.
     pub fn reserve(
         &mut self,
         source: SourceId,
@@ -34,7 +34,7 @@ impl Subscriber {
         let answers = self.paths.iter().any(sends_hashes);
         let state = self.downloads.get_mut(download)?;
         let open = state.blocks_open();
-        // While nobody answers who sends hashes, what is delivered has to wait for them.
+        // While no path that sends hashes answers, delivered blocks have to wait for hashes.
         let blocks = match answers || state.outboard.is_some() {
             true => blocks,
             false => {
@@ -62,8 +62,8 @@ impl Subscriber {
         Some(reserved)
     }
 
-    /// Proves a content by all its leaves, the chaining values of its blocks: then no source is asked for
-    /// pages. False if they are not this content's.
+    /// Sets all leaves of a content, the chaining values of its blocks, so that no source is asked for pages.
+    /// Returns `false` if they are not this content's.
     pub fn set_leaves(&mut self, download: DownloadId, leaves: Vec<ChainingValue>) -> bool {
         let Some(state) = self.downloads.get_mut(download) else { return false };
         let outboard = Outboard::from_leaves(leaves, state.id.length);
@@ -72,7 +72,7 @@ impl Subscriber {
         state.outboard.is_some()
     }
 
-    /// Takes back blocks that were reserved and not delivered.
+    /// Releases blocks that were reserved and not delivered, so that others may fetch them.
     pub fn release(&mut self, download: DownloadId, blocks: Range<u64>) {
         if let Some(state) = self.downloads.get_mut(download) {
             state.release(blocks);
@@ -80,8 +80,8 @@ impl Subscriber {
         }
     }
 
-    /// A content is not wanted any more. Returns what would be lost with it: blocks that came whole from one
-    /// source and that nothing has verified yet, each with its source and its number.
+    /// Stops fetching a content. Returns the blocks that came whole from one source and are not verified yet,
+    /// each with its source and its number.
     pub fn abandon(&mut self, download: DownloadId) -> Vec<(SourceId, u64, Vec<u8>)> {
         let Some(state) = self.downloads.remove(download) else { return Vec::new() };
         for source in &mut self.sources {
@@ -94,9 +94,9 @@ impl Subscriber {
         state.into_unverified().collect()
     }
 
-    /// From now on nobody is asked for blocks of this content from `end_block` on, and none of them is taken
-    /// from [`insert_block`](Self::insert_block): whoever takes the content in order has no room for them.
-    /// Without this call there is no such bound.
+    /// Sets a horizon: from now on no block of this content from `end_block` on is asked for, nor accepted by
+    /// [`insert_block`](Self::insert_block). A caller that takes the content in order has no room for these
+    /// blocks. Without this call there is no horizon.
     pub fn set_horizon(&mut self, download: DownloadId, end_block: u64) {
         if let Some(state) = self.downloads.get_mut(download) {
             state.set_horizon(end_block);
@@ -104,13 +104,14 @@ impl Subscriber {
         }
     }
 
-    /// Blocks of a content that are not assigned to anybody and may be assigned now: those below the horizon.
+    /// Returns how many blocks of a content may be assigned now: unassigned ones below the horizon.
     #[must_use]
     pub fn blocks_unrequested(&self, download: DownloadId) -> u64 {
         self.downloads.get(download).map_or(0, Download::blocks_unrequested)
     }
 
-    /// Blocks of a content that paths have begun while none of them answers: nobody may bring the rest.
+    /// Returns how many blocks of a content have been begun while no path answers, so that perhaps nothing
+    /// brings the rest. Returns 0 while a path answers.
     #[must_use]
     pub fn blocks_stranded(&self, download: DownloadId) -> u64 {
         match self.has_open_path() {
@@ -123,13 +124,13 @@ impl Subscriber {
         self.paths.iter().any(|path| path.state == PathState::Open)
     }
 
-    /// Whether so many blocks wait for the hashes that prove them that no more are taken.
+    /// Whether so many blocks wait for the hashes that prove them that no more blocks are accepted.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.downloads.blocks_open() >= BLOCKS_OPEN_MAX
     }
 
-    /// Whether chaining values of a content are asked for and not here.
+    /// Whether chaining values of a content have been asked for and have not arrived.
     #[must_use]
     pub fn awaits_hashes(&self, download: DownloadId) -> bool {
         self.downloads.get(download).is_some_and(Download::awaits_hashes)
@@ -141,7 +142,8 @@ impl Subscriber {
         self.downloads.get(download).is_some_and(|download| !download.is_done(block))
     }
 
-    /// A whole block came from `source`, reserved or not. Returns whether it was taken, be it right or wrong.
+    /// Handles a whole block from `source`, reserved or not. Returns whether it was accepted, be it right or
+    /// wrong.
     pub fn insert_block(&mut self, source: SourceId, download: DownloadId, block: u64, bytes: &[u8]) -> bool {
         let state = self.downloads.get_mut(download);
         let Some(result) = state.and_then(|state| state.insert_block(source, block, bytes)) else {
@@ -153,9 +155,9 @@ impl Subscriber {
         fresh
     }
 
-    /// The path that would take longest for its assignment, and longer than `threshold`, and how many blocks
-    /// from its end somebody who delivers `rate_bytes` a second should take over from it, so that both finish
-    /// together. Never path `taker` itself, nor what `source` lacks.
+    /// Finds the path that would take longest for its assigned blocks, and longer than `threshold`. Also
+    /// returns how many blocks from the end a helper should take over that delivers `rate_bytes` per second,
+    /// so that both finish together. Ignores path `taker` and contents that `source` lacks.
     pub(super) fn slowest(
         &self,
         taker: Option<PathId>,
@@ -188,10 +190,10 @@ impl Subscriber {
     }
 }
 
-/// A path that needs help, and how much of what is assigned to it.
+/// A path that needs help, and how many of its assigned blocks to take over.
 pub(super) struct Slowest {
     pub(super) path: PathId,
     pub(super) download: DownloadId,
-    /// Blocks to take over, from the end of what is assigned to it.
+    /// The number of blocks to take over, from the end of the path's assigned blocks.
     pub(super) share: u64,
 }

@@ -1,10 +1,18 @@
-//! What a path asks for next. This is the place where a chunk is chosen.
+//! Chooses what a path asks for next. This is the place where a chunk is chosen.
 //!
-//! In order: what expired on this path; what expired twice anywhere; the rest of the block that it has begun;
-//! the blocks assigned to it; the next segment that nobody has been asked for; a part of the assignment of
-//! the path that would need longest for it; and in the last round trip a second copy of what is pending where
-//! it would arrive later. Each [`Download`] knows which of these it has. A request is of one download, the
-//! first that has something.
+//! The order of preference is:
+//!
+//! 1. packets that expired on this path;
+//! 2. packets that expired twice, on any path;
+//! 3. the rest of the block that the path has begun;
+//! 4. the blocks assigned to the path;
+//! 5. the next segment that is not assigned;
+//! 6. a part of the blocks assigned to the path that would need longest for them;
+//! 7. in the last round trip, a second copy of packets that are pending on another path and would arrive
+//!    later from there.
+//!
+//! Each [`Download`] knows which of these it has. A request is for one download, the first that has
+//! something.
 
 use anabranch_algo::Time;
 
@@ -18,30 +26,30 @@ use crate::peer::HEADER_BYTES_MAX;
 use crate::publisher::REPLY_BYTES_MAX;
 use crate::wire::{COOKIE_PACKET, DATA_HEADER, NAME_MAX, PREFIX, RANGES_MAX, Range, RangeKind};
 
-/// Which source a packet is asked of, and for which download.
+/// The download and the source that a packet is asked of.
 #[derive(Clone, Copy)]
 struct Asking {
     download: DownloadId,
     source: SourceId,
-    /// As a second copy of what is in flight on another path.
+    /// Whether the packet is a second copy of one that is in flight on another path.
     redundant: bool,
 }
 
-/// One request in the making.
+/// A request that is being built.
 pub(super) struct RequestBuilder {
     pub(super) download: Option<DownloadId>,
     pub(super) ranges: Vec<Range>,
     pub(super) packets: u32,
     packets_max: u32,
     bytes_max: usize,
-    /// What a packet of the answer counts for besides its payload.
+    /// The bytes that each packet of the answer counts besides its payload.
     header: usize,
 }
 
 impl RequestBuilder {
     fn new(room: u32, proven: bool, cut: ChunksPerBlock) -> Self {
-        // The larger headers: with the smaller ones of IPv4 there is more room for three packets or more, and
-        // fewer fit anyway.
+        // These are the larger headers, IPv6's. With those of IPv4 there would be more room only for answers
+        // of three packets or more, and fewer fit anyway.
         let header = if proven { 0 } else { HEADER_BYTES_MAX };
         let paid = AMPLIFICATION * (Self::padded_len(cut) + header) - (COOKIE_PACKET + header);
         Self {
@@ -54,8 +62,8 @@ impl RequestBuilder {
         }
     }
 
-    /// How large a request is that has to pay for its answer: as one chunk of `cut`, so that it fits
-    /// wherever the answer does.
+    /// Returns the length of a request that has to pay for its answer. It is as long as one chunk of `cut`,
+    /// so that it fits wherever the answer does.
     pub(super) const fn padded_len(cut: ChunksPerBlock) -> usize {
         DATA_HEADER + cut.chunk_bytes()
     }
@@ -67,13 +75,14 @@ impl RequestBuilder {
             && self.ranges.len() < RANGES_MAX
     }
 
-    /// Whether the request asks for this packet already.
+    /// Whether the request already asks for this packet.
     fn contains(&self, download: DownloadId, item: Item) -> bool {
         self.download == Some(download) && path::index(&self.ranges, item).is_some()
     }
 
-    /// Asks `source` for one packet more, if there is room; false if not, and then nothing has changed. A
-    /// packet that the request asks for already is not added: one of the two would count as lost for ever.
+    /// Asks `source` for one more packet, if there is room. Returns `false`, and changes nothing, if there is
+    /// none. A packet that the request already asks for is not added, because one of the two would count as
+    /// lost for ever.
     fn push(&mut self, asking: Asking, state: &mut Download, item: Item) -> bool {
         let Asking { download, source, redundant } = asking;
         if self.contains(download, item) {
@@ -112,7 +121,7 @@ impl RequestBuilder {
 }
 
 impl Subscriber {
-    /// The next request of path `p`, for at most `room` packets.
+    /// Builds the next request of path `p`, for at most `room` packets.
     pub(super) fn build_request(&mut self, now: Time, p: PathId, room: u32) -> Option<RequestBuilder> {
         let path = &self.paths[p];
         let mut request = RequestBuilder::new(room, path.cookie.is_some(), path.mtu.cut());
@@ -133,7 +142,8 @@ impl Subscriber {
         (request.packets > 0).then_some(request)
     }
 
-    /// Asks once more for the oldest packet pending on this path: its answer tells whether the rest is lost.
+    /// Asks once more for the oldest packet pending on this path. The answer tells whether the other packets
+    /// are lost.
     fn add_probe(&mut self, p: PathId, request: &mut RequestBuilder) {
         request.packets_max = 1;
         let Self { paths, downloads, sources, .. } = self;
@@ -153,9 +163,9 @@ impl Subscriber {
         }
     }
 
-    /// Asks for the META, which is small, so that a path without work learns its RTT and gets a cookie, and
-    /// the return of an unresponsive one is noticed: only a path that answers may take over the work of
-    /// others. One such request at a time: the next one waits for the timeout of this one.
+    /// Asks for the META, which is small. So a path without work learns its RTT and gets a cookie, and the
+    /// return of an unresponsive path is noticed. Only a path that answers may take over the work of others.
+    /// There is one such request at a time: the next one waits for the timeout of this one.
     fn add_keepalive(&mut self, p: PathId, request: &mut RequestBuilder) {
         if self.paths[p].sent_packets().in_flight() > 0 {
             return;
@@ -169,7 +179,7 @@ impl Subscriber {
         }
     }
 
-    /// Asks first for what expired on this path, then for what expired twice anywhere.
+    /// Asks first for packets that expired on this path, then for those that expired twice on any path.
     fn add_waiting(&mut self, p: PathId, request: &mut RequestBuilder) {
         let source = self.paths[p].source;
         for queue in [Queue::Retry(p), Queue::Any] {
@@ -187,7 +197,7 @@ impl Subscriber {
         }
     }
 
-    /// Asks for what waits in one queue of one download; false if not all of it fits.
+    /// Asks for the packets in one queue of one download. Returns `false` if not all of them fit.
     fn add_queue(&mut self, p: PathId, download: DownloadId, queue: Queue, to: &mut RequestBuilder) -> bool {
         let Self { paths, downloads, .. } = self;
         let (path, Some(state)) = (&paths[p], downloads.get_mut(download)) else { return true };
@@ -214,8 +224,8 @@ impl Subscriber {
         true
     }
 
-    /// Asks for blocks in order: of the path's own assignment, else of the next segment that nobody has been
-    /// asked for, else of a part of another path's assignment.
+    /// Asks for blocks in order: of the path's own assignment, else of the next unassigned segment, else of a
+    /// part of another path's assignment.
     fn add_assigned(&mut self, p: PathId, request: &mut RequestBuilder) {
         loop {
             let Some(download) = self.paths[p].fetches.or_else(|| self.assign(p, request.download)) else {
@@ -225,7 +235,7 @@ impl Subscriber {
             let path = &self.paths[p];
             let (cut, source, opening) = (path.mtu.cut(), path.source, path.state == PathState::Opening);
             let chunk_bytes = DATA_HEADER + cut.chunk_bytes();
-            // First the rest of the block that the path has begun.
+            // First comes the rest of the block that the path has begun.
             if !request.has_room(download, chunk_bytes)
                 || !self.add_queue(p, download, Queue::First(p), request)
                 || !request.has_room(download, chunk_bytes)
@@ -250,8 +260,8 @@ impl Subscriber {
         }
     }
 
-    /// Assigns blocks to path `p`, which has none. Returns their download; `None` if there is nothing for the
-    /// path (of download `only`, if given).
+    /// Assigns blocks to path `p`, which has none. Returns their download, or `None` if there is nothing for
+    /// the path (of download `only`, if it is given).
     fn assign(&mut self, p: PathId, only: Option<DownloadId>) -> Option<DownloadId> {
         let source = self.paths[p].source;
         let first = self
@@ -265,7 +275,7 @@ impl Subscriber {
         self.downloads.get_mut(download)?.assign(p).then_some(download)
     }
 
-    /// Takes over the end of the assignment that would take longest, so that both finish together.
+    /// Takes over the end of the assignment that would take longest, so that both paths finish together.
     fn steal(&mut self, p: PathId, only: Option<DownloadId>) -> Option<DownloadId> {
         let me = &self.paths[p];
         if me.state != PathState::Open {
@@ -276,10 +286,10 @@ impl Subscriber {
         Some(slowest.download)
     }
 
-    /// Asks for a second copy of what is pending on another path and would come from there later than from
-    /// here. Each packet is requested redundantly at most once until it expires, so at most what is in flight
-    /// at the very end is asked for twice. An unresponsive path may request what other unresponsive ones have
-    /// pending, or it would never be noticed that it answers again.
+    /// Asks for a second copy of packets that are pending on another path and would come later from there than
+    /// from here. Each packet is asked for redundantly at most once until it expires. So at most the packets in
+    /// flight at the very end are asked for twice. An unresponsive path may ask for packets that are pending on
+    /// other unresponsive paths; otherwise its return would not be noticed.
     fn add_redundant(&mut self, now: Time, p: PathId, request: &mut RequestBuilder) {
         let me = &self.paths[p];
         if !matches!(me.state, PathState::Open | PathState::Unresponsive) || !me.rtt().has_sample() {
@@ -318,7 +328,7 @@ impl Subscriber {
         }
     }
 
-    /// Takes back what is assigned to path `p` and not asked for yet.
+    /// Takes the blocks away from path `p` that are assigned to it and not asked for yet.
     pub(super) fn unassign(&mut self, p: PathId) {
         self.paths[p].probe_due = false;
         self.paths[p].fetches = None;
@@ -327,7 +337,7 @@ impl Subscriber {
     }
 }
 
-/// When what was asked of `path` at `sent_at` should arrive.
+/// Returns when a packet that `path` was asked for at `sent_at` should arrive.
 fn expected(path: &Path, now: Time, sent_at: Time) -> Time {
     let at = sent_at + path.rtt().srtt();
     let overdue = now > at + path.rtt().rttvar().times(4);
@@ -344,7 +354,7 @@ mod tests {
     use crate::subscriber::path::PathConfig;
     use crate::wire::{self, Packet};
 
-    /// A content of so many blocks, of which nothing has been asked.
+    /// Creates a download of this many blocks with nothing asked for.
     fn asking(blocks: u64) -> (Download, Asking) {
         let id = ContentId { root: [1; 32], length: blocks * BLOCK_BYTES as u64 };
         (Download::new(id, true, |_| false), Asking { download: 0, source: 0, redundant: false })
@@ -379,9 +389,10 @@ mod tests {
         }
     }
 
-    /// The dissertation's example of its Algorithm 1 (Fig. 4.3), in its fast form, with a block of one chunk
-    /// for a packet: of 13.. the other subflow has asked 13, 15, 18 and 19, packet 14 is here, our own 16 and
-    /// 17 are pending; the window is 4. Asked next: 20 and 21, and the next unrequested one is 22.
+    /// This is the dissertation's example of its Algorithm 1 (Fig. 4.3), in its fast form, with a block of
+    /// one chunk as a packet. From packet 13 on, the other subflow has asked for 13, 15, 18 and 19, packet 14
+    /// has arrived, and our own 16 and 17 are pending. The window is 4. We ask for 20 and 21 next, and the
+    /// next unrequested packet is 22.
     #[test]
     fn the_example_of_algorithm_1() {
         let mut subscriber = Subscriber::new(&[0; 32]);
@@ -391,7 +402,7 @@ mod tests {
             PathConfig { group: 0, uplink: None, control, payload_max: 65_507, receive_buffer: 1 << 22 };
         let p = subscriber.add_path(source, &config).expect("the first");
         let now = Time::ZERO;
-        // One packet of 16 KiB a block, a proven address, a window of 4.
+        // A block is one packet of 16 KiB, the address is proven, and the window is 4.
         let path = &mut subscriber.paths[p];
         path.mtu.begin(now);
         for (size, tag) in path.mtu.probes(now, anabranch_algo::Span::from_millis(1), || 7) {
@@ -399,7 +410,7 @@ mod tests {
         }
         path.cookie = Some(wire::Cookie([0; 16]));
         path.state = PathState::Open;
-        // All but 4 packets of the window are taken by another request.
+        // Another request takes all but 4 packets of the window.
         let above = path.cwnd() - 4;
         let other = path::PendingRequest {
             download: 9,
@@ -411,10 +422,10 @@ mod tests {
         };
         path.sent(now, above, other);
         assert_eq!(path.mtu.cut().get(), 1);
-        // Of one block nothing but the block itself has to be known, so look at the data requests only.
+        // The content has several blocks, so hashes are asked for too. Look at the data requests only.
         let id = ContentId { root: [1; 32], length: 30 * BLOCK_BYTES as u64 };
         let download = subscriber.add_download(id, false, |block| block < 13 || block == 14 || block >= 30);
-        // The other subflow is number 9.
+        // The other subflow has number 9.
         let cut = ChunksPerBlock::new(1).expect("in range");
         let state = subscriber.downloads.get_mut(download).expect("under way");
         state.open_pages(13, Queue::First(9), false);

@@ -1,4 +1,4 @@
-//! What a subscriber is made of: sources, paths, downloads, and its events and packets to come.
+//! The state of a subscriber: sources, paths, downloads, and the events and packets that wait to be taken.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,9 +15,9 @@ use super::request_tags::RequestTags;
 use super::timer::Timer;
 use crate::id::ContentId;
 
-/// In debug builds the state of everything missing is [checked](Subscriber::check) after every so many turns,
-/// if no more blocks than this are left.
+/// In debug builds, the state of everything missing is [checked](Subscriber::check) once in this many turns.
 const CHECK_EVERY: usize = 64;
+/// Debug builds check the state only if at most this many blocks are left.
 const CHECK_BLOCKS_MAX: u64 = 16_384;
 
 #[derive(Default)]
@@ -32,35 +32,35 @@ impl Source {
         self.banned || self.unavailable.contains(&download)
     }
 
-    /// What becomes of a packet of `download` that one of its paths no longer expects: that path does not
-    /// ask again for what the source refuses.
+    /// Returns how a packet of `download` is given up that one of the source's paths no longer expects. The
+    /// path does not ask again for a content that the source refuses.
     pub(super) fn give_up(&self, download: DownloadId, how: GiveUp) -> GiveUp {
         if self.refuses(download) { GiveUp::Elsewhere } else { how }
     }
 }
 
-/// The machine of a receiver.
+/// The state machine of a receiver.
 pub struct Subscriber {
     pub(super) tags: RequestTags,
     pub(super) sources: Vec<Source>,
     pub(super) paths: Vec<Path>,
     pub(super) downloads: Downloads,
-    /// Blocks asked for and not verified.
+    /// The number of blocks that are asked for and not verified.
     pub(super) open: usize,
     pub(super) out: VecDeque<Transmit>,
     pub(super) events: VecDeque<Event>,
     pub(super) timer: Timer,
     pub(super) dirty: bool,
     pub(super) redundant: u64,
-    /// Which path asks first, in turn.
+    /// Selects the path that asks first; it increases with each turn.
     pub(super) turn: usize,
     pub(super) members: Vec<SubflowStats>,
     pub(super) group_detector: GroupDetector,
 }
 
 impl Subscriber {
-    /// A subscriber that wants nothing yet. The seed makes its tags: secret on a real network, any for a
-    /// simulation.
+    /// Creates a subscriber without downloads. Its tags come from the seed, which must be secret on a real
+    /// network; a simulation may use any.
     #[must_use]
     pub fn new(seed: &[u8; 32]) -> Self {
         Self {
@@ -80,14 +80,14 @@ impl Subscriber {
         }
     }
 
-    /// Adds a source; `None` when there are [`SOURCES_MAX`].
+    /// Adds a source. Returns `None` if there are already [`SOURCES_MAX`].
     pub fn add_source(&mut self) -> Option<SourceId> {
         let id = SourceId::try_from(self.sources.len()).ok().filter(|id| usize::from(*id) < SOURCES_MAX)?;
         self.sources.push(Source::default());
         Some(id)
     }
 
-    /// Adds a path to `source`; `None` when there are [`PATHS_MAX`], or no such source.
+    /// Adds a path to `source`. Returns `None` if there are already [`PATHS_MAX`] paths, or no such source.
     pub fn add_path(&mut self, source: SourceId, config: &PathConfig) -> Option<PathId> {
         if self.paths.len() >= PATHS_MAX || usize::from(source) >= self.sources.len() {
             return None;
@@ -99,16 +99,16 @@ impl Subscriber {
         Some(self.paths.len() - 1)
     }
 
-    /// Asks for no more over a path than these limits allow; whoever shares one of them must be told the time
-    /// of the same clock. What is charged is the UDP payload that is asked for, whether or not it arrives.
+    /// Limits the rate at which a path asks for packets. All users of a shared limit must use the same clock.
+    /// The UDP payload that is asked for is charged, whether or not it arrives.
     pub fn limit(&mut self, path: PathId, limits: RateLimits) {
         if let Some(path) = self.paths.get_mut(path) {
             path.limits = limits;
         }
     }
 
-    /// Fetches a content. `have` says which blocks are here already and not to be fetched; with `meta`,
-    /// sources are asked what it is.
+    /// Starts to fetch a content. `have` says which blocks the caller already has. With `meta`, sources are
+    /// also asked to describe the content.
     pub fn add_download(&mut self, id: ContentId, meta: bool, have: impl Fn(u64) -> bool) -> DownloadId {
         let download = self.downloads.add(Download::new(id, meta, have));
         if self.downloads.get(download).is_none() {
@@ -118,7 +118,7 @@ impl Subscriber {
         download
     }
 
-    /// The numbers of all paths.
+    /// Returns figures about all paths.
     pub fn paths(&self) -> impl Iterator<Item = PathReport> {
         self.paths.iter().map(|path| PathReport {
             source: path.source,
@@ -132,30 +132,31 @@ impl Subscriber {
         })
     }
 
-    /// Whether everything wanted is here.
+    /// Whether every download is complete.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.downloads.is_empty()
     }
 
-    /// Blocks of a content that are not verified yet.
+    /// Returns how many blocks of a content are not verified yet.
     #[must_use]
     pub fn blocks_left(&self, download: DownloadId) -> u64 {
         self.downloads.get(download).map_or(0, Download::blocks_left)
     }
 
-    /// Packets that were asked for a second time while pending elsewhere, at the end.
+    /// Returns how many packets were asked for a second time while they were pending on another path.
     #[must_use]
     pub const fn redundant(&self) -> u64 {
         self.redundant
     }
 
-    /// Calls `f` with a path and the published numbers of its group.
+    /// Calls `f` with a path and the published figures of its group.
     pub(super) fn coupled<T>(&mut self, p: PathId, f: impl FnOnce(&mut Path, &Group<'_>) -> T) -> T {
         let group = self.paths[p].group;
         self.members.clear();
         let mut me = 0;
-        // A path that does not answer has no weight; of very many paths the first ones stand for all.
+        // A path that does not answer has no weight. If there are very many paths, the first ones stand for
+        // all.
         let counts = |q: usize, path: &Path| path.group == group && (path.state == PathState::Open || q == p);
         for (q, path) in self.paths.iter().enumerate().filter(|(q, path)| counts(*q, path)) {
             if q == p {
@@ -174,11 +175,11 @@ impl Subscriber {
         }
     }
 
-    /// Whether all that is missing is in exactly one state, what is in flight is what the paths have
-    /// outstanding, and what waits has somebody who can ask for it.
+    /// Checks that every missing block and packet is in exactly one state, that the packets in flight are
+    /// those that the paths have outstanding, and that each waiting packet has a path that can ask for it.
     ///
     /// # Errors
-    /// What is not so.
+    /// If one of these does not hold; the error says which.
     pub fn check(&self) -> Result<(), String> {
         let mut outstanding: BTreeMap<DownloadId, BTreeMap<_, u32>> = BTreeMap::new();
         for (asked, i, _) in self.paths.iter().flat_map(|path| path.sent_packets().outstanding()) {

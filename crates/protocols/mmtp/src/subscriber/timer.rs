@@ -1,15 +1,15 @@
-//! When a subscriber wants to be woken, and why.
+//! When a subscriber has to be woken, and why.
 
 use anabranch_algo::Time;
 
-/// What the subscriber does when it wakes.
+/// The reason for which a subscriber wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reason {
-    /// To look for a larger packet size.
+    /// To probe for a larger packet size.
     MtuProbe,
     /// To ask again on a path that was told to wait.
     Unblock,
-    /// To ask for what pacing has held up.
+    /// To send requests that pacing has delayed.
     Pacing,
     /// To declare packets lost that later ones overtook long enough ago.
     Reordering,
@@ -19,7 +19,7 @@ pub(super) enum Reason {
     Timeout,
     /// To detect which paths share a bottleneck.
     Grouping,
-    /// Nothing.
+    /// There is nothing to do.
     Idle,
 }
 
@@ -34,7 +34,7 @@ impl Timer {
     /// No wake-up.
     pub(super) const NEVER: Self = Self { at: Time::NEVER, reason: Reason::Idle };
 
-    /// A wake-up at `at` for this reason.
+    /// Creates a wake-up at `at` for this reason.
     pub(super) const fn new(at: Time, reason: Reason) -> Self {
         Self { at, reason }
     }

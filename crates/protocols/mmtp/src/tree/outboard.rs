@@ -1,4 +1,4 @@
-//! The source's side of the tree: every list, made once from the blocks.
+//! The source's side of the hash tree: all lists, computed once from the blocks.
 
 use super::page::{ChainingValue, MergeKind, PAGE_CVS, block_cv, levels, merge_page};
 use crate::id::{BLOCK_BYTES, ContentId};
@@ -8,13 +8,13 @@ use crate::id::{BLOCK_BYTES, ContentId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outboard {
     id: ContentId,
-    /// Level 0 first; none for a content of at most one block.
+    /// The lists, level 0 first; empty for a content of at most one block.
     lists: Vec<Vec<ChainingValue>>,
 }
 
 impl Outboard {
-    /// The tree over these blocks' CVs (see [`block_cv`]), of a content of `length` bytes. `None` if that
-    /// many bytes are not that many blocks, or not at least two (see [`bare`](Self::bare)).
+    /// Builds the tree over the CVs of all blocks (see [`block_cv`]) of a content of `length` bytes. Returns
+    /// `None` if the content has another number of blocks, or fewer than two (see [`bare`](Self::bare)).
     #[must_use]
     pub fn from_leaves(leaves: Vec<ChainingValue>, length: u64) -> Option<Self> {
         let mut id = ContentId { root: [0; 32], length };
@@ -33,13 +33,14 @@ impl Outboard {
         Some(Self { id, lists })
     }
 
-    /// The tree of a content of at most one block: nothing but its name. `None` if it has more.
+    /// Creates the tree of a content of at most one block, which is only its name. Returns `None` if the
+    /// content has more blocks.
     #[must_use]
     pub fn bare(id: ContentId) -> Option<Self> {
         (id.blocks() <= 1).then_some(Self { id, lists: Vec::new() })
     }
 
-    /// The tree of these bytes.
+    /// Computes the tree of these bytes.
     #[must_use]
     pub fn of_bytes(bytes: &[u8]) -> Self {
         let blocks = bytes.chunks(BLOCK_BYTES);
@@ -48,14 +49,14 @@ impl Outboard {
             .unwrap_or_else(|| Self { id: ContentId::of(bytes), lists: Vec::new() })
     }
 
-    /// The content's name.
+    /// Returns the content's name.
     #[must_use]
     pub const fn id(&self) -> ContentId {
         self.id
     }
 
-    /// At most `n` CVs of level `level`, from number `first` on; fewer at the end of the list. `None` if
-    /// there are none.
+    /// Returns at most `n` CVs of a level, from number `first` on; fewer at the end of the list. Returns
+    /// `None` if there are none.
     #[must_use]
     pub fn cvs(&self, level: u8, first: u64, n: usize) -> Option<&[ChainingValue]> {
         let list = self.lists.get(usize::from(level))?;
@@ -64,7 +65,7 @@ impl Outboard {
         (!some.is_empty()).then_some(some)
     }
 
-    /// The CVs of all blocks; none for a content of at most one.
+    /// Returns the CVs of all blocks; none for a content of at most one block.
     #[must_use]
     pub fn leaves(&self) -> &[ChainingValue] {
         self.lists.first().map_or(&[], Vec::as_slice)
