@@ -1,24 +1,25 @@
-//! Levels, pages and their arithmetic; merging chaining values as BLAKE3 does.
+//! Levels and pages of the hash tree, their arithmetic, and the merging of chaining values as in BLAKE3.
 
 use blake3::hazmat::{self, HasherExt as _, Mode};
 
 use crate::id::{BLOCK_BYTES, ContentId, SEGMENT_BLOCKS};
 
-/// A chaining value: the hash of a subtree that is not the whole tree.
+/// A chaining value (CV): the hash of a subtree that is not the whole tree.
 pub type ChainingValue = [u8; 32];
 
-/// CVs of a page: one over a segment proves its blocks.
+/// The CVs of a page. The page over a segment proves the segment's blocks.
 pub const PAGE_CVS: u64 = SEGMENT_BLOCKS;
-/// CVs in one HASHES packet: half a page, 1,024 bytes.
+/// The CVs in one HASHES packet: half a page, 1,024 bytes.
 pub const PACKET_CVS: usize = PAGE_CVS as usize / 2;
-/// Levels that the longest content has: 2³² blocks, then 2²⁶, 2²⁰, 2¹⁴, 2⁸, 2² CVs.
+/// The number of levels of the longest content: 2³² blocks, then 2²⁶, 2²⁰, 2¹⁴, 2⁸ and 2² CVs.
 pub const LEVELS_MAX: u8 = 6;
 
-/// The bits of an index within a page.
+/// The number of bits of an index within a page.
 pub(super) const PAGE_BITS: u32 = PAGE_CVS.trailing_zeros();
 
-/// The CV of block `index`, whose bytes these are: all of them, 1 to [`BLOCK_BYTES`], less than that only in
-/// the last block. Not for a content of one block, whose hash is the root itself.
+/// Computes the CV of block `index` from its bytes. There must be 1 to [`BLOCK_BYTES`] of them, and fewer
+/// than [`BLOCK_BYTES`] only in the last block. A content of one block has no CVs: the hash of its block is
+/// the root itself.
 ///
 /// # Panics
 /// If `index` is not below 2³².
@@ -30,7 +31,7 @@ pub fn block_cv(index: u64, bytes: &[u8]) -> ChainingValue {
     hasher.set_input_offset(index * BLOCK_BYTES as u64).update(bytes).finalize_non_root()
 }
 
-/// Number of levels of the tree: 0 for a content of at most one block.
+/// Returns the number of levels of the tree; 0 for a content of at most one block.
 #[must_use]
 pub fn levels(id: &ContentId) -> u8 {
     let (mut count, mut levels) = (id.blocks(), 0);
@@ -46,26 +47,26 @@ pub fn levels(id: &ContentId) -> u8 {
     }
 }
 
-/// Number of CVs of level `level`; 0 if there is no such level.
+/// Returns the number of CVs of a level; 0 if there is no such level.
 #[must_use]
 pub fn cvs(id: &ContentId, level: u8) -> u64 {
     if level < levels(id) { id.blocks().div_ceil(1 << (PAGE_BITS * u32::from(level))) } else { 0 }
 }
 
-/// Number of pages of level `level`; 0 if there is no such level.
+/// Returns the number of pages of a level; 0 if there is no such level.
 #[must_use]
 pub fn pages(id: &ContentId, level: u8) -> u64 {
     cvs(id, level).div_ceil(PAGE_CVS)
 }
 
-/// Number of CVs in page `page` of level `level`: 64, fewer in the last one, 0 beyond.
+/// Returns the number of CVs of a page: 64, fewer in the last page of the level, 0 beyond it.
 #[must_use]
 pub fn page_len(id: &ContentId, level: u8, page: u64) -> usize {
     let first = page.saturating_mul(PAGE_CVS);
     cvs(id, level).saturating_sub(first).min(PAGE_CVS) as usize
 }
 
-/// The page of level `level` on the way to block `block`.
+/// Returns the page of level `level` on the way to `block`.
 #[must_use]
 pub const fn page_of(block: u64, level: u8) -> u64 {
     match block.checked_shr(PAGE_BITS * (level as u32 + 1)) {
@@ -74,7 +75,7 @@ pub const fn page_of(block: u64, level: u8) -> u64 {
     }
 }
 
-/// Whether a merge is the last one.
+/// Whether a merge gives the root.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum MergeKind {
     Root,
@@ -88,8 +89,8 @@ fn merge_two(left: &ChainingValue, right: &ChainingValue, kind: MergeKind) -> Ch
     }
 }
 
-/// Merges a page of 1 to 64 CVs as BLAKE3's tree does: neighbours pair up, an odd one passes to the next
-/// round. A page of one that is to be the root is none: it passes through.
+/// Merges a page of 1 to 64 CVs as BLAKE3's tree does: neighbours pair up, and an odd one passes to the next
+/// round. A page of one CV gives this CV unchanged; it can never be the page of the root.
 pub(super) fn merge_page(page: &[ChainingValue], kind: MergeKind) -> ChainingValue {
     debug_assert!((1..=PAGE_CVS as usize).contains(&page.len()));
     let mut nodes = [[0; 32]; PAGE_CVS as usize];
@@ -108,12 +109,12 @@ pub(super) fn merge_page(page: &[ChainingValue], kind: MergeKind) -> ChainingVal
     nodes[0]
 }
 
-/// The root over the CVs of all blocks in order, in memory that grows with the logarithm of their number.
-/// `None` for fewer than two: the root of one block is the hash of its bytes.
+/// Computes the root over the CVs of all blocks in order. Memory grows with the logarithm of their number.
+/// Returns `None` for fewer than two, because the root of one block is the hash of its bytes.
 #[must_use]
 pub fn root_of_leaves(leaves: impl IntoIterator<Item = ChainingValue>) -> Option<[u8; 32]> {
-    // As in BLAKE3's own hasher: subtrees of falling size, one for each bit of the number of leaves before
-    // the newest one. Merging is put off until the next leaf comes, because the last merge is another
+    // As in BLAKE3's own hasher, there are subtrees of falling size, one for each bit of the number of leaves
+    // before the newest one. Merging waits until the next leaf comes, because the last merge is a different
     // function.
     let mut subtrees: Vec<ChainingValue> = Vec::with_capacity(u64::BITS as usize + 1);
     let mut count = 0_u64;

@@ -1,4 +1,4 @@
-//! The receiver's side of the tree: pages that are proven, and blocks checked against them.
+//! The receiver's side of the hash tree: proven pages, and blocks that are checked against them.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use super::page::{
 };
 use crate::id::{BLOCK_BYTES, ContentId, LENGTH_MAX};
 
-/// The most pages that a [`Verifier`] holds: 8 MiB of CVs, enough for 4 GiB in flight at once.
+/// The most pages that a [`Verifier`] keeps: 8 MiB of CVs, enough for 4 GiB in flight at once.
 pub const PAGES_MAX: usize = 4096;
 
 /// Checks blocks in any order against the name of their content.
 ///
-/// It holds proven pages, at most [`PAGES_MAX`]. When they are too many, the one that was longest of no use
-/// goes (used are: a page when a block is checked with it, and the parent when a page is added), but never
-/// the top page. A page of level 0 is of no use once its 64 blocks, which are one segment, are done:
-/// [`forget_page`](Self::forget_page) then. A page that went is simply missing again.
+/// A verifier keeps proven pages, at most [`PAGES_MAX`]. If there are more, it drops the page that was not
+/// used for the longest time, but never the top page. A page is used when a block is checked with it, and
+/// when a page below it is added. A page of level 0 is useless once its 64 blocks, which are one segment, are
+/// done; call [`forget_page`](Self::forget_page) then. A dropped page is simply missing again.
 #[derive(Clone, Debug)]
 pub struct Verifier {
     id: ContentId,
     levels: u8,
     cached: BTreeMap<(u8, u64), CachedPage>,
-    /// Counts the uses of pages.
+    /// The number of uses of pages so far.
     clock: u64,
 }
 
@@ -34,7 +34,7 @@ struct CachedPage {
 /// The result of checking a block's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckResult {
-    /// The bytes are the content's. With the block's CV; for a content of at most one block, its root.
+    /// The bytes are the content's. This is the block's CV; for a content of at most one block, its root.
     Valid(ChainingValue),
     /// The bytes are not the content's.
     Invalid,
@@ -42,12 +42,12 @@ pub enum CheckResult {
     PageMissing,
 }
 
-/// Why a page is not taken.
+/// Why a page is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageError {
-    /// The content has no such page, or one with another number of CVs.
+    /// The content has no such page, or the page has another number of CVs.
     Shape,
-    /// The page above it is missing.
+    /// The page above this page is missing.
     ParentMissing,
     /// The page is not the content's: its sender lies, or has another file.
     Wrong,
@@ -66,21 +66,21 @@ impl core::fmt::Display for PageError {
 impl core::error::Error for PageError {}
 
 impl Verifier {
-    /// A verifier of this content that holds no page yet.
+    /// Creates a verifier of this content without pages.
     #[must_use]
     pub fn new(id: ContentId) -> Self {
         Self { id, levels: levels(&id), cached: BTreeMap::new(), clock: 0 }
     }
 
-    /// The content's name.
+    /// Returns the content's name.
     #[must_use]
     pub const fn id(&self) -> ContentId {
         self.id
     }
 
-    /// The page, as (level, number), that must be added next before block `block` can be checked: the highest
-    /// that is missing. `None` if nothing is: the block's CV is known, or the content needs no pages, or has
-    /// no such block.
+    /// Returns the page, as (level, number), that must be added next before `block` can be checked: the
+    /// highest missing one. Returns `None` if no page is missing: the block's CV is known, or the content
+    /// needs no pages or has no such block.
     #[must_use]
     pub fn missing_page(&self, block: u64) -> Option<(u8, u64)> {
         if block >= self.id.blocks() {
@@ -97,22 +97,22 @@ impl Verifier {
         missing
     }
 
-    /// Whether this page is proven and held.
+    /// Whether this page is proven and kept.
     #[must_use]
     pub fn has_page(&self, level: u8, page: u64) -> bool {
         self.cached.contains_key(&(level, page))
     }
 
-    /// Whether what this page is to be checked against is known: the root, or the page above.
+    /// Whether the page can be checked: the page above it is known, or it is the top page.
     #[must_use]
     pub fn can_check(&self, level: u8, page: u64) -> bool {
         level + 1 == self.levels || self.has_page(level + 1, page >> PAGE_BITS)
     }
 
-    /// Takes page `page` of level `level` if it proves right against the page above it, or the root.
+    /// Adds a page if it is right, as the page above it or the root proves.
     ///
     /// # Errors
-    /// Why not; then nothing has changed.
+    /// If the page is not accepted; the error says why. Nothing has changed then.
     pub fn add_page(&mut self, level: u8, page: u64, cvs: &[ChainingValue]) -> Result<(), PageError> {
         if level >= self.levels
             || page >= pages(&self.id, level)
@@ -143,7 +143,8 @@ impl Verifier {
         Ok(())
     }
 
-    /// The CV that block `block` must have, if known; never for a content of at most one block.
+    /// Returns the CV that a block must have, if it is known. It is never known for a content of at most one
+    /// block.
     pub fn cv(&mut self, block: u64) -> Option<ChainingValue> {
         let held = self.cached.get_mut(&(0, page_of(block, 0)))?;
         self.clock += 1;
@@ -151,8 +152,7 @@ impl Verifier {
         held.cvs.get((block % PAGE_CVS) as usize).copied()
     }
 
-    /// Checks the bytes of block `block`, all of them, without padding. The content of no bytes is checked as
-    /// block 0.
+    /// Checks all bytes of a block, without padding. The empty content is checked as block 0.
     pub fn check(&mut self, block: u64, bytes: &[u8]) -> CheckResult {
         let blocks_max = LENGTH_MAX / BLOCK_BYTES as u64;
         if bytes.len() != self.id.block_len(block) || (block > 0 && bytes.is_empty()) || block >= blocks_max {
@@ -169,19 +169,19 @@ impl Verifier {
         }
     }
 
-    /// Drops a page, if it is held.
+    /// Drops a page, if it is kept.
     pub fn forget_page(&mut self, level: u8, page: u64) {
         self.cached.remove(&(level, page));
     }
 
-    /// Number of pages held, at most [`PAGES_MAX`].
+    /// Returns the number of pages that are kept, at most [`PAGES_MAX`].
     #[must_use]
     pub fn pages_cached(&self) -> usize {
         self.cached.len()
     }
 
-    /// Drops the page that was longest of no use. A walk over all of them, but at most once for a MiB of
-    /// content, and only where finished segments are not forgotten.
+    /// Drops the page that was not used for the longest time. This walks over all pages, but at most once per
+    /// MiB of content, and only if finished segments are not forgotten.
     fn evict(&mut self) {
         let top = self.levels - 1;
         let others = self.cached.iter().filter(|((level, _), _)| *level != top);

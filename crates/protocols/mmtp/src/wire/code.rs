@@ -1,4 +1,4 @@
-//! The number of each packet type, flag and kind of range.
+//! The numbers of packet types, flags and kinds of ranges.
 
 pub(super) const REQUEST: u8 = 1;
 pub(super) const DATA: u8 = 2;
@@ -9,11 +9,11 @@ pub(super) const REFUSE: u8 = 6;
 pub(super) const PROBE: u8 = 7;
 pub(super) const PADDED: u8 = 8;
 
-/// REQUEST, flags bit 0: send DATA with ECT(0).
+/// Flag bit 0 of REQUEST: send DATA with ECT(0).
 pub(super) const FLAG_ECT: u8 = 1;
-/// REQUEST, flags bit 1: no cache on the way is to answer.
+/// Flag bit 1 of REQUEST: caches on the way must not answer.
 pub(super) const FLAG_NO_CACHES: u8 = 2;
-/// DATA and HASHES, flags bit 0: a cache answers; the first two bytes of the number say which.
+/// Flag bit 0 of DATA and HASHES: a cache answers. The first two bytes of the number are its node.
 pub(super) const FLAG_CACHED: u8 = 1;
 
 pub(super) const KIND_DATA: u8 = 0;

@@ -1,6 +1,6 @@
-//! Packets to bytes. Every function appends exactly one packet to its buffer.
+//! Writes packets as bytes. Every function appends exactly one packet to its buffer.
 //!
-//! The arguments come from our own machines, never from outside: an argument over its limit is a broken
+//! The arguments come from our own state machines, never from outside. An argument over its limit is a broken
 //! invariant and panics in debug builds.
 
 use super::packet::{
@@ -10,11 +10,11 @@ use super::packet::{
 use super::{code, ext};
 use crate::id::{BLOCK_BYTES, ChunksPerBlock, ContentId};
 
-/// Where in a packet its flags are.
+/// The offset of the flags in a packet.
 const FLAGS_AT: usize = 2;
 
-/// Appends a REQUEST with 1 to [`RANGES_MAX`] ranges. To let an unproven address be answered with more,
-/// lengthen it with zeros afterwards: what follows the ranges is padding.
+/// Appends a REQUEST with 1 to [`RANGES_MAX`] ranges. To let an unproven address get a longer answer, append
+/// zeros afterwards: bytes behind the ranges are padding.
 pub fn emit_request(
     out: &mut Vec<u8>,
     tag: u64,
@@ -41,7 +41,7 @@ pub fn emit_request(
     }
 }
 
-/// Forbids caches to answer a REQUEST that [`emit_request`] has made.
+/// Forbids caches to answer a REQUEST from [`emit_request`].
 pub fn set_no_caches(request: &mut [u8]) {
     debug_assert_eq!(request.get(1), Some(&code::REQUEST));
     if let Some(flags) = request.get_mut(FLAGS_AT) {
@@ -49,8 +49,8 @@ pub fn set_no_caches(request: &mut [u8]) {
     }
 }
 
-/// Makes a DATA or HASHES that [`emit_data`] or [`emit_hashes`] has made, with a number below
-/// [`CACHED_NUMBER_END`], the answer of the cache at this node. It stays as long as it was.
+/// Turns a DATA or HASHES packet from [`emit_data`] or [`emit_hashes`] into the answer of the cache at this
+/// node. The number in the packet must be below [`CACHED_NUMBER_END`]. The packet keeps its length.
 pub fn set_responder(packet: &mut [u8], node: u16) {
     debug_assert!(matches!(packet, [VERSION, code::DATA | code::HASHES, _, 0, ..]));
     let Some((header, _)) = packet.split_first_chunk_mut::<DATA_HEADER>() else { return };
@@ -59,7 +59,8 @@ pub fn set_responder(packet: &mut [u8], node: u16) {
     header[13..15].copy_from_slice(&node.to_be_bytes());
 }
 
-/// The bytes in front of the payload of a DATA packet, for those who gather it elsewhere.
+/// Returns the bytes in front of the payload of a DATA packet, for callers that append the payload
+/// themselves.
 #[must_use]
 pub fn data_header(tag: u64, cut: ChunksPerBlock, chunk: u64) -> [u8; DATA_HEADER] {
     let mut header = [0; DATA_HEADER];
@@ -69,8 +70,8 @@ pub fn data_header(tag: u64, cut: ChunksPerBlock, chunk: u64) -> [u8; DATA_HEADE
     header
 }
 
-/// Appends a DATA packet; `wire_len` is its payload's length with the zeros that pad the last chunk of a full
-/// block (see [`ContentId::chunk_wire_len`]).
+/// Appends a DATA packet. `wire_len` is the length of its payload, including the zeros that pad the last
+/// chunk of a full block (see [`ContentId::chunk_wire_len`]).
 pub fn emit_data(
     out: &mut Vec<u8>,
     tag: u64,
@@ -85,7 +86,7 @@ pub fn emit_data(
     out.resize(out.len() + (wire_len - payload.len()), 0);
 }
 
-/// Appends a HASHES with 1 to [`HASHES_MAX`] chaining values.
+/// Appends a HASHES packet with 1 to [`HASHES_MAX`] chaining values.
 pub fn emit_hashes(out: &mut Vec<u8>, tag: u64, level: u8, first: u64, cvs: &[[u8; 32]]) {
     debug_assert!((1..=HASHES_MAX).contains(&cvs.len()));
     prefix(out, code::HASHES, 0, tag, None);
@@ -93,7 +94,7 @@ pub fn emit_hashes(out: &mut Vec<u8>, tag: u64, level: u8, first: u64, cvs: &[[u
     out.extend_from_slice(cvs.as_flattened());
 }
 
-/// Appends a META; a name longer than [`NAME_MAX`] loses its end.
+/// Appends a META packet. A name longer than [`NAME_MAX`] loses its end.
 pub fn emit_meta(out: &mut Vec<u8>, tag: u64, content: &ContentId, collection: bool, name: &[u8]) {
     let name = &name[..name.len().min(NAME_MAX)];
     prefix(out, code::META, 0, tag, None);
@@ -106,28 +107,28 @@ pub fn emit_meta(out: &mut Vec<u8>, tag: u64, content: &ContentId, collection: b
     out.extend_from_slice(name);
 }
 
-/// Appends a COOKIE.
+/// Appends a COOKIE packet.
 pub fn emit_cookie(out: &mut Vec<u8>, tag: u64, cookie: &Cookie) {
     prefix(out, code::COOKIE, 0, tag, None);
     out.extend_from_slice(&cookie.0);
 }
 
-/// Appends a REFUSE; it names [`VERSION`] as the version spoken here.
+/// Appends a REFUSE packet. It names [`VERSION`] as the version of this side.
 pub fn emit_refuse(out: &mut Vec<u8>, tag: u64, reason: Reason, retry_ms: u16) {
     prefix(out, code::REFUSE, 0, tag, None);
     out.extend_from_slice(&[reason.code(), VERSION]);
     out.extend_from_slice(&retry_ms.to_be_bytes());
 }
 
-/// Appends a PROBE for a PADDED of `size` bytes of UDP payload, [`PADDED_MIN`] to [`PACKET_MAX`]. It may be
-/// lengthened with zeros.
+/// Appends a PROBE packet for a PADDED packet of `size` bytes of UDP payload, [`PADDED_MIN`] to
+/// [`PACKET_MAX`]. Zeros may be appended to it.
 pub fn emit_probe(out: &mut Vec<u8>, tag: u64, cookie: Option<&Cookie>, size: u16) {
     debug_assert!((PADDED_MIN..=PACKET_MAX).contains(&usize::from(size)));
     prefix(out, code::PROBE, 0, tag, cookie);
     out.extend_from_slice(&size.to_be_bytes());
 }
 
-/// Appends a PADDED of `size` bytes, [`PADDED_MIN`] to [`PACKET_MAX`].
+/// Appends a PADDED packet of `size` bytes, [`PADDED_MIN`] to [`PACKET_MAX`].
 pub fn emit_padded(out: &mut Vec<u8>, tag: u64, size: u16) {
     debug_assert!((PADDED_MIN..=PACKET_MAX).contains(&usize::from(size)));
     let start = out.len();
@@ -146,7 +147,7 @@ fn prefix(out: &mut Vec<u8>, kind: u8, flags: u8, tag: u64, cookie: Option<&Cook
     }
 }
 
-/// A byte and a 56-bit number.
+/// Returns a byte followed by a 56-bit number.
 fn numbered(byte: u8, number: u64) -> [u8; 8] {
     debug_assert!(number < NUMBER_END);
     let mut bytes = number.to_be_bytes();

@@ -1,23 +1,23 @@
-//! The extension area: `{type u8, words u8, value …}`, four-byte aligned.
+//! The extension area of a packet: `{type u8, words u8, value …}`, aligned to four bytes.
 
 use super::packet::{Cookie, ParseError};
 
-/// Fills the area up to its end; the value is ignored.
+/// The type of padding, which fills the area up to its end. Its value is ignored.
 pub(super) const PADDING: u8 = 0;
-/// Proof of address: two zero bytes, then the 16 bytes of the cookie.
+/// The type of the proof of address: two zero bytes, then the 16 bytes of the cookie.
 pub(super) const COOKIE: u8 = 1;
-/// Types with this bit must be understood, or the packet is dropped.
+/// The bit of critical types: a receiver that does not know such a type drops the packet.
 pub(super) const CRITICAL: u8 = 0x80;
-/// The cookie extension in 4-byte words, head included.
+/// The length of the cookie extension in 4-byte words, its head included.
 pub(super) const COOKIE_WORDS: u8 = 5;
 
-/// What the area held that is understood here.
+/// The known extensions of an area.
 #[derive(Default)]
 pub(super) struct Extensions {
     pub(super) cookie: Option<Cookie>,
 }
 
-/// Reads an extension area; the first of several of a type counts.
+/// Parses an extension area. If a type comes several times, the first one counts.
 pub(super) fn read(mut area: &[u8]) -> Result<Extensions, ParseError> {
     let mut found = Extensions::default();
     while let [kind, words, ..] = *area {

@@ -1,16 +1,16 @@
-//! What the packets are: views of checked bytes, limits, and why bytes are no packet.
+//! The packet types as views of checked bytes, their limits, and the errors of bytes that are not a packet.
 
 use core::fmt;
 
 use crate::id::{ChunksPerBlock, ContentId};
 
-/// The version of the wire format spoken here.
+/// The version of this wire format.
 pub const VERSION: u8 = 1;
-/// Bytes of the prefix that every packet begins with.
+/// The bytes of the prefix that every packet begins with.
 pub const PREFIX: usize = 12;
-/// Bytes in front of the payload of a DATA packet without extensions.
+/// The bytes in front of the payload of a DATA packet without extensions.
 pub const DATA_HEADER: usize = 20;
-/// Bytes of a COOKIE without extensions.
+/// The bytes of a COOKIE packet without extensions.
 pub const COOKIE_PACKET: usize = PREFIX + 16;
 /// The longest packet in bytes: the largest UDP payload over IPv4.
 pub const PACKET_MAX: usize = 65_507;
@@ -22,61 +22,62 @@ pub const RANGES_MAX: usize = 64;
 pub const HASHES_MAX: usize = crate::tree::PACKET_CVS;
 /// The most bytes of a name in META.
 pub const NAME_MAX: usize = 255;
-/// Bound of the numbers of chunks and chaining values on the wire, which have 56 bits.
+/// The bound of the numbers of chunks and chaining values on the wire, which have 56 bits.
 pub const NUMBER_END: u64 = 1 << 56;
-/// The same in answers of caches, which have 40 bits: no content has more than 2^38 chunks.
+/// The bound of the numbers of chunks and chaining values in answers of caches, which have 40 bits. No
+/// content has more than 2^38 chunks.
 pub const CACHED_NUMBER_END: u64 = 1 << 40;
 const _: () = assert!(crate::id::LENGTH_MAX / 256 < CACHED_NUMBER_END);
 
-/// A received packet, checked, as a view of its bytes.
+/// A received packet as a view of its checked bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// Receiver to source: send me these.
+    /// Receiver to source: asks for parts of a content.
     Request(Request<'a>),
-    /// Source to receiver: one chunk.
+    /// Source to receiver: brings one chunk.
     Data(Data<'a>),
-    /// Source to receiver: chaining values of the hash tree.
+    /// Source to receiver: brings chaining values of the hash tree.
     Hashes(Hashes<'a>),
-    /// Source to receiver: what the content is.
+    /// Source to receiver: describes the content.
     Meta(Meta<'a>),
-    /// Source to receiver: prove your address with this from now on.
+    /// Source to receiver: brings the cookie with which the receiver has to prove its address from now on.
     Cookie {
-        /// Tag of the request it answers.
+        /// The tag of the request that this answers.
         tag: u64,
-        /// The proof.
+        /// The cookie.
         cookie: Cookie,
     },
-    /// Source to receiver: no.
+    /// Source to receiver: refuses a request.
     Refuse {
-        /// Tag of the request it answers.
+        /// The tag of the request that this answers.
         tag: u64,
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// The version the source speaks.
+        /// The version that the source speaks.
         version: u8,
-        /// When asking again may help, in milliseconds; 0 if not said.
+        /// The time in milliseconds after which asking again may help; 0 if the source does not say.
         retry_ms: u16,
     },
-    /// Receiver to source: send me a PADDED of this size (path MTU search, RFC 8899).
+    /// Receiver to source: asks for a PADDED packet of this size (path MTU search, RFC 8899).
     Probe {
-        /// Fresh random tag.
+        /// A fresh random tag.
         tag: u64,
-        /// Proof of address.
+        /// The proof of address.
         cookie: Option<Cookie>,
-        /// UDP payload bytes wanted, [`PADDED_MIN`] to [`PACKET_MAX`].
+        /// The bytes of UDP payload of the answer, [`PADDED_MIN`] to [`PACKET_MAX`].
         size: u16,
     },
-    /// Source to receiver: the answer to a PROBE; it is `size` bytes long.
+    /// Source to receiver: answers a PROBE. The packet is `size` bytes long.
     Padded {
-        /// Tag of the probe it answers.
+        /// The tag of the probe that this answers.
         tag: u64,
-        /// UDP payload bytes.
+        /// The bytes of UDP payload.
         size: u16,
     },
 }
 
 impl Packet<'_> {
-    /// The tag: fresh and random in REQUEST and PROBE, echoed in the answers.
+    /// Returns the tag. It is fresh and random in REQUEST and PROBE; answers echo it.
     #[must_use]
     pub const fn tag(&self) -> u64 {
         match self {
@@ -92,79 +93,82 @@ impl Packet<'_> {
     }
 }
 
-/// REQUEST: carries all that the reply needs, so that a source keeps no state.
+/// A REQUEST packet. It carries everything that the reply needs, so that a source keeps no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Fresh random number that the answers echo.
+    /// A fresh random number that the answers echo.
     pub tag: u64,
-    /// Proof of address.
+    /// The proof of address.
     pub cookie: Option<Cookie>,
-    /// Send DATA with ECT(0), RFC 3168.
+    /// Whether to send DATA with ECT(0) (RFC 3168).
     pub ect: bool,
-    /// No cache on the way is to answer.
+    /// Whether caches on the way must not answer.
     pub no_caches: bool,
     /// The content that is asked for.
     pub content: ContentId,
-    /// The parts of it that are asked for.
+    /// The parts of the content that are asked for.
     pub ranges: Ranges<'a>,
 }
 
-/// DATA: one chunk.
+/// A DATA packet: one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data<'a> {
-    /// Tag of the request it answers.
+    /// The tag of the request that this answers.
     pub tag: u64,
     /// The node whose cache answers; `None` if the source does.
     pub responder: Option<u16>,
-    /// The cut its number counts in.
+    /// The cut at which the chunk is numbered.
     pub cut: ChunksPerBlock,
-    /// Its number, below [`NUMBER_END`]; from a cache, below [`CACHED_NUMBER_END`].
+    /// The chunk's number, below [`NUMBER_END`]; from a cache, below [`CACHED_NUMBER_END`].
     pub chunk: u64,
-    /// Its bytes, at least one and at most the cut's; in a full block the last chunk ends with zeros.
+    /// The chunk's bytes: at least one, and at most the cut's chunk length. In a full block the last chunk
+    /// ends with zeros.
     pub payload: &'a [u8],
 }
 
-/// HASHES: consecutive chaining values of one level of the hash tree.
+/// A HASHES packet: consecutive chaining values of one level of the hash tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hashes<'a> {
-    /// Tag of the request it answers.
+    /// The tag of the request that this answers.
     pub tag: u64,
     /// The node whose cache answers; `None` if the source does.
     pub responder: Option<u16>,
     /// The level, below [`LEVELS_MAX`](crate::tree::LEVELS_MAX).
     pub level: u8,
-    /// Index of the first value, below [`NUMBER_END`]; from a cache, below [`CACHED_NUMBER_END`].
+    /// The index of the first value, below [`NUMBER_END`]; from a cache, below [`CACHED_NUMBER_END`].
     pub first: u64,
     /// The values, 1 to [`HASHES_MAX`].
     pub cvs: &'a [[u8; 32]],
 }
 
-/// META: what the content is. Root and length are the name again; kind and name are the source's word only.
+/// A META packet: describes the content. Root and length repeat its name. Kind and name are claims of the
+/// source and not verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta<'a> {
-    /// Tag of the request it answers.
+    /// The tag of the request that this answers.
     pub tag: u64,
-    /// Which content.
+    /// The content.
     pub content: ContentId,
-    /// Whether it is the manifest of a directory.
+    /// Whether the content is the manifest of a directory.
     pub collection: bool,
-    /// What the source calls it: any bytes, not certified, at most [`NAME_MAX`]. Never a path to be trusted.
+    /// The name that the source gives the content: any bytes, not certified, at most [`NAME_MAX`]. Never
+    /// trust it as a path.
     pub name: &'a [u8],
 }
 
-/// Sixteen bytes that only the source can make and only the holder of an address receives.
+/// A cookie: sixteen bytes that only the source can make, and that only the holder of an address receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cookie(pub [u8; 16]);
 
-/// What a range of a REQUEST asks for.
+/// The kind of parts that a range of a REQUEST asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RangeKind {
     /// Chunks, numbered at this cut.
     Data(ChunksPerBlock),
-    /// The META; number and count mean nothing.
+    /// The META; the range's number and count mean nothing.
     Meta,
-    /// Chaining values of this level of the hash tree; numbers count values. The answer is HASHES packets of
-    /// [`HASHES_MAX`] values from the first on, the last with the rest.
+    /// Chaining values of this level of the hash tree, numbered from its first. The answer is HASHES packets
+    /// of [`HASHES_MAX`] values each; the last one has the rest.
     Hashes {
         /// The level, below [`LEVELS_MAX`](crate::tree::LEVELS_MAX).
         level: u8,
@@ -174,39 +178,39 @@ pub enum RangeKind {
 /// One range of a REQUEST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// What is counted: chunks, chaining values, the META.
+    /// The kind of parts that are counted.
     pub kind: RangeKind,
-    /// The first one; with the count at most [`NUMBER_END`].
+    /// The number of the first part; with the count added, at most [`NUMBER_END`].
     pub first: u64,
-    /// How many, at least 1.
+    /// The number of parts, at least 1.
     pub count: u16,
 }
 
-/// The ranges of a REQUEST, checked; iterate a copy.
+/// The ranges of a REQUEST, checked. Iterating consumes them, so iterate over a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranges<'a> {
     pub(super) raw: &'a [[u8; 12]],
 }
 
-/// Why a source refuses.
+/// The reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It does not have the content.
+    /// The source does not have the content.
     Unknown,
-    /// The request makes no sense to it.
+    /// The source does not understand the request.
     BadRequest,
-    /// It had the content, but the file has changed.
+    /// The source had the content, but the file has changed.
     Changed,
-    /// Too much to do.
+    /// The source is too busy.
     Busy,
-    /// It does not speak the version of the request.
+    /// The source does not speak the version of the request.
     Version,
-    /// A reason of a later version: refused all the same.
+    /// A reason of a later version. The request is refused all the same.
     Other(u8),
 }
 
 impl Reason {
-    /// The number on the wire.
+    /// Returns the number of the reason on the wire.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -219,7 +223,7 @@ impl Reason {
         }
     }
 
-    /// The reason of this number.
+    /// Returns the reason with this number.
     #[must_use]
     pub const fn from_code(code: u8) -> Self {
         match code {
@@ -246,35 +250,38 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why bytes are not a packet. A malformed packet is dropped and counted by its [`name`](Self::name).
+/// Why bytes are not a packet. A malformed packet is dropped and counted by the [`name`](Self::name) of its
+/// error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParseError {
-    /// Shorter than its fields say.
+    /// The bytes are fewer than the fields say.
     Truncated,
-    /// Longer than a packet, a payload or a list may be.
+    /// The packet, its payload or a list is longer than allowed.
     Oversized,
-    /// Of this other version.
+    /// The packet has this other version.
     Version(u8),
-    /// Of this unknown type.
+    /// The packet has this unknown type.
     Type(u8),
-    /// With an extension area that is not a sequence of extensions.
+    /// The extension area is not a sequence of extensions.
     Extension,
-    /// With this critical extension, which is not known here.
+    /// The packet has this critical extension, which is not known here.
     Critical(u8),
-    /// A cut outside 1 to 64.
+    /// The cut is not 1 to 64.
     Cut,
-    /// A length over [`LENGTH_MAX`](crate::id::LENGTH_MAX), or a META whose numbers contradict each other.
+    /// A length is over [`LENGTH_MAX`](crate::id::LENGTH_MAX), or the numbers of a META contradict each
+    /// other.
     Length,
-    /// A range of unknown kind, of none, of too many, or beyond all numbers; or no range at all.
+    /// A range has an unknown kind, asks for nothing or goes beyond all numbers, or there are no ranges or
+    /// too many.
     Range,
-    /// A level of the hash tree that no content has.
+    /// No content has a hash tree with this level.
     Level,
-    /// A META of an unknown kind of content.
+    /// A META describes an unknown kind of content.
     Kind,
 }
 
 impl ParseError {
-    /// A stable name for counters.
+    /// Returns a stable name for counters.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Bytes to checked views.
+//! Parses received bytes into checked views.
 
 use super::packet::{
     Cookie, DATA_HEADER, Data, HASHES_MAX, Hashes, Meta, NAME_MAX, NUMBER_END, PACKET_MAX, PADDED_MIN,
@@ -8,18 +8,18 @@ use super::{code, ext};
 use crate::id::{BLOCK_BYTES, ChunksPerBlock, ContentId, LENGTH_MAX};
 use crate::tree::LEVELS_MAX;
 
-/// The part of the prefix that is the same in every version: enough to refuse one.
+/// The fields of the prefix that are the same in every version. They suffice to refuse a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// The version.
     pub version: u8,
     /// Whether the packet asks for something (REQUEST or PROBE), so that an answer is due.
     pub expects_reply: bool,
-    /// The tag to echo.
+    /// The tag that the answer must echo.
     pub tag: u64,
 }
 
-/// Looks at the prefix of a packet of any version. `None` if there is none.
+/// Reads the prefix of a packet of any version. Returns `None` if the bytes are too short.
 #[must_use]
 pub fn peek(bytes: &[u8]) -> Option<Prefix> {
     let (prefix, _) = bytes.split_first_chunk::<PREFIX>()?;
@@ -28,10 +28,10 @@ pub fn peek(bytes: &[u8]) -> Option<Prefix> {
     Some(Prefix { version, expects_reply, tag: u64::from_be_bytes(tag) })
 }
 
-/// Reads one packet.
+/// Parses one packet.
 ///
 /// # Errors
-/// Why the bytes are none; [`peek`] may still tell whom to refuse.
+/// If `bytes` is not a packet; the error says why. [`peek`] may still find the tag that a refusal needs.
 pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     // DATA without extensions is nearly all that a receiver sees.
     if let Some((&[VERSION, code::DATA, flags, 0, t0, t1, t2, t3, t4, t5, t6, t7, cut, n @ ..], payload)) =
@@ -42,7 +42,7 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     general(bytes)
 }
 
-/// Any packet, by its prefix, extensions and body.
+/// Parses any packet by its prefix, extensions and body.
 fn general(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     let (prefix, rest) = bytes.split_first_chunk::<PREFIX>().ok_or(ParseError::Truncated)?;
     let [version, kind, flags, words, tag @ ..] = *prefix;
@@ -90,7 +90,7 @@ fn general(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     }
 }
 
-/// A PADDED can have this size.
+/// Checks that a PADDED packet may have this size.
 const fn check_size(size: u16) -> Result<(), ParseError> {
     match size as usize {
         0..PADDED_MIN => Err(ParseError::Truncated),
@@ -188,7 +188,7 @@ fn meta<'a>(tag: u64, body: &mut Reader<'a>) -> Result<Packet<'a>, ParseError> {
     Ok(Packet::Meta(Meta { tag, content, collection, name }))
 }
 
-/// Who answers, and the number of a chunk or chaining value.
+/// Returns the node of the answering cache, if a cache answers, and the number of a chunk or chaining value.
 fn numbered(flags: u8, [a, b, c, d, e, f, g]: [u8; 7]) -> (Option<u16>, u64) {
     if flags & code::FLAG_CACHED == 0 {
         (None, u64::from_be_bytes([0, a, b, c, d, e, f, g]))
@@ -197,11 +197,11 @@ fn numbered(flags: u8, [a, b, c, d, e, f, g]: [u8; 7]) -> (Option<u16>, u64) {
     }
 }
 
-/// What of the body has not been read.
+/// The unread rest of a body.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    /// The next `N` bytes.
+    /// Takes the next `N` bytes.
     fn take<const N: usize>(&mut self) -> Result<[u8; N], ParseError> {
         let (head, rest) = self.0.split_first_chunk::<N>().ok_or(ParseError::Truncated)?;
         self.0 = rest;

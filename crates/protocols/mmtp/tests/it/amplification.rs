@@ -1,5 +1,5 @@
-//! What an address gets that has not proven itself: no more than three times what it sent, as the network
-//! carries it, with IP and UDP headers.
+//! An address that has not proven itself gets at most three times the bytes that it sent. Both are counted as
+//! the network carries them, with IP and UDP headers.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 const V4: &str = "192.0.2.1:9";
 const V6: &str = "[2001:db8::1]:9";
-/// What a socket of both families calls an IPv4 address.
+/// An IPv4 address as a socket of both families writes it.
 const MAPPED: &str = "[::ffff:192.0.2.1]:9";
 
 struct Offer<'a>(&'a Outboard, &'a [u8]);
@@ -27,8 +27,8 @@ impl ContentStore for Offer<'_> {
     }
 }
 
-/// The bytes of IP packets that `ranges` make a source of so many blocks send to `from`, and those of the
-/// request, which has `padding` at its end.
+/// Sends a request for `ranges`, with `padding` at its end, from `from` to a source of this many blocks.
+/// Returns the bytes of the IP packets that the source sends, and those of the request.
 fn exchange(from: &str, blocks: usize, name: &[u8], ranges: &[Range], padding: usize) -> (usize, usize) {
     let bytes = vec![7; blocks * BLOCK_BYTES];
     let tree = Outboard::of_bytes(&bytes);

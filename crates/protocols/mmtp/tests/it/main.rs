@@ -1,4 +1,4 @@
-//! The machines and the wire of mmTP, from outside.
+//! Tests the state machines and the wire format of mmTP from outside.
 
 mod amplification;
 mod missing;

@@ -1,5 +1,5 @@
-//! What is missing is asked of whoever can bring it: a subscriber and real publishers, 10 ms apart, whose
-//! answers a test can hold back.
+//! Missing packets are asked of any source that can bring them. The tests join a subscriber and real
+//! publishers with 10 ms between them, and can hold answers back.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use anabranch_mmtp::subscriber::{DownloadId, Event, Input, PathConfig, PathId, S
 use anabranch_mmtp::tree::{Outboard, PACKET_CVS};
 use anabranch_mmtp::wire::{self, Packet, RangeKind, Reason};
 
-/// Contents, with their trees.
+/// Contents with their hash trees.
 #[derive(Clone, Default)]
 struct MemoryStore(Vec<(Vec<u8>, Outboard)>);
 
@@ -25,7 +25,7 @@ impl MemoryStore {
         self.0.iter().find(|(_, tree)| tree.id().root == *root).expect("the publisher asks for what exists")
     }
 
-    /// The packets of a reply, as a world makes them.
+    /// Makes the packets of a reply.
     fn packets(&self, reply: Reply) -> Vec<Vec<u8>> {
         reply.body.packets(|id| &self.get(&id.root).1, |id, range| &self.get(&id.root).0[range])
     }
@@ -38,18 +38,18 @@ impl ContentStore for MemoryStore {
     }
 }
 
-/// Makes other packets of those that answer a request of this path with this tag.
+/// Replaces the packets that answer a request on this path with this tag.
 type Twist = Box<dyn FnMut(PathId, u64, Vec<Vec<u8>>) -> Vec<Vec<u8>>>;
 
 struct World {
     subscriber: Subscriber,
-    /// One a path.
+    /// The publishers, one for each path.
     publishers: Vec<Publisher<MemoryStore>>,
     silent: BTreeSet<PathId>,
     now: Time,
     wire: VecDeque<(Time, PathId, Vec<u8>)>,
     complete: BTreeSet<DownloadId>,
-    /// Chunks asked on each path, one packet each, by download's length.
+    /// The chunks that were asked for: path, length of the content, and number of the chunk.
     asked: Vec<(PathId, u64, u64)>,
     twist: Twist,
 }
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// A source of these contents, and a path to it.
+    /// Adds a source of these contents and a path to it.
     fn source(&mut self, store: &MemoryStore, payload_max: usize) -> (SourceId, PathId) {
         let source = self.subscriber.add_source().expect("few sources");
         let control = Algorithm::by_name("reno").expect("it is there");
@@ -82,7 +82,7 @@ impl World {
         self.subscriber.add_download(Outboard::of_bytes(bytes).id(), false, |_| false)
     }
 
-    /// Takes all that the subscriber has to say; returns when it wants to be woken.
+    /// Takes all outputs of the subscriber. Returns when it wants to be woken.
     fn drain(&mut self) -> Time {
         let home: SocketAddr = "192.0.2.1:9".parse().expect("an address");
         loop {
@@ -112,7 +112,7 @@ impl World {
         }
     }
 
-    /// Runs until `end` says so, for a minute at most; whether it did.
+    /// Runs until `end` returns true, for a minute at most. Returns whether it did.
     fn run_until(&mut self, mut end: impl FnMut(&Self) -> bool) -> bool {
         let limit = self.now + Span::from_secs(60);
         loop {
@@ -156,7 +156,7 @@ fn all_that_is_late_elsewhere_is_asked_again_though_one_request_has_no_room_for_
     let store = MemoryStore::of(&[&first, &second]);
     let mut world = World::new();
     for _ in 0..2 {
-        // One chunk a block, so that few fill a request.
+        // A block is one chunk, so that a few blocks fill a request.
         world.source(&store, 65_507);
     }
     let warm_up = world.add(&first);
@@ -195,7 +195,7 @@ fn what_one_source_lacks_does_not_keep_it_from_what_it_has() {
     let (a, b) = (world.add(&a), (world.add(&b), b));
     world.drain();
     assert!(world.asked.iter().any(|(_, length, _)| *length == b.1.len() as u64), "both are asked for");
-    // All of it goes back at once, that of A first: more than 256 packets.
+    // Everything is given up at once, that of A first: more than 256 packets.
     world.subscriber.handle(world.now, Input::Down { path: first });
     let (second, _) = world.source(&MemoryStore::of(&[&b.1]), 1_472);
     world.subscriber.mark_unavailable(second, a);
@@ -212,7 +212,8 @@ fn what_a_source_refuses_while_it_is_lost_is_asked_of_another() {
     assert!(world.run_until(|world| world.complete.contains(&warm_up)));
     let refused = world.add(&a);
     world.drain();
-    // What is in flight is lost, and the source says that it has no more of it: both before anything else.
+    // The packets in flight are lost, and then the source says that it does not have the content, before
+    // anything else happens.
     world.wire.clear();
     world.subscriber.mark_unavailable(first, refused);
     let overtakes = world.add(&b);
@@ -225,7 +226,7 @@ fn what_a_source_refuses_while_it_is_lost_is_asked_of_another() {
     assert_eq!(world.subscriber.check(), Ok(()));
 }
 
-/// A refusal that says to come back in ten seconds.
+/// Makes a refusal that says to come back in ten seconds.
 fn busy(tag: u64) -> Vec<u8> {
     let mut packet = Vec::new();
     wire::emit_refuse(&mut packet, tag, Reason::Busy, 10_000);
@@ -239,7 +240,7 @@ fn what_a_busy_source_was_to_send_is_asked_of_another_at_once() {
     let mut world = World::new();
     let (_, first) = world.source(&store, 1_472);
     world.source(&store, 1_472);
-    // It sends a few packets, so that it has begun a block, and nothing more for ten seconds.
+    // The source sends a few packets, so that a block is begun, and nothing more for ten seconds.
     world.twist = Box::new(move |path, tag, mut packets| {
         if path == first {
             packets.truncate(3);
@@ -262,7 +263,8 @@ fn what_is_lost_on_a_path_to_a_busy_source_is_asked_of_another() {
     world.source(&store, 1_472);
     let download = world.add(&warm_up);
     assert!(world.run_until(|world| world.complete.contains(&download)));
-    // Of its requests the first is lost, the second refused; what it answers to the next ones shows the loss.
+    // Of the requests on this path, the first is lost and the second is refused. The answers to later ones
+    // show the loss.
     let mut requests = 0;
     world.twist = Box::new(move |path, tag, packets| {
         if path != first {

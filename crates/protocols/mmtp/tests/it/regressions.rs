@@ -1,4 +1,4 @@
-//! What fuzzing has found, as the shortest runs that show it.
+//! Faults that fuzzing has found, each as the shortest run that shows it.
 
 use std::net::SocketAddr;
 
@@ -43,8 +43,9 @@ fn a_refusal_counts_as_a_packet_of_the_answer() {
     assert!(cookie.is_some());
 }
 
-/// A receiver of `id` with two sources, all of whose answers `answer` makes, 10 ms later, of the path and the
-/// request; returns whether it was complete within 60 s and how often it woke up.
+/// Runs a receiver of `id` with two sources. `answer` makes all answers, from the time, the path and the
+/// request; they arrive 10 ms later. Returns whether the download was complete within 60 s, and how often the
+/// receiver woke up.
 fn run(
     id: ContentId,
     meta: bool,
@@ -85,7 +86,7 @@ fn run(
     (false, wakes)
 }
 
-/// What an honest source of `bytes`, of one block, answers, but for the cookie.
+/// Returns the answers of an honest source of `bytes`, which are one block. It sends no cookie.
 fn honest(id: &ContentId, bytes: &[u8], request: &[u8]) -> Vec<Vec<u8>> {
     let Ok(Packet::Request(request)) = wire::parse(request) else { return Vec::new() };
     let mut out = Vec::new();
@@ -105,7 +106,7 @@ fn honest(id: &ContentId, bytes: &[u8], request: &[u8]) -> Vec<Vec<u8>> {
     out
 }
 
-/// Changes what a source says about content, and its META.
+/// Corrupts a packet: shortens a chunk, or changes the content of a META.
 fn misfit(packet: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match wire::parse(packet).expect("it is right so far") {
@@ -151,7 +152,7 @@ fn a_source_that_never_takes_its_own_cookies_is_left() {
 fn sources_that_fall_silent_do_not_keep_the_receiver_busy() {
     let bytes = [3; 9_000];
     let id = ContentId::of(&bytes);
-    // A cookie makes probes of packet sizes due; nothing else is answered.
+    // A cookie makes probes of packet sizes due. No other request is answered.
     let (complete, wakes) = run(id, true, 1_472, |now, _, request| {
         let mut cookie = Vec::new();
         wire::emit_cookie(&mut cookie, wire::peek(request).expect("a packet").tag, &Cookie([1; 16]));
@@ -178,7 +179,7 @@ fn a_refusal_told_again_and_again_does_not_put_off_the_timeout() {
                 last = Some(wire::peek(&bytes).expect("a packet").tag);
             }
         }
-        // The first of several requests is never answered, and the last one always with the same words.
+        // The first of several requests is never answered, and the last one always with the same refusal.
         let mut refusal = Vec::new();
         wire::emit_refuse(&mut refusal, last.expect("a request"), Reason::Busy, 100);
         let stride = refusal.len();

@@ -1,4 +1,4 @@
-//! Subscriber and publishers, joined by nothing but a loop: no delay, no loss.
+//! Joins a subscriber and publishers by a plain loop, without loss.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -23,12 +23,14 @@ impl ContentStore for MemoryStore<'_> {
     }
 }
 
-/// Fetches `bytes` from `sources` sources at 10 ms RTT; returns what arrived and when it was complete.
+/// Fetches `bytes` from `sources` sources at 10 ms RTT. Returns the bytes that arrived, when they were
+/// complete, and the subscriber.
 fn fetch(bytes: &[u8], sources: usize) -> (Vec<u8>, Time, Subscriber) {
     fetch_with(bytes, sources, |_, _| {})
 }
 
-/// The same; whenever nothing is left to send at a moment, `each` may do what it likes.
+/// Fetches `bytes` as [`fetch`] does. `each` is called before each round of the subscriber's outputs and may
+/// use the subscriber.
 fn fetch_with(
     bytes: &[u8],
     sources: usize,
@@ -129,7 +131,8 @@ fn nothing_is_lost_or_sent_twice_on_a_clean_path() {
     }
 }
 
-/// A source that reserves blocks and delivers them whole, `wrong` ones among them.
+/// Fetches from one path and from a source that reserves blocks and delivers them whole. With `wrong`, one of
+/// its blocks is wrong.
 fn lent(len: usize, wrong: bool) -> (u64, Subscriber) {
     let bytes = sample(len);
     let (mut mirror, mut brought, mut held) = (None, 0, VecDeque::new());
@@ -138,7 +141,7 @@ fn lent(len: usize, wrong: bool) -> (u64, Subscriber) {
         if held.is_empty() {
             held.extend(subscriber.reserve(source, download, 100, 10_000_000).into_iter().flatten());
         }
-        // A quarter is given back, to be lent again or asked of the other.
+        // Every fourth block is released, so that it can be reserved again or asked for on the path.
         if brought % 4 == 3 && held.len() > 1 {
             let last = held.pop_back().expect("more than one");
             subscriber.release(download, last..last + 1);
@@ -177,7 +180,7 @@ fn who_delivers_a_wrong_block_can_reserve_no_more() {
 
 #[test]
 fn what_comes_unlent_is_taken_too_and_counted_once() {
-    // A server without ranges sends all of it, whoever else has been asked for what.
+    // A server without ranges sends the whole file, whatever other sources have been asked for.
     let bytes = sample(6_000_000);
     let blocks = bytes.len().div_ceil(BLOCK_BYTES) as u64;
     let (mut whole, mut next) = (None, 0);
@@ -223,7 +226,7 @@ fn nothing_is_asked_from_beyond_the_horizon() {
     let (mut next, mut mirror) = (0, None);
     let (got, ..) = fetch_with(&bytes, 2, |subscriber, download| {
         let source = *mirror.get_or_insert_with(|| subscriber.add_source().expect("few sources"));
-        // As whoever reads it in order does.
+        // A reader in order moves the horizon in this way.
         let before = next + 100;
         while next < blocks && !subscriber.is_wanted(download, next) {
             next += 1;
@@ -258,7 +261,7 @@ fn no_more_is_lent_than_may_wait_for_hashes_while_no_path_answers() {
         lent.push(blocks);
     }
     assert_eq!(lent.iter().map(|blocks| blocks.end - blocks.start).sum::<u64>(), BLOCKS_OPEN_MAX as u64);
-    // So none of it is dropped when it comes.
+    // The reservations fit, so that no block is dropped when it comes.
     for block in lent.into_iter().flatten() {
         let start = block as usize * BLOCK_BYTES;
         assert!(subscriber.insert_block(source, download, block, &bytes[start..start + BLOCK_BYTES]));
@@ -278,7 +281,7 @@ fn what_is_abandoned_gives_back_what_came_and_is_not_verified() {
         let start = block as usize * BLOCK_BYTES;
         &bytes[start..(start + BLOCK_BYTES).min(bytes.len())]
     };
-    // There is nobody who has the hashes.
+    // No source has the hashes.
     let reserved = subscriber.reserve(sources[1], download, 20, 1).expect("some");
     for block in reserved.clone() {
         assert!(subscriber.insert_block(sources[1], download, block, block_of(block)));

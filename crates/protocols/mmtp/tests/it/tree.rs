@@ -1,4 +1,4 @@
-//! The hash tree against BLAKE3 itself, and against bao-tree as an independent oracle.
+//! Compares the hash tree with BLAKE3 itself, and with bao-tree as an independent oracle.
 
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::BLOCK_BYTES;
@@ -10,7 +10,7 @@ use bao_tree::BlockSize;
 use bao_tree::io::outboard::PreOrderMemOutboard;
 use proptest::prelude::*;
 
-/// Bytes that differ from block to block.
+/// Returns bytes that differ from block to block.
 fn bytes(len: usize) -> Vec<u8> {
     let mut out = vec![0; len];
     blake3::Hasher::new().update(&len.to_le_bytes()).finalize_xof().fill(&mut out);
@@ -47,7 +47,7 @@ fn the_root_is_the_blake3_hash() {
     }
 }
 
-/// Three levels: 64 × 64 blocks and one byte more; the same zero block again and again.
+/// The content has three levels: 64 × 64 zero blocks and one byte more.
 #[test]
 fn three_levels_of_zeros() {
     let block = [0; BLOCK_BYTES];
@@ -66,7 +66,7 @@ fn three_levels_of_zeros() {
     assert_eq!(root_of_leaves(outboard.leaves().iter().copied()), Some(id.root));
     assert_eq!((levels(&id), cvs(&id, 0), cvs(&id, 1), cvs(&id, 2), cvs(&id, 3)), (3, 4097, 65, 2, 0));
     assert_eq!((pages(&id, 0), pages(&id, 1), pages(&id, 2)), (65, 2, 1));
-    // The last block's way down: runs of one pass through.
+    // On the way down to the last block, pages of one CV pass it on unchanged.
     let mut verifier = Verifier::new(id);
     for expected in [(2, 0), (1, 1), (0, 64)] {
         let (level, page) = verifier.missing_page(count - 1).unwrap();
@@ -78,8 +78,8 @@ fn three_levels_of_zeros() {
     assert_eq!(verifier.check(0, &block), CheckResult::PageMissing);
 }
 
-/// bao-tree's outboard in pre-order is the tree's inner nodes as pairs of CVs; at a block size of 16 KiB its
-/// lowest nodes hold our leaves, in order.
+/// bao-tree's outboard in pre-order lists the tree's inner nodes as pairs of CVs. At a block size of 16 KiB
+/// its lowest nodes hold our leaves, in order.
 #[test]
 fn bao_tree_has_the_same_root_and_leaves() {
     let block_size = BlockSize::from_chunk_log(4);
@@ -97,7 +97,7 @@ fn bao_tree_has_the_same_root_and_leaves() {
     }
 }
 
-/// The leaves of a pre-order subtree of `count` blocks.
+/// Returns the leaves of a pre-order subtree of `count` blocks.
 fn in_order<'a>(pairs: &mut impl Iterator<Item = &'a [u8; 64]>, count: usize) -> Vec<ChainingValue> {
     let pair = pairs.next().unwrap();
     let left = count.next_power_of_two() / 2;
@@ -163,8 +163,8 @@ fn wrong_pages_are_refused_and_change_nothing() {
     assert_eq!(verifier.missing_page(70), Some((0, 1)));
 }
 
-/// A content too long to be held: the Outboard of made-up leaves. Memory is bounded, the top page stays, what
-/// is in use stays.
+/// The Outboard of made-up leaves stands for a content that is too long for memory. The verifier's memory is
+/// bounded, and the top page and pages in use stay.
 #[test]
 fn pages_are_bounded() {
     let count = (PAGES_MAX as u64 + 500) * PAGE_CVS;
@@ -178,14 +178,14 @@ fn pages_are_bounded() {
             added += 1;
         }
         assert!(verifier.pages_cached() <= PAGES_MAX);
-        // Block 5's page is used all the time.
+        // The page of block 5 is used all the time.
         assert_eq!(verifier.cv(5), Some(leaf(5)));
         assert_eq!(verifier.cv(block), Some(leaf(block)));
     }
-    // No page was asked twice.
+    // No page was asked for twice.
     assert_eq!(added, (0..4).map(|level| pages(&outboard.id(), level)).sum::<u64>());
     assert_eq!(verifier.pages_cached(), PAGES_MAX);
-    // What was of no use for long is missing again, from the highest page that went.
+    // Pages that were not used for long are missing again, from the highest dropped page on.
     assert_eq!(verifier.missing_page(64), Some((1, 0)));
     add(&mut verifier, &outboard, 1, 0).unwrap();
     assert_eq!(verifier.missing_page(64), Some((0, 1)));

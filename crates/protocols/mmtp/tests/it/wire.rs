@@ -1,4 +1,4 @@
-//! Packets there and back, and everything that is none.
+//! Writes and parses every packet, and checks that other bytes are refused.
 
 use anabranch_mmtp::id::{BLOCK_BYTES, ChunksPerBlock, ContentId, LENGTH_MAX};
 use anabranch_mmtp::tree::LEVELS_MAX;
@@ -33,14 +33,14 @@ fn a_range() -> impl Strategy<Value = Range> {
 }
 
 fn emitted(emit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    // Emitters append.
+    // Emitters append to the buffer.
     let mut out = vec![0xee];
     emit(&mut out);
     assert_eq!(out.remove(0), 0xee);
     out
 }
 
-/// No prefix of a packet is a packet.
+/// Checks that no beginning of a packet is a packet.
 fn every_cut_off_is_truncated(bytes: &[u8], min: usize) {
     for len in 0..min {
         assert_eq!(parse(&bytes[..len]), Err(ParseError::Truncated), "{len}");
@@ -76,7 +76,7 @@ proptest! {
         prop_assert_eq!(&data.payload[..len], &payload);
         prop_assert!(data.payload[len..].iter().all(|byte| *byte == 0));
         every_cut_off_is_truncated(&bytes, DATA_HEADER + 1);
-        // The same with an extension to skip: the general path agrees with the fast one.
+        // With an extension to skip, the general path agrees with the fast one.
         let mut extended = bytes.clone();
         extended[3] = 2;
         extended.splice(PREFIX..PREFIX, [0x7f, 2, 1, 2, 3, 4, 5, 6]);
@@ -175,7 +175,7 @@ proptest! {
     }
 }
 
-/// The packets that each error is for.
+/// Each of these packets leads to its error.
 #[test]
 fn each_error_has_its_own_name() {
     let id = ContentId { root: [9; 32], length: 5 };
@@ -236,8 +236,8 @@ fn each_error_has_its_own_name() {
         assert_eq!(parse(&packet), Err(error));
         assert!(!error.name().contains(' '));
     }
-    // What must be let through: unknown flags, padding, extensions that are not critical, what follows a
-    // body.
+    // These packets must be accepted: unknown flags, padding, extensions that are not critical, and bytes
+    // behind a body.
     for packet in [
         with(&request, &[(2, 0xfe)]),
         with(&data, &[(2, 0xff)]),
@@ -249,7 +249,7 @@ fn each_error_has_its_own_name() {
     ] {
         assert!(parse(&packet).is_ok());
     }
-    // The last range that ends within all numbers, and the first cookie of two.
+    // The last range ends exactly at the bound of all numbers. Of two cookies, the first counts.
     let last = Range { kind: RangeKind::Data(ChunksPerBlock::MAX), first: NUMBER_END - 7, count: 7 };
     assert!(parse(&emitted(|out| emit_request(out, 1, None, false, &id, &[last]))).is_ok());
     let mut two = vec![1, 5, 0, 0];

@@ -1,4 +1,4 @@
-//! The examples of docs/wire-mmtp.md are what the code reads and writes.
+//! Checks that the code reads and writes the examples of docs/wire-mmtp.md.
 
 use anabranch_mmtp::collection::{Collection, Entry};
 use anabranch_mmtp::id::{ChunksPerBlock, ContentId};
@@ -11,14 +11,14 @@ use anabranch_mmtp::wire::{
 
 const DOC: &str = include_str!("../../../../../docs/wire-mmtp.md");
 
-/// The first code block after `marker`.
+/// Returns the first code block after `marker`.
 fn block(marker: &str) -> &'static str {
     let (_, rest) = DOC.split_once(marker).unwrap_or_else(|| panic!("no {marker:?} in the document"));
     let (_, rest) = rest.split_once("```text\n").expect("a block");
     rest.split_once("```").expect("its end").0
 }
 
-/// Hexadecimal digits of a block; what follows a `;` is remark.
+/// Returns the bytes of a block of hexadecimal digits. Text behind a `;` is a remark.
 fn hex(marker: &str) -> Vec<u8> {
     let digits: String = block(marker).lines().map(|line| line.split(';').next().unwrap_or("")).collect();
     let digits: Vec<u8> = digits.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
@@ -36,7 +36,7 @@ fn emitted(emit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     out
 }
 
-/// The content of the examples: 20,000 bytes, two blocks.
+/// Returns the content of the examples: 20,000 bytes, which are two blocks.
 fn content() -> Vec<u8> {
     vec![b'a'; 20_000]
 }
@@ -57,7 +57,7 @@ fn packets() {
     let Ok(Packet::Request(read)) = parse(&request) else { panic!() };
     assert_eq!(read.ranges.collect::<Vec<_>>(), ranges);
 
-    // Its last chunk: the third of the second, short block.
+    // The last chunk is the third of the second block, which is short.
     let (block, offset, len) = id.chunk_extent(14, cut).unwrap();
     assert_eq!((block, offset, len), (1, 2_732, 884));
     assert_eq!(id.chunk_extent(15, cut), None);
@@ -66,7 +66,7 @@ fn packets() {
     assert_eq!(data[..shown.len()], shown);
     assert_eq!(data.len(), 20 + 884);
 
-    // The same chunk from the cache at node 7.
+    // The same chunk comes from the cache at node 7.
     let cached = emitted(|out| {
         emit_data(out, TAG, cut, 14, &bytes[16_384 + 2_732..], 884);
         set_responder(out, 7);
