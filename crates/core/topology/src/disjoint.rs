@@ -1,9 +1,10 @@
-//! Paths that share no link, or no node between the ends: Bhandari, "Survivable Networks", Kluwer 1999, ch. 3
-//! for a pair; for more the same by successive shortest paths, which is a flow of least cost (Suurballe,
-//! Networks 4, 1974), with reduced costs instead of negative ones.
+//! Finds paths that share no link, or no node between the ends. For a pair this is Bhandari's algorithm
+//! ("Survivable Networks", Kluwer 1999, ch. 3). For more paths it continues with successive shortest paths,
+//! which give a flow of least cost (Suurballe, Networks 4, 1974). It uses reduced costs instead of negative
+//! ones.
 //!
-//! The sum of the costs is the least that so many disjoint paths can have: the shortest path alone may not be
-//! among them. Of several such sets the one that is returned depends on nothing but the graph.
+//! The sum of the costs is the least that this many disjoint paths can have. The shortest path alone may not
+//! be among them. If several sets are equally good, the choice depends on nothing but the graph.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,17 +12,17 @@ use std::collections::BinaryHeap;
 use crate::graph::{Graph, LinkId, NodeId};
 use crate::paths::{Costs, FAR, PATHS_MAX, Path};
 
-/// What paths must not share.
+/// The parts that paths must not share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disjoint {
-    /// A link: the two directions of a line are two links, and no set of least cost uses both.
+    /// Links. The two directions of a line are two links, and no set of least cost uses both.
     Links,
-    /// A node between the ends, and so no link either.
+    /// Nodes between the ends, and so no links either.
     Nodes,
 }
 
-/// At most `k` disjoint paths with the least sum of costs, in the order of [`crate::paths`]; fewer if there
-/// are no more. From a node to itself there is none.
+/// Finds at most `k` disjoint paths with the least sum of costs, in the order of [`crate::paths`]. Returns
+/// fewer if there are no more. There is no path from a node to itself.
 ///
 /// # Panics
 /// If a node is not of this graph.
@@ -45,7 +46,7 @@ pub fn disjoint_paths(
     paths
 }
 
-/// An arc and, at the next index, its reverse.
+/// An arc of the residual graph. The next index holds its reverse.
 #[derive(Clone, Copy, Debug)]
 struct Arc {
     to: u32,
@@ -53,18 +54,18 @@ struct Arc {
     is_free: bool,
 }
 
-/// The residual graph. Where nodes count, each is two vertices, one for what comes in, one for what goes out,
-/// with one arc between them.
+/// The residual graph. If paths must not share nodes, each node is two vertices with one arc between them:
+/// one for incoming links, one for outgoing links.
 struct Residual {
     source: u32,
     sink: u32,
     arcs: Vec<Arc>,
     /// The link that each pair of arcs stands for.
     links: Vec<Option<LinkId>>,
-    /// Arcs at a vertex: compressed sparse rows.
+    /// The arcs at each vertex, as compressed sparse rows.
     first: Vec<u32>,
     row: Vec<u32>,
-    /// Of each vertex: the sum of its distances so far, which makes no residual arc negative.
+    /// The potential of each vertex: the sum of its distances so far. With it no residual arc is negative.
     potential: Vec<i128>,
     distance: Vec<u128>,
     came_by: Vec<u32>,
@@ -117,7 +118,7 @@ impl Residual {
         }
     }
 
-    /// Sends one more path through, if one fits.
+    /// Sends one more path through the graph. Returns `false` if none fits.
     fn augment(&mut self) -> bool {
         self.distance.fill(FAR);
         self.distance[self.source as usize] = 0;
@@ -126,7 +127,7 @@ impl Residual {
             if distance > self.distance[vertex as usize] {
                 continue;
             }
-            // Others are at least as far: for potentials that is all one has to know of them.
+            // The other vertices are at least as far away. Potentials need no more than that.
             if vertex == self.sink {
                 break;
             }
@@ -163,7 +164,7 @@ impl Residual {
         true
     }
 
-    /// The paths that the flow consists of. It has no cycle: each link costs something.
+    /// Returns the paths that the flow consists of. The flow has no cycle, because each link costs something.
     fn paths(&self, graph: &Graph, costs: &Costs, from: NodeId, to: NodeId, flow: usize) -> Vec<Path> {
         let mut used = vec![false; graph.links().len()];
         for (pair, link) in self.links.iter().enumerate() {
@@ -193,7 +194,8 @@ mod tests {
     use super::*;
     use crate::paths::tests::{all_paths, graphs};
 
-    /// The least sum of costs (with the number of links below it) of `k` disjoint paths, by trying all.
+    /// Finds the least sum of costs (combined with the number of links) of `k` disjoint paths by trying all
+    /// sets.
     fn least(graph: &Graph, costs: &Costs, all: &[Path], k: usize, disjoint: Disjoint) -> Option<u128> {
         fn go(
             all: &[Path],

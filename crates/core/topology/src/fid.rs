@@ -1,76 +1,77 @@
 //! Forwarding identifiers (FIDs): 32 bytes in each packet that name the links it takes, so that a forwarder
-//! keeps nothing of any flow. Each link has a tag, some bits; a FID is the OR of the tags of its links; a
-//! forwarder sends a packet over each link whose tag is in it. After LIPSIN: Jokela et al., SIGCOMM 2009.
+//! keeps no state of any flow. Each link has a tag of a few bits. A FID is the OR of the tags of its links. A
+//! forwarder sends a packet over each link whose tag is in the FID. The idea is LIPSIN's (Jokela et al.,
+//! SIGCOMM 2009).
 //!
 //! | kind | tags | false positives |
 //! | --- | --- | --- |
-//! | exact (0) | one bit of 256 a link | none; domains of at most [`EXACT_LINKS_MAX`] links |
-//! | LIPSIN (1) | 5 bits of 248 a link, from one of 8 tables (the last byte) | rare, known beforehand |
-//! | keyed (2) | the same, from a key and the way in; the epoch is in the last byte | as LIPSIN |
+//! | exact (0) | one bit of 256 per link | none; for domains of at most [`EXACT_LINKS_MAX`] links |
+//! | LIPSIN (1) | 5 bits of 248 per link, from one of 8 tables (named by the last byte) | rare, and known beforehand |
+//! | keyed (2) | as LIPSIN, from a key and the incoming link; the epoch is in the last byte | as LIPSIN |
 //!
-//! What bounds a wrong or forged FID: one with too many bits goes nowhere, a packet never goes back over the
-//! line it came by, and the hop limit ends every loop. There is no tag for "deliver here": an endpoint is a
-//! node of its own, and what comes over its line is for it.
+//! Three rules limit wrong or forged FIDs. A FID with too many bits leads nowhere, a packet never goes back
+//! over the line that it came by, and the hop limit ends every loop. No tag means "deliver here": an endpoint
+//! is a node of its own, and every packet that arrives over its line is for it.
 
 use crate::graph::LinkId;
 
-/// Bytes of a FID.
+/// The bytes of a FID.
 pub const FID_BYTES: usize = 32;
-/// Bytes of a [`Header`]: the kind, the hop limit, the FID.
+/// The bytes of a [`Header`]: the kind, the hop limit, the FID.
 pub const HEADER_BYTES: usize = 2 + FID_BYTES;
-/// Directed links of a domain with exact FIDs.
+/// The most directed links of a domain with exact FIDs.
 pub const EXACT_LINKS_MAX: usize = 8 * FID_BYTES;
-/// Bits of the filter in a LIPSIN or keyed FID: m.
+/// The bits of the filter in a LIPSIN or keyed FID (m).
 pub const FILTER_BITS: usize = 248;
-/// Bits of a tag: k.
+/// The bits of a tag (k).
 pub const TAG_BITS: usize = 5;
-/// Tables of tags: d.
+/// The number of tables of tags (d).
 pub const TABLES: usize = 8;
-/// Bits that may be set in a filter: half of them. That is room for a path of 34 links.
+/// The most bits that may be set in a filter: half of them. A path of about 34 links sets as many.
 pub const ONES_MAX: u32 = FILTER_BITS as u32 / 2;
-/// Links that a packet may cross beyond those of its path.
+/// How many links a packet may cross beyond those of its path.
 pub const HOPS_SPARE: u8 = 2;
-/// Epochs that a keyed FID tells apart.
+/// How many epochs a keyed FID tells apart.
 pub const EPOCHS: u32 = 32;
 
-/// 256 bits.
+/// A set of 256 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bits([u64; 4]);
 
 impl Bits {
-    /// No bit.
+    /// The empty set.
     pub const NONE: Self = Self([0; 4]);
 
     /// Sets a bit.
     ///
     /// # Panics
-    /// If there is none of this number, from 0 to 255.
+    /// If `bit` is not 0 to 255.
     pub const fn set(&mut self, bit: usize) {
         self.0[bit / 64] |= 1 << (bit % 64);
     }
 
-    /// The bits of both.
+    /// Returns the bits that are in either set.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         let (a, b) = (self.0, other.0);
         Self([a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3]])
     }
 
-    /// Whether all bits of a tag are here.
+    /// Whether all bits of a tag are in this set.
     #[must_use]
     pub const fn has(&self, tag: &Self) -> bool {
         let (a, b) = (&self.0, &tag.0);
         ((b[0] & !a[0]) | (b[1] & !a[1]) | (b[2] & !a[2]) | (b[3] & !a[3])) == 0
     }
 
-    /// How many bits are set.
+    /// Returns how many bits are set.
     #[must_use]
     pub const fn ones(&self) -> u32 {
         let bits = &self.0;
         bits[0].count_ones() + bits[1].count_ones() + bits[2].count_ones() + bits[3].count_ones()
     }
 
-    /// Whether a bit is set from this number on.
+    /// Whether a bit with this number or a higher one is set.
     const fn any_from(&self, bit: usize) -> bool {
         let mut word = 0;
         while word < 4 {
@@ -88,11 +89,11 @@ impl Bits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// One bit a link.
+    /// Each link has one bit.
     Exact = 0,
-    /// Tags from fixed tables.
+    /// The tags come from fixed tables.
     Lipsin = 1,
-    /// Tags from a key.
+    /// The tags come from a key.
     Keyed = 2,
 }
 
@@ -100,37 +101,37 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fid {
     pub(crate) kind: Kind,
-    /// The table; of a keyed one epoch × 8 + table; of an exact one 0.
+    /// The table. In a keyed FID this is (epoch mod [`EPOCHS`]) × 8 + table, in an exact FID 0.
     pub(crate) selector: u8,
     pub(crate) bits: Bits,
 }
 
 impl Fid {
-    /// Its kind.
+    /// Returns the kind.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its bits, without table and epoch.
+    /// Returns the bits, without table and epoch.
     #[must_use]
     pub const fn bits(&self) -> &Bits {
         &self.bits
     }
 
-    /// The table of tags that it is made from.
+    /// Returns the table of tags that the FID was made from.
     #[must_use]
     pub const fn table(&self) -> usize {
         self.selector as usize % TABLES
     }
 
-    /// The last bits of the epoch of a keyed one: its remainder by [`EPOCHS`].
+    /// Returns the epoch of a keyed FID, modulo [`EPOCHS`].
     #[must_use]
     pub const fn epoch(&self) -> u32 {
         (self.selector as usize / TABLES) as u32
     }
 
-    /// As 32 bytes; its kind is not in them.
+    /// Encodes the FID as 32 bytes. They do not contain the kind.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; FID_BYTES] {
         let mut bytes = [0; FID_BYTES];
@@ -160,41 +161,41 @@ impl Fid {
     }
 }
 
-/// Why bytes are no header.
+/// Why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FidError {
-    /// They are too few.
+    /// There are too few bytes.
     #[error("{0} bytes, expected {HEADER_BYTES}")]
     Short(usize),
-    /// There is no such kind.
+    /// The kind is unknown.
     #[error("a forwarding identifier of kind {0}, expected 0, 1 or 2")]
     Kind(u8),
-    /// There is no such table.
+    /// The table does not exist.
     #[error("tags of table {0}, expected 0 to 7")]
     Table(u8),
 }
 
-/// What a packet has for forwarders.
+/// The fields of a packet that forwarders read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Links that the packet may still cross.
+    /// How many links the packet may still cross.
     pub hop_limit: u8,
-    /// Those that it is to cross.
+    /// The links that the packet must cross.
     pub fid: Fid,
 }
 
 impl Header {
-    /// The header of a path of so many links.
+    /// Creates the header for a path of `links` links.
     #[must_use]
     pub fn new(fid: Fid, links: usize) -> Self {
         let hops = u8::try_from(links).unwrap_or(u8::MAX);
         Self { hop_limit: hops.saturating_add(HOPS_SPARE), fid }
     }
 
-    /// Reads the header at the beginning of a packet, and gives what follows it.
+    /// Parses the header at the beginning of a packet. Returns it with the bytes behind it.
     ///
     /// # Errors
-    /// If there is none.
+    /// If `bytes` do not begin with a header; the error says why.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), FidError> {
         let Some(([kind, hop_limit, fid @ ..], rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Err(FidError::Short(bytes.len()));
@@ -208,7 +209,7 @@ impl Header {
         Ok((Self { hop_limit: *hop_limit, fid: Fid::from_bytes(kind, fid)? }, rest))
     }
 
-    /// As bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -219,39 +220,39 @@ impl Header {
     }
 }
 
-/// Why a forwarder sends a packet nowhere.
+/// Why a forwarder drops a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It has crossed all the links that it may.
+    /// The packet has crossed as many links as it may.
     #[error("hop limit")]
     HopLimit,
-    /// Its FID is of another kind than those of this domain.
+    /// The FID is of another kind than those of this domain.
     #[error("a forwarding identifier of another kind")]
     Kind,
-    /// Its FID has more bits than one that was made for a path.
+    /// The FID has more bits than one that was made for a path.
     #[error("too many bits in the forwarding identifier")]
     Overfull,
-    /// Its FID has a bit that no link of the domain has.
+    /// The FID has a bit that belongs to no link of the domain.
     #[error("a bit of no link in the forwarding identifier")]
     NoLink,
-    /// Its FID is of an epoch whose key is not here, not any more or not yet.
+    /// The FID is of an epoch whose key is not known here any more, or not yet.
     #[error("a forwarding identifier of another epoch")]
     Epoch,
 }
 
-/// What the FIDs of a domain must keep to, whatever a packet claims.
+/// The limits that all FIDs of a domain must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) kind: Kind,
-    /// Bits that may be set.
+    /// The most bits that may be set.
     pub(crate) ones_max: u32,
     /// The first bit that no FID has.
     pub(crate) bits: usize,
 }
 
 impl Limits {
-    /// Of a domain with so many directed links. A path visits no node twice, and so uses at most half of the
-    /// links of a domain whose lines have two directions.
+    /// The limits of a domain with this many directed links. A path visits no node twice, so it uses at most
+    /// half of the links of a domain whose lines have two directions.
     pub(crate) const fn exact(links: usize) -> Self {
         Self { kind: Kind::Exact, ones_max: links as u32 / 2, bits: links }
     }
@@ -260,7 +261,7 @@ impl Limits {
         Self { kind, ones_max: ONES_MAX, bits: FILTER_BITS }
     }
 
-    /// The header that goes on, if it may.
+    /// Returns the header for the next link, if the packet may go on.
     pub(crate) fn pass(&self, header: &Header) -> Result<Header, Refusal> {
         let bits = &header.fid.bits;
         match header.hop_limit.checked_sub(1) {
@@ -277,7 +278,7 @@ impl Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Egress {
     pub(crate) link: LinkId,
-    /// The other direction of its line: what came by it does not go back.
+    /// The other direction of the same line. Packets that came by it do not go back over this link.
     pub(crate) reverse: Option<LinkId>,
 }
 

@@ -1,28 +1,28 @@
-//! Nodes and directed links. Ids are dense, so that tables are indexed by them.
+//! Graphs of nodes and directed links. Ids are dense, so that they can index tables.
 
 use std::collections::BTreeMap;
 
-/// Nodes of a graph.
+/// The most nodes of a graph.
 pub const NODES_MAX: usize = 1 << 20;
-/// Directed links of a graph.
+/// The most directed links of a graph.
 pub const LINKS_MAX: usize = 1 << 22;
-/// Bytes of a node's name.
+/// The most bytes of a node's name.
 pub const NAME_MAX: usize = 200;
-/// Nodes that an error names.
+/// The most nodes that an error names.
 const CANDIDATES_MAX: usize = 5;
-/// The longest delay of a link: an hour. The sum over a path of [`NODES_MAX`] links fits into 64 bits.
+/// The longest delay of a link: an hour. The sum over a path of [`NODES_MAX`] links fits in 64 bits.
 pub const DELAY_MAX_NS: u64 = 3_600_000_000_000;
 
-/// A node, by its place in the order in which nodes were added.
+/// The number of a node, in the order in which nodes were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// A directed link, by its place in the order in which links were added.
+/// The number of a directed link, in the order in which links were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
 impl NodeId {
-    /// As an index of a table.
+    /// Returns the id as the index of a table.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -30,72 +30,72 @@ impl NodeId {
 }
 
 impl LinkId {
-    /// As an index of a table.
+    /// Returns the id as the index of a table.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A node.
+/// A node of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Its name, unlike that of any other node.
+    /// The name, which no other node has.
     pub name: String,
-    /// Where it is, in degrees: latitude, longitude.
+    /// The location in degrees: latitude, longitude.
     pub place: Option<(f64, f64)>,
 }
 
 /// A link in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Where it begins.
+    /// The node where the link begins.
     pub from: NodeId,
-    /// Where it ends.
+    /// The node where the link ends.
     pub to: NodeId,
-    /// Bytes a second; `None` if nobody knows.
+    /// The capacity in bytes per second; `None` if it is unknown.
     pub capacity_bytes: Option<u64>,
-    /// Propagation delay, nanoseconds.
+    /// The propagation delay in nanoseconds.
     pub delay_ns: u64,
-    /// The other direction of the same line.
+    /// The link in the other direction of the same line.
     pub reverse: Option<LinkId>,
 }
 
 /// Why something cannot be added to a graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// More than a limit allows.
+    /// There are more of these than the limit allows.
     #[error("too many {0}, expected at most {1}")]
     TooMany(&'static str, usize),
-    /// A name is empty, too long, or has control characters.
+    /// The name is empty, too long, or has control characters.
     #[error("{0:?} is no name of a node, expected 1 to {NAME_MAX} bytes without control characters")]
     Name(String),
     /// Two nodes have this name.
     #[error("two nodes have the name {0:?}, expected different ones")]
     Twice(String),
-    /// A link names a node that is not there.
+    /// A link names a node that does not exist.
     #[error("there is no node {0}, expected 0 to {last}", last = i64::from(*.1) - 1)]
     NoNode(u32, u32),
-    /// A link begins where it ends.
+    /// A link begins and ends at the same node.
     #[error("a link from {0:?} to itself")]
     Loop(String),
-    /// A delay is over [`DELAY_MAX_NS`].
+    /// The delay is over [`DELAY_MAX_NS`].
     #[error("a delay of {0} ns, expected at most an hour")]
     Delay(u64),
 }
 
-/// Why a name means no node.
+/// Why a name does not select a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
-    /// No name begins so.
+    /// No node's name begins like this.
     #[error("there is no node {0:?}")]
     None(String),
-    /// Several names do, at least these.
+    /// The names of several nodes begin like this, among them those listed.
     #[error("{0:?} may be any of several nodes: {names}", names = .1.join(", "))]
     Several(String, Vec<String>),
 }
 
-/// A graph that grows.
+/// A graph that is being built.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     nodes: Vec<Node>,
@@ -104,7 +104,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// An empty graph.
+    /// Creates an empty graph.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -113,7 +113,7 @@ impl Builder {
     /// Adds a node.
     ///
     /// # Errors
-    /// If there are [`NODES_MAX`], or the name is no name or taken.
+    /// If there are already [`NODES_MAX`] nodes, or the name is not allowed or already used.
     pub fn node(&mut self, name: &str, place: Option<(f64, f64)>) -> Result<NodeId, GraphError> {
         if self.nodes.len() >= NODES_MAX {
             return Err(GraphError::TooMany("nodes", NODES_MAX));
@@ -140,7 +140,8 @@ impl Builder {
     /// Adds a link in one direction.
     ///
     /// # Errors
-    /// If there are [`LINKS_MAX`], an end is not there, both ends are one, or the delay is too long.
+    /// If there are already [`LINKS_MAX`] links, an end does not exist, both ends are the same node, or the
+    /// delay is too long.
     pub fn link(
         &mut self,
         from: NodeId,
@@ -166,8 +167,8 @@ impl Builder {
         Ok(id)
     }
 
-    /// Adds a line: two links, one in each direction, that know each other. The one from `a` to `b` has the
-    /// lower id.
+    /// Adds a line: two links, one in each direction, that refer to each other. The link from `a` to `b` has
+    /// the lower id.
     ///
     /// # Errors
     /// As [`link`](Self::link).
@@ -188,7 +189,7 @@ impl Builder {
         Ok(there)
     }
 
-    /// The graph as it is now.
+    /// Returns the finished graph.
     #[must_use]
     pub fn build(self) -> Graph {
         let Self { nodes, links, by_name } = self;
@@ -198,7 +199,7 @@ impl Builder {
     }
 }
 
-/// The links at each node, in the order of their ids: compressed sparse rows.
+/// The links at each node, in the order of their ids, as compressed sparse rows.
 #[derive(Clone, Debug)]
 struct Adjacency {
     first: Vec<u32>,
@@ -229,7 +230,8 @@ impl Adjacency {
     }
 }
 
-/// Nodes and directed links. Several links may lead from one node to another: they are different paths.
+/// A graph of nodes and directed links. Several links may lead from one node to another; paths over them are
+/// different paths.
 #[derive(Clone, Debug)]
 pub struct Graph {
     nodes: Vec<Node>,
@@ -240,69 +242,69 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// All nodes, by their ids.
+    /// Returns all nodes; their ids are the indices.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// All links, by their ids.
+    /// Returns all links; their ids are the indices.
     #[must_use]
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// A node of this graph.
+    /// Returns a node of this graph.
     ///
     /// # Panics
-    /// If it is of another graph.
+    /// If the id is of another graph and too large.
     #[must_use]
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
 
-    /// A link of this graph.
+    /// Returns a link of this graph.
     ///
     /// # Panics
-    /// If it is of another graph.
+    /// If the id is of another graph and too large.
     #[must_use]
     pub fn link(&self, id: LinkId) -> &Link {
         &self.links[id.index()]
     }
 
-    /// The ids of all nodes.
+    /// Iterates over the ids of all nodes.
     pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
         (0..self.nodes.len() as u32).map(NodeId)
     }
 
-    /// The ids of all links.
+    /// Iterates over the ids of all links.
     pub fn link_ids(&self) -> impl Iterator<Item = LinkId> + use<> {
         (0..self.links.len() as u32).map(LinkId)
     }
 
-    /// The links that begin at a node, in the order of their ids.
+    /// Returns the links that begin at a node, in the order of their ids.
     #[must_use]
     pub fn outgoing(&self, node: NodeId) -> &[LinkId] {
         self.outgoing.of(node)
     }
 
-    /// The links that end at a node, in the order of their ids.
+    /// Returns the links that end at a node, in the order of their ids.
     #[must_use]
     pub fn incoming(&self, node: NodeId) -> &[LinkId] {
         self.incoming.of(node)
     }
 
-    /// The node of this name.
+    /// Returns the node with this name.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<NodeId> {
         self.by_name.get(name).copied()
     }
 
-    /// The node that a person means: of this name, or the only one whose name begins so, whatever the case of
-    /// letters.
+    /// Finds the node that a person means: the node with this name, or else the only node whose name begins
+    /// like this, ignoring case.
     ///
     /// # Errors
-    /// If there is none, or more than one.
+    /// If no node's name begins like this, or more than one does.
     pub fn find(&self, name: &str) -> Result<NodeId, FindError> {
         if let Some(id) = self.by_name(name) {
             return Ok(id);
@@ -320,21 +322,22 @@ impl Graph {
         }
     }
 
-    /// Lines between nodes: links that know their other direction count once with it.
+    /// Counts the lines between nodes. Two links that are the directions of one line count once.
     #[must_use]
     pub fn lines(&self) -> usize {
         self.link_ids().filter(|id| self.link(*id).reverse.is_none_or(|reverse| *id < reverse)).count()
     }
 
-    /// How dense it is: 2 × lines / (nodes × (nodes − 1)), 0 below two nodes (dissertation §4.2.3, footnote
-    /// 14).
+    /// Returns the density: 2 × lines / (nodes × (nodes − 1)), or 0 for fewer than two nodes (dissertation
+    /// §4.2.3, footnote 14).
     #[must_use]
     pub fn density(&self) -> f64 {
         let nodes = self.nodes.len() as f64;
         if nodes < 2.0 { 0.0 } else { 2.0 * self.lines() as f64 / (nodes * (nodes - 1.0)) }
     }
 
-    /// Nodes with one neighbour: access nodes, in the words of the dissertation (§4.2.3, footnote 15).
+    /// Returns the nodes with exactly one neighbour. The dissertation calls them access nodes (§4.2.3,
+    /// footnote 15).
     #[must_use]
     pub fn access_nodes(&self) -> Vec<NodeId> {
         let has_one = |node: &NodeId| {
@@ -344,20 +347,20 @@ impl Graph {
         self.node_ids().filter(has_one).collect()
     }
 
-    /// The nodes that a path visits, with both ends.
+    /// Returns the nodes that a path visits, both ends included.
     #[must_use]
     pub fn visits(&self, path: &[LinkId]) -> Vec<NodeId> {
         let first = path.first().map(|id| self.link(*id).from);
         first.into_iter().chain(path.iter().map(|id| self.link(*id).to)).collect()
     }
 
-    /// The sum of a path's delays, nanoseconds.
+    /// Returns the sum of a path's delays in nanoseconds.
     #[must_use]
     pub fn delay_ns(&self, path: &[LinkId]) -> u64 {
         path.iter().map(|id| self.link(*id).delay_ns).sum()
     }
 
-    /// The least capacity on a path, bytes a second, among the links whose capacity is known.
+    /// Returns the least known capacity on a path in bytes per second.
     #[must_use]
     pub fn capacity_bytes(&self, path: &[LinkId]) -> Option<u64> {
         path.iter().filter_map(|id| self.link(*id).capacity_bytes).min()

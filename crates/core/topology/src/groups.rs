@@ -1,35 +1,35 @@
-//! Which paths share a link, and so may share a bottleneck (dissertation §4.2.1, Fig. 4.8).
+//! Finds paths that share a link, and so may share a bottleneck (dissertation §4.2.1, Fig. 4.8).
 //!
-//! Two paths are in one group if they share a link, or if a third path is in one group with both: a path is
-//! in exactly one group. Links are directed: the two directions of a line are different links, each with a
-//! queue of its own.
+//! Two paths are in one group if they share a link, or if a third path is in one group with both. So each
+//! path is in exactly one group. Links are directed: the two directions of a line are different links, each
+//! with its own queue.
 
 use crate::graph::LinkId;
 
 const NOBODY: u32 = u32::MAX;
 
-/// Forms groups of the paths of one graph. It keeps a table of links, so that a call costs O(k·h): k paths of
-/// h links, and not the size of the graph.
+/// Forms groups of paths of one graph. It keeps a table of links, so that a call costs O(k·h) for k paths of
+/// h links, whatever the size of the graph.
 #[derive(Clone, Debug)]
 pub struct Grouping {
-    /// The path that was first on each link.
+    /// For each link, the first path that uses it.
     first: Vec<u32>,
 }
 
 impl Grouping {
-    /// For paths over links below `links`.
+    /// Creates the table for paths over links with ids below `links`.
     #[must_use]
     pub fn new(links: usize) -> Self {
         Self { first: vec![NOBODY; links] }
     }
 
-    /// The group of each path, from 0 in the order in which groups first come. A path without links shares
-    /// nothing.
+    /// Returns the group of each path, numbered from 0 in the order in which groups first occur. A path
+    /// without links is alone in its group.
     ///
     /// # Panics
-    /// If a path has a link that is not below the number given.
+    /// If the id of a link is not below the number given to [`new`](Self::new).
     pub fn group_ids<P: AsRef<[LinkId]>>(&mut self, paths: &[P]) -> Vec<u32> {
-        // Union–find with path halving, the lower index as the root.
+        // This is union–find with path halving; the lower index becomes the root.
         let mut parent: Vec<u32> = (0..paths.len() as u32).collect();
         for (path, links) in paths.iter().enumerate() {
             for link in links.as_ref() {
@@ -79,7 +79,8 @@ mod tests {
         Grouping::new(64).group_ids(&paths)
     }
 
-    /// The three cases of Fig. 4.8: disjoint; A and B share a link; A and B share one, B and C another.
+    /// The three cases of Fig. 4.8: all paths are disjoint; A and B share a link; A and B share one, and B
+    /// and C share another.
     #[test]
     fn figure_4_8() {
         assert_eq!(ids(&[&[0, 1], &[2, 3], &[4, 5]]), [0, 1, 2]);
@@ -94,7 +95,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the transitive closure of "shares a link", worked out pair by pair; twice in one table.
+        /// Compares with the transitive closure of "shares a link", computed pair by pair. Uses the table
+        /// twice.
         #[test]
         fn as_brute_force(paths in prop::collection::vec(prop::collection::vec(0u32..40, 0..6), 0..12)) {
             let links: Vec<Vec<LinkId>> =

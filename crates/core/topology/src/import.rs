@@ -1,8 +1,9 @@
-//! Networks from text: GML and GraphML as the Internet Topology Zoo has them (Knight et al., IEEE JSAC 29(9),
-//! 2011), and our own form. All of it may come from outside: nothing panics, and everything has a limit.
+//! Reads networks from text: GML and GraphML as the Internet Topology Zoo writes them (Knight et al., IEEE
+//! JSAC 29(9), 2011), and our own form. The text may come from outside: no text causes a panic, and
+//! everything has a limit.
 //!
-//! Our form has one statement a line; `#` begins a comment. Nodes are numbered from 0 in their order.
-//! Capacity (bits a second) and delay may be left out:
+//! Our form has one statement per line; `#` begins a comment. Nodes are numbered from 0 in their order. The
+//! capacity (bits per second) and the delay of a link are optional:
 //!
 //! ```text
 //! network Nsfnet
@@ -11,8 +12,8 @@
 //! link 0 1 155M 5ms
 //! ```
 //!
-//! A line between two places that are known has the delay of light in fibre along the great circle, where no
-//! other is given.
+//! A line without a delay between two nodes with locations gets the delay of light in fibre along the great
+//! circle.
 
 mod gml;
 mod graphml;
@@ -23,91 +24,92 @@ use std::collections::btree_map::Entry;
 
 use crate::graph::{Builder, DELAY_MAX_NS, Graph, GraphError, NAME_MAX, NodeId};
 
-/// Bytes of a text.
+/// The most bytes of a text.
 pub const TEXT_MAX: usize = 16 << 20;
-/// Lists or elements within each other.
+/// The deepest nesting of lists or elements.
 pub const DEPTH_MAX: usize = 32;
-/// The highest capacity that is taken for one, bits a second.
+/// The highest capacity that is believed, in bits per second.
 pub const CAPACITY_MAX_BITS: f64 = 1e15;
-/// Nodes, and lines, of a text.
+/// The most nodes, and the most lines, of a text.
 pub const ITEMS_MAX: usize = 1 << 18;
 
-/// Characters of a text from outside that an error repeats.
+/// The most characters of a text from outside that an error repeats.
 const QUOTED_CHARS: usize = 60;
-/// Light in fibre, at two thirds of its speed in vacuum: nanoseconds a kilometre.
+/// The delay of light in fibre, at two thirds of its speed in vacuum: nanoseconds per kilometre.
 const FIBRE_NS_PER_KM: f64 = 5_000.0;
 const EARTH_RADIUS_KM: f64 = 6_371.0;
 
-/// What lines get that say nothing of it.
+/// The values of lines whose text gives none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
-    /// Delay where it is neither given nor follows from places, nanoseconds. Over an hour counts as an hour.
+    /// The delay in nanoseconds of a line whose delay is neither given nor follows from locations. More than
+    /// an hour counts as an hour.
     pub delay_ns: u64,
-    /// Capacity, bytes a second.
+    /// The capacity in bytes per second.
     pub capacity_bytes: Option<u64>,
 }
 
 impl Default for Defaults {
-    /// 5 ms, as links have in the dissertation (§4.2.3), and no capacity.
+    /// Returns a delay of 5 ms, as the dissertation's links have (§4.2.3), and no capacity.
     fn default() -> Self {
         Self { delay_ns: 5_000_000, capacity_bytes: None }
     }
 }
 
-/// A network that was read.
+/// A network that was read from a text.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// Its name; empty if it has none.
+    /// The name; empty if the text gives none.
     pub name: String,
-    /// Its nodes, and its lines as pairs of links (single links if the text calls them directed).
+    /// The nodes and lines. A line is a pair of links, or a single link if the text calls the graph directed.
     pub graph: Graph,
-    /// Lines from a node to itself that were left out.
+    /// The number of ignored lines from a node to itself.
     pub ignored_loops: usize,
 }
 
-/// Why a text is no network of use, and where.
+/// Why a text is not a usable network, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{kind}", if *line > 0 { format!("line {line}: ") } else { String::new() })]
 pub struct ImportError {
-    /// The line, from 1 on; 0 if it is about all of it.
+    /// The line of the text, counted from 1; 0 if the error is about the whole text.
     pub line: usize,
-    /// What is wrong.
+    /// The kind of error.
     pub kind: ImportErrorKind,
 }
 
-/// What is wrong with a text.
+/// The kind of error in a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportErrorKind {
-    /// It is longer than [`TEXT_MAX`].
+    /// The text is longer than [`TEXT_MAX`].
     #[error("the text has {0} bytes, expected at most {TEXT_MAX}")]
     TooLong(usize),
-    /// It has more of these than the limit.
+    /// The text has more of these than the limit.
     #[error("too many {0}, expected at most {1}")]
     TooMany(&'static str, usize),
-    /// It is not UTF-8.
+    /// The text is not UTF-8.
     #[error("not UTF-8, expected text")]
     Encoding,
-    /// Something else should stand here.
+    /// Something else should stand at this point.
     #[error("{found:?}, expected {expected}")]
     Expected {
-        /// What should.
+        /// The expected content.
         expected: &'static str,
-        /// What does.
+        /// The content that was found.
         found: String,
     },
-    /// It is not well-formed: why.
+    /// The text is not well-formed XML, for this reason.
     #[error("not well-formed XML ({0})")]
     Xml(String),
     /// Two nodes have this id.
     #[error("two nodes have the id {0:?}")]
     Twice(String),
-    /// A line ends at a node that is not there.
+    /// A line ends at a node that does not exist.
     #[error("there is no node {0:?}")]
     NoNode(String),
-    /// It has no node.
+    /// The text has no node.
     #[error("no node in it, expected at least one")]
     Empty,
-    /// No graph has this.
+    /// The graph refuses a node or a link.
     #[error("{0}")]
     Graph(GraphError),
 }
@@ -118,10 +120,10 @@ impl From<GraphError> for ImportErrorKind {
     }
 }
 
-/// Reads a network in whichever of the three forms it is.
+/// Reads a network in one of the three forms, which is detected from the text.
 ///
 /// # Errors
-/// If it is in none of them.
+/// If `bytes` are a network in none of them.
 pub fn read(bytes: &[u8], defaults: &Defaults) -> Result<Network, ImportError> {
     let bad = |line, kind| ImportError { line, kind };
     if bytes.len() > TEXT_MAX {
@@ -141,7 +143,8 @@ pub fn read(bytes: &[u8], defaults: &Defaults) -> Result<Network, ImportError> {
     raw.build(defaults)
 }
 
-/// A network in our own form; [`read`] gives the same again, but for the bits of a capacity below a byte.
+/// Writes a network in our own form. [`read`] gives the same network again, except for bits of a capacity
+/// below a byte.
 #[must_use]
 pub fn write(name: &str, graph: &Graph) -> String {
     text::write(name, graph)
@@ -151,7 +154,7 @@ fn line_at(bytes: &[u8], at: usize) -> usize {
     1 + bytes.iter().take(at).filter(|b| **b == b'\n').count()
 }
 
-/// The beginning of a text from outside, for an error.
+/// Returns the beginning of a text from outside, for an error.
 fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -163,7 +166,8 @@ fn expected<T>(expected: &'static str, found: &str) -> Result<T, ImportErrorKind
     Err(ImportErrorKind::Expected { expected, found: quoted(found) })
 }
 
-/// A capacity, bytes a second, of bits a second. What is no capacity of a link says that nobody knows.
+/// Converts a capacity from bits to bytes per second. Returns `None`, for unknown, if no link can have this
+/// capacity.
 fn capacity_bytes(bits: f64) -> Option<u64> {
     (8.0..=CAPACITY_MAX_BITS).contains(&bits).then_some((bits / 8.0) as u64)
 }
@@ -175,7 +179,7 @@ fn degrees(text: &str, max: f64) -> Result<f64, ImportErrorKind> {
     }
 }
 
-/// A text's contents before they are a graph.
+/// The contents of a text before they become a graph.
 #[derive(Clone, Debug, Default)]
 struct Raw {
     name: String,
@@ -259,22 +263,22 @@ impl Raw {
     }
 }
 
-/// Without characters that a line or a terminal would obey.
+/// Replaces the control characters of a text, which a line or a terminal would obey.
 fn one_line(text: &str) -> String {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     line.trim().to_owned()
 }
 
-/// Names that no two nodes share, made from labels.
+/// Makes names from labels such that no two nodes share one.
 #[derive(Default)]
 struct Names {
-    /// The last number that a label was given.
+    /// The last number that each label was given.
     count: BTreeMap<String, usize>,
 }
 
 impl Names {
     fn unlike(&mut self, builder: &Builder, label: &str, id: &str) -> String {
-        // Room for " #" and a number.
+        // This leaves room for " #" and a number.
         const MAX: usize = NAME_MAX - 12;
         let cut = |text: &str, max: usize| {
             let text = one_line(text);
@@ -285,7 +289,7 @@ impl Names {
             label if label.is_empty() => cut(&format!("node {id}"), NAME_MAX),
             label => label,
         };
-        // A name that is like no other stays as it is, however long.
+        // A unique name stays as it is, however long.
         if !builder.has(&name) {
             return name;
         }
@@ -301,7 +305,8 @@ impl Names {
     }
 }
 
-/// How long light takes in fibre between two places (latitude and longitude in degrees), nanoseconds.
+/// Returns how long light takes in fibre between two locations (latitude and longitude in degrees), in
+/// nanoseconds.
 fn fibre_ns(a: (f64, f64), b: (f64, f64)) -> u64 {
     let (lat_a, lat_b) = (a.0.to_radians(), b.0.to_radians());
     let half = |x: f64| (x / 2.0).sin().powi(2);

@@ -1,18 +1,18 @@
 //! Tags that only the holder of a key can make (after z-Formation: Esteve Rothenberg et al., "Self-routing
 //! Denial-of-Service Resistant Capabilities using In-packet Bloom Filters", EC2ND 2009). A tag is a keyed
-//! hash of the link that the packet came by, the link it goes by and the table, under a key that each node
-//! has for each epoch. So a FID that was seen is of no use on another way in or in a later epoch, and two of
-//! them OR-ed lead nowhere that one of them did not lead a packet which came the same way.
+//! hash of the incoming link, the outgoing link and the table. The key belongs to one node and one epoch. So
+//! a FID that was seen is useless on another incoming link or in a later epoch. The OR of two FIDs leads a
+//! packet nowhere that one of them alone would not lead it from the same incoming link.
 //!
-//! The topology manager has the domain's key; a node gets its own secret only, from which its keys of all
-//! epochs follow. The paper binds tags to a flow too; here they are not, so a forwarder can make all its tags
-//! of an epoch beforehand, and a packet costs what it costs with fixed tags.
+//! The topology manager has the domain's key. A node gets only its own secret, from which its keys of all
+//! epochs follow. The paper also binds tags to a flow. Here they are not, so that a forwarder can make all
+//! its tags of an epoch beforehand. A packet then costs as much as with fixed tags.
 
 use crate::fid::{Bits, EPOCHS, Egress, Header, Kind, Limits, Refusal, TABLES};
 use crate::graph::{Graph, LinkId, NodeId};
 use crate::tags::{EncodeError, Encoded, choose, stream, tag};
 
-/// Stands for "it begins here".
+/// The incoming link of a packet that begins at this node.
 const NO_LINK: u32 = u32::MAX;
 
 /// The secret of a domain.
@@ -23,7 +23,7 @@ pub struct DomainKey([u8; 32]);
 #[derive(Clone)]
 pub struct NodeSecret([u8; 32]);
 
-/// What a node makes tags with in one epoch.
+/// The key with which a node makes tags in one epoch.
 struct EpochKey([u8; 32]);
 
 impl std::fmt::Debug for DomainKey {
@@ -39,28 +39,28 @@ impl std::fmt::Debug for NodeSecret {
 }
 
 impl DomainKey {
-    /// From 32 random bytes.
+    /// Creates a key from 32 random bytes.
     #[must_use]
     pub const fn new(secret: [u8; 32]) -> Self {
         Self(secret)
     }
 
-    /// Its bytes, to keep.
+    /// Returns the bytes of the key, for storing it.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; 32] {
         self.0
     }
 
-    /// The secret of a node.
+    /// Derives the secret of a node.
     #[must_use]
     pub fn node_secret(&self, node: NodeId) -> NodeSecret {
         NodeSecret(keyed(&self.0, b"node secret", node.0))
     }
 
-    /// The FID of a path in one epoch.
+    /// Makes the FID of a path in one epoch.
     ///
     /// # Errors
-    /// If the path is too long for one.
+    /// If the path is too long for a FID.
     pub fn encode(&self, graph: &Graph, path: &[LinkId], epoch: u32) -> Result<Encoded, EncodeError> {
         let key = |node: NodeId| (node, self.node_secret(node).epoch_key(epoch));
         let keys: Vec<_> = graph.visits(path).into_iter().map(key).collect();
@@ -78,13 +78,13 @@ fn keyed(key: &[u8; 32], what: &[u8], number: u32) -> [u8; 32] {
 }
 
 impl NodeSecret {
-    /// From the bytes of one that a domain's key has given.
+    /// Restores a secret from the bytes of one that was derived from a domain's key.
     #[must_use]
     pub const fn new(secret: [u8; 32]) -> Self {
         Self(secret)
     }
 
-    /// Its bytes, to keep.
+    /// Returns the bytes of the secret, for storing it.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; 32] {
         self.0
@@ -96,7 +96,7 @@ impl NodeSecret {
 }
 
 impl EpochKey {
-    /// The tag for packets that come by `ingress` and go by `egress`.
+    /// Returns the tag for packets that come in by `ingress` and go out by `egress`.
     fn tag(&self, table: usize, ingress: Option<LinkId>, egress: LinkId) -> Bits {
         let mut text = [0; 9];
         text[..4].copy_from_slice(&ingress.map_or(NO_LINK, |id| id.0).to_le_bytes());
@@ -108,8 +108,8 @@ impl EpochKey {
     }
 }
 
-/// All tags of a node in one epoch: of each way in (first of what begins there, then of each line) those of
-/// each link out.
+/// All tags of a node in one epoch. For each incoming link there are the tags of each outgoing link. Packets
+/// that begin at the node come first, then those of each line.
 #[derive(Clone)]
 struct EpochTags {
     epoch: u32,
@@ -123,7 +123,7 @@ impl EpochTags {
         let tags = |ingress: Option<Option<LinkId>>| {
             let all = |egress: &Egress| {
                 std::array::from_fn(|table| match ingress {
-                    // Nothing comes by a link without another direction.
+                    // No packet comes in over a link without another direction.
                     Some(None) => Bits::NONE,
                     ingress => key.tag(table, ingress.flatten(), egress.link),
                 })
@@ -134,8 +134,9 @@ impl EpochTags {
     }
 }
 
-/// The forwarding rule at one node of a domain with keyed tags. It knows the tags of the present epoch, of
-/// the one before, so that packets under way survive the change, and of the next, for clocks that are ahead.
+/// The forwarding rule at one node of a domain with keyed tags. It knows the tags of three epochs. Those of
+/// the present epoch are joined by those of the epoch before, so that packets in flight survive the change,
+/// and of the next epoch, for clocks that are ahead.
 #[derive(Clone)]
 pub struct KeyedForwarder {
     secret: NodeSecret,
@@ -150,7 +151,7 @@ impl std::fmt::Debug for KeyedForwarder {
 }
 
 impl KeyedForwarder {
-    /// At a node, in an epoch.
+    /// Creates the forwarder of a node, with the present epoch.
     #[must_use]
     pub fn new(graph: &Graph, node: NodeId, secret: NodeSecret, epoch: u32) -> Self {
         let egress = |id: &LinkId| Egress { link: *id, reverse: graph.link(*id).reverse };
@@ -159,7 +160,7 @@ impl KeyedForwarder {
         Self { secret, links, epochs }
     }
 
-    /// The present epoch is this one.
+    /// Sets the present epoch.
     pub fn set_epoch(&mut self, epoch: u32) {
         if self.epochs[1].epoch == epoch {
             return;
@@ -170,10 +171,10 @@ impl KeyedForwarder {
             around(epoch).map(|epoch| known(epoch).unwrap_or_else(|| EpochTags::new(secret, links, epoch)));
     }
 
-    /// As [`Forwarder::forward`](crate::tags::Forwarder::forward).
+    /// Forwards a packet as [`Forwarder::forward`](crate::tags::Forwarder::forward) does.
     ///
     /// # Errors
-    /// If it goes nowhere, whatever its links; `out` is empty then.
+    /// If the packet must be dropped whatever its links; `out` is empty then.
     pub fn forward(
         &self,
         header: &Header,
@@ -200,7 +201,7 @@ impl KeyedForwarder {
     }
 }
 
-/// The epochs of which tags are known in one.
+/// Returns the epochs whose tags are known in this epoch.
 const fn around(epoch: u32) -> [u32; 3] {
     [epoch.wrapping_sub(1), epoch, epoch.wrapping_add(1)]
 }

@@ -1,17 +1,18 @@
-//! **Purpose.** Networks as graphs: which paths lead from one node to another, which of them share a link,
-//! and the identifiers by which stateless forwarders send packets along them.
+//! **Purpose.** Treats networks as graphs: finds paths between nodes, finds paths that share a link, and
+//! makes the identifiers by which stateless forwarders send packets along paths.
 //!
-//! **Non-goals.** No clock, no socket, no file, no protocol: the messages that carry paths are `mmtp`'s.
-//! Nothing is measured here: capacities and delays are given.
+//! **Non-goals.** No clock, no socket, no file, and no protocol: the messages that carry paths belong to
+//! `mmtp`. The crate measures nothing; capacities and delays are given.
 //!
 //! **Map.**
 //! * [`graph`]: nodes and directed links with capacity and delay.
-//! * [`paths`]: k shortest loopless paths (Yen); [`disjoint`]: sets of disjoint paths (Bhandari).
-//! * [`groups`]: which paths share a link, and so may share a bottleneck.
-//! * [`fid`]: forwarding identifiers and the forwarder's rule; [`tags`]: the tags of links, and which table
-//!   fits a path; [`keyed`]: tags from a key that changes.
-//! * [`plan`]: all of that for one request.
-//! * [`import`]: GML, GraphML and our own text form; [`zoo`]: networks that are built in; [`picture`]: SVG.
+//! * [`paths`]: the k shortest loopless paths (Yen). [`disjoint`]: sets of disjoint paths (Bhandari).
+//! * [`groups`]: groups of paths that share a link, and so may share a bottleneck.
+//! * [`fid`]: forwarding identifiers and the forwarder's rule. [`tags`]: the tags of links, and the choice of
+//!   the table for a path. [`keyed`]: tags from a key that changes.
+//! * [`plan`]: paths, groups and identifiers for one request.
+//! * [`import`]: reads GML, GraphML and our own text form. [`zoo`]: built-in networks. [`picture`]: draws
+//!   SVG.
 #![forbid(unsafe_code)]
 
 pub mod disjoint;

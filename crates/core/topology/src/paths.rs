@@ -1,49 +1,49 @@
-//! The k shortest loopless paths: Yen, "Finding the K Shortest Loopless Paths in a Network", Management
-//! Science 17(11), 1971, with the saving of Lawler, Management Science 18(7), 1972: a path is only left where
-//! it has not been left before.
+//! Finds the k shortest loopless paths: Yen, "Finding the K Shortest Loopless Paths in a Network", Management
+//! Science 17(11), 1971. The saving of Lawler, Management Science 18(7), 1972, is included: a path is only
+//! left where it has not been left before.
 //!
-//! Paths come in one order, which nothing but the graph decides: by cost, then by the number of links, then
-//! by the ids of their links, the first that differs. So the same graph gives the same paths everywhere.
+//! Paths come in one order, which only the graph decides: by cost, then by the number of links, then by the
+//! first id of a link that differs. So the same graph gives the same paths everywhere.
 //!
-//! One Dijkstra search backwards from the target serves all searches of a request as the estimate of A*: they
-//! see little more than the paths that they find.
+//! One Dijkstra search backwards from the target gives the estimate for all A* searches of a request. So
+//! these searches visit little more than the paths that they find.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::graph::{Graph, Link, LinkId, NodeId};
 
-/// Paths that are looked for at once.
+/// The most paths that are searched for at once.
 pub const PATHS_MAX: usize = 1_000;
-/// The highest cost of one link, an hour in nanoseconds and more; a higher one counts as this.
+/// The highest cost of one link; a higher one counts as this. It is more than an hour in nanoseconds.
 pub const COST_MAX: u64 = 1 << 42;
 
-/// No path leads there.
+/// The distance of a node that no path reaches.
 pub(crate) const FAR: u128 = u128::MAX;
 
-/// What each link of a graph costs.
+/// The cost of each link of a graph.
 ///
-/// The number of links is the lower half of a weight: it decides between equal costs, and makes every link
-/// cost something.
+/// The lower half of a weight counts the links. It decides between equal costs, and makes every link cost
+/// something.
 #[derive(Clone, Debug)]
 pub struct Costs {
     weights: Vec<u128>,
 }
 
 impl Costs {
-    /// 1 a link.
+    /// Gives every link the cost 1.
     #[must_use]
     pub fn hops(graph: &Graph) -> Self {
         Self::by(graph, |_, _| 1)
     }
 
-    /// The delay, nanoseconds.
+    /// Uses the delay in nanoseconds as the cost.
     #[must_use]
     pub fn delay(graph: &Graph) -> Self {
         Self::by(graph, |_, link| link.delay_ns)
     }
 
-    /// What a function says.
+    /// Uses the result of a function as the cost.
     #[must_use]
     pub fn by(graph: &Graph, cost: impl Fn(LinkId, &Link) -> u64) -> Self {
         let weight = |id: LinkId| u128::from(cost(id, graph.link(id)).min(COST_MAX)) << 32 | 1;
@@ -54,7 +54,7 @@ impl Costs {
         self.weights[link.index()]
     }
 
-    /// A path with its cost.
+    /// Returns a path with its cost.
     pub(crate) fn path(&self, links: Vec<LinkId>) -> Path {
         let weight: u128 = links.iter().map(|id| self.weight(*id)).sum();
         Path { links, cost: (weight >> 32) as u64 }
@@ -64,9 +64,9 @@ impl Costs {
 /// A path without loops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Its links, from the source on.
+    /// The links, from the source on.
     pub links: Vec<LinkId>,
-    /// The sum of their costs.
+    /// The sum of the links' costs.
     pub cost: u64,
 }
 
@@ -77,13 +77,13 @@ impl AsRef<[LinkId]> for Path {
 }
 
 impl Path {
-    /// By cost, then the number of links, then their ids.
+    /// Returns the key by which paths are sorted: cost, number of links, ids of links.
     pub(crate) fn order(&self) -> (u64, usize, &[LinkId]) {
         (self.cost, self.links.len(), &self.links)
     }
 }
 
-/// A set of nodes that is emptied at once.
+/// A set of nodes that can be emptied at no cost.
 #[derive(Clone, Debug)]
 struct Marks {
     round: u32,
@@ -111,8 +111,8 @@ impl Marks {
     }
 }
 
-/// A path that was found and not yet returned, with the part of the paths that it is the best of: those that
-/// begin with its first `kept` links and go on by none of `excluded`.
+/// A path that was found and not returned yet. It is the best of one part of all paths: those that begin with
+/// its first `kept` links and do not go on by a link of `excluded`.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     weight: u128,
@@ -121,27 +121,29 @@ struct Candidate {
     excluded: Vec<LinkId>,
 }
 
-/// Finds paths in one graph. What a search needs is kept between requests, and the distances to the last
-/// target too: ask for all sources of a target in a row.
+/// Finds paths in one graph. The memory for a search is kept between requests, and so are the distances to
+/// the last target. So ask for all sources of one target in a row.
 #[derive(Clone, Debug)]
 pub struct Router<'g> {
     graph: &'g Graph,
     costs: Costs,
-    /// The target and the distance of each node to it.
+    /// The target of the distances in `rest`.
     target: Option<NodeId>,
+    /// The distance of each node to `target`.
     rest: Vec<u128>,
-    /// Of the present search: distance from its start, where there is one.
+    /// The nodes that the present search has reached.
     reached: Marks,
+    /// The distance of each reached node from the start of the present search.
     distance: Vec<u128>,
-    /// Nodes that lie on a shortest path of the present search.
+    /// The nodes that lie on a shortest path of the present search.
     tight: Marks,
-    /// Nodes that the present path has already visited.
+    /// The nodes that the present path has already visited.
     barred: Marks,
     heap: BinaryHeap<Reverse<(u128, NodeId)>>,
 }
 
 impl<'g> Router<'g> {
-    /// For a graph, and what its links cost.
+    /// Creates a router for a graph whose links have these costs.
     #[must_use]
     pub fn new(graph: &'g Graph, costs: Costs) -> Self {
         let nodes = graph.nodes().len();
@@ -158,8 +160,8 @@ impl<'g> Router<'g> {
         }
     }
 
-    /// The `k` first of all loopless paths (at most [`PATHS_MAX`]), in the order above; fewer if there are no
-    /// more. From a node to itself there is none.
+    /// Returns the first `k` of all loopless paths (at most [`PATHS_MAX`]), in the order that the
+    /// [module](self) gives. Returns fewer if there are no more. There is no path from a node to itself.
     ///
     /// # Panics
     /// If a node is not of this graph.
@@ -181,7 +183,7 @@ impl<'g> Router<'g> {
         while let Some(best) = candidates.pop_first() {
             if found.len() + 1 < k {
                 self.branch(from, to, &best, &mut candidates);
-                // No more of them will be returned.
+                // Drop candidates that can no longer be returned.
                 while candidates.len() > k - found.len() - 1 {
                     candidates.pop_last();
                 }
@@ -194,7 +196,7 @@ impl<'g> Router<'g> {
         found
     }
 
-    /// The distance of every node to `to`.
+    /// Computes the distance of every node to `to`.
     fn aim(&mut self, to: NodeId) {
         if self.target == Some(to) {
             return;
@@ -219,7 +221,8 @@ impl<'g> Router<'g> {
         }
     }
 
-    /// The best path of each part into which `best` divides the paths that it was the best of.
+    /// Divides the paths that `best` was the best of into parts, and adds the best path of each part to
+    /// `candidates`.
     fn branch(&mut self, from: NodeId, to: NodeId, best: &Candidate, candidates: &mut BTreeSet<Candidate>) {
         self.barred.clear();
         let (mut start, mut weight) = (from, 0);
@@ -238,7 +241,8 @@ impl<'g> Router<'g> {
         }
     }
 
-    /// The first path in the order above that visits no barred node and does not begin with an excluded link.
+    /// Returns the first path, in the order of the module, that visits no barred node and does not begin with
+    /// an excluded link.
     fn search(&mut self, from: NodeId, to: NodeId, excluded: &[LinkId]) -> Option<(u128, Vec<LinkId>)> {
         let (graph, mut shortest) = (self.graph, FAR);
         self.reached.clear();
@@ -248,7 +252,7 @@ impl<'g> Router<'g> {
             self.distance[from.index()] = 0;
             self.heap.push(Reverse((self.rest[from.index()], from)));
         }
-        // All nodes that are on a path of the least weight, not only those of the first one that is found.
+        // The search visits all nodes on paths of the least weight, not only those of the first such path.
         while let Some(Reverse((estimate, node))) = self.heap.pop() {
             if estimate > shortest {
                 break;
@@ -277,7 +281,7 @@ impl<'g> Router<'g> {
         (shortest != FAR).then(|| (shortest, self.walk(from, to, excluded)))
     }
 
-    /// Whether a link is part of a shortest path of the present search, as far as its two ends tell.
+    /// Whether a link is part of a shortest path of the present search, judging by its two ends.
     fn is_tight(&self, id: LinkId, from: NodeId, excluded: &[LinkId]) -> bool {
         let link = self.graph.link(id);
         let is_there = |node| self.reached.has(node) && !self.barred.has(node);
@@ -287,7 +291,7 @@ impl<'g> Router<'g> {
             && !(link.from == from && excluded.contains(&id))
     }
 
-    /// Of the shortest paths that the present search has found, that with the lowest ids.
+    /// Returns that one of the shortest paths of the present search whose links have the lowest ids.
     fn walk(&mut self, from: NodeId, to: NodeId, excluded: &[LinkId]) -> Vec<LinkId> {
         let graph = self.graph;
         self.tight.clear();

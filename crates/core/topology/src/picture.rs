@@ -1,4 +1,4 @@
-//! A network as a picture: SVG, with paths in it.
+//! Draws a network as an SVG picture, with paths in it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::f64::consts::TAU;
@@ -9,56 +9,58 @@ use crate::graph::{Graph, LinkId, NodeId};
 const WIDTH: f64 = 1_000.0;
 const HEIGHT: f64 = 700.0;
 const MARGIN: f64 = 60.0;
-/// How often a node without a place is moved between its neighbours.
+/// How often each node without a location is moved between its neighbours.
 const ROUNDS: usize = 200;
-/// Colours of paths, one after the other (Okabe and Ito's, which colour-blind people tell apart).
+/// The colours of paths, used in turn (Okabe and Ito's, which colour-blind people can tell apart).
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
-/// Between two paths over one link.
+/// The distance between two paths over one link.
 const APART: f64 = 4.0;
-/// Between the lines below a picture.
+/// The distance between the lines of text below a picture.
 const ROW: f64 = 16.0;
-/// Nodes that are laid out by their distances at most, which takes their square; more are put on a circle.
+/// The most nodes that are laid out by their distances, which takes time and memory of their square. More
+/// nodes are put on a circle.
 const STRESS_NODES_MAX: usize = 400;
 
 /// How a node is drawn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMark {
-    /// An end, through which nothing passes: a square.
+    /// Whether the node is an end that nothing passes through. It is drawn as a square.
     pub is_host: bool,
-    /// It does not work: hollow and red.
+    /// Whether the node does not work. It is drawn hollow and red.
     pub is_dead: bool,
-    /// What it does, below its name.
+    /// Notes about the node, written below its name.
     pub notes: Vec<String>,
 }
 
 /// How a line is drawn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineMark {
-    /// What stands beside it.
+    /// The text beside the line.
     pub text: String,
-    /// It carries nothing: dashed and red.
+    /// Whether the line carries nothing. It is drawn dashed and red.
     pub is_down: bool,
 }
 
-/// What a picture says beside nodes, lines and paths.
+/// The marks of a picture: what it shows about nodes, lines and paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Of each node, by its number; nodes beyond have none.
+    /// The marks of nodes by their number. Nodes beyond the end have none.
     pub nodes: Vec<NodeMark>,
-    /// Of lines, by that of their links which is drawn: the one from the lower node to the higher.
+    /// The marks of lines, by the link that is drawn for the line (see [`drawn_links`]).
     pub lines: BTreeMap<LinkId, LineMark>,
-    /// Of each path a line below the picture, in its colour.
+    /// A line of text below the picture for each path, in the path's colour.
     pub paths: Vec<String>,
 }
 
-/// The network, north up, with the paths over it in colours. A node without a place is drawn between its
-/// neighbours; where none has one, all are laid out by their distances.
+/// Draws the network, north up, with the paths over it in colours. A node without a location is drawn between
+/// its neighbours. If no node has a location, all are laid out by their distances.
 #[must_use]
 pub fn svg<P: AsRef<[LinkId]>>(name: &str, graph: &Graph, paths: &[P]) -> String {
     marked_svg(name, graph, paths, &Marks::default())
 }
 
-/// The links that stand for lines: one of both directions.
+/// Iterates over the links that are drawn for lines. Of the two directions of a line, this is the link from
+/// the lower node to the higher.
 pub fn drawn_links(graph: &Graph) -> impl Iterator<Item = LinkId> + '_ {
     graph.link_ids().filter(|id| {
         let link = graph.link(*id);
@@ -66,7 +68,7 @@ pub fn drawn_links(graph: &Graph) -> impl Iterator<Item = LinkId> + '_ {
     })
 }
 
-/// The same with marks.
+/// Draws the network as [`svg`] does, with marks.
 #[must_use]
 pub fn marked_svg<P: AsRef<[LinkId]>>(name: &str, graph: &Graph, paths: &[P], marks: &Marks) -> String {
     let at = layout(graph);
@@ -144,7 +146,7 @@ pub fn marked_svg<P: AsRef<[LinkId]>>(name: &str, graph: &Graph, paths: &[P], ma
     out + "</svg>\n"
 }
 
-/// Where each node is drawn.
+/// Returns where each node is drawn.
 fn layout(graph: &Graph) -> Vec<(f64, f64)> {
     let nodes = graph.nodes();
     let places = nodes.iter().filter_map(|node| node.place);
@@ -177,7 +179,7 @@ fn layout(graph: &Graph) -> Vec<(f64, f64)> {
                 }
                 let sum = links.iter().map(|link| at[graph.link(*link).to.index()]);
                 let (x, y) = sum.fold((0.0, 0.0), |(x, y), next| (x + next.0, y + next.1));
-                // Off the middle, so that two between the same neighbours are two.
+                // The node is moved off the middle, so that two nodes between the same neighbours are apart.
                 let off = circle(number);
                 at[number] = (mid(x, links.len()) + 2.0 * off.0, mid(y, links.len()) + 2.0 * off.1);
             }
@@ -193,9 +195,9 @@ fn layout(graph: &Graph) -> Vec<(f64, f64)> {
     at.iter().map(|(x, y)| (MARGIN + (x - least_x) * scale, MARGIN + (y - least_y) * scale)).collect()
 }
 
-/// Moves nodes such that they are as far apart as there are links between them, as far as a plane has room:
-/// stress majorization (Gansner, Koren, North: "Graph Drawing by Stress Majorization", GD 2004), one node
-/// after the other.
+/// Moves nodes such that their distances match the number of links between them, as far as a plane has room.
+/// This is stress majorization (Gansner, Koren, North: "Graph Drawing by Stress Majorization", GD 2004), one
+/// node after the other.
 fn spread(graph: &Graph, at: &mut [(f64, f64)]) {
     let apart: Vec<Vec<f64>> = graph.node_ids().map(|node| distances(graph, node)).collect();
     for _ in 0..ROUNDS {
@@ -215,7 +217,8 @@ fn spread(graph: &Graph, at: &mut [(f64, f64)]) {
     }
 }
 
-/// How many lines a node is from each; of those that nothing leads to, as many as there are nodes.
+/// Returns how many lines each node is away from `from`. For nodes that cannot be reached, this is the number
+/// of nodes.
 fn distances(graph: &Graph, from: NodeId) -> Vec<f64> {
     let mut out = vec![graph.nodes().len() as f64; graph.nodes().len()];
     out[from.index()] = 0.0;
@@ -253,7 +256,7 @@ mod tests {
             assert_eq!(svg.matches("<line ").count(), graph.lines());
             assert_eq!(svg.matches("<polyline").count(), paths.len());
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{}", builtin.name);
-            // Well-formed: it is read as XML, which is not a graph.
+            // The picture is well-formed: it is read as XML, which is not a graph.
             let error = crate::import::read(svg.as_bytes(), &Defaults::default()).expect_err("a picture");
             assert!(error.to_string().contains("expected <graphml>"), "{error}");
         }
@@ -287,7 +290,7 @@ mod tests {
             (svg.matches("stroke-dasharray").count(), svg.matches("stroke=\"#c00\"/>").count()),
             (1, 1)
         );
-        // Nodes without a place do not lie on each other, and neighbours are nearer than others.
+        // Nodes without a location do not lie on each other, and neighbours are nearer than others.
         let at = layout(&graph);
         let far = |a: usize, b: usize| (at[a].0 - at[b].0).hypot(at[a].1 - at[b].1);
         assert!(far(0, 1) > 50.0 && far(1, 3) > 50.0, "{at:?}");

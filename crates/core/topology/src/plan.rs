@@ -1,5 +1,5 @@
-//! What a topology manager answers: the paths from one node to another with their groups and forwarding
-//! identifiers (dissertation §4.2.1).
+//! Makes the answer of a topology manager: the paths from one node to another with their groups and
+//! forwarding identifiers (dissertation §4.2.1).
 
 use crate::disjoint::{Disjoint, disjoint_paths};
 use crate::graph::{Graph, LinkId, NodeId};
@@ -21,17 +21,18 @@ pub enum Policy {
 /// A path that a sender can use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
-    /// Its links, and what they cost.
+    /// The links of the path and their cost.
     pub path: Path,
-    /// Paths of the same number share a link, or are joined by paths that do. From 0.
+    /// The group of the path, counted from 0. Paths of one group share a link, or are joined by paths that
+    /// do.
     pub group: u32,
-    /// The sum of the links' delays, nanoseconds.
+    /// The sum of the links' delays in nanoseconds.
     pub delay_ns: u64,
-    /// The least capacity among the links where it is known, bytes a second.
+    /// The least known capacity among the links in bytes per second.
     pub capacity_bytes: Option<u64>,
-    /// The identifier of packets that go this way; what is wrong if none has room for it.
+    /// The identifier of packets on this path, or the error if the path does not fit into one.
     pub forward: Result<Encoded, EncodeError>,
-    /// The same for the way back over the same lines, if each link has another direction.
+    /// The identifier for the way back over the same lines; `None` if a link has no other direction.
     pub backward: Option<Result<Encoded, EncodeError>>,
 }
 
@@ -46,14 +47,14 @@ pub struct Planner<'g> {
 }
 
 impl<'g> Planner<'g> {
-    /// For a graph whose links cost this and have these tags.
+    /// Creates a planner for a graph whose links have these costs and tags.
     #[must_use]
     pub fn new(graph: &'g Graph, costs: Costs, tags: Tags) -> Self {
         let router = Router::new(graph, costs.clone());
         Self { graph, costs, tags, router, grouping: Grouping::new(graph.links().len()) }
     }
 
-    /// At most `k` paths, in the order of [`crate::paths`].
+    /// Returns at most `k` paths, in the order of [`crate::paths`].
     ///
     /// # Panics
     /// If a node is not of this graph.

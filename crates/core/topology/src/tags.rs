@@ -1,35 +1,36 @@
-//! Tags of links, the FID of a path, and the forwarder of a node. A topology manager that knows the graph
-//! counts the links beside a path that would match by accident, and takes the table of tags with the fewest.
+//! The tags of links, the FID of a path, and the forwarder of a node. A topology manager knows the graph. So
+//! it counts the links beside a path that would match by accident, and chooses the table of tags with the
+//! fewest.
 
 use crate::fid::{
     Bits, EXACT_LINKS_MAX, Egress, FILTER_BITS, Fid, Header, Kind, Limits, Refusal, TABLES, TAG_BITS,
 };
 use crate::graph::{Graph, LinkId, NodeId};
 
-/// What a FID is made for a path of, and how good it is.
+/// The FID of a path, and figures about its quality.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Encoded {
     /// The identifier.
     pub fid: Fid,
-    /// Bits that are set, as part of those there are: 248, or one a link of an exact domain.
+    /// The share of bits that are set, of 248 bits or, in an exact domain, one bit per link.
     pub fill: f64,
-    /// Links beside the path over which packets go too, by accident: those that begin at its nodes, without
-    /// the way back.
+    /// The number of links beside the path that packets also cross by accident. They begin at nodes of the
+    /// path; links back are not counted.
     pub false_positives: usize,
 }
 
 impl Encoded {
-    /// What a packet of the path carries.
+    /// Returns the header of packets on the path.
     #[must_use]
     pub fn header(&self, path: &[LinkId]) -> Header {
         Header::new(self.fid, path.len())
     }
 }
 
-/// Why there is no FID of a path.
+/// Why a path has no FID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// It has more links than its FID has room for, in every table.
+    /// The path has more links than a FID has room for, in every table.
     #[error("{0} links are more than fit into a forwarding identifier")]
     TooLong(usize),
     /// The domain has more links than an exact FID has bits.
@@ -37,7 +38,7 @@ pub enum EncodeError {
     TooManyLinks(usize),
 }
 
-/// The bits of a tag: different ones, from a stream of random bytes.
+/// Makes a tag of different bits from a stream of random bytes.
 pub(crate) fn tag(mut random: impl FnMut() -> u8) -> Bits {
     let mut tag = Bits::NONE;
     while tag.ones() < TAG_BITS as u32 {
@@ -49,7 +50,7 @@ pub(crate) fn tag(mut random: impl FnMut() -> u8) -> Bits {
     tag
 }
 
-/// The bytes that a hash gives, as many as are asked for.
+/// Returns a stream of bytes from a hash, as long as needed.
 pub(crate) fn stream(hasher: &blake3::Hasher) -> impl FnMut() -> u8 {
     let mut reader = hasher.finalize_xof();
     let (mut block, mut next) = ([0; 32], 32);
@@ -63,8 +64,9 @@ pub(crate) fn stream(hasher: &blake3::Hasher) -> impl FnMut() -> u8 {
     }
 }
 
-/// The FID whose table of tags has the fewest false positives; among equals the least fill, then the lowest
-/// table. `tag_of` has a table, the link that a packet came by and that which it would go by.
+/// Makes the FID with the table of tags that gives the fewest false positives. Among equals it takes the
+/// least fill, then the lowest table. `tag_of` returns the tag for a table, the incoming link and the
+/// outgoing link.
 pub(crate) fn choose(
     graph: &Graph,
     path: &[LinkId],
@@ -101,14 +103,14 @@ pub(crate) fn choose(
 /// The tags of all links of a domain.
 #[derive(Clone, Debug)]
 pub enum Tags {
-    /// One bit a link, of so many links.
+    /// One bit per link; this is the number of links.
     Exact(usize),
-    /// Of each link one tag a table.
+    /// For each link, one tag per table.
     Lipsin(Vec<[Bits; TABLES]>),
 }
 
 impl Tags {
-    /// One bit for each link.
+    /// Gives each link one bit.
     ///
     /// # Errors
     /// If there are more links than bits.
@@ -117,7 +119,7 @@ impl Tags {
         if links > EXACT_LINKS_MAX { Err(EncodeError::TooManyLinks(links)) } else { Ok(Self::Exact(links)) }
     }
 
-    /// Tables of tags. Whoever has the seed has the same tables.
+    /// Makes tables of tags from a seed. The same seed gives the same tables.
     #[must_use]
     pub fn lipsin(links: usize, seed: u64) -> Self {
         let tag = |link: usize, table: usize| {
@@ -128,16 +130,16 @@ impl Tags {
         Self::Lipsin((0..links).map(|link| std::array::from_fn(|table| tag(link, table))).collect())
     }
 
-    /// Exact ones where the domain is small enough, else tables.
+    /// Makes exact tags if the domain is small enough, else tables.
     #[must_use]
     pub fn of(graph: &Graph, seed: u64) -> Self {
         Self::exact(graph).unwrap_or_else(|_| Self::lipsin(graph.links().len(), seed))
     }
 
-    /// The tag of a link.
+    /// Returns the tag of a link.
     ///
     /// # Panics
-    /// If the link or the table is not there.
+    /// If the link or the table does not exist.
     #[must_use]
     pub fn tag(&self, table: usize, link: LinkId) -> Bits {
         match self {
@@ -158,24 +160,24 @@ impl Tags {
         }
     }
 
-    /// The bits of a path: the tags of its links, OR-ed.
+    /// Returns the bits of a path: the OR of the tags of its links.
     ///
     /// # Panics
-    /// If a link or the table is not there.
+    /// If a link or the table does not exist.
     #[must_use]
     pub fn filter(&self, table: usize, path: &[LinkId]) -> Bits {
         path.iter().fold(Bits::NONE, |bits, link| bits.or(self.tag(table, *link)))
     }
 
-    /// The FID of a path of a graph that has these tags.
+    /// Makes the FID of a path. `graph` must be the graph that these tags belong to.
     ///
     /// # Errors
-    /// If the path is too long for one.
+    /// If the path is too long for a FID.
     pub fn encode(&self, graph: &Graph, path: &[LinkId]) -> Result<Encoded, EncodeError> {
         choose(graph, path, self.limits(), 0, |table, _, link| self.tag(table, link))
     }
 
-    /// What the forwarder at a node needs, and nothing of the rest of the domain.
+    /// Returns the forwarder of a node. It knows only the links that begin at the node.
     #[must_use]
     pub fn forwarder(&self, graph: &Graph, node: NodeId) -> Forwarder {
         let tables = if matches!(self, Self::Exact(_)) { 1 } else { TABLES };
@@ -201,11 +203,11 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Puts the links over which a packet goes on into `out`, and gives the header that it has there.
-    /// `ingress` is the link that it came by, nothing if it begins here.
+    /// Puts the links that a packet goes on by into `out`, and returns the header that it has there.
+    /// `ingress` is the link that the packet came by; `None` if it begins here.
     ///
     /// # Errors
-    /// If it goes nowhere, whatever its links; `out` is empty then.
+    /// If the packet must be dropped whatever its links; `out` is empty then.
     pub fn forward(
         &self,
         header: &Header,

@@ -1,16 +1,16 @@
 //! The 15 networks of the dissertation's domain-scale study (§4.2.3, Table 4.2), from the Internet Topology
-//! Zoo. The README of this crate has source and licence.
+//! Zoo. The README of this crate names source and licence.
 
 use crate::import::{self, Defaults, Network};
 
-/// A network that is built in.
+/// A built-in network.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
-    /// Its name in the Topology Zoo.
+    /// The name in the Topology Zoo.
     pub name: &'static str,
-    /// Its row of Table 4.2.
+    /// The row of Table 4.2.
     pub table: Row,
-    /// How ours differs from that row, and why.
+    /// How this network differs from that row, and why.
     pub differs: Option<&'static str>,
     text: &'static str,
 }
@@ -18,11 +18,11 @@ pub struct Builtin {
 /// A row of Table 4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Edges: lines.
+    /// The number of lines, which the table calls edges.
     pub lines: usize,
-    /// Access nodes: those of degree one.
+    /// The number of access nodes, which have degree one.
     pub access_nodes: usize,
 }
 
@@ -37,7 +37,7 @@ macro_rules! builtin {
     };
 }
 
-/// All of them, from the sparsest to the densest: the order of Fig. 4.17.
+/// All built-in networks, from the sparsest to the densest, in the order of Fig. 4.17.
 pub const BUILTIN: &[Builtin] = &[
     builtin!("Uninett2011", 69, 98, 11, None),
     builtin!(
@@ -71,16 +71,16 @@ pub const BUILTIN: &[Builtin] = &[
 ];
 
 impl Builtin {
-    /// The one of this name, whatever the case of its letters.
+    /// Finds a network by its name, ignoring case.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         BUILTIN.iter().find(|network| network.name.eq_ignore_ascii_case(name))
     }
 
-    /// As a graph. Delays are those of light in fibre between the places of the nodes.
+    /// Returns the network as a graph. Delays are those of light in fibre between the locations of the nodes.
     ///
     /// # Panics
-    /// Never: a test reads all of them.
+    /// Never: a test reads all networks.
     #[must_use]
     pub fn network(&self, defaults: &Defaults) -> Network {
         import::read(self.text.as_bytes(), defaults).expect("what is built in is sound")
@@ -97,7 +97,7 @@ mod tests {
         Row { nodes: graph.nodes().len(), lines: graph.lines(), access_nodes }
     }
 
-    /// Nodes and lines of 13 are as the table has them, and all three numbers of 12.
+    /// For 13 networks the nodes and lines match the table, and for 12 all three numbers.
     #[test]
     fn table_4_2() {
         let mut different = Vec::new();

@@ -1,11 +1,11 @@
-//! GML: Himsolt, "GML: A portable Graph File Format", 1997. Keys with values, which are numbers, texts in
-//! quotation marks, or lists in brackets. Keys that are not known are passed over.
+//! Reads GML (Himsolt, "GML: A portable Graph File Format", 1997). A file consists of keys with values, which
+//! are numbers, texts in quotation marks, or lists in brackets. Unknown keys are skipped.
 
 use super::{
     DEPTH_MAX, ImportError, ImportErrorKind, Raw, RawEdge, RawNode, capacity_bytes, degrees, expected,
 };
 
-/// What a list is.
+/// The kind of a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
     File,
@@ -141,7 +141,7 @@ fn statements(tokens: &mut Tokens<'_>, raw: &mut Raw) -> Result<(), ImportErrorK
     }
 }
 
-/// Characters that GML writes as references: `&#228;`, `&amp;`. What is none stays as it is.
+/// Decodes the character references of GML, such as `&#228;` and `&amp;`. Other text stays as it is.
 fn unescape(text: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find('&') {

@@ -1,5 +1,6 @@
-//! GraphML: Brandes et al., "GraphML Progress Report", GD 2001, as far as the Topology Zoo uses it: keys that
-//! name data, nodes and edges of one graph. No document type, and so no entity that grows.
+//! Reads GraphML (Brandes et al., "GraphML Progress Report", GD 2001) as far as the Topology Zoo uses it:
+//! keys that name data, and the nodes and edges of one graph. A document type is refused, so that no entity
+//! can grow.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +13,17 @@ use super::{
     expected, line_at, quoted,
 };
 
-/// Bytes of text in an element that is read.
+/// The most bytes of text in an element that is read.
 const DATA_MAX: usize = 4_096;
 
-/// The elements that say something to us.
+/// The kinds of elements that are understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Element {
     Document,
     Graph,
     Node,
     Edge,
-    /// With what its key names.
+    /// Data, with the name that its key stands for.
     Data(String),
     Other,
 }
@@ -30,7 +31,7 @@ enum Element {
 #[derive(Default)]
 struct State {
     raw: Raw,
-    /// What each key names.
+    /// The name that each key stands for.
     keys: BTreeMap<String, String>,
     open: Vec<Element>,
     text: String,
@@ -49,7 +50,8 @@ pub(super) fn read(text: &str) -> Result<Raw, ImportError> {
             line: line(reader.error_position()),
             kind: ImportErrorKind::Xml(quoted(&e.to_string())),
         })?;
-        // Counted as it goes: a line for each of many elements must not cost a walk from the beginning.
+        // Lines are counted along the way, because counting from the beginning for each of many elements
+        // would be slow.
         let position = (reader.buffer_position() as usize).clamp(seen, text.len());
         lines += text.as_bytes()[seen..position].iter().filter(|b| **b == b'\n').count();
         seen = position;

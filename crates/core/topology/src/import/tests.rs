@@ -1,4 +1,4 @@
-//! The three forms, and what is none of them.
+//! Tests the three forms, and texts in none of them.
 
 use proptest::prelude::*;
 
@@ -48,7 +48,7 @@ fn three_forms_of_one_network() {
         assert_eq!((network.graph.lines(), network.ignored_loops), (2, 1));
         let links = network.graph.links();
         assert_eq!(links[0].capacity_bytes, Some(125_000_000));
-        // Berlin and Paris are 878 km from each other: 4.39 ms of fibre.
+        // Berlin and Paris are 878 km apart: 4.39 ms of fibre.
         assert!((4_380_000..4_400_000).contains(&links[0].delay_ns), "{}", links[0].delay_ns);
         assert_eq!((links[2].capacity_bytes, links[2].delay_ns), (None, 5_000_000));
         assert_eq!(links[0].delay_ns, links[1].delay_ns);
@@ -111,7 +111,7 @@ fn what_is_no_network() {
     ));
 }
 
-/// What is written and read again is the same, and written the same.
+/// Checks that a network that is written and read again is the same.
 fn assert_round_trip(network: &Network) {
     let text = write(&network.name, &network.graph);
     let again = parse(&text).expect("what was written can be read");
@@ -122,9 +122,9 @@ fn assert_round_trip(network: &Network) {
 
 #[test]
 fn round_trips() {
-    // What the fuzzer found: a name that ends in characters that become spaces.
+    // The fuzzer found this: a name that ends in characters that become spaces.
     assert_round_trip(&parse("network a\0\u{7f}\nnode b\0 c\0").expect("a network"));
-    // And one that a number made longer than others are cut to.
+    // It also found this: a number makes a name longer than the length that other names are cut to.
     let long = format!("node {0}\n", "x".repeat(250)).repeat(3);
     assert_round_trip(&parse(&long).expect("a network"));
     for text in [GML, GRAPHML, TEXT, "directed\nnode a @ b @ ?\nnode @ @ ?\nlink 0 1 0ns\nlink 0 1 9k"] {

@@ -1,25 +1,25 @@
-//! Our own form: one statement a line.
+//! Reads and writes our own form, which has one statement per line.
 
 use std::fmt::Write as _;
 
 use super::{ImportError, ImportErrorKind, Raw, RawEdge, RawNode, capacity_bytes, degrees, expected};
 use crate::graph::{Graph, LinkId};
 
-/// What suffixes of a capacity stand for, the largest first.
+/// The suffixes of a capacity and their factors, the largest first.
 const BITS: &[(&str, u64)] = &[("G", 1_000_000_000), ("M", 1_000_000), ("k", 1_000), ("", 1)];
-/// What units of a delay stand for, in nanoseconds, the largest first.
+/// The units of a delay in nanoseconds, the largest first.
 const TIMES: &[(&str, u64)] = &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// Stands for a place that nobody knows.
+/// Stands for an unknown location.
 const NO_PLACE: &str = "?";
 
-/// Whether a text begins with a statement of this form, or a comment before one.
+/// Whether a text begins with a statement of this form, after comments or not.
 pub(super) fn is_statement(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let word = |line: &str| line.split_whitespace().next().map(str::to_owned);
     match lines.next().and_then(word).as_deref() {
         Some("network" | "link" | "directed") => true,
-        // GML has it only within a graph.
+        // GML has this word only within a graph.
         Some("node") => true,
         _ => false,
     }
@@ -48,7 +48,7 @@ fn statement(raw: &mut Raw, line: &str, number: usize) -> Result<(), ImportError
                 None => (rest, None),
             };
             let (mut latitude, mut longitude) = (None, None);
-            // A name with an @ in it, and no place.
+            // The name may contain an @ without a location behind it.
             if let Some(place) = place.filter(|place| place.trim() != NO_PLACE) {
                 let mut words = place.split_whitespace();
                 let (Some(lat), Some(long), None) = (words.next(), words.next(), words.next()) else {
@@ -82,7 +82,7 @@ fn statement(raw: &mut Raw, line: &str, number: usize) -> Result<(), ImportError
     Ok(())
 }
 
-/// A number with the first suffix that it ends with and that leaves a number.
+/// Parses a number with a suffix, and multiplies it. The first suffix that leaves a number counts.
 fn amount(word: &str, units: &[(&str, u64)]) -> Option<f64> {
     units.iter().find_map(|(unit, factor)| {
         let number = word.strip_suffix(unit)?;
@@ -99,7 +99,7 @@ fn delay(word: &str) -> Option<u64> {
     amount(word, TIMES).filter(|ns| *ns <= crate::graph::DELAY_MAX_NS as f64).map(|ns| ns.round() as u64)
 }
 
-/// A whole number in the largest unit that leaves it whole.
+/// Writes a whole number in the largest unit in which it is whole.
 fn in_units(value: u64, units: &[(&str, u64)]) -> String {
     let fits = units.iter().find(|(_, factor)| value.is_multiple_of(*factor));
     fits.map_or_else(String::new, |(unit, factor)| format!("{}{unit}", value / factor))

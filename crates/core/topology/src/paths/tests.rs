@@ -1,11 +1,11 @@
-//! Yen's algorithm against all paths, sorted.
+//! Compares Yen's algorithm with all paths, sorted.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::graph::Builder;
 
-/// A small graph with parallel links and equal costs: (nodes, directed links with delays).
+/// Generates small graphs with parallel links and equal costs.
 pub(crate) fn graphs() -> impl Strategy<Value = Graph> {
     (2u32..8).prop_flat_map(|nodes| {
         let link = (0..nodes, 0..nodes, 0u64..4);
@@ -22,7 +22,7 @@ pub(crate) fn graphs() -> impl Strategy<Value = Graph> {
     })
 }
 
-/// All loopless paths, in order.
+/// Returns all loopless paths, in order.
 pub(crate) fn all_paths(graph: &Graph, costs: &Costs, from: NodeId, to: NodeId) -> Vec<Path> {
     fn go(
         graph: &Graph,
