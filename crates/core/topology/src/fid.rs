@@ -6,7 +6,7 @@
 //! | kind | tags | false positives |
 //! | --- | --- | --- |
 //! | exact (0) | one bit of 256 per link | none; for domains of at most [`EXACT_LINKS_MAX`] links |
-//! | LIPSIN (1) | 5 bits of 248 per link, from one of 8 tables (named by the last byte) | rare, and known beforehand |
+//! | LIPSIN (1) | 5 bits of 248 per link, from the table (of 8) in the last byte | rare, and known beforehand |
 //! | keyed (2) | as LIPSIN, from a key and the incoming link; the epoch is in the last byte | as LIPSIN |
 //!
 //! Three rules limit wrong or forged FIDs. A FID with too many bits leads nowhere, a packet never goes back
@@ -161,7 +161,7 @@ impl Fid {
     }
 }
 
-/// Why bytes are not a header.
+/// The reason why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FidError {
     /// There are too few bytes.
@@ -220,7 +220,7 @@ impl Header {
     }
 }
 
-/// Why a forwarder drops a packet.
+/// The reason why a forwarder drops a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The packet has crossed as many links as it may.

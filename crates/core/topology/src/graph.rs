@@ -61,7 +61,7 @@ pub struct Link {
     pub reverse: Option<LinkId>,
 }
 
-/// Why something cannot be added to a graph.
+/// The reason why something cannot be added to a graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// There are more of these than the limit allows.
@@ -84,7 +84,7 @@ pub enum GraphError {
     Delay(u64),
 }
 
-/// Why a name does not select a node.
+/// The reason why a name does not select a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
     /// No node's name begins like this.

@@ -67,7 +67,7 @@ pub struct Network {
     pub ignored_loops: usize,
 }
 
-/// Why a text is not a usable network, and where.
+/// The reason why a text is not a usable network, and the line of the fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{kind}", if *line > 0 { format!("line {line}: ") } else { String::new() })]
 pub struct ImportError {

@@ -134,9 +134,9 @@ impl EpochTags {
     }
 }
 
-/// The forwarding rule at one node of a domain with keyed tags. It knows the tags of three epochs. Those of
-/// the present epoch are joined by those of the epoch before, so that packets in flight survive the change,
-/// and of the next epoch, for clocks that are ahead.
+/// The forwarding rule at one node of a domain with keyed tags. It knows the tags of three epochs: the
+/// present one, the one before, so that packets in flight survive the change, and the next, for clocks that
+/// are ahead.
 #[derive(Clone)]
 pub struct KeyedForwarder {
     secret: NodeSecret,

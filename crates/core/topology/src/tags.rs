@@ -27,7 +27,7 @@ impl Encoded {
     }
 }
 
-/// Why a path has no FID.
+/// The reason why a path has no FID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// The path has more links than a FID has room for, in every table.

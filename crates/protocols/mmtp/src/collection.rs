@@ -1,6 +1,6 @@
 //! The manifest of a directory. A manifest is itself a content, and one directory has exactly one encoding.
 //!
-//! The format is in `docs/wire-mmtp.md`. A manifest comes from outside. So a [`Collection`] that exists is
+//! The format is in `docs/wire-mmtp.md`. A manifest comes from outside, so it is checked. A [`Collection`] is
 //! safe to lay out on disk below one directory: no path is absolute, leaves the directory, comes twice, or is
 //! a file and a directory at once.
 
@@ -41,7 +41,8 @@ pub struct Collection {
     entries: Vec<Entry>,
 }
 
-/// Why files or bytes are not a collection. Entries are counted from 0, in the order of their paths.
+/// The reason why files or bytes are not a collection. Entries are counted from 0, in the order of their
+/// paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionError {
     /// The bytes do not begin with [`MAGIC`].

@@ -143,7 +143,7 @@ fn base32() -> &'static data_encoding::Encoding {
     &BASE32
 }
 
-/// Why a text is not the text form of a root.
+/// The reason why a text is not the text form of a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RootError {
     /// The text does not begin with `b3:`.

@@ -86,8 +86,9 @@ impl RangeSet {
         self.first_range_in(&bounds).map(|(_, within)| within)
     }
 
-    /// Takes up to `blocks` (at least 1) of the first consecutive blocks within `bounds` out of the set. If more
-    /// blocks follow them and the range spans the end of a segment, the range stops at the last such end.
+    /// Takes up to `blocks` (at least 1) of the first consecutive blocks within `bounds` out of the set. If
+    /// more blocks follow them and the range spans the end of a segment, the range stops at the last such
+    /// end.
     pub fn take(&mut self, bounds: Range<u64>, blocks: u64) -> Option<Range<u64>> {
         let (around, found) = self.first_range_in(&bounds)?;
         let mut end = found.end.min(found.start.saturating_add(blocks.max(1)));

@@ -5,9 +5,9 @@
 //! unchanged. The first list of at most 64 CVs is the *top page*. Merged with root finalization, it gives the
 //! root, which names the content.
 //!
-//! A page is a left-aligned run of 2ⁿ subtrees of equal size, so its merge is a node of BLAKE3's tree.
-//! (BLAKE3 paper, §2.1: the left subtree is the largest power of two of chunks that leaves at least one to
-//! the right.) So the root is the plain BLAKE3 hash of the bytes. A content of one block has no lists: its
+//! A page is a left-aligned run of 2ⁿ subtrees of equal size, so its merge is a node of BLAKE3's tree. There,
+//! the left subtree is the largest power of two of chunks that leaves at least one to the right (BLAKE3
+//! paper, §2.1). So the root is the plain BLAKE3 hash of the bytes. A content of one block has no lists: its
 //! hash is the root.
 //!
 //! A source holds an [`Outboard`], a receiver a [`Verifier`].

@@ -51,7 +51,7 @@ impl Uri {
     }
 }
 
-/// Why a text is no `anabranch:` URI: which part is wrong, and what is expected there.
+/// The reason why a text is no `anabranch:` URI. Displays as the wrong part and the expected content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UriError {
     /// The text has this many bytes, more than [`URI_MAX`].

@@ -78,9 +78,8 @@ impl Client {
     /// Starts the client and its thread.
     ///
     /// # Errors
-    /// If an option cannot be followed: a file cannot be read, a header field is invalid or is one that the
-    /// client sets itself, or a proxy is of an unknown kind. Also if the system has no thread or descriptor
-    /// left.
+    /// If a file cannot be read, a header field is invalid or is one that the client sets itself, or a proxy
+    /// is of an unknown kind. Also if the system has no thread or descriptor left.
     pub fn start(options: Options) -> Result<Self, StartError> {
         let settings = Arc::new(Settings::new(options)?);
         let queue = Arc::new(EventQueue::new()?);

@@ -124,7 +124,7 @@ fn assert_round_trip(network: &Network) {
 fn round_trips() {
     // The fuzzer found this: a name that ends in characters that become spaces.
     assert_round_trip(&parse("network a\0\u{7f}\nnode b\0 c\0").expect("a network"));
-    // It also found this: a number makes a name longer than the length that other names are cut to.
+    // The fuzzer also found this: a number makes a name longer than the length that other names are cut to.
     let long = format!("node {0}\n", "x".repeat(250)).repeat(3);
     assert_round_trip(&parse(&long).expect("a network"));
     for text in [GML, GRAPHML, TEXT, "directed\nnode a @ b @ ?\nnode @ @ ?\nlink 0 1 0ns\nlink 0 1 9k"] {

@@ -68,7 +68,7 @@ pub(super) enum Queue {
     First(PathId),
 }
 
-/// Why a packet is no longer expected on a path, and thus which path asks for it next.
+/// The reason why a packet is no longer expected on a path. It decides which path asks for the packet next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GiveUp {
     /// The packet was lost. This path asks for it again; if it is lost again, any path may ask.

@@ -2,15 +2,15 @@
 //!
 //! Beyond a burst, a path asks for no more than twice the window in a round trip. Arrivals make room for
 //! requests at the rate of the path, and in slow start at twice that, so pacing never delays a window that is
-//! in use. It delays requests that would all leave at once: after losses that were declared at the same time
-//! have opened the window, or in slow start for the rest of a round. So a queue far smaller than a
-//! bandwidth-delay product is not flooded before the path is known.
+//! in use. It delays requests that would all leave at once. That happens after losses that are declared at
+//! the same time have opened the window, and in slow start with the rest of a round. So a queue far smaller
+//! than a bandwidth-delay product is not flooded before the path is known.
 //!
 //! A request is also *held* for a random time, up to a twentieth of the time that a packet of the path takes.
 //! Without this, packets could always reach a full queue just before it has room. A flow then loses far more
 //! than the others. This is a phase effect (S. Floyd and V. Jacobson, On Traffic Phase Effects in
 //! Packet-Switched Gateways, Internetworking: Research and Experience 3, 1992). The remedy is theirs: a
-//! random time of the order of what the bottleneck takes for a packet.
+//! random time about as long as the bottleneck takes for a packet.
 //!
 //! Pacing is no smoother than that. Behind a queue that drops packets when it is full, the flow with the
 //! smallest bursts would get less than its share.

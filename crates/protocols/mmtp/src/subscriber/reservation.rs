@@ -124,7 +124,7 @@ impl Subscriber {
         self.paths.iter().any(|path| path.state == PathState::Open)
     }
 
-    /// Whether so many blocks wait for the hashes that prove them that no more blocks are accepted.
+    /// Whether [`BLOCKS_OPEN_MAX`] blocks wait for verification, so that no more blocks are accepted.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.downloads.blocks_open() >= BLOCKS_OPEN_MAX

@@ -286,10 +286,10 @@ impl Subscriber {
         Some(slowest.download)
     }
 
-    /// Asks for a second copy of packets that are pending on another path and would come later from there than
-    /// from here. Each packet is asked for redundantly at most once until it expires. So at most the packets in
-    /// flight at the very end are asked for twice. An unresponsive path may ask for packets that are pending on
-    /// other unresponsive paths; otherwise its return would not be noticed.
+    /// Asks for a second copy of packets that are pending on another path and would come later from there
+    /// than from here. Each packet is asked for redundantly at most once until it expires. So at most the
+    /// packets in flight at the very end are asked for twice. An unresponsive path may ask for packets that
+    /// are pending on other unresponsive paths; otherwise its return would not be noticed.
     fn add_redundant(&mut self, now: Time, p: PathId, request: &mut RequestBuilder) {
         let me = &self.paths[p];
         if !matches!(me.state, PathState::Open | PathState::Unresponsive) || !me.rtt().has_sample() {

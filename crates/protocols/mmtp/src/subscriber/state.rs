@@ -175,11 +175,11 @@ impl Subscriber {
         }
     }
 
-    /// Checks that every missing block and packet is in exactly one state, that the packets in flight are
-    /// those that the paths have outstanding, and that each waiting packet has a path that can ask for it.
+    /// Checks three rules. Every missing block and packet is in exactly one state. The packets in flight are
+    /// those that the paths have outstanding. Each waiting packet has a path that can ask for it.
     ///
     /// # Errors
-    /// If one of these does not hold; the error says which.
+    /// If a rule does not hold; the error says which.
     pub fn check(&self) -> Result<(), String> {
         let mut outstanding: BTreeMap<DownloadId, BTreeMap<_, u32>> = BTreeMap::new();
         for (asked, i, _) in self.paths.iter().flat_map(|path| path.sent_packets().outstanding()) {

@@ -42,7 +42,7 @@ pub enum CheckResult {
     PageMissing,
 }
 
-/// Why a page is not accepted.
+/// The reason why a page is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageError {
     /// The content has no such page, or the page has another number of CVs.

@@ -250,8 +250,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why bytes are not a packet. A malformed packet is dropped and counted by the [`name`](Self::name) of its
-/// error.
+/// The reason why bytes are not a packet. A malformed packet is dropped and counted by the
+/// [`name`](Self::name) of its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParseError {
     /// The bytes are fewer than the fields say.

@@ -89,8 +89,8 @@ impl Default for Options {
     }
 }
 
-/// Why a client cannot start: an option cannot be followed, or the system refuses. Displays as one clause for
-/// people.
+/// The reason why a client cannot start: an option cannot be followed, or the system refuses. Displays as one
+/// clause for people.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartError(pub(super) String);

@@ -1,9 +1,9 @@
-//! Why a fetch failed.
+//! The errors of a fetch.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Why a fetch failed. Displays as one clause for people.
+/// The reason why a fetch failed. Displays as one clause for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FetchError {

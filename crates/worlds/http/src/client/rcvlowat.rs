@@ -19,8 +19,8 @@ const BYTES_MAX: u64 = 512 << 10;
 /// A wake-up waits for at most one part in this number of a limited receive window, because unread bytes keep
 /// the server from sending.
 const WINDOW_PART: u64 = 4;
-/// When about this many bytes of a body are left, no wake-up is delayed. Some of them may be in the buffers of
-/// TLS already, so that the others alone would never reach the mark.
+/// When about this many bytes of a body are left, no wake-up is delayed. Some of them may be in the buffers
+/// of TLS already, so that the others alone would never reach the mark.
 const END_BYTES: u64 = 128 << 10;
 /// The longest delay of a wake-up. After it, the bytes that are there are read.
 pub(super) const WAIT: Duration = Duration::from_millis(10);

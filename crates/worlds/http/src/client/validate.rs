@@ -75,7 +75,7 @@ fn web_page() -> FetchError {
     )
 }
 
-/// Why an answer is not accepted.
+/// The reason why an answer is not accepted.
 #[derive(Debug)]
 pub(super) enum Rejection {
     /// The fetch fails with this error.

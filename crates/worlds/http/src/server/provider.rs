@@ -67,7 +67,7 @@ pub enum PathLookup<C> {
     Refused(Refusal, String),
 }
 
-/// Why a client may not have a resource.
+/// The reason why a client may not have a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The request lacks the token that the resource needs (RFC 6750 §2.1): 401.
@@ -95,7 +95,7 @@ pub struct Resource<C> {
     pub fields: &'static [(&'static str, &'static str)],
 }
 
-/// Why bytes cannot be read.
+/// The reason why bytes cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     /// The bytes have changed or are gone for good: 410.

@@ -139,9 +139,9 @@ impl Sender {
 }
 
 impl Answer {
-    /// Does one fetch. Asks `server`, with the time since the fetch's turn came, as often as the client
-    /// would: again after a redirect, and over a new connection if the server closed the old one. `sent_ago`
-    /// says how long ago the request was sent, behind others on the same connection.
+    /// Does one fetch. Calls `server` with each request and the time since the fetch's turn came. A redirect
+    /// leads to another request, and so does a kept connection that the server has closed. `sent_ago` says
+    /// how long ago the request was sent, behind others on the same connection.
     pub fn new(
         id: FetchId,
         request: &FetchRequest,
