@@ -54,8 +54,8 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const BUFFER_BYTES: usize = 64 << 10;
 /// How long a connection may wait for a request, or take to send the head of one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection that is answered with 503 may take to send the head of its request, and then to read
-/// the answer.
+/// How long a connection that is answered with 503 may take in all: to send the head of its request and to
+/// read the answer.
 const TURNED_AWAY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most threads that wait for disks.
 const READERS_MAX: usize = 16;

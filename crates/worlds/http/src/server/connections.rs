@@ -37,8 +37,8 @@ pub(super) struct Progress {
     pub(super) waits: Cell<bool>,
     /// Whether an answer is under way.
     answers: Cell<bool>,
-    /// When the connection was accepted, or when its last answer began or ended. This is a number of
-    /// [`Connections::next`], not a time.
+    /// When the connection was accepted, or when its last answer began or ended. This is a number that grows,
+    /// not a time.
     since: Cell<u64>,
     /// Whether the client takes its answer slowly.
     is_slow: Cell<bool>,
