@@ -1,4 +1,4 @@
-//! The eBPF object, and libbpf.
+//! Loads the eBPF object with libbpf, and runs its programs for the parity test.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -12,22 +12,22 @@ use crate::bpf_abi::{AnbStep, Op};
 use crate::controller_table::{Controller, PIN_DIR, Program};
 use crate::{Error, Result};
 
-/// What `build.rs` made.
+/// The eBPF object file that `build.rs` made.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/controllers.bpf.o"));
 
-/// The end of the name of a controller's struct_ops map.
+/// The suffix of the name of a controller's struct_ops map.
 const OPS: &str = "_ops";
 
-/// The hooks of a controller's programs, `HOOK_NAME`, and the program for [`Parity`]. The hook comes first:
-/// the kernel cuts names at 15 bytes.
+/// The hooks of a controller. The program of a hook is named `HOOK_NAME`, and the program for [`Parity`]
+/// `parity_NAME`. The hook comes first because the kernel cuts names at [`NAME_BYTES_MAX`] bytes.
 const HOOKS: [&str; 5] = ["ack", "cut", "init", "release", "undo"];
 const PARITY: &str = "parity";
-/// `BPF_OBJ_NAME_LEN` without its zero, linux/bpf.h.
+/// The longest name of a program in the kernel: `BPF_OBJ_NAME_LEN` of linux/bpf.h, without its final zero.
 const NAME_BYTES_MAX: usize = 15;
 
-/// What libbpf said since the last start: its errors go nowhere else.
+/// The messages of libbpf since the last [`capture_log`]. libbpf reports its errors nowhere else.
 static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
-/// Limits of the log: bytes in all, and lines of a message.
+/// Limits of [`LIBBPF_LOG`]: its bytes, and the lines that it keeps of each message.
 const LOG_BYTES_MAX: usize = 1 << 20;
 const MESSAGE_LINES_MAX: usize = 12;
 
@@ -72,7 +72,8 @@ fn refused(attempt: &str, e: &libbpf_rs::Error) -> Error {
     Error::Refused(format!("{attempt}: {e}{}{last}{hint}", if last.is_empty() { "" } else { "\n  " }))
 }
 
-/// The object with the programs of this controller only; `parity`: with its test program instead.
+/// Loads the eBPF object with the programs of `controller` only. With `parity`, loads the test program of
+/// that controller instead of its hooks.
 fn open(controller: &Controller, parity: bool, verbose: bool) -> Result<Object> {
     capture_log(verbose);
     let attempt = "cannot load the eBPF programs";
@@ -98,7 +99,8 @@ fn open(controller: &Controller, parity: bool, verbose: bool) -> Result<Object> 
     open.load().map_err(|e| refused(attempt, &e))
 }
 
-/// See [`crate::controllers::load`]. Each controller is an object of its own, with connections of its own.
+/// See [`crate::controllers::load`]. Each controller gets an eBPF object of its own, with its own map of
+/// connections.
 pub(crate) fn load(controllers: &[&'static Controller], verbose: bool) -> Result<()> {
     let one = |controller: &&'static Controller| {
         open(controller, false, verbose).and_then(|object| register(controller, object))
@@ -132,7 +134,7 @@ fn register(controller: &'static Controller, mut object: Object) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel calls the program of a hook.
+/// Returns the name, cut to [`NAME_BYTES_MAX`], that the kernel has for the program of a hook.
 fn kernel_name(hook: &str, controller: &Controller) -> String {
     let mut name = format!("{hook}_{}", controller.linux);
     name.truncate(NAME_BYTES_MAX);
@@ -159,7 +161,8 @@ pub(crate) fn programs(controller: &Controller) -> Vec<Program> {
     all
 }
 
-/// A controller's programs for the parity test: the same code, run on a step that the caller makes.
+/// The programs of a controller for the parity test: the same code as in the kernel's hooks, run on a step
+/// that the caller makes.
 #[derive(Debug)]
 pub struct Parity {
     object: Object,
@@ -169,17 +172,18 @@ pub struct Parity {
 const STEP_BYTES: usize = size_of::<AnbStep>();
 
 impl Parity {
-    /// Loads the programs of a controller, without registering anything.
+    /// Loads the test program of the controller `name`, without registering the controller.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If there is no such controller, or the kernel refuses the program.
     pub fn new(name: &str) -> Result<Self> {
         let controller = Controller::by_name(name)?;
         let object = open(controller, true, false)?;
         Ok(Self { object, program: format!("{PARITY}_{}", controller.linux) })
     }
 
-    /// Takes a step in the kernel; returns the window.
+    /// Runs one step of the controller in the kernel, changes `step` to the result, and returns the window in
+    /// packets.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -189,11 +193,13 @@ impl Parity {
         let missing = || Error::Refused(attempt.into());
         let map = self.object.maps().find(|map| map.name() == "parity").ok_or_else(missing)?;
         let mut value = vec![0u8; STEP_BYTES + 8];
-        // SAFETY: both are `STEP_BYTES` long; bytes of padding are never looked at.
+        // SAFETY: `bytes` covers exactly `STEP_BYTES` of `step`. Padding may be uninitialized, as
+        // `MaybeUninit` allows.
         let bytes: &[MaybeUninit<u8>] =
             unsafe { std::slice::from_raw_parts(std::ptr::from_ref(step).cast(), STEP_BYTES) };
         for (to, from) in value.iter_mut().zip(bytes) {
-            // SAFETY: as above: `AnbStep` was made from all zeros or by the kernel, padding included.
+            // SAFETY: `step` was made from all zeros or read back from the kernel, both with initialized
+            // padding.
             *to = unsafe { from.assume_init() };
         }
         value[STEP_BYTES..STEP_BYTES + 4].copy_from_slice(&(op as u32).to_ne_bytes());
@@ -203,17 +209,17 @@ impl Parity {
         program.test_run(libbpf_rs::ProgramInput::default()).map_err(|e| refused(attempt, &e))?;
         let value =
             map.lookup(&zero, MapFlags::ANY).map_err(|e| refused(attempt, &e))?.ok_or_else(missing)?;
-        // SAFETY: as long as a step, which has no invalid values but the booleans of members; those were
-        // written by the same code as the host's.
+        // SAFETY: `value` holds at least a whole step. Only the booleans of members have invalid values, and
+        // the kernel's programs, which write them, are compiled from the same code as the host's.
         *step = unsafe { std::ptr::read_unaligned(value.as_ptr().cast()) };
         Ok(u32::from_ne_bytes([0, 1, 2, 3].map(|i| value[STEP_BYTES + 4 + i])))
     }
 }
 
-/// A map that was pinned.
+/// Opens the map that is pinned at `path`; `None` if there is no such file.
 ///
 /// # Errors
-/// If it is not there, or may not be opened.
+/// If the file cannot be looked at or opened.
 pub(crate) fn open_pinned(path: &std::path::Path) -> Result<Option<libbpf_rs::MapHandle>> {
     if let Err(e) = fs::metadata(path) {
         return match e.kind() {

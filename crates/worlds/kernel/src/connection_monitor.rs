@@ -1,11 +1,11 @@
 //! Live statistics of the kernel's MPTCP connections and their subflows, and of plain TCP.
 //!
-//! A snapshot is two lists from the kernel (sock_diag(7)): nothing is attached, nothing in the kernel gets
-//! slower, and it works with every congestion controller. Numbers that only a controller knows come through
-//! [`ControllerStats`].
+//! A snapshot is made from two lists of the kernel (sock_diag(7)). Nothing is attached to the kernel and
+//! nothing in it gets slower, and this works with every congestion controller. Numbers that only a controller
+//! knows come through [`ControllerStats`].
 //!
-//! * [`ConnectionMonitor`]: takes snapshots, and computes rates from what changed since the last snapshot.
-//! * [`prometheus_text`]: a snapshot as text for Prometheus.
+//! * [`ConnectionMonitor`]: takes snapshots, and computes rates from the changes since the last snapshot.
+//! * [`prometheus_text`]: writes a snapshot as text for Prometheus.
 
 mod prometheus;
 mod snapshot;
@@ -22,16 +22,16 @@ use anabranch_net::netlink::{MptcpConnection, Netlink, Result, SockDiag, TcpSock
 
 use crate::bpf_abi::SSTHRESH_INFINITE;
 
-/// Who knows the controllers' own numbers.
+/// Knows the numbers that congestion controllers keep of their subflows, and the kernel does not list.
 pub trait ControllerStats {
-    /// A new snapshot begins: what is known so far may be out of date.
+    /// Reads the numbers again, because a new snapshot begins.
     fn refresh(&self) {}
-    /// The numbers of the socket with this cookie (the kernel's name for it, [`TcpSocket::cookie`]);
-    /// `None` if its controller keeps none, or none is loaded.
+    /// Returns the numbers of the socket with this cookie (the kernel's number for the socket,
+    /// [`TcpSocket::cookie`]). `None` if the controller of the socket keeps none, or is none of ours.
     fn factors(&self, cookie: u64) -> Option<NmccFactors>;
 }
 
-/// No controller is loaded.
+/// Stands for a host where none of our controllers is loaded.
 impl ControllerStats for () {
     fn factors(&self, _cookie: u64) -> Option<NmccFactors> {
         None
@@ -59,11 +59,11 @@ impl std::fmt::Debug for ConnectionMonitor {
 }
 
 impl ConnectionMonitor {
-    /// Watches the calling thread's network namespace, without any controller loaded if `controllers` is
-    /// `Arc::new(())`; with `tcp`, plain TCP connections too.
+    /// Opens a monitor of the calling thread's network namespace. With `tcp`, snapshots contain plain TCP
+    /// connections too. Pass `Arc::new(())` as `controllers` if none of our controllers is loaded.
     ///
     /// # Errors
-    /// What socket(2) fails with.
+    /// If socket(2) fails.
     pub fn open(controllers: Arc<dyn ControllerStats + Send + Sync>, tcp: bool) -> Result<Self> {
         Ok(Self {
             sockets: SockDiag::open()?,
@@ -83,7 +83,8 @@ impl ConnectionMonitor {
     pub fn snapshot(&mut self, now: Time) -> Result<Snapshot> {
         self.controllers.refresh();
         let sockets = self.sockets.tcp(TcpState::LIVE)?;
-        // A kernel that lists only TCP sockets still tells which of them belong together.
+        // A kernel that does not list MPTCP sockets still tells for each TCP socket which connection it
+        // belongs to.
         let connections = match self.sockets.mptcp(TcpState::LIVE) {
             Err(e) if e.is_missing() => Vec::new(),
             other => other?,
@@ -130,7 +131,7 @@ impl ConnectionMonitor {
     }
 }
 
-/// Puts subflows together that belong to one connection.
+/// Groups the subflows by the connection that they belong to.
 fn group_by_connection(
     sockets: &[TcpSocket],
     rows: Vec<SubflowRow>,
@@ -138,7 +139,7 @@ fn group_by_connection(
     tcp: bool,
 ) -> Snapshot {
     let by_token: BTreeMap<u32, &MptcpConnection> = connections.iter().map(|c| (c.info.token, c)).collect();
-    // A connection that fell back has no subflows, but a TCP socket with the same ends.
+    // A connection that fell back to TCP has no subflows, but one TCP socket with the same two addresses.
     let fallback: BTreeMap<_, _> =
         connections.iter().filter(|c| c.info.fallback).map(|c| ((c.local, c.remote), c)).collect();
     let mut joined: BTreeMap<(ConnectionKind, u64), ConnectionRow> = BTreeMap::new();
@@ -148,7 +149,8 @@ fn group_by_connection(
         let connection = subflow.and_then(|s| by_token.get(&s.token).copied()).or(fell);
         let (kind, key) = match (subflow, fell) {
             (_, Some(_)) => (ConnectionKind::Fallback, row.cookie),
-            // A subflow without a token, or whose token we may not see, is alone.
+            // A subflow without a token, or whose token this process may not see, is shown as a connection of
+            // its own.
             (Some(subflow), _) if subflow.token > 0 => (ConnectionKind::Mptcp, u64::from(subflow.token)),
             (Some(_), _) => (ConnectionKind::Mptcp, row.cookie),
             (None, None) => (ConnectionKind::Tcp, row.cookie),

@@ -1,4 +1,4 @@
-//! Which controllers there are for the kernel, and where they are pinned.
+//! The table of the controllers that the kernel can run, and the directories where they are pinned.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +7,15 @@ use serde::Serialize;
 use crate::bpf_abi::ENTRIES;
 use crate::{Error, Result};
 
-/// Where what is loaded is pinned.
+/// The directory in the BPF file system where loaded controllers and rules are pinned.
 pub const PIN_DIR: &str = "/sys/fs/bpf/anabranch";
 
-/// A controller for the kernel.
+/// A congestion controller that the kernel can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller {
-    /// Its name in `algo`'s table.
+    /// The name in `algo`'s table.
     pub name: &'static str,
-    /// What the kernel calls it: what goes into `TCP_CONGESTION` and sysctls.
+    /// The kernel's name, for `TCP_CONGESTION` and sysctls.
     pub linux: &'static str,
 }
 
@@ -31,36 +31,36 @@ pub const CONTROLLERS: &[Controller] = &{
 };
 
 impl Controller {
-    /// That of this name, in `algo`'s table or the kernel's.
+    /// Returns the controller with this name, in `algo`'s table or in the kernel.
     ///
     /// # Errors
-    /// [`Error::Unknown`].
+    /// [`Error::Unknown`] if there is none.
     pub fn by_name(name: &str) -> Result<&'static Self> {
         let found = CONTROLLERS.iter().find(|controller| controller.name == name || controller.linux == name);
         found.ok_or_else(|| Error::Unknown(name.into()))
     }
 
-    /// Where it is pinned.
+    /// Returns the directory where the controller is pinned.
     #[must_use]
     pub fn pin_dir(&self) -> PathBuf {
         Path::new(PIN_DIR).join(self.linux)
     }
 
-    /// Whether we have loaded it.
+    /// Whether anabranch has loaded the controller.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.pin_dir().join("link").exists()
     }
 }
 
-/// What the kernel has counted of one program of a controller, while the sysctl `kernel.bpf_stats_enabled`
-/// was 1.
+/// The kernel's counters of one program of a controller. They count only while the sysctl
+/// `kernel.bpf_stats_enabled` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
-    /// When it is called: `ack`, `cut`, `init`, `release`, `undo`.
+    /// The hook that calls the program: `ack`, `cut`, `init`, `release`, `undo`.
     pub on: &'static str,
-    /// How often it was.
+    /// How often the program was called.
     pub calls: u64,
-    /// For how long it ran in all, ns; reading the clock twice a call is in it.
+    /// The total running time in nanoseconds, including two readings of the clock per call.
     pub time_ns: u64,
 }

@@ -1,4 +1,4 @@
-//! Controllers as congestion controls of the running kernel.
+//! Loads controllers into the running kernel as congestion controls, and unloads them.
 //!
 //! ```text
 //!  /sys/fs/bpf/anabranch/NAME/link          keeps NAME registered, without any process
@@ -6,8 +6,8 @@
 //!  /sys/fs/bpf/anabranch/groups             which subflows share a bottleneck; for all controllers
 //! ```
 //!
-//! Nothing else is kept anywhere. Removing a controller's link takes it off the kernel's list; sockets that
-//! use it keep it until they close.
+//! Nothing else is stored. Removing the link of a controller takes the controller off the kernel's list.
+//! Sockets that use the controller keep it until they close.
 
 mod pins;
 
@@ -22,12 +22,12 @@ use anabranch_net::private_file::{Access, PrivateDir};
 use crate::error::refused;
 use crate::{Error, Result};
 
-/// Where the kernel describes its types.
+/// The file in which the kernel describes its types.
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const MPTCP: &str = "/proc/sys/net/mptcp/enabled";
 
-/// The congestion controls that sockets of this network namespace can choose.
+/// Lists the congestion controls that sockets of this network namespace can choose.
 ///
 /// # Errors
 /// If /proc cannot be read.
@@ -35,14 +35,14 @@ pub fn available() -> io::Result<Vec<String>> {
     Ok(fs::read_to_string(AVAILABLE)?.split_whitespace().map(Into::into).collect())
 }
 
-/// Those of ours that are loaded.
+/// Returns the controllers of [`CONTROLLERS`] that are loaded.
 #[must_use]
 pub fn loaded() -> Vec<&'static Controller> {
     CONTROLLERS.iter().filter(|controller| controller.is_loaded()).collect()
 }
 
-/// The name under which this kernel has a controller of `algo`'s table now: ours if it is loaded; for `reno`
-/// and `cubic`, the kernel's own.
+/// Returns the name under which this kernel has a controller of `algo`'s table now, if it has it. For `reno`
+/// and `cubic` this is the kernel's own controller, for every other name ours, which must be loaded.
 ///
 /// # Errors
 /// If /proc cannot be read.
@@ -53,20 +53,19 @@ pub fn linux_name(name: &str) -> io::Result<Option<String>> {
     Ok(name.filter(|name| available.iter().any(|other| other == name)).map(Into::into))
 }
 
-/// Whether the calling thread's network namespace has MPTCP, and has it switched on; `None` if the kernel has
-/// none.
+/// Whether MPTCP is switched on in the calling thread's network namespace; `None` if the kernel has no MPTCP.
 #[must_use]
 pub fn mptcp() -> Option<bool> {
     fs::read_to_string(MPTCP).ok().map(|text| text.trim() != "0")
 }
 
-/// Whether this process may see the pins. If not, none of our controllers seems to be loaded.
+/// Whether this process may see the pins. If it may not, all controllers seem to be absent.
 #[must_use]
 pub fn can_see_pins() -> bool {
     !matches!(fs::metadata(PIN_DIR), Err(e) if e.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// The programs of a controller that the kernel has; none if this process may not ask.
+/// Returns the programs of a controller that the kernel has. The list is empty if this process may not ask.
 #[must_use]
 pub fn programs(controller: &Controller) -> Vec<Program> {
     #[cfg(feature = "ebpf")]
@@ -78,25 +77,25 @@ pub fn programs(controller: &Controller) -> Vec<Program> {
     }
 }
 
-/// Where a controller is in the kernel.
+/// Where a controller is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// Nowhere, as far as this process may see.
+    /// The controller is not loaded, as far as this process may see.
     Absent,
-    /// It is loaded, and pinned where this process sees it.
+    /// The controller is loaded, and this process sees its pins.
     Here,
-    /// It is loaded, by pins in another mount namespace's `/sys/fs/bpf`.
+    /// The controller is loaded, but its pins are in the `/sys/fs/bpf` of another mount namespace.
     Elsewhere,
 }
 
-/// Where a controller is, given what [`available`] says. Without the right to see pins and programs it is
-/// absent.
+/// Finds out where a controller is loaded, given the list that [`available`] returned. If this process may
+/// see neither pins nor programs, the controller seems absent.
 #[must_use]
 pub fn presence(controller: &Controller, available: &[String]) -> Presence {
     if controller.is_loaded() {
         return Presence::Here;
     }
-    // The name alone may be another module's; programs of ours keep their names.
+    // The listed name alone proves nothing, because another module may have it. So look for our programs.
     let listed = available.iter().any(|name| name == controller.linux);
     if listed && !programs(controller).is_empty() { Presence::Elsewhere } else { Presence::Absent }
 }
@@ -104,22 +103,22 @@ pub fn presence(controller: &Controller, available: &[String]) -> Presence {
 /// Options of [`load`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Load it even if there is nothing to couple here.
+    /// Loads the controller even without MPTCP, when there are no subflows to couple.
     pub tcp: bool,
-    /// Show what the kernel's verifier says, on standard error.
+    /// Shows the messages of the kernel's verifier on standard error.
     pub verbose: bool,
 }
 
-/// Registers controllers in the kernel, all or none. They stay until [`unload`], whatever becomes of this
-/// process.
+/// Registers either all these controllers in the kernel, or none. They stay until [`unload`], even if this
+/// process ends.
 ///
 /// # Errors
-/// Whatever is in the way; nothing is left behind then.
+/// If anything prevents the loading; then nothing is left behind.
 pub fn load(controllers: &[&'static Controller], options: Options) -> Result<()> {
     preflight(controllers, options)?;
     mount_bpffs()?;
     for controller in controllers {
-        // Pins of a `load` that was killed. None of these controllers is loaded: this was just checked.
+        // These pins are of a `load` that was killed: preflight found none of these controllers loaded.
         let _ = fs::remove_dir_all(controller.pin_dir());
     }
     #[cfg(feature = "ebpf")]
@@ -128,31 +127,31 @@ pub fn load(controllers: &[&'static Controller], options: Options) -> Result<()>
     Err(Error::NotBuilt)
 }
 
-/// Whether this process may load anything.
+/// Checks that this process may load controllers.
 ///
 /// # Errors
-/// [`Error::Permission`].
+/// [`Error::Permission`] if it may not.
 pub fn may_load() -> Result<()> {
     allowed("cannot load congestion control")
 }
 
-/// Whether this process may unload anything.
+/// Checks that this process may unload controllers.
 ///
 /// # Errors
-/// [`Error::Permission`].
+/// [`Error::Permission`] if it may not.
 pub fn may_unload() -> Result<()> {
     allowed("cannot unload congestion control")
 }
 
-/// Whether pins that are made here stay when this process ends.
+/// Checks that pins made by this process stay when the process ends.
 ///
 /// # Errors
-/// [`Error::PrivateSys`].
+/// [`Error::PrivateSys`] if they would not.
 pub fn pins_last() -> Result<()> {
     if pins::are_lasting() { Ok(()) } else { Err(Error::PrivateSys) }
 }
 
-/// Why there is nothing to unload of a controller that has no pins here.
+/// Says why there is nothing to unload of a controller that has no pins here.
 #[must_use]
 pub fn unpinned(controller: &Controller) -> Error {
     match presence(controller, &available().unwrap_or_default()) {
@@ -163,10 +162,10 @@ pub fn unpinned(controller: &Controller) -> Error {
 }
 
 /// Takes controllers off the kernel's list, including those left by a `load` that was killed. Sockets that
-/// use one keep it until they close.
+/// use such a controller keep it until they close.
 ///
 /// # Errors
-/// If one is not loaded, or its pins cannot be removed.
+/// If one of them is not loaded, or its pins cannot be removed.
 pub fn unload(controllers: &[&'static Controller]) -> Result<()> {
     for controller in controllers {
         let pins = controller.pin_dir();
@@ -182,7 +181,7 @@ pub fn unload(controllers: &[&'static Controller]) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the kernel no longer lists them, a second at most.
+/// Waits until the kernel no longer lists these controllers, for about a second at most.
 fn wait_until_unlisted(controllers: &[&'static Controller]) {
     for _ in 0..100 {
         let listed = available().unwrap_or_default();
@@ -193,7 +192,7 @@ fn wait_until_unlisted(controllers: &[&'static Controller]) {
     }
 }
 
-/// Removes everything of ours: controllers, half-loaded ones too, and groups.
+/// Removes all controllers, including half-loaded ones, and the rules for groups.
 ///
 /// # Errors
 /// If something cannot be removed.
@@ -209,7 +208,7 @@ pub fn unload_all() -> Result<()> {
     removed
 }
 
-/// Checks that need no request to the kernel.
+/// Checks everything that can be checked before anything is loaded.
 fn preflight(controllers: &[&'static Controller], options: Options) -> Result<()> {
     may_load()?;
     pins_last()?;
@@ -248,26 +247,28 @@ fn allowed(attempt: &str) -> Result<()> {
     }
 }
 
-/// Whether the kernel tells this process which subflows are one connection.
+/// Whether this process may see which subflows belong to the same connection.
 #[must_use]
 pub fn may_see_subflows() -> bool {
     capabilities::has(&[CAP_NET_ADMIN])
 }
 
-/// Makes sure that there is a place for pins, which nobody else can write.
+/// Makes sure that the directory for pins exists, and that no other user can write to it.
 fn mount_bpffs() -> Result<()> {
     use nix::mount::{MsFlags, mount};
     let place = pins::BPFFS;
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     if !mounts.lines().any(|line| line.split(' ').nth(1) == Some(place)) {
-        // By itself the kernel lets all users make directories there; systemd mounts it so, too.
+        // Without `mode=700`, the kernel would let all users make directories there, as systemd's mount does
+        // too.
         mount(Some("bpf"), place, Some("bpf"), MsFlags::empty(), Some("mode=700"))
             .map_err(|e| refused(&format!("cannot mount bpf at {place}"), &e.into()))?;
     }
     make_pin_dir(Path::new(PIN_DIR))
 }
 
-/// A user who owned it could take controllers out of the kernel.
+/// Makes the directory for pins, and refuses one that another user owns: its owner could take controllers out
+/// of the kernel.
 fn make_pin_dir(path: &Path) -> Result<()> {
     let made = PrivateDir::make(path, Access::Public).map(drop);
     made.map_err(|e| refused(&format!("cannot keep controllers in {}", path.display()), &e))

@@ -1,10 +1,13 @@
-//! The congestion control of new sockets of a network namespace: `net.ipv4.tcp_congestion_control`.
+//! Changes and restores the congestion control of new sockets in a network namespace:
+//! `net.ipv4.tcp_congestion_control`.
 //!
-//! The former value is kept in `/run/anabranch/congestion.json`, by the namespace's cookie, so that unloading
-//! can restore it from any namespace; whoever changes the file locks its directory. One that cannot be read
-//! is an error, and is left. A namespace whose default is one of ours keeps that controller in the
-//! kernel, so unloading looks into all namespaces: new ones began with the machine's default, and a program
-//! may have chosen ours in its own.
+//! The former value is kept in `/run/anabranch/congestion.json`, under the namespace's cookie, so that
+//! unloading can restore it from any namespace. A process that changes the file locks its directory. A file
+//! that cannot be read is an error, and is not overwritten.
+//!
+//! A namespace whose default is one of our controllers keeps that controller in the kernel, so unloading
+//! looks into all namespaces. A new namespace begins with the machine's default, and a program may have
+//! chosen our controller in its own namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -21,11 +24,11 @@ use crate::error::refused;
 use crate::state_dir::{FILE_BYTES_MAX, STATE_DIR};
 use crate::{Error, Result, namespaces};
 
-/// Where it is remembered, in [`STATE_DIR`]: gone with the machine's uptime, as are eBPF programs.
+/// The file with the former defaults, in [`STATE_DIR`]. A reboot removes it, as it removes eBPF programs.
 const STATE_FILE: &str = "congestion.json";
 const SYSCTL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// The default of the calling thread's namespace.
+/// Returns the default congestion control of the calling thread's network namespace.
 ///
 /// # Errors
 /// If /proc cannot be read.
@@ -33,26 +36,27 @@ pub fn get() -> io::Result<String> {
     Ok(fs::read_to_string(SYSCTL)?.trim().into())
 }
 
-/// The calling thread's namespace, by a number that is unique until the next boot.
+/// Returns the cookie of the calling thread's network namespace, a number that is unique until the next boot.
 fn own_cookie() -> Result<u64> {
     let cookie = Netlink::open().and_then(|netlink| netlink.namespace_cookie());
     cookie.map_err(|e| refused("cannot tell the namespace", &e.into()))
 }
 
-/// Former defaults, by the namespace's cookie.
+/// The former defaults, by the namespace's cookie.
 type Saved = BTreeMap<u64, String>;
 
-/// The directory of the file that remembers them, and nobody else changes meanwhile. Without it nothing is
-/// remembered.
+/// The directory of [`STATE_FILE`], with the lock that keeps other processes from changing that file. With
+/// `None`, this process may not use the directory, and nothing is remembered.
 struct Record(Option<(PrivateDir, Flock<File>)>);
 
 impl Record {
-    /// Waits until nobody else has it.
+    /// Opens and locks the directory; waits while another process holds the lock.
     fn open(path: &Path) -> Result<Self> {
         let locked = PrivateDir::make(path, Access::Public).and_then(|dir| Ok((dir.lock()?, dir)));
         match locked {
             Ok((lock, dir)) => Ok(Self(Some((dir, lock)))),
-            // Who may not even make the directory has nothing to remember, and finds nothing remembered.
+            // A process that may not even make the directory has remembered nothing itself, and finds no file
+            // either.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !path.join(STATE_FILE).exists() => {
                 Ok(Self(None))
             }
@@ -60,7 +64,7 @@ impl Record {
         }
     }
 
-    /// What it says; nothing if it is not there.
+    /// Reads the former defaults; they are empty if there is no file.
     fn read(&self) -> Result<Saved> {
         let Some((dir, _)) = &self.0 else { return Ok(Saved::new()) };
         let file = dir.path().join(STATE_FILE);
@@ -92,7 +96,8 @@ fn write_sysctl(name: &str) -> Result<()> {
 /// Makes a controller the default of the calling thread's namespace.
 ///
 /// # Errors
-/// If it is not loaded, the sysctl cannot be written, or what is remembered cannot be read.
+/// If the controller is not loaded, the sysctl cannot be written, or the file of former defaults cannot be
+/// used.
 pub fn set(controller: &Controller) -> Result<()> {
     if !controller.is_loaded() {
         return Err(Error::NotLoaded(controller.name.into()));
@@ -100,42 +105,44 @@ pub fn set(controller: &Controller) -> Result<()> {
     let record = Record::open(Path::new(STATE_DIR))?;
     let mut all = record.read()?;
     let before = get().map_err(|e| refused("cannot tell the default", &e))?;
-    // By the kernel's name: its own `reno` is not ours of that name.
+    // Compared by the kernel's name, because the kernel's own `reno` is not our controller of that name.
     if !CONTROLLERS.iter().any(|other| other.linux == before && other.is_loaded()) {
-        // Written down before the change. If the process is killed in between, `reset` forgets it.
+        // Saved before the change. If the process is killed in between, `reset` removes the entry.
         all.insert(own_cookie()?, before);
         record.write(&all)?;
     }
     write_sysctl(controller.linux)
 }
 
-/// A network namespace where a default was put back.
+/// A network namespace whose default was put back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
-    /// What to call it: `here`, `in namespace lab`, `in the namespace of process 7 (sh)`.
+    /// A phrase for the namespace: `here`, `in namespace lab`, `in the namespace of process 7 (sh)`.
     pub location: String,
-    /// What is the default there now.
+    /// The default congestion control that the namespace has now.
     pub default: String,
-    /// It was before; else somebody chose ours by himself, and what was there before is not known.
+    /// Whether `default` is known to be the former default. If not, another program chose our controller
+    /// here, and `default` is the machine's.
     pub is_known: bool,
 }
 
-/// What came of [`reset`].
+/// The result of [`reset`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reset {
-    /// Where a default was put back.
+    /// The namespaces whose default was put back.
     pub restored: Vec<Restored>,
-    /// Namespaces that were remembered and are gone.
+    /// The number of namespaces that were remembered and no longer exist.
     pub gone: usize,
-    /// Where it did not work, in sentences; what is remembered of these is kept.
+    /// Where restoring failed, in sentences. The former defaults of these namespaces stay in the file.
     pub failed: Vec<String>,
 }
 
-/// Restores the former default of every network namespace whose default is one of these; if it is not known,
-/// the machine's default. Forgets namespaces that are gone or have another default.
+/// Restores the former default of every network namespace whose default is one of `controllers`. If the
+/// former default is not known, sets the machine's default. Forgets namespaces that no longer exist or have
+/// another default.
 ///
 /// # Errors
-/// If what is remembered cannot be read or written; nothing has been done if it cannot be read.
+/// If the file of former defaults cannot be read or written. If it cannot be read, nothing has been changed.
 pub fn reset(controllers: &[&'static Controller]) -> Result<Reset> {
     let record = Record::open(Path::new(STATE_DIR))?;
     let mut all = record.read()?;
@@ -153,7 +160,7 @@ pub fn reset(controllers: &[&'static Controller]) -> Result<Reset> {
             };
             match entered {
                 Ok(()) => {}
-                // It ended meanwhile.
+                // The namespace ended meanwhile.
                 Err(e) if matches!(e.kind(), io::ErrorKind::NotFound) => continue,
                 Err(e) => {
                     unseen.push(format!("cannot look what is the default {}: {e}", namespace.location));
@@ -169,12 +176,12 @@ pub fn reset(controllers: &[&'static Controller]) -> Result<Reset> {
             }
         }
     };
-    // A thread of its own goes from one to the next.
+    // A separate thread enters one namespace after the other, so that the calling thread stays where it is.
     std::thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic));
     if !nix::unistd::geteuid().is_root() {
         unseen.push("cannot look into the namespaces of other users' processes: that needs root".into());
     }
-    // A namespace that was not found is gone, if all could be looked into.
+    // A namespace that was not found is gone, provided that all namespaces could be looked into.
     let nowhere = all.keys().filter(|cookie| !alive.contains(*cookie)).count();
     if nowhere > 0 && !unseen.is_empty() {
         reset.failed.append(&mut unseen);
@@ -186,8 +193,8 @@ pub fn reset(controllers: &[&'static Controller]) -> Result<Reset> {
     Ok(reset)
 }
 
-/// Puts the default of the calling thread's namespace back, if it is one of these, and says what it is then,
-/// and whether it was that before.
+/// Puts the default of the calling thread's namespace back if it is one of `controllers`. Returns the new
+/// default, and whether it is known to be the former one; `None` if there was nothing to do.
 fn restore(
     controllers: &[&'static Controller],
     all: &mut Saved,
@@ -200,21 +207,21 @@ fn restore(
     let known = all.get(&here);
     let ours = |c: &Controller| c.linux == now && (c.pin_dir().exists() || known.is_some());
     if !controllers.iter().any(|c| ours(c)) {
-        // Another one has been chosen meanwhile, unless it is also one of ours.
+        // Another default has been chosen meanwhile, unless it is one of our other controllers.
         if !CONTROLLERS.iter().any(ours) {
             all.remove(&here);
         }
         return Ok(None);
     }
     let (before, is_known) = (known.map_or(machine_default, String::as_str), known.is_some());
-    // Namespaces may be allowed fewer than the machine; reno is always allowed.
+    // A namespace may be allowed fewer controllers than the machine; reno is always allowed.
     write_sysctl(before).or_else(|_| write_sysctl("reno"))?;
     all.remove(&here);
     let default = get().map_err(failed)?;
     Ok(Some((default, is_known)))
 }
 
-/// The machine's default without ours, which new namespaces begin with.
+/// Returns the machine's default without our controllers, which new namespaces would begin with.
 fn machine_default(all: &Saved) -> String {
     let first = || {
         let own = own_cookie().ok()?;

@@ -1,8 +1,8 @@
-//! Errors, each with a remedy.
+//! The errors of this crate. Each message says what to do.
 
 use std::io;
 
-/// Why the kernel's congestion control could not be set up, looked at or taken away.
+/// The reason why the kernel's congestion control could not be set up, looked at or removed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// This build has no eBPF programs.
@@ -12,10 +12,10 @@ pub enum Error {
          rust-src), then build with --features kernel"
     )]
     NotBuilt,
-    /// The user may not do it: what was attempted.
+    /// The user may not do the named thing.
     #[error("{0}: that needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")]
     Permission(String),
-    /// The kernel has no description of its types.
+    /// The kernel does not describe its types (BTF).
     #[error(
         "the kernel does not describe its types (no /sys/kernel/btf/vmlinux): it needs \
          CONFIG_DEBUG_INFO_BTF=y"
@@ -34,42 +34,42 @@ pub enum Error {
     /// The kernel cannot take congestion controls as eBPF programs that outlive their loader.
     #[error("the kernel is too old: eBPF congestion control that stays needs Linux 6.4 ({0})")]
     TooOld(String),
-    /// What is pinned here does not outlive the command.
+    /// Pins that this command makes would not outlive the command.
     #[error(
         "this command has a /sys of its own (`ip netns exec` does that), and what is pinned there ends with \
          it"
     )]
     PrivateSys,
-    /// It is loaded, by pins that this process does not see.
+    /// The named controller is loaded, but this process does not see its pins.
     #[error("`{0}` is loaded, but pinned elsewhere: by a container or the host, in another /sys/fs/bpf")]
     PinnedElsewhere(String),
-    /// What is remembered of the defaults cannot be used: the file, and why.
+    /// The file of former defaults cannot be used: its path, and the reason.
     #[error(
         "{0}, where the defaults of before are remembered, cannot be used ({1}): repair it, or remove it to \
          have the machine's default instead"
     )]
     State(String, String),
-    /// There is a congestion control of that name which is not ours.
+    /// The kernel has a congestion control of this name that is not ours.
     #[error("the kernel has a congestion control `{0}` that is not ours: unload that, or choose another")]
     Taken(String),
-    /// It is loaded already.
+    /// The named controller is loaded already.
     #[error("`{0}` is loaded already; see `anabranch kernel status`")]
     Loaded(String),
-    /// There is no controller of that name for the kernel.
+    /// There is no controller of this name for the kernel.
     #[error("there is no controller `{0}` for the kernel")]
     Unknown(String),
-    /// It is not loaded.
+    /// The named controller is not loaded.
     #[error("`{0}` is not loaded; see `anabranch kernel status`")]
     NotLoaded(String),
-    /// The kernel refused: what was attempted, and what it said.
+    /// The kernel refused: the attempt, and the kernel's answer.
     #[error("{0}")]
     Refused(String),
 }
 
-/// What this crate returns.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The error of a system call, with the attempt in words.
+/// Makes an error of a system call's `e`; `attempt` says in words what was tried.
 pub(crate) fn refused(attempt: &str, e: &io::Error) -> Error {
     match e.kind() {
         io::ErrorKind::PermissionDenied => Error::Permission(attempt.into()),

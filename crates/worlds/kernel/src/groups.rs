@@ -1,4 +1,4 @@
-//! Which subflows share a bottleneck.
+//! Rules for which subflows share a bottleneck.
 //!
 //! A coupled controller runs over the subflows of a connection that are in one group; subflows in different
 //! groups grow like separate connections. By default all subflows of a connection are in group 0, which may
@@ -18,30 +18,30 @@ use crate::Result;
 use crate::bpf_abi::{AnbRule, GROUP_APART, RULE_ADDRESS, RULE_ALL, RULE_CONNECTION, RULE_INTERFACE};
 use crate::error::refused;
 
-/// What a rule is about.
+/// The subflows that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Selector {
     /// Subflows from this local address.
     Address(IpAddr),
-    /// Subflows over the interface of this index.
+    /// Subflows over the interface with this index.
     Interface(u32),
     /// All subflows of the connection with this local token (`linux/mptcp.h`).
     Connection(u32),
-    /// All connections that begin from now on, of TCP too, as if they were the subflows of one: eight at
-    /// most. With them those of other namespaces with a rule of the same number.
+    /// All connections that begin from now on, plain TCP too, coupled like the subflows of one connection,
+    /// eight at most. This includes connections in other namespaces with a rule of the same number.
     All,
 }
 
-/// The group that a rule chooses.
+/// The group that a rule puts its subflows into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Group {
-    /// Into a group of this number, below [`GROUP_MAX`].
+    /// The group with this number, below [`GROUP_MAX`].
     Shared(u32),
-    /// Each into one of its own; of connections only.
+    /// A separate group for each subflow; only for a rule about a connection.
     Apart,
 }
 
-/// Numbers of groups are below this.
+/// The bound of group numbers: all are below it.
 pub const GROUP_MAX: u32 = 1 << 31;
 #[cfg(any(feature = "ebpf", test))]
 const KEY_BYTES: usize = size_of::<AnbRule>();
@@ -57,27 +57,27 @@ impl fmt::Display for Group {
     }
 }
 
-/// A rule.
+/// A rule that puts subflows into a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupRule {
-    /// The network namespace in which it holds, by its cookie.
+    /// The cookie of the network namespace in which the rule holds.
     pub netns: u64,
-    /// What it is about.
+    /// The subflows that the rule applies to.
     pub selector: Selector,
-    /// The group.
+    /// The group that the rule puts them into.
     pub group: Group,
 }
 
-/// The cookie of the calling thread's network namespace, as the programs see it.
+/// Returns the cookie of the calling thread's network namespace, as the eBPF programs see it.
 ///
 /// # Errors
-/// If the kernel has no such thing (before Linux 5.14).
+/// If the kernel has no cookies of namespaces (before Linux 5.14).
 pub fn netns() -> Result<u64> {
     let cookie = Netlink::open().and_then(|netlink| netlink.namespace_cookie());
     cookie.map_err(|e| refused("cannot tell the network namespace", &e.into()))
 }
 
-/// The key in the programs' map.
+/// Encodes the key of a rule in the map of the eBPF programs.
 #[cfg(any(feature = "ebpf", test))]
 fn key(netns: u64, selector: Selector) -> [u8; KEY_BYTES] {
     let (kind, what) = match selector {
@@ -102,7 +102,7 @@ fn zero_padded(bytes: &[u8; 4]) -> [u8; SELECTOR_BYTES] {
     all
 }
 
-/// Reads a key and its value; `None` if they are invalid.
+/// Decodes a rule from its key and its value in the map; `None` if they are invalid.
 #[cfg(any(feature = "ebpf", test))]
 fn rule(key: &[u8], value: &[u8]) -> Option<GroupRule> {
     let key: &[u8; KEY_BYTES] = key.try_into().ok()?;
@@ -181,7 +181,7 @@ mod map {
         }
     }
 
-    /// The rules of every network namespace.
+    /// Returns the rules of all network namespaces.
     ///
     /// # Errors
     /// If no controller is loaded.
@@ -218,7 +218,7 @@ mod none {
     pub fn clear(_: Selector) -> Result<()> {
         Err(Error::NotBuilt)
     }
-    /// The rules.
+    /// Lists the rules.
     ///
     /// # Errors
     /// Always: this build has no eBPF programs.

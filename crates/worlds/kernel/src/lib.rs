@@ -1,20 +1,21 @@
-//! World 3: congestion control inside Linux.
+//! Runs anabranch's congestion control inside Linux (world 3).
 //!
-//! **Purpose.** The controllers of `algo` as TCP congestion controls of the running kernel, for MPTCP and TCP
-//! sockets of programs that know nothing of it; which subflows share a bottleneck; what they are doing.
+//! **Purpose.** Makes the controllers of `algo` TCP congestion controls of the running kernel, for the MPTCP
+//! and TCP sockets of unchanged programs. Sets which subflows share a bottleneck. Shows what the controllers
+//! do.
 //!
 //! **Non-goals.** No scheduler and no loss recovery: Linux takes neither from outside. No kernel module.
 //!
 //! **Map.**
 //! * [`bpf_abi`]: one step of one controller as plain memory; compiled for the host and, in the eBPF object
 //!   that `build.rs` makes, for the kernel.
-//! * [`controllers`]: loading, unloading, what is loaded. Pins, so that it outlives the command.
-//! * [`default_cc`]: the congestion control of new sockets, and what it was before.
-//! * [`namespaces`]: the network namespaces that there are, whoever holds them.
-//! * [`groups`]: which subflows share a bottleneck, by address, interface or connection.
-//! * [`subflow_state`]: what the subflows of each connection have published.
-//! * [`uplinks`]: a host with several uplinks uses them all: endpoints, limits, policy routes, and back.
-//! * [`connection_monitor`]: connections and subflows, live.
+//! * [`controllers`]: loads, unloads and lists controllers; pins keep them loaded after the command ends.
+//! * [`default_cc`]: sets the congestion control of new sockets, and restores the former one.
+//! * [`namespaces`]: finds the machine's network namespaces, whatever keeps them alive.
+//! * [`groups`]: says which subflows share a bottleneck, by address, interface or connection.
+//! * [`subflow_state`]: reads the numbers that the subflows of each connection publish.
+//! * [`uplinks`]: makes a host use all its uplinks by endpoints, limits and policy routes, and undoes it.
+//! * [`connection_monitor`]: takes snapshots of connections and subflows.
 #![deny(unsafe_code)]
 
 #[path = "../ebpf/bpf_abi.rs"]

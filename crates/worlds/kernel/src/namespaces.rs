@@ -1,4 +1,4 @@
-//! The network namespaces of this machine that somebody holds, and which processes are in which.
+//! Finds the network namespaces of this machine, and the processes in each.
 //!
 //! A namespace lives while a thread is in it, a descriptor of it is open, or it is mounted somewhere (as
 //! `ip netns add` does); network_namespaces(7). `/proc` shows all three, to root.
@@ -11,40 +11,41 @@ use std::path::{Path, PathBuf};
 use anabranch_net::Namespace;
 use anabranch_net::namespace::OWN_PATH;
 
-/// Where `ip netns` mounts those that it names.
+/// The directories where `ip netns` mounts the namespaces that it names.
 const NAMED_DIRS: [&str; 2] = ["/run/netns/", "/var/run/netns/"];
-/// The most that are looked at: far more than a machine has.
+/// The most namespaces that are looked at: far more than a machine has.
 const NAMESPACES_MAX: usize = 65_536;
 
 /// A network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceRef {
-    /// Its inode, which is unique among existing namespaces and may be used again later.
+    /// The inode of the namespace, unique among existing namespaces. It may be used again after the namespace
+    /// ends.
     pub inode: u64,
-    /// What to call it: `here`, or `in namespace lab`, or `in the namespace of process 7 (sh)`. The names in
-    /// it are others': not for a terminal as they are.
+    /// A phrase for the namespace: `here`, `in namespace lab`, or `in the namespace of process 7 (sh)`. Other
+    /// programs chose the names in it, so escape it before it goes to a terminal.
     pub location: String,
     path: PathBuf,
 }
 
 impl NamespaceRef {
-    /// Holds it, so that it can be entered.
+    /// Opens the namespace, so that it stays alive and can be entered.
     ///
     /// # Errors
-    /// It may not be opened, or it is gone.
+    /// If it may not be opened, or no longer exists.
     pub fn open(&self) -> io::Result<Namespace> {
         let space = Namespace::open(&self.path).map_err(|e| match e.kind() {
-            // The descriptor is of something else now.
+            // The descriptor now belongs to something other than a namespace.
             io::ErrorKind::InvalidInput => io::ErrorKind::NotFound.into(),
             _ => e,
         })?;
-        // The process may have ended and its number be another's.
+        // The process may have ended, and its number may be another process's now.
         let inode = nix::sys::stat::fstat(&space)?.st_ino;
         if inode == self.inode { Ok(space) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 }
 
-/// All namespaces that this process may see, the calling thread's first.
+/// Returns all namespaces that this process may see, the calling thread's first.
 #[must_use]
 pub fn all() -> Vec<NamespaceRef> {
     let mut found = Vec::new();
@@ -52,7 +53,7 @@ pub fn all() -> Vec<NamespaceRef> {
     if let Ok(inode) = Namespace::current_inode() {
         add(&mut found, &mut known, inode, OWN_PATH.into(), || "here".into());
     }
-    // Names before numbers.
+    // Mounted namespaces come first, because they have names; processes have only numbers.
     for (inode, path) in mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()) {
         let name = named(&path).unwrap_or_else(|| path.to_string_lossy().into_owned());
         add(&mut found, &mut known, inode, path.clone(), || format!("in namespace {name}"));
@@ -76,8 +77,8 @@ pub fn all() -> Vec<NamespaceRef> {
     found
 }
 
-/// What `ip netns` calls the calling thread's namespace, if it has named it. The name is others': not for a
-/// terminal as it is.
+/// Returns the name that `ip netns` gave the calling thread's namespace, if it has one. Other programs chose
+/// the name, so escape it before it goes to a terminal.
 #[must_use]
 pub fn own_name() -> Option<String> {
     let own = Namespace::current_inode().ok()?;
@@ -86,13 +87,13 @@ pub fn own_name() -> Option<String> {
     own_paths.map(|(_, path)| path).find_map(|path| named(&path))
 }
 
-/// The name of a namespace that `ip netns` has mounted there.
+/// Returns the name of the namespace that `ip netns` mounted at `path`; `None` if `path` is elsewhere.
 fn named(path: &Path) -> Option<String> {
     let text = path.to_str()?;
     NAMED_DIRS.iter().find_map(|dir| text.strip_prefix(dir)).map(Into::into)
 }
 
-/// Adds one that is not there yet.
+/// Adds a namespace, unless `known` has its inode.
 fn add(
     found: &mut Vec<NamespaceRef>,
     known: &mut BTreeSet<u64>,
@@ -105,30 +106,30 @@ fn add(
     }
 }
 
-/// The processes that this one may look at, each with the namespace of its first thread. Other threads may be
-/// in another namespace for a moment.
+/// Returns the processes that this one may look at, each with the inode of the namespace of its first thread.
+/// Other threads may be in another namespace for a moment.
 #[must_use]
 pub fn processes() -> Vec<(i32, u64)> {
     numeric_entries(Path::new("/proc")).filter_map(|(pid, _)| Some((pid, of_process(pid)?))).collect()
 }
 
-/// The namespace of a process's first thread, as in [`processes`].
+/// Returns the inode of the namespace of a process's first thread.
 #[must_use]
 pub fn of_process(pid: i32) -> Option<u64> {
     let process = PathBuf::from(format!("/proc/{pid}"));
-    // If the first thread has ended, another thread tells.
+    // If the first thread has ended, another thread is asked.
     let threads =
         || numeric_entries(&process.join("task")).find_map(|(_, thread)| inode(&thread.join("ns/net")));
     inode(&process.join("ns/net")).or_else(threads)
 }
 
-/// The entries of a directory whose names are numbers.
+/// Returns the entries of a directory whose names are numbers.
 fn numeric_entries(dir: &Path) -> impl Iterator<Item = (i32, PathBuf)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
 }
 
-/// The namespace that a link in `/proc` leads to.
+/// Returns the inode of the namespace that a link in `/proc` leads to.
 #[must_use]
 fn inode(path: &Path) -> Option<u64> {
     parse_inode(fs::read_link(path).ok()?.to_str()?)
@@ -138,12 +139,12 @@ fn parse_inode(text: &str) -> Option<u64> {
     text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// The mounted namespaces and their paths, from the text of /proc/self/mountinfo (proc(5)).
+/// Returns the inode and the path of each mounted namespace, from the text of /proc/self/mountinfo (proc(5)).
 fn mounted(text: &str) -> Vec<(u64, PathBuf)> {
     let one = |line: &str| {
         let mut words = line.split(' ').skip(3);
         let (root, place) = (words.next()?, words.next()?);
-        // Only spaces are likely to be escaped (in octal).
+        // Spaces are escaped in octal; other escaped characters are unlikely.
         Some((parse_inode(root)?, PathBuf::from(place.replace("\\040", " "))))
     };
     text.lines().filter_map(one).collect()

@@ -1,3 +1,3 @@
-//! Steps in the kernel, to be compared with the host's.
+//! Runs steps of a controller in the kernel, to compare them with the host's.
 
 pub use crate::bpf_object::Parity;

@@ -1,4 +1,5 @@
-//! What the subflows of each connection have published for each other, and what NMCC makes of it.
+//! Reads the numbers that the subflows of each connection publish for each other, and NMCC's factors from
+//! them.
 
 use anabranch_algo::control::SubflowStats;
 
@@ -14,28 +15,28 @@ use crate::controllers::Controller;
 #[cfg(any(feature = "ebpf", test))]
 const SLOT_BYTES: usize = size_of::<AnbSlot>();
 
-/// A subflow that has published.
+/// The numbers that a subflow has published.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PublishedSubflow {
-    /// Its controller.
+    /// The controller of the subflow.
     pub controller: &'static Controller,
-    /// The connection, by a number that no other one has at the time.
+    /// A number of the connection that no other existing connection has.
     pub connection: u64,
     /// The connection's local token.
     pub token: u32,
-    /// The socket's cookie (`SO_COOKIE`); zero before anybody has asked for it.
+    /// The socket's cookie (`SO_COOKIE`); zero until a program has asked for it.
     pub cookie: u64,
-    /// Its group; of those that are each apart, from 2³¹ on.
+    /// The number of the group. A subflow that a rule sets apart has a number from 2³¹ on.
     pub group: u32,
-    /// Its numbers.
+    /// The published numbers.
     pub member: SubflowStats,
-    /// NMCC's m, if it has siblings and a round-trip time.
+    /// NMCC's m, if the subflow has siblings and a measured round-trip time.
     pub m: Option<f64>,
-    /// NMCC's m_t.
+    /// NMCC's m_t, under the same conditions as `m`.
     pub m_t: Option<f64>,
 }
 
-/// Every subflow that runs one of our controllers.
+/// Returns every subflow that runs one of our controllers.
 ///
 /// # Errors
 /// If the pins may not be opened.
@@ -46,15 +47,14 @@ pub fn all() -> Result<Vec<PublishedSubflow>> {
     Ok(Vec::new())
 }
 
-/// The factors of all subflows as of the last snapshot, for
-/// [`connection_monitor`](crate::connection_monitor).
+/// The factors of all subflows as of the last refresh, for [`connection_monitor`](crate::connection_monitor).
 #[derive(Debug, Default)]
 pub struct BpfControllerStats(Mutex<BTreeMap<u64, NmccFactors>>);
 
 impl ControllerStats for BpfControllerStats {
     fn refresh(&self) {
         let known = |p: PublishedSubflow| Some((p.cookie, NmccFactors { m: p.m?, m_t: p.m_t? }));
-        // Not being allowed to look is no reason not to show the rest.
+        // If this process may not read the maps, the rest of the snapshot is still worth showing.
         let all = all().unwrap_or_default().into_iter().filter_map(known).collect();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
@@ -64,7 +64,7 @@ impl ControllerStats for BpfControllerStats {
     }
 }
 
-/// A place as the programs have it. None if it is nobody's.
+/// Parses a slot of a connection as the eBPF programs store it; `None` if no subflow owns the slot.
 #[cfg(any(feature = "ebpf", test))]
 fn parse_slot(bytes: &[u8]) -> Option<AnbSlot> {
     use anabranch_algo::control::Window;
@@ -103,7 +103,7 @@ mod map {
     use crate::{Error, Result};
 
     fn float(x: Real) -> f64 {
-        // Factors are small: 2⁻⁴⁰ is exact enough.
+        // Factors are small, so 40 binary places are exact enough.
         x.to_fixed(40) as f64 / (1_u64 << 40) as f64
     }
 

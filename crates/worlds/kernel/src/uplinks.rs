@@ -1,20 +1,24 @@
-//! Uses several uplinks with the kernel's own MPTCP, and puts back what was there before.
+//! Uses several uplinks with the kernel's own MPTCP, and undoes that later.
 //!
-//! For each uplink: an MPTCP endpoint for its address, so that connections open a subflow from it, bound to
-//! the device; a routing table with its networks and its default route; and policy rules that look the
-//! packets from its address up there. Routes that are more special than a default route still come from the
-//! main table, so that containers and private networks are reached as before.
+//! Each uplink gets:
 //!
-//! Nothing is guessed: the gateway is the one that the main table has for the interface.
+//! * an MPTCP endpoint for its address, bound to the device, so that connections open a subflow from it;
+//! * a routing table with its networks and its default route;
+//! * policy rules that send packets from its address to that table.
+//!
+//! Routes more specific than a default route still come from the main table, so that containers and private
+//! networks are reached as before.
+//!
+//! Nothing is guessed: the gateway is that of the interface's default route in the main table.
 //!
 //! # How it is put back
-//! Before the first change, a journal gets everything that will be added and the former state of everything
-//! that will be changed. [`teardown`] uses it to remove what is there, even if the set-up was interrupted.
-//! Things that were there before and are wanted as they are are not in the journal, and stay.
+//! Before the first change, a journal records everything that will be added, and the former state of
+//! everything that will be changed. [`teardown`] uses the journal to undo what was done, even if the set-up
+//! was interrupted. Things that were there before exactly as wanted are not in the journal, and stay.
 //!
 //! # For the life of a program
-//! A [`Session`] sets up as long as it lives, and puts back when it is dropped; if its process is killed, the
-//! next one puts back first. It has a journal of its own.
+//! A [`Session`] sets up uplinks and undoes that when it is dropped. If its process is killed, the next
+//! session undoes it first. Sessions have a journal of their own.
 
 mod apply;
 mod current;

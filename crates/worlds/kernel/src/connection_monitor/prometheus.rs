@@ -1,4 +1,4 @@
-//! A snapshot as text for Prometheus (its text exposition format, version 0.0.4).
+//! Writes a snapshot in the text exposition format of Prometheus, version 0.0.4.
 
 use std::fmt::Display;
 
@@ -6,7 +6,7 @@ use anabranch_net::prometheus::{Exposition, Kind};
 
 use super::{ConnectionKind, Snapshot, SubflowRow};
 
-/// One metric of each subflow: name without prefix, type, help, value.
+/// A metric of subflows: its name without prefix, its type, its help, and the function that reads its value.
 type Metric = (&'static str, Kind, &'static str, fn(&SubflowRow) -> Option<f64>);
 
 const SUBFLOW: &[Metric] = &[
@@ -29,7 +29,7 @@ const SUBFLOW: &[Metric] = &[
     ("m_t", Kind::Gauge, "NMCC's m_t: at a loss it cuts by m_t/2, TCP by 1/2.", |s| s.factors.map(|f| f.m_t)),
 ];
 
-/// The metrics of a snapshot.
+/// Writes a snapshot as text for Prometheus.
 #[must_use]
 pub fn prometheus_text(snapshot: &Snapshot) -> String {
     let mut all = Exposition::new();

@@ -1,103 +1,105 @@
-//! Connections and their subflows at one moment, as numbers.
+//! The connections and their subflows at one moment, as numbers.
 
 use std::net::SocketAddr;
 
 use serde::Serialize;
 
-/// Connections in one snapshot at most; those that carry least are left out and counted.
+/// The most connections in a snapshot. If there are more, those with the lowest rates are left out and
+/// counted.
 pub const CONNECTIONS_MAX: usize = 10_000;
 
-/// What a controller knows of a subflow and the kernel does not tell.
+/// The factors of NMCC for a subflow, which its controller knows and the kernel does not list.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NmccFactors {
-    /// NMCC's m: per packet that arrives the subflow grows by 1/m² of what TCP would (`algo`, `nmcc.rs`).
+    /// NMCC's m: for each packet that arrives, the window grows by 1/m² of TCP's growth (`algo`, `nmcc.rs`).
     pub m: f64,
-    /// NMCC's m_t: at a loss it cuts its window by m_t/2, TCP by 1/2 (`algo`, `nmcc_decrease.rs`).
+    /// NMCC's m_t: a loss cuts the window by m_t/2, where TCP cuts it by 1/2 (`algo`, `nmcc_decrease.rs`).
     pub m_t: f64,
 }
 
-/// What a connection is.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConnectionKind {
     /// Multipath TCP (RFC 8684).
     Mptcp,
-    /// Multipath TCP that goes on as TCP, because the peer or something between knows nothing else.
+    /// Multipath TCP that fell back to TCP, because the peer or a device on the way does not support MPTCP.
     Fallback,
-    /// TCP.
+    /// Plain TCP.
     Tcp,
 }
 
 /// All connections at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Snapshot {
-    /// The connections, those that carry most first.
+    /// The connections, those with the highest rates first.
     pub connections: Vec<ConnectionRow>,
-    /// Connections that were left out: there are more than [`CONNECTIONS_MAX`].
+    /// The number of connections beyond [`CONNECTIONS_MAX`], which were left out.
     pub left_out: usize,
 }
 
 /// A connection at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConnectionRow {
-    /// What it is.
+    /// The protocol.
     pub kind: ConnectionKind,
-    /// Its name in what MPTCP says on this host, in hexadecimal digits; `None` for TCP.
+    /// The token by which MPTCP names the connection on this host, in hexadecimal digits; `None` for plain
+    /// TCP.
     pub token: Option<String>,
-    /// Its own end.
+    /// The local address and port.
     pub local: SocketAddr,
-    /// The other end.
+    /// The remote address and port.
     pub remote: SocketAddr,
     /// The state of the connection.
     pub state: String,
-    /// Bytes that the peer acknowledged since the last snapshot, a second; all subflows together.
+    /// Bytes per second that the peer acknowledged since the last snapshot, over all subflows.
     pub sent_rate_bytes: u64,
-    /// Bytes received since the last snapshot, a second; all subflows together.
+    /// Bytes per second received since the last snapshot, over all subflows.
     pub received_rate_bytes: u64,
-    /// Bytes that were sent again on another subflow than at first, from the beginning.
+    /// Bytes sent again on another subflow than the first time, since the connection began.
     pub reinjected_bytes: u64,
-    /// Its subflows, by interface and address.
+    /// The subflows, sorted by interface and address.
     pub subflows: Vec<SubflowRow>,
 }
 
-/// A subflow at one moment. Of TCP the connection is its only one.
+/// A subflow at one moment. A plain TCP connection has exactly one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SubflowRow {
-    /// The number that names the socket.
+    /// The kernel's number for the socket (`SO_COOKIE`).
     pub cookie: u64,
-    /// Its own end.
+    /// The local address and port.
     pub local: SocketAddr,
-    /// The other end.
+    /// The remote address and port.
     pub remote: SocketAddr,
-    /// The interface that it is bound to, or else that has its address.
+    /// The interface that the socket is bound to, or else the one that has its local address.
     pub interface: Option<String>,
     /// The state of the TCP connection.
     pub state: String,
-    /// Whether it carries data only while no other can.
+    /// Whether the subflow carries data only while no other can.
     pub backup: bool,
-    /// The name of its congestion controller.
+    /// The name of the congestion controller.
     pub controller: String,
-    /// Congestion window, in packets.
+    /// The congestion window, in packets.
     pub cwnd: u32,
-    /// Slow start threshold, in packets; `None` before the first loss.
+    /// The slow start threshold, in packets; `None` before the first loss.
     pub ssthresh: Option<u32>,
-    /// Smoothed round-trip time, in microseconds.
+    /// The smoothed round-trip time, in microseconds.
     pub srtt_us: u32,
-    /// Its variation, in microseconds.
+    /// The variation of the round-trip time, in microseconds.
     pub rttvar_us: u32,
-    /// Bytes that the peer acknowledged since the last snapshot, a second.
+    /// Bytes per second that the peer acknowledged since the last snapshot.
     pub sent_rate_bytes: u64,
-    /// Bytes received since the last snapshot, a second.
+    /// Bytes per second received since the last snapshot.
     pub received_rate_bytes: u64,
-    /// Bytes that the peer acknowledged, from the beginning.
+    /// Bytes that the peer acknowledged since the connection began.
     pub acked_bytes: u64,
-    /// Bytes received, from the beginning.
+    /// Bytes received since the connection began.
     pub received_bytes: u64,
-    /// Packets sent again, from the beginning.
+    /// Packets sent again since the connection began.
     pub retransmits: u32,
-    /// Bytes sent again, from the beginning.
+    /// Bytes sent again since the connection began.
     pub retransmitted_bytes: u64,
-    /// What its controller knows.
+    /// The factors of NMCC, if the subflow's controller is ours and knows them.
     #[serde(flatten)]
     pub factors: Option<NmccFactors>,
 }

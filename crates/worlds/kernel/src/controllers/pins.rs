@@ -1,23 +1,23 @@
-//! Whether pins outlive the process that makes them.
+//! Finds out whether pins outlive the process that makes them.
 //!
-//! Pins are files of the BPF file system at `/sys/fs/bpf`, and last as long as that is mounted somewhere.
-//! `ip netns exec` gives its command a mount namespace with a `/sys` of its own (ip-netns(8)): what is
-//! mounted and pinned there goes with the command, and the controllers with it.
+//! Pins are files of the BPF file system at `/sys/fs/bpf`, and last as long as that file system is mounted
+//! somewhere. `ip netns exec` gives its command a mount namespace with its own `/sys` (ip-netns(8)).
+//! Everything that is mounted and pinned there ends with the command, so the controllers do too.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// Where the BPF file system belongs.
+/// The directory where the BPF file system is mounted.
 pub(super) const BPFFS: &str = "/sys/fs/bpf";
-/// Far more ancestors than a process has.
+/// The most ancestors to look at: far more than a process has.
 const ANCESTORS_MAX: usize = 1_000;
 
-/// Whether this process's `/sys/fs/bpf` is the machine's (or container's): that of process 1, or, if that may
-/// not be looked at, of every ancestor that may.
+/// Whether this process's `/sys/fs/bpf` is that of the machine or container: the same as process 1 has. If
+/// this process may not look at process 1, the same as all those of its ancestors have that it may look at.
 pub(super) fn are_lasting() -> bool {
-    // If it is not there, mounting says so.
+    // If `/sys/fs/bpf` does not exist, the later attempt to mount it reports that.
     let Ok(here) = device(Path::new(BPFFS)) else { return true };
     match seen_by(1) {
         Ok(first) => first == here,
@@ -25,17 +25,17 @@ pub(super) fn are_lasting() -> bool {
     }
 }
 
-/// The file system of this directory.
+/// Returns the device number of the file system that a directory is in.
 fn device(dir: &Path) -> io::Result<u64> {
     Ok(fs::metadata(dir)?.dev())
 }
 
-/// What is at [`BPFFS`] for another process.
+/// Returns the device number of the file system that another process has at [`BPFFS`].
 fn seen_by(pid: i32) -> io::Result<u64> {
     device(Path::new(&format!("/proc/{pid}/root{BPFFS}")))
 }
 
-/// The parent of this process, its parent, and so on.
+/// Returns the parent of this process, the parent of that parent, and so on.
 fn ancestors() -> impl Iterator<Item = i32> {
     let parent = |pid: &i32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

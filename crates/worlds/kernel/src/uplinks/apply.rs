@@ -1,4 +1,4 @@
-//! Set-up and teardown: what is there is read, what is to be done is worked out, and done.
+//! Sets up and tears down: reads the present configuration, plans the changes, and makes them.
 
 use anabranch_net::netlink::{SockDiag, TcpState};
 
@@ -8,11 +8,11 @@ use super::journal::{self, JournalFile};
 use super::plan::{diff, rollback};
 use super::{Options, Plan, Result};
 
-/// Finds out what is to be done in the calling thread's network namespace, and does nothing.
+/// Plans the set-up of the calling thread's network namespace, and changes nothing.
 ///
 /// # Errors
-/// If an interface is not there, is down, or has no address or default route; if the kernel has no MPTCP; if
-/// a table is in use.
+/// If an interface does not exist, is down, or has no address or default route; if the kernel has no MPTCP;
+/// if a routing table is in use.
 pub fn plan(options: &Options) -> Result<Plan> {
     let mut current = CurrentConfig::read()?;
     if let Some(program) = &options.program {
@@ -23,11 +23,11 @@ pub fn plan(options: &Options) -> Result<Plan> {
     Ok(diff(&desired, &current, &journal))
 }
 
-/// Does what [`plan`] says, and gives it back.
+/// Makes the changes of [`plan`], and returns that plan.
 ///
 /// # Errors
-/// As [`plan`]; what the kernel refuses; if the journal cannot be written. What had been done until then is
-/// in the journal: [`teardown`] removes it.
+/// As [`plan`]; if the kernel refuses a change, or the journal cannot be written. Changes made until then are
+/// in the journal, and [`teardown`] undoes them.
 pub fn setup(options: &Options) -> Result<Plan> {
     let _lock = journal::lock(&options.state_dir)?;
     let plan = plan(options)?;
@@ -37,8 +37,8 @@ pub fn setup(options: &Options) -> Result<Plan> {
     Ok(plan)
 }
 
-/// Whether a set-up for the whole machine covers these interfaces, as far as its journal tells, which can be
-/// read without privileges.
+/// Whether a set-up for the whole machine covers these interfaces, according to its journal. The journal can
+/// be read without privileges.
 #[must_use]
 pub fn covers(interfaces: &[String], state_dir: &std::path::Path) -> bool {
     let covered = || {
@@ -56,10 +56,10 @@ pub fn covers(interfaces: &[String], state_dir: &std::path::Path) -> bool {
     covered().unwrap_or(false)
 }
 
-/// What [`teardown`] would do: `None` if there is nothing to put back.
+/// Plans the changes of [`teardown`]; `None` if there is nothing to put back.
 ///
 /// # Errors
-/// If the kernel cannot be asked or the journal not be read.
+/// If the kernel cannot be asked, or the journal cannot be read.
 pub fn plan_teardown(state_dir: &std::path::Path) -> Result<Option<Plan>> {
     let current = CurrentConfig::read()?;
     let Some(journal) = JournalFile::of(&current, state_dir)?.read()? else { return Ok(None) };
@@ -73,12 +73,13 @@ pub fn plan_teardown(state_dir: &std::path::Path) -> Result<Option<Plan>> {
     Ok(Some(plan))
 }
 
-/// Puts everything back as it was before the first [`setup`] in the calling thread's network namespace, and
-/// tells what was done: `None` if there was nothing to put back. What somebody else has changed since then is
-/// left as it is, and said. Connections whose subflows all come from the uplinks' addresses end.
+/// Puts everything back as it was before the first [`setup`] in the calling thread's network namespace.
+/// Returns the plan that was carried out; `None` if there was nothing to put back. Settings that another
+/// program has changed since then are left as they are, with a note. Connections whose subflows all come from
+/// the uplinks' addresses end.
 ///
 /// # Errors
-/// What the kernel refuses; if the journal cannot be read. It can be called again then.
+/// If the kernel refuses a change, or the journal cannot be read. It can be called again then.
 pub fn teardown(state_dir: &std::path::Path) -> Result<Option<Plan>> {
     let _lock = journal::lock(state_dir)?;
     let Some(plan) = plan_teardown(state_dir)? else {

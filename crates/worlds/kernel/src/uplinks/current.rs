@@ -1,4 +1,4 @@
-//! What is there: the configuration of a network namespace, read once.
+//! The present configuration of a network namespace, read once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use anabranch_net::netlink::{Address, Endpoint, Limits, Link, Netlink, PathManag
 use super::error::hint;
 use super::{Error, Result};
 
-/// Whether MPTCP is on. `/proc/sys/net` is that of the thread's network namespace.
+/// The file that says whether MPTCP is on. `/proc/sys/net` belongs to the thread's network namespace.
 const ENABLED: &str = "/proc/sys/net/mptcp/enabled";
 
 /// The configuration of the calling thread's network namespace.
@@ -25,7 +25,7 @@ pub(crate) struct CurrentConfig {
     pub(crate) rules: Vec<Rule>,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) limits: Limits,
-    /// Whether paths are managed by a program, to which endpoints mean nothing (mptcpd, for example).
+    /// Whether a program manages paths (mptcpd, for example), which ignores the kernel's endpoints.
     pub(crate) user_manager: bool,
     /// `net.mptcp.enabled`.
     pub(crate) enabled: String,
@@ -45,7 +45,7 @@ impl CurrentConfig {
         let links = netlink.links()?;
         let temporary = links.iter().map(|link| (link.index, prefers_temporary(&link.name))).collect();
         Ok(Self {
-            // Before Linux 5.14 the inode has to do.
+            // Before Linux 5.14 there are no cookies, and the inode alone has to tell namespaces apart.
             namespace: (inode, netlink.namespace_cookie().unwrap_or(0)),
             links,
             addresses: netlink.addresses()?,
@@ -60,7 +60,7 @@ impl CurrentConfig {
         })
     }
 
-    /// Finds out from which addresses the servers are reached as it is.
+    /// Finds the addresses from which packets already reach a server through the address's own interface.
     pub(crate) fn read_leads(&mut self, servers: &[IpAddr]) -> Result<()> {
         let netlink = Netlink::open()?;
         let leads = |address: &Address| {
@@ -74,7 +74,7 @@ impl CurrentConfig {
         Ok(())
     }
 
-    /// The name of an interface, for people.
+    /// Returns the name of an interface, for people.
     pub(crate) fn name(&self, device: u32) -> String {
         let link = self.links.iter().find(|link| link.index == device);
         link.map_or_else(|| format!("a vanished interface ({device})"), |link| link.name.clone())
@@ -100,12 +100,13 @@ pub(crate) fn set_enabled(value: &str) -> Result<()> {
         .map_err(|e| Error::Unusable(format!("cannot set net.mptcp.enabled to {value}: {e}{}", hint(&e))))
 }
 
-/// `net.mptcp.pm_type` 1: in user space. Newer kernels have `path_manager` beside it and keep both alike.
+/// Whether `net.mptcp.pm_type` is 1, a manager in user space. Newer kernels keep `path_manager` in step with
+/// it.
 fn has_user_manager() -> bool {
     fs::read_to_string("/proc/sys/net/mptcp/pm_type").is_ok_and(|text| text.trim() == "1")
 }
 
-/// `use_tempaddr` 2: the kernel prefers them.
+/// Whether `use_tempaddr` is 2: then the kernel prefers temporary addresses.
 fn prefers_temporary(name: &str) -> bool {
     // Interface names hold no `/` on Linux, so this cannot leave the directory.
     let text = fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{name}/use_tempaddr"));

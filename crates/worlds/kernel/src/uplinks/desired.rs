@@ -1,4 +1,4 @@
-//! What is to be there: pure, from what is there and what was asked for.
+//! Computes the desired configuration from the present one and the options. Makes no system calls.
 
 use std::net::IpAddr;
 
@@ -12,21 +12,21 @@ use super::{Error, Options, RULE_PRIORITY, Result, UPLINKS_MAX};
 
 /// The metric that the kernel gives an IPv6 route without one.
 const METRIC6: u32 = 1_024;
-/// Tables that belong to the kernel: default, main, local; and 0, which means none.
+/// The tables that belong to the kernel: default, main and local; and 0, which means none.
 const TABLES_TAKEN: [u32; 4] = [0, 253, 254, 255];
 
-/// The configuration that is wanted, in the order in which it is made.
+/// The desired configuration, in the order in which it is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DesiredConfig {
     pub(crate) routes: Vec<Route>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) endpoints: Vec<Endpoint>,
-    /// Those that must not be there, whoever made them.
+    /// Endpoints that must not exist, whoever made them.
     pub(crate) withheld: Vec<Endpoint>,
     pub(crate) limits: Limits,
-    /// Whether endpoints that are there already are remembered too.
+    /// Whether the journal remembers endpoints that existed before as wanted, too.
     pub(crate) remembers_all: bool,
-    /// What the administrator should know.
+    /// Notes for the administrator.
     pub(crate) notes: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ fn check_options(options: &Options) -> Result<()> {
     }
 }
 
-/// A table with somebody else's routes is not touched.
+/// Refuses a routing table that has routes other than ours.
 fn check_table_is_free(table: u32, current: &CurrentConfig, journal: &Journal) -> Result<()> {
     let ours = journal.routes();
     let foreign = current.routes.iter().find(|route| route.table == table && !ours.contains(route));
@@ -101,7 +101,7 @@ fn check_table_is_free(table: u32, current: &CurrentConfig, journal: &Journal) -
     })
 }
 
-/// Adds all that one uplink takes.
+/// Adds all that one uplink needs.
 fn add_uplink(
     desired: &mut DesiredConfig,
     current: &CurrentConfig,
@@ -164,12 +164,12 @@ fn endpoint(address: &Address, backup: bool) -> Endpoint {
     endpoint
 }
 
-/// The address that the kernel would choose for a connection through the link.
+/// Returns the address that the kernel would choose for a connection through the link.
 fn address(current: &CurrentConfig, link: &Link, ipv6: bool) -> Option<Address> {
     let temporary = current.temporary.get(&link.index).copied().unwrap_or(false);
     let fits = |a: &&Address| a.device == link.index && a.ip.is_ipv6() == ipv6 && a.global && a.is_usable();
     let all: Vec<_> = current.addresses.iter().filter(fits).collect();
-    // Secondary means temporary for IPv6. An address of a private network (RFC 4193) comes last.
+    // A secondary IPv6 address is a temporary one. An address of a private network (RFC 4193) comes last.
     let other = |a: &&Address| {
         let private = matches!(a.ip, IpAddr::V6(ip) if ip.is_unique_local());
         (private, a.is_secondary() != (ipv6 && temporary))
@@ -191,7 +191,7 @@ fn default_route(current: &CurrentConfig, device: u32, ipv6: bool) -> Option<Rou
         .copied()
 }
 
-/// Adds what one address of an uplink takes.
+/// Adds all that one address of an uplink needs.
 fn add_family(
     desired: &mut DesiredConfig,
     current: &CurrentConfig,
@@ -203,7 +203,7 @@ fn add_family(
     let ipv6 = address.ip.is_ipv6();
     let metric = if ipv6 { METRIC6 } else { 0 };
     let template = Route { device: Some(address.device), table, metric, ..Route::to(default.dst.0, 0) };
-    // Its networks come first: the gateway is in one of them.
+    // The networks of the interface come first, because the gateway is in one of them.
     for route in in_main(current, address.device, ipv6) {
         let link_local = matches!(route.dst.0, IpAddr::V6(ip) if ip.is_unicast_link_local());
         if route.is_default() || route.gateway.is_some() || link_local {
@@ -221,8 +221,9 @@ fn add_family(
     desired.endpoints.push(endpoint(address, backup));
 }
 
-/// A connection begins on one of its endpoints, joins from the others, and from one to each address that the
-/// peer announces: as many of these as there are uplinks, for the peer has as many reasons to have several.
+/// Computes the limits. A connection begins on one endpoint and joins from the others. It also joins once to
+/// each address that the peer announces. Assumes as many of those as there are uplinks, since the peer has
+/// the same reasons to have several.
 fn limits(endpoints: &[Endpoint], current: &CurrentConfig, old: &[Endpoint]) -> Limits {
     let count = |ipv6: bool| {
         let others = current.endpoints.iter().filter(|e| e.flags.has(EndpointFlags::SUBFLOW));
@@ -334,7 +335,7 @@ pub(crate) mod tests {
     #[test]
     fn a_program_takes_what_can_be_used_and_what_leads_to_its_servers() {
         let mut current = current();
-        // No default route through wwan0, but packets from its address leave by it.
+        // There is no default route through wwan0, but packets from its address leave by it.
         current.routes.remove(2);
         current.leads = vec![ip("10.9.8.7")];
         let named = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();

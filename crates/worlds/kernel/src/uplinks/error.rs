@@ -1,26 +1,26 @@
-//! Why it does not work.
+//! The errors of setting up uplinks.
 
 use std::fmt;
 use std::io;
 
 use anabranch_net::netlink;
 
-/// Why it does not work; for the person at the terminal.
+/// The reason why setting up or tearing down uplinks failed, for the person at the terminal.
 #[derive(Debug)]
 pub enum Error {
-    /// What was asked for makes no sense.
+    /// The options make no sense.
     Usage(String),
-    /// An interface cannot be used, or the kernel cannot do it.
+    /// An interface cannot be used, or the kernel lacks support.
     Unusable(String),
-    /// The kernel refused.
+    /// The kernel refused a request.
     Refused(netlink::Error),
     /// The journal cannot be read or written.
     Journal(String),
-    /// Another program has set up links here for its own life.
+    /// Another program holds a set-up of links in this network namespace.
     InUse,
 }
 
-/// What the functions here return.
+/// The result of this module's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl fmt::Display for Error {
@@ -42,7 +42,7 @@ impl From<netlink::Error> for Error {
     }
 }
 
-/// What helps against an error.
+/// Returns the end of an error message that says what helps; empty if nothing is known to help.
 pub(super) fn hint(error: &io::Error) -> &'static str {
     if error.kind() == io::ErrorKind::PermissionDenied { ": run it as root" } else { "" }
 }

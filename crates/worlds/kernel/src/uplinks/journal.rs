@@ -1,4 +1,4 @@
-//! The journal: what was there before, and what was added to it; one file a network namespace.
+//! The journal of a network namespace: its former configuration, and what was added to it. One file each.
 
 use std::fs::File;
 use std::io;
@@ -15,32 +15,33 @@ use super::error::hint;
 use super::{Error, Result};
 use crate::state_dir::FILE_BYTES_MAX;
 
-/// A journal of another version is refused.
+/// The version of the journal's format. A journal of another version is refused.
 const VERSION: u32 = 1;
 
-/// What [`teardown`](super::teardown) goes by.
+/// The record that [`teardown`](super::teardown) works from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Journal {
     version: u32,
-    /// The namespace's cookie: its inode is in the file's name, but may have been another's.
+    /// The namespace's cookie. The file's name has the inode, which may have belonged to another namespace.
     namespace: u64,
     /// `net.mptcp.enabled` as it was, if it was changed.
     pub(crate) enabled: Option<String>,
     /// The limits as they were, if they were changed.
     pub(crate) limits: Option<SavedLimits>,
-    /// Endpoints of these addresses that were there before, as they were.
+    /// Endpoints that were there before with the same addresses as ours, in their former state.
     replaced: Vec<SavedEndpoint>,
-    /// What was added.
+    /// The endpoints that were added or changed.
     endpoints: Vec<SavedEndpoint>,
     rules: Vec<SavedRule>,
     routes: Vec<SavedRoute>,
 }
 
-/// Limits: subflows, accepted addresses.
+/// The former limits and ours, each as a pair: subflows, accepted addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SavedLimits {
     pub(crate) was: (u32, u32),
-    /// What was set since, in turn: if it is none of these, somebody else has set it.
+    /// The values that were set since, in order. If the present value is none of them, another program has
+    /// set it.
     pub(crate) set: Vec<(u32, u32)>,
 }
 
@@ -73,7 +74,7 @@ struct SavedRoute {
     onlink: bool,
 }
 
-/// Limits as they are written.
+/// Converts limits to the form in which the journal keeps them.
 pub(crate) const fn pair(limits: Limits) -> (u32, u32) {
     (limits.subflows, limits.add_addr_accepted)
 }
@@ -135,7 +136,7 @@ impl Journal {
         self.endpoints = endpoints.iter().map(SavedEndpoint::from).collect();
     }
 
-    /// Only rules of the kind that [`Rule::from_address`] makes are kept.
+    /// Records the rules that were added. Drops rules of another kind than [`Rule::from_address`] makes.
     pub(crate) fn set_rules(&mut self, rules: &[Rule]) {
         let saved = |r: &Rule| {
             let (from, _) = r.from?;
@@ -146,7 +147,7 @@ impl Journal {
 
     pub(crate) fn set_routes(&mut self, routes: &[Route]) {
         let saved = |r: &Route| {
-            // A journal that could remove a route of the main table would be a danger.
+            // A journal that could remove routes of the main table would be dangerous.
             debug_assert_ne!(r.table, MAIN_TABLE);
             let ((dst, prefix), &Route { device, gateway, source, table, metric, onlink, .. }) = (r.dst, r);
             SavedRoute { dst, prefix, device, gateway, source, table, metric, onlink }
@@ -155,7 +156,7 @@ impl Journal {
     }
 }
 
-/// The journal of one namespace.
+/// The journal's file of one namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct JournalFile {
     dir: PathBuf,
@@ -169,7 +170,7 @@ impl JournalFile {
         Ok(Self { dir: dir.to_owned(), name: format!("uplinks-{inode}.json"), namespace })
     }
 
-    /// The journal; `None` if there is none for this namespace.
+    /// Reads the journal; `None` if there is none for this namespace.
     pub(crate) fn read(&self) -> Result<Option<Journal>> {
         let failed = |what: &dyn std::fmt::Display| Error::Journal(format!("{}: {what}", self.shown()));
         let dir = match PrivateDir::open(&self.dir) {
@@ -183,11 +184,11 @@ impl JournalFile {
         if journal.version != VERSION {
             return Err(failed(&"written by another version of anabranch"));
         }
-        // One of a namespace that is gone, and whose inode is another's now.
+        // With another cookie, the journal is of a namespace that is gone and whose inode was used again.
         Ok((journal.namespace == self.namespace).then_some(journal))
     }
 
-    /// Writes the journal, and returns when it is on the disk; removes it if it is empty.
+    /// Writes the journal, and returns when it is on the disk; removes the file if the journal is empty.
     pub(crate) fn write(&self, journal: &Journal) -> Result<()> {
         if journal.is_empty() {
             return self.remove();
@@ -201,7 +202,7 @@ impl JournalFile {
         write().map_err(|e| Error::Journal(format!("cannot write {}: {e}{}", self.shown(), hint(&e))))
     }
 
-    /// Removes the journal, and one that was begun and not finished.
+    /// Removes the journal, and a temporary file of an unfinished write.
     pub(crate) fn remove(&self) -> Result<()> {
         let removed = PrivateDir::open(&self.dir).and_then(|dir| dir.remove(&self.name));
         removed.map_err(|e| Error::Journal(format!("cannot remove {}: {e}", self.shown())))
@@ -212,7 +213,7 @@ impl JournalFile {
     }
 }
 
-/// Makes the directory, and keeps everybody else from changing anything until the result is dropped.
+/// Makes the directory, and keeps other processes from changing anything until the result is dropped.
 pub(crate) fn lock(dir: &Path) -> Result<Flock<File>> {
     let locked = PrivateDir::make(dir, Access::Public).and_then(|dir| dir.lock());
     locked.map_err(|e| Error::Journal(format!("{}: {e}{}", dir.display(), hint(&e))))
@@ -252,7 +253,7 @@ mod tests {
         assert!(refusal(file.read()).contains("no regular file"));
     }
 
-    /// A service whose directory this is could change it at any moment.
+    /// A service that owns the directory could change the journal at any moment.
     #[test]
     fn a_directory_of_another_user_is_refused() {
         let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is asked for.
+//! The options of a set-up.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,46 +7,47 @@ use anabranch_net::netlink;
 
 use crate::state_dir::{PROGRAM_STATE_DIR, STATE_DIR};
 
-/// The first routing table unless told otherwise: ANABR on a telephone's keys, as the port of `serve`.
+/// The default first routing table: ANABR on a telephone's keys, as the port of `serve`.
 pub const TABLE_BASE: u32 = 26_227;
-/// The first routing table of a set-up for a program: behind those of [`TABLE_BASE`].
+/// The first routing table of a set-up for a program, after all tables that begin at [`TABLE_BASE`].
 pub const PROGRAM_TABLE_BASE: u32 = TABLE_BASE + UPLINKS_MAX as u32;
-/// The priority of the rules that look up the uplinks' tables. The one before it is for the rules that look
-/// up the main table first. Both are before the main table's own, 32766.
+/// The priority of the rules that look up the uplinks' tables. The rules that look up the main table first
+/// have the priority one below. Both come before the main table's own rule, 32766.
 pub const RULE_PRIORITY: u32 = 26_227;
-/// Uplinks at most: the kernel uses no more endpoints.
+/// The most uplinks: the kernel uses no more endpoints.
 pub const UPLINKS_MAX: usize = netlink::ENDPOINTS_MAX as usize;
 
-/// What is wanted.
+/// The options of a set-up.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The names of the interfaces to use.
     pub interfaces: Vec<String>,
-    /// Those of them that carry data only while no other can.
+    /// The interfaces among them that carry data only while no other can.
     pub backup: Vec<String>,
     /// The routing table of the first uplink; the others have the next numbers.
     pub table_base: u32,
-    /// Where the journal is kept: [`STATE_DIR`], a directory that the next boot empties.
+    /// The directory of the journal, by default [`STATE_DIR`], which the next boot empties.
     pub state_dir: PathBuf,
-    /// What is different if it is for the life of a program.
+    /// The options of a set-up for the life of a program; `None` for a set-up that stays.
     pub program: Option<Program>,
 }
 
-/// A set-up for the life of a program that takes endpoints away and puts them back meanwhile.
+/// The options of a set-up for the life of a program, which may remove endpoints and restore them meanwhile.
 ///
 /// * An interface that cannot be used now is left out, with a note.
-/// * One without a default route is used if packets from its address to one of the servers leave by it.
-/// * Endpoints that are there already as they are wanted are in the journal too.
+/// * An interface without a default route is used if packets from its address to a server leave by it.
+/// * The journal also contains endpoints that were there before exactly as wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// Whom the program speaks to.
+    /// The addresses of the servers that the program talks to.
     pub servers: Vec<IpAddr>,
-    /// Interfaces that have no endpoint for now, so that no connection uses them; all else stays.
+    /// Interfaces that have no endpoint for now, so that no connection uses them. Their rules and routes
+    /// stay.
     pub without: Vec<String>,
 }
 
 impl Options {
-    /// Options for these interfaces.
+    /// Makes the options of a set-up of these interfaces that stays.
     #[must_use]
     pub fn new(interfaces: Vec<String>) -> Self {
         Self {
@@ -58,8 +59,8 @@ impl Options {
         }
     }
 
-    /// Options of a program that speaks to these servers. Its tables and its journal are not those of
-    /// [`new`](Self::new): so an administrator's set-up is left as it is.
+    /// Makes the options of a program that talks to these servers. Its tables and its journal are not those
+    /// of [`new`](Self::new), so that an administrator's set-up is left as it is.
     #[must_use]
     pub fn for_program(interfaces: Vec<String>, servers: Vec<IpAddr>) -> Self {
         Self {

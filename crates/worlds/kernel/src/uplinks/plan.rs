@@ -1,4 +1,5 @@
-//! What is to be done: pure, from what is there, what is wanted and what the journal says.
+//! Plans the changes from the present configuration, the desired one and the journal. Only applying a plan
+//! makes system calls.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,12 +13,12 @@ use super::current::{CurrentConfig, set_enabled};
 use super::desired::DesiredConfig;
 use super::journal::{Journal, JournalFile, SavedLimits, pair};
 
-/// One step.
+/// One change of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Sets `net.mptcp.enabled` to this.
+    /// Sets `net.mptcp.enabled` to this value.
     Enable(String),
-    /// Sets the limits.
+    /// Sets the limits of MPTCP.
     Limits(Limits),
     /// Adds a route.
     AddRoute(Route),
@@ -31,16 +32,16 @@ pub enum Change {
     AddEndpoint(Endpoint),
     /// Removes an endpoint.
     DelEndpoint(Endpoint),
-    /// Gives an endpoint other flags.
+    /// Gives an endpoint these flags.
     SetFlags(Endpoint, EndpointFlags),
 }
 
 impl Change {
-    /// Does it, in the calling thread's network namespace. What is to be removed and is gone already is no
-    /// error.
+    /// Makes the change in the calling thread's network namespace. Removing something that is gone already is
+    /// no error.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     pub fn apply(&self) -> Result<()> {
         let gone = |done: anabranch_net::netlink::Result<()>| match done {
             Err(e) if e.is_missing() => Ok(()),
@@ -64,7 +65,7 @@ impl Change {
         if let Self::DelEndpoint(endpoint) = self { Some(endpoint.ip) } else { None }
     }
 
-    /// The interface it is about, by index.
+    /// Returns the index of the interface that the change is about, if there is one.
     const fn device(&self) -> Option<u32> {
         match self {
             Self::AddRoute(route) | Self::DelRoute(route) => route.device,
@@ -74,7 +75,7 @@ impl Change {
     }
 }
 
-/// As the commands `sysctl` and `ip` write it, with interfaces by their numbers.
+/// Writes the change as arguments of the command `sysctl` or `ip`, with interfaces by their numbers.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let family = |ipv6: bool| if ipv6 { " -6" } else { "" };
@@ -98,7 +99,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What is to be done, and what the journal says before and after.
+/// The changes to make, and the contents of the journal during and after them.
 #[derive(Clone, Debug)]
 pub struct Plan {
     changes: Vec<Change>,
@@ -109,19 +110,19 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The steps, in order.
+    /// Returns the changes, in order.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// What the administrator should know.
+    /// Returns the notes for the administrator.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The steps for people, with the names of interfaces.
+    /// Describes the changes for people, with the names of interfaces.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
         let line = |change: &Change| {
@@ -132,7 +133,8 @@ impl Plan {
         self.changes.iter().map(line).collect()
     }
 
-    /// Notes how many connections end because each of their subflows comes from an endpoint that goes.
+    /// Adds a note of how many connections will end because every subflow comes from an endpoint that is
+    /// removed.
     pub(super) fn note_closed_connections(&mut self, sockets: &[TcpSocket]) {
         let gone: Vec<_> = self.changes.iter().filter_map(Change::removed_address).collect();
         let mut ends: BTreeMap<u32, bool> = BTreeMap::new();
@@ -149,19 +151,19 @@ impl Plan {
         }
     }
 
-    /// Writes to the journal what is about to be done: before the first step.
+    /// Writes the planned changes to the journal. Call this before the first change.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the journal cannot be written.
     pub fn write_intent(&self, state_dir: &Path) -> Result<()> {
-        // What is remembered may be new though nothing changes.
+        // The journal may get new entries even though nothing changes.
         if self.changes.is_empty() && self.during == self.after {
             return Ok(());
         }
         JournalFile::of(&self.current, state_dir)?.write(&self.during)
     }
 
-    /// Takes all steps, and stops at the first that fails.
+    /// Makes all changes, and stops at the first that fails.
     pub(super) fn apply(&self) -> Result<()> {
         self.changes.iter().try_for_each(Change::apply)
     }
@@ -174,13 +176,13 @@ impl Plan {
         JournalFile::of(&self.current, state_dir)?.write(&self.after)
     }
 
-    /// Removes the journal: everything is as before.
+    /// Removes the journal, because everything is as before.
     pub(super) fn remove_journal(&self, state_dir: &Path) -> Result<()> {
         JournalFile::of(&self.current, state_dir)?.remove()
     }
 }
 
-/// `list` and what is in `more` besides.
+/// Returns `list`, and the elements of `more` that are not in it.
 fn union<T: Clone + PartialEq>(list: Vec<T>, more: &[T]) -> Vec<T> {
     let mut all = list;
     for one in more {
@@ -195,18 +197,18 @@ fn with_ip(endpoints: &[Endpoint], of: &Endpoint) -> Option<Endpoint> {
     endpoints.iter().find(|e| e.ip == of.ip && e.port == of.port).copied()
 }
 
-/// Whether two endpoints do the same, whatever their ids are.
+/// Whether two endpoints differ in nothing but their ids.
 fn same(a: &Endpoint, b: &Endpoint) -> bool {
     Endpoint { id: 0, ..*a } == Endpoint { id: 0, ..*b }
 }
 
-/// The endpoints that are to go and to come, and the journal's two lists.
+/// The changes of endpoints, and the journal's two lists of endpoints.
 struct Endpoints {
     first: Vec<Change>,
     last: Vec<Change>,
     ours: Vec<Endpoint>,
     replaced: Vec<Endpoint>,
-    /// Replaced ones that are back.
+    /// Replaced endpoints that are restored.
     restored: Vec<Endpoint>,
 }
 
@@ -219,7 +221,7 @@ fn endpoints(
 ) -> Endpoints {
     let (ours, replaced) = (journal.endpoints(), journal.replaced());
     let mut e = Endpoints { first: vec![], last: vec![], ours, replaced, restored: vec![] };
-    // Those that are not wanted any more, with what was in their place.
+    // Endpoints that are not wanted any more are removed, and the ones they replaced are restored.
     let is_known = |old: &&Endpoint| with_ip(desired, old).is_some() || with_ip(withheld, old).is_some();
     for old in journal.endpoints().iter().filter(|old| !is_known(old)) {
         let was = with_ip(&e.replaced, old);
@@ -246,7 +248,7 @@ fn endpoints(
         let found =
             with_ip(&current.endpoints, new).filter(|found| !found.flags.has(EndpointFlags::IMPLICIT));
         let Some(found) = found else {
-            // One that the kernel made itself gives way.
+            // If the kernel made an endpoint for this address by itself, ours replaces it.
             e.last.push(Change::AddEndpoint(*new));
             e.ours = union(e.ours, &[*new]);
             continue;
@@ -272,12 +274,12 @@ fn endpoints(
         e.ours.retain(|old| with_ip(&[*new], old).is_none());
         e.ours.push(*new);
     }
-    // Those with a number of their own first, or the kernel gives it to another.
+    // Endpoints with a fixed id come first, or the kernel might give that id to another endpoint.
     e.last.sort_by_key(|change| !matches!(change, Change::AddEndpoint(Endpoint { id: 1.., .. })));
     e
 }
 
-/// The way from what is there to what is wanted.
+/// Plans the changes from the present configuration to the desired one.
 pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &Journal) -> Plan {
     let mut changes = Vec::new();
     let (mut during, mut after) = (journal.clone(), journal.clone());
@@ -330,7 +332,7 @@ pub(super) fn diff(desired: &DesiredConfig, current: &CurrentConfig, journal: &J
     Plan { changes, notes: desired.notes.clone(), current: current.clone(), during, after }
 }
 
-/// The way back.
+/// Plans the changes that undo a set-up.
 pub(super) fn rollback(current: &CurrentConfig, journal: &Journal) -> Plan {
     let mut notes = Vec::new();
     let mut changes = endpoints(&[], &[], current, journal, false).first;
@@ -373,7 +375,7 @@ mod tests {
     use super::super::{Options, Program};
     use super::*;
 
-    /// Takes the first `steps` of `changes` on paper.
+    /// Simulates the first `steps` of `changes`.
     fn simulate(current: &mut CurrentConfig, changes: &[Change], steps: usize) {
         for change in &changes[..steps] {
             match change.clone() {
@@ -407,14 +409,15 @@ mod tests {
         (lists, current.limits, current.enabled.clone())
     }
 
-    /// Set up from `before`, cut off after every number of steps; then put back.
+    /// Interrupts a set-up from `before` after each number of steps, then checks that tearing down restores
+    /// `before`.
     fn there_and_back(before: &CurrentConfig) {
         let desired = desired(&options(), before, &Journal::default()).unwrap();
         let plan = diff(&desired, before, &Journal::default());
         for steps in 0..=plan.changes.len() {
             let mut current = before.clone();
             simulate(&mut current, &plan.changes, steps);
-            // Whether or not it came to `commit`, and if the way back is cut off too.
+            // This must hold with and without `commit`, and if the teardown is interrupted too.
             let after = [&plan.during, &plan.after];
             for journal in &after[..if steps == plan.changes.len() { 2 } else { 1 }] {
                 let whole = rollback(&current, journal);
@@ -427,7 +430,7 @@ mod tests {
                     assert!(rollback(&current, journal).changes.is_empty());
                 }
             }
-            // Set up again from the middle: then all is there, and a third time there is nothing to do.
+            // A second set-up from the middle completes everything, and a third finds nothing to do.
             let again = diff(&desired, &current, &plan.during);
             simulate(&mut current, &again.changes, again.changes.len());
             let third = diff(&desired, &current, &again.after);
@@ -460,7 +463,7 @@ mod tests {
         ];
         before.limits = Limits { subflows: 8, add_addr_accepted: 8 };
         let desired = desired(&options(), &before, &Journal::default()).unwrap();
-        // A rule that somebody made, just as it is wanted.
+        // Another program made a rule exactly as it is wanted.
         before.rules.push(desired.rules[1].clone());
         let plan = diff(&desired, &before, &Journal::default());
         let lines: Vec<_> = plan.describe();
@@ -479,7 +482,7 @@ mod tests {
         let wanted = desired(&options(), &before, &Journal::default()).unwrap();
         let plan = diff(&wanted, &before, &Journal::default());
         simulate(&mut before, &plan.changes, plan.changes.len());
-        // All endpoints are there, by an administrator's set-up.
+        // An administrator's set-up has made all endpoints before.
         let of_program = Options { program: Some(Program::default()), table_base: 200, ..options() };
         let wanted = desired(&of_program, &before, &Journal::default()).unwrap();
         let plan = diff(&wanted, &before, &Journal::default());
@@ -498,7 +501,7 @@ mod tests {
     fn a_program_goes_without_an_interface_for_a_while() {
         let mut before = current();
         let wanted = desired(&options(), &before, &Journal::default()).unwrap();
-        // With and without what an administrator has set up.
+        // Tries it with and without a set-up by an administrator.
         for is_set_up in [false, true] {
             if is_set_up {
                 let plan = diff(&wanted, &before, &Journal::default());
@@ -532,7 +535,7 @@ mod tests {
             diff(&desired(&options(), &before, &Journal::default()).unwrap(), &before, &Journal::default());
         let mut current = before.clone();
         simulate(&mut current, &first.changes, first.changes.len());
-        // Another address by DHCP.
+        // DHCP gives another address.
         current.addresses[2].ip = "10.9.8.6".parse().unwrap();
         let second = diff(&desired(&options(), &current, &first.after).unwrap(), &current, &first.after);
         let expected = [
@@ -545,13 +548,13 @@ mod tests {
         ];
         assert_eq!(second.describe(), expected);
         simulate(&mut current, &second.changes, second.changes.len());
-        // No backup any more.
+        // The interface is no backup any more.
         let mut options = options();
         options.backup.clear();
         let third = diff(&desired(&options, &current, &second.after).unwrap(), &current, &second.after);
         assert_eq!(third.describe(), ["mptcp endpoint change 10.9.8.6 dev wwan0 subflow"]);
         simulate(&mut current, &third.changes, third.changes.len());
-        // One uplink less.
+        // There is one uplink less.
         options.interfaces.pop();
         let fourth = diff(&desired(&options, &current, &third.after).unwrap(), &current, &third.after);
         assert_eq!(fourth.describe().len(), 4, "{:#?}", fourth.describe());

@@ -1,4 +1,4 @@
-//! A set-up for the life of a program.
+//! A set-up of uplinks for the life of a program.
 
 use std::fs::File;
 use std::io;
@@ -12,33 +12,33 @@ use super::apply::{setup, teardown};
 use super::error::hint;
 use super::{Error, Options, Plan, Program, Result};
 
-/// A set-up that is there until this is dropped: see [`Program`]. One at a time in a network namespace; what
-/// one left behind that was killed is taken up by the next.
+/// A set-up that lasts until this value is dropped; see [`Program`]. There is one at a time in a network
+/// namespace. If a process is killed, the next session takes over what it left behind.
 ///
-/// Everything is done in the network namespace of the calling thread, also as it is dropped.
+/// Every method, and the drop, works in the network namespace of the calling thread.
 #[derive(Debug)]
 pub struct Session {
     options: Options,
-    /// The kernel lets it go when the process ends, however it ends.
+    /// The lock of this namespace. The kernel releases it when the process ends, however it ends.
     _held: Flock<File>,
 }
 
 impl Session {
-    /// Sets up, and tells what was done.
+    /// Sets up the uplinks, and returns the plan that was carried out.
     ///
     /// # Errors
-    /// As [`setup`]; [`Error::InUse`] if another program has done so.
+    /// As [`setup`]; [`Error::InUse`] if another program has a session here.
     pub fn begin(options: Options) -> Result<(Self, Plan)> {
         let held = hold(&options.state_dir)?;
-        // From here on whatever was done is put back.
+        // From here on, dropping `session` undoes whatever was done.
         let session = Self { options, _held: held };
         let plan = setup(&session.options)?;
         Ok((session, plan))
     }
 
-    /// Sets up again, after addresses or routes have changed, for other servers, other backups, or without
-    /// other interfaces: only the difference is done. Endpoints that were taken away meanwhile are there
-    /// again afterwards.
+    /// Sets up again after addresses or routes have changed, or with other servers, backups or excluded
+    /// interfaces. Makes only the changes that are needed. Endpoints that another program removed meanwhile
+    /// are added again.
     ///
     /// # Errors
     /// As [`setup`].
@@ -47,10 +47,10 @@ impl Session {
         setup(&self.options)
     }
 
-    /// Puts back what a program left behind that was killed.
+    /// Undoes what the session of a killed program left behind.
     ///
     /// # Errors
-    /// As [`teardown`]; [`Error::InUse`] if it lives.
+    /// As [`teardown`]; [`Error::InUse`] if that program is still running.
     pub fn clean_up(state_dir: &Path) -> Result<Option<Plan>> {
         if !state_dir.is_dir() {
             return Ok(None);
@@ -62,7 +62,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // What cannot be put back now is in the journal: the next one does it.
+        // What cannot be undone now is in the journal, and the next session undoes it.
         let _ = teardown(&self.options.state_dir);
     }
 }
