@@ -1,21 +1,22 @@
-//! CoDel: a queue that watches how long its packets stayed, and drops from its head.
+//! CoDel, a queue discipline that watches how long packets wait, and drops from the head of the queue.
 //!
-//! RFC 8289, section 5, followed step by step; with ECN as Linux does it (`sch_codel`): where a packet can
-//! carry a mark, it is marked in place of being dropped.
+//! Follows RFC 8289, section 5, step by step. ECN works as in Linux (`sch_codel`): a packet that can carry a
+//! mark is marked instead of dropped.
 
 use crate::packet::Packet;
 use anabranch_algo::{Span, Time};
 use std::collections::VecDeque;
 
-/// The state of one queue.
+/// The state of CoDel for one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Codel {
     target: Span,
     interval: Span,
     ecn: bool,
-    /// The largest packet seen: below that many bytes a queue is not worth a drop.
+    /// The largest packet seen. CoDel does not drop while no more than this waits behind the head.
     largest_bytes: u64,
-    /// When the sojourn time will have been above the target for an interval; `None`: it is below.
+    /// The time at which waiting times will have been above the target for an interval; `None` while they are
+    /// below.
     first_above: Option<Time>,
     dropping: bool,
     drop_next: Time,
@@ -23,11 +24,11 @@ pub(crate) struct Codel {
     last_count: u64,
 }
 
-/// A packet that waits.
+/// A packet in a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Queued<P> {
     pub(crate) bytes: u32,
-    /// When it was queued.
+    /// The time when it was queued.
     pub(crate) since: Time,
     pub(crate) packet: P,
 }
@@ -47,8 +48,8 @@ impl Codel {
         }
     }
 
-    /// Decides at `now` which packet is sent next: that at the head of `queue` afterwards. What is to be
-    /// dropped is handed to `drop`. Whether the new head was marked.
+    /// Decides at `now` which packet is sent next, and leaves that packet at the head of `queue`. Hands every
+    /// packet that it drops to `drop`. Returns whether it marked the new head.
     pub(crate) fn select_head<P: Packet>(
         &mut self,
         now: Time,
@@ -82,11 +83,11 @@ impl Codel {
             let marked = self.mark_head(queue);
             if !marked {
                 drop_head(queue, queued_bytes);
-                // What this says does not matter, but it keeps the clock.
+                // The answer does not matter here, but the call keeps `first_above` up to date.
                 self.ok_to_drop(now, queue, *queued_bytes);
             }
             self.dropping = true;
-            // Where it was dropping a short while ago, go on nearly as fast as then.
+            // After a recent phase of dropping, dropping goes on nearly as fast as it did then.
             let delta = self.count - self.last_count;
             let recently = now.since(self.drop_next) < self.interval.times(16);
             self.count = if delta > 1 && recently { delta } else { 1 };
@@ -97,7 +98,7 @@ impl Codel {
         false
     }
 
-    /// `dodequeue` of the RFC: whether the head may be dropped.
+    /// Whether the head may be dropped: `dodequeue` of the RFC.
     fn ok_to_drop<P>(&mut self, now: Time, queue: &VecDeque<Queued<P>>, queued_bytes: u64) -> bool {
         let Some(head) = queue.front() else {
             self.first_above = None;
@@ -123,7 +124,8 @@ impl Codel {
         head.map(|head| head.packet.mark()).is_some()
     }
 
-    /// The next drop after one at `at`: an interval over the root of the number of drops.
+    /// Returns the time of the drop after one at `at`: an interval divided by the root of the number of drops
+    /// later.
     fn control_law(&self, at: Time) -> Time {
         at + Span::from_nanos((self.interval.as_nanos() as f64 / (self.count as f64).sqrt()) as u64)
     }
@@ -153,8 +155,9 @@ mod tests {
         }
     }
 
-    /// Packets each `gap` for `secs` seconds over 1,000 packets/s: when the head was dropped, when marked
-    /// packets arrived, and the largest delay of the last second, all in ms.
+    /// Sends a packet each `gap` for `secs` seconds over a link of 1,000 packets/s. Returns the times when
+    /// the head was dropped, the times when marked packets arrived, and the largest delay of the last second,
+    /// all in ms.
     fn run(ecn: bool, ect: bool, gap: Span, secs: u64) -> (Vec<u64>, Vec<u64>, u64) {
         let codel = Discipline::CoDel { target: Span::from_millis(5), interval: Span::from_millis(100), ecn };
         let config = LinkConfig::new(Rate::from_bytes(1_000_000), Span::ZERO).discipline(codel);
@@ -196,8 +199,8 @@ mod tests {
 
     #[test]
     fn the_law_of_the_rfc() {
-        // 2 % too many packets: the target is passed at 255 ms, the first drop is an interval later, and the
-        // next ones follow by 100 ms over the root of their number.
+        // The load is 2 % too high. The delay passes the target at 255 ms, and the first drop is an interval
+        // later. The next drops follow after 100 ms over the root of their number.
         let (dropped, marked, queued) = run(false, false, Span::from_micros(980), 8);
         assert!(marked.is_empty());
         assert!((330..380).contains(&dropped[0]), "{dropped:?}");
@@ -205,7 +208,7 @@ mod tests {
             let expected = 100.0 / (n as f64 + 1.0).sqrt();
             assert!(((pair[1] - pair[0]) as f64 - expected).abs() < 2.5, "{n}: {dropped:?}");
         }
-        // It holds the excess of 20 packets/s down: without, 160 would wait.
+        // CoDel removes the excess of 20 packets/s; without it, 160 packets would wait.
         assert!(queued < 40, "{queued}");
     }
 
@@ -215,7 +218,7 @@ mod tests {
         let (none, marked, _) = run(true, true, Span::from_micros(980), 3);
         assert!(none.is_empty() && !dropped.is_empty());
         assert!(marked[0].abs_diff(dropped[0]) <= 2, "{marked:?} {dropped:?}");
-        // Marks change nothing here, so the queue grows and the marks go on faster and faster.
+        // The sender ignores marks here, so the queue grows and marks follow faster and faster.
         assert!(marked.len() > dropped.len());
     }
 }

@@ -1,84 +1,86 @@
-//! What can be said about a link, and what can change while it runs.
+//! The configuration of a link, and the changes that a running link takes.
 
 use crate::{GilbertElliott, MediumId, Rng, Trace};
 use anabranch_algo::{Rate, Span, Time};
 
-/// The drop-tail queue unless told otherwise, packets (what Linux gives an Ethernet device: `txqueuelen`).
+/// The default length of a drop-tail queue in packets, that of Linux for an Ethernet device (`txqueuelen`).
 pub const QUEUE_PACKETS: u32 = 1_000;
 
 /// A change to a running link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LinkChange {
-    /// The link goes up or down. While it is down it drops what is offered; going down it drops what is
-    /// queued.
+    /// The link goes up or down. Going down, it drops its queue. While it is down, it drops every offered
+    /// packet.
     Up(bool),
-    /// The rate from now on, also for the rest of the packet that is being sent; `None`: unlimited.
+    /// The rate from now on, including for the rest of the packet that is being sent; `None` means unlimited.
     Rate(Option<Rate>),
-    /// The propagation delay of packets that have not left the queue. A shorter one does not reorder.
+    /// The propagation delay of packets that have not left the queue. A shorter delay does not reorder
+    /// packets.
     Delay(Span),
     /// The probability of random loss, 0 to 1.
     Loss(f64),
 }
 
-/// What a queue does before it is full. That it drops what finds no place is common to all.
+/// What a queue does with packets before it is full. With every discipline, a full queue drops new packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Discipline {
-    /// Nothing.
+    /// Does nothing before the queue is full.
     #[default]
     DropTail,
-    /// Drops what arrives with probability `p` where, once it is in, at most `last_packets - 1` more of its
-    /// size would fit. That of htsim (`RandomQueue`), which breaks the phase effects of a drop-tail queue;
+    /// Drops an arriving packet with probability `p` if, after it, at most `last_packets - 1` more of its
+    /// size would fit. This is htsim's `RandomQueue`, which breaks the phase effects of a drop-tail queue;
     /// see [`Discipline::HTSIM`].
     Random {
-        /// How many places at the end of the queue are affected, packets.
+        /// The number of packets at the end of the queue for which this applies.
         last_packets: u32,
-        /// Probability of a drop there.
+        /// The probability of a drop there.
         p: f64,
     },
-    /// CoDel, RFC 8289: drops at the head what has waited too long for too long; see [`Discipline::CODEL`].
+    /// CoDel, RFC 8289: drops from the head after packets have waited too long for an interval; see
+    /// [`Discipline::CODEL`].
     CoDel {
         /// The time that packets may wait.
         target: Span,
-        /// For how long they may wait longer before one is dropped.
+        /// How long waiting times may stay above `target` before a packet is dropped.
         interval: Span,
-        /// Marks in place of dropping where a packet [can carry a mark](crate::Packet::is_ect).
+        /// Whether a packet is marked instead of dropped if it [can carry a mark](crate::Packet::is_ect).
         ecn: bool,
     },
-    /// Congestion events that hit whom the experiment says. An arrival that finds more than `above_packets`
-    /// queued causes one, if the last one is at least `hold` ago: each victim loses the first of its
-    /// [data packets](crate::Packet::flow) that waits, the one being sent not included. Between that number
-    /// and the limit of the queue nothing else is dropped.
+    /// Congestion events whose victims the experiment chooses. A packet that arrives when more than
+    /// `above_packets` are queued causes an event, if the last event is at least `hold` ago. Each victim then
+    /// loses its first waiting [data packet](crate::Packet::flow), not counting the packet being sent.
+    /// Without an event, nothing is dropped until the queue is full.
     TargetedDrop {
-        /// What the queue holds without an event, packets, the one being sent included.
+        /// The number of packets above which an arrival causes an event, counting the packet being sent.
         above_packets: u32,
-        /// The time between two events; a round trip lets the flows answer first.
+        /// The time between two events. A round trip lets the flows react first.
         hold: Span,
-        /// Who loses.
+        /// The rule that chooses the victims.
         policy: VictimPolicy,
     },
 }
 
-/// Whom a congestion event of [`Discipline::TargetedDrop`] hits, of the flows with data that waits.
+/// The victims of an event of [`Discipline::TargetedDrop`], among the flows with waiting data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VictimPolicy {
-    /// Everyone: a global event.
+    /// All flows: a global event.
     All,
-    /// Each for itself with a probability of its share of the data packets that wait: a partial event. Where
-    /// nobody is hit, it is drawn again after `hold`.
+    /// Each flow independently, with its share of the waiting data packets as the probability: a partial
+    /// event. If this hits no flow, the next draw is after `hold`.
     Share,
-    /// The one with the most packets; of several the one with the lowest number.
+    /// The flow with the most packets; of several such flows, the one with the lowest number.
     Largest,
 }
 
 impl Discipline {
-    /// What htsim's experiments use: one in ten in the last three places.
+    /// The setting of htsim's experiments: one packet in ten is dropped in the last three places.
     pub const HTSIM: Self = Self::Random { last_packets: 3, p: 0.1 };
 
     /// CoDel with the values of RFC 8289, section 4.3, without ECN.
     pub const CODEL: Self =
         Self::CoDel { target: Span::from_millis(5), interval: Span::from_millis(100), ecn: false };
 
-    /// Whether a queue that has `room` drops a packet of `bytes` all the same.
+    /// Whether a queue with this much `room` drops a packet of `bytes` bytes although it would fit.
     #[inline]
     pub(crate) fn drops_early(&self, room: Room, bytes: u32, rng: &mut Rng) -> bool {
         let Self::Random { last_packets, p } = *self else { return false };
@@ -88,60 +90,65 @@ impl Discipline {
     }
 }
 
-/// What a queue still takes.
+/// The packets and bytes that still fit into a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) packets: u32,
     pub(crate) bytes: u64,
 }
 
-/// One direction of a link.
+/// The configuration of one direction of a link.
 ///
 /// The default is a perfect link: unlimited rate, no delay, no fault, a queue of [`QUEUE_PACKETS`]. A
-/// packet's size is what [`Packet::bytes`](crate::Packet::bytes) says: whether headers count is the packet's
-/// affair. Probabilities are 0 to 1, each fault drawn from its own stream, so that one does not shift
-/// another.
+/// packet's size is [`Packet::bytes`](crate::Packet::bytes), which may or may not count headers.
+/// Probabilities are 0 to 1. Each fault draws from its own random stream, so that changing one fault does not
+/// change the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
-    /// Bytes per second; `None`: unlimited. Rate zero is a link that is up but sends nothing.
+    /// Bytes per second; `None` means unlimited. With rate zero the link is up but sends nothing.
     pub rate: Option<Rate>,
-    /// When how much may leave, in place of the rate.
+    /// A recording of when how many bytes may leave. It replaces the rate.
     pub trace: Option<Trace>,
-    /// The medium that it shares, and the weight with which it contends for it: one packet at a time is sent
-    /// of all links that share it. Not together with a trace, and only in a [`Net`](crate::Net) that has this
-    /// medium: elsewhere it has no effect.
+    /// The medium that the link shares, and its weight when it contends for it. Of all links on a medium, one
+    /// sends one packet at a time. Not to be combined with a trace. It has an effect only in a
+    /// [`Net`](crate::Net) that has this medium.
     pub medium: Option<(MediumId, u32)>,
-    /// Propagation delay, from the last bit sent to the packet's arrival.
+    /// The propagation delay, from the last bit sent to the packet's arrival.
     pub delay: Span,
-    /// Extra delay, uniform in 0 to this, of each packet. It never reorders.
+    /// The largest extra delay of a packet, drawn uniformly from 0 to this. It never reorders packets.
     pub jitter: Span,
-    /// What the queue holds at most, packets. The one being sent counts, as in htsim.
+    /// The most packets in the queue. The packet being sent counts, as in htsim.
     pub queue_packets: u32,
-    /// What the queue holds at most, bytes. The packet being sent counts until its last bit.
+    /// The most bytes in the queue. The packet being sent counts until its last bit has left.
     pub queue_bytes: u64,
     /// What the queue does before it is full.
     pub discipline: Discipline,
-    /// Mark what arrives when more than this is queued, bytes (the K of DCTCP, RFC 8257, section 3.1).
+    /// Arriving packets are marked if more bytes than this are queued (K of DCTCP, RFC 8257, section 3.1).
     pub mark_above_bytes: Option<u64>,
-    /// The largest packet that passes, bytes.
+    /// The largest packet that passes, in bytes.
     pub mtu_bytes: u32,
-    /// Probability of random loss on the wire: a lost packet has used its place in the queue and its time.
+    /// The probability of random loss on the wire. A lost packet has used its place in the queue and its
+    /// sending time.
     pub loss: f64,
-    /// Loss in bursts on the wire, beside [`loss`](Self::loss).
+    /// Loss in bursts on the wire, in addition to [`loss`](Self::loss).
     pub bursts: Option<GilbertElliott>,
-    /// Probability that one random bit of a packet is flipped ([`Packet::corrupt`](crate::Packet::corrupt)).
+    /// The probability that one random bit of a packet is flipped
+    /// ([`Packet::corrupt`](crate::Packet::corrupt)).
     pub corrupt: f64,
-    /// Probability that a packet arrives twice.
+    /// The probability that a packet arrives twice.
     pub duplicate: f64,
-    /// Probability that a packet is held back by [`reorder_by`](Self::reorder_by) and overtaken.
+    /// The probability that a packet is held back by [`reorder_by`](Self::reorder_by), so that others
+    /// overtake it.
     pub reorder: f64,
-    /// How long a reordered packet is held back beyond its delay.
+    /// How long a reordered packet is held back, in addition to its delay.
     pub reorder_by: Span,
-    /// Drop exactly these of the packets offered to the link, counted from 1, before they are queued.
+    /// The numbers of packets to drop, counting packets offered to the link from 1. They are dropped before
+    /// the queue.
     pub scripted_drops: Vec<u64>,
-    /// Drop these too: (flow, nth [data packet](crate::Packet::flow) of that flow offered, from 1).
+    /// More packets to drop: a flow, and the number of its [data packet](crate::Packet::flow), counted from
+    /// 1.
     pub scripted_flow_drops: Vec<(u32, u64)>,
-    /// What changes when. Changes at one time apply in the order given.
+    /// Changes and their times. Changes at the same time apply in the given order.
     pub schedule: Vec<(Time, LinkChange)>,
 }
 
@@ -172,20 +179,20 @@ impl Default for LinkConfig {
 }
 
 impl LinkConfig {
-    /// A faultless link of `rate` and propagation `delay`.
+    /// Makes a link without faults, of `rate` and propagation `delay`.
     #[must_use]
     pub fn new(rate: Rate, delay: Span) -> Self {
         Self { rate: Some(rate), delay, ..Self::default() }
     }
 
-    /// The same with a drop-tail queue of `packets` packets.
+    /// Sets a drop-tail queue of `packets` packets.
     #[must_use]
     pub const fn queue_packets(mut self, packets: u32) -> Self {
         self.queue_packets = packets;
         self
     }
 
-    /// The same with a drop-tail queue of `bytes` bytes, and no limit in packets.
+    /// Sets a drop-tail queue of `bytes` bytes, without a limit in packets.
     #[must_use]
     pub const fn queue_bytes(mut self, bytes: u64) -> Self {
         self.queue_bytes = bytes;
@@ -193,42 +200,42 @@ impl LinkConfig {
         self
     }
 
-    /// The same with this queue discipline.
+    /// Sets the queue discipline.
     #[must_use]
     pub const fn discipline(mut self, discipline: Discipline) -> Self {
         self.discipline = discipline;
         self
     }
 
-    /// The same with random loss of probability `p`.
+    /// Sets random loss of probability `p`.
     #[must_use]
     pub const fn loss(mut self, p: f64) -> Self {
         self.loss = p;
         self
     }
 
-    /// The same, playing `trace`.
+    /// Makes the link follow `trace`.
     #[must_use]
     pub fn trace(mut self, trace: Trace) -> Self {
         self.trace = Some(trace);
         self
     }
 
-    /// The same as a station of `medium` that contends with `weight`.
+    /// Makes the link a station of `medium` that contends with `weight`.
     #[must_use]
     pub const fn medium(mut self, medium: MediumId, weight: u32) -> Self {
         self.medium = Some((medium, weight));
         self
     }
 
-    /// The same, with `change` at `at`.
+    /// Adds `change` at the time `at`.
     #[must_use]
     pub fn at(mut self, at: Time, change: LinkChange) -> Self {
         self.schedule.push((at, change));
         self
     }
 
-    /// The same, down from `from` until `until`.
+    /// Makes the link go down at `from` and up again at `until`.
     #[must_use]
     pub fn down(self, from: Time, until: Time) -> Self {
         self.at(from, LinkChange::Up(false)).at(until, LinkChange::Up(true))

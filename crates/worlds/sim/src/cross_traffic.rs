@@ -3,38 +3,38 @@
 use crate::{Rng, RouteId};
 use anabranch_algo::{Rate, Span, Time};
 
-/// Traffic that takes no notice of congestion and that nobody answers.
+/// Traffic that does not react to congestion, and that gets no replies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrossTraffic {
-    /// Its route.
+    /// The route of its packets.
     pub route: RouteId,
-    /// Its rate while it is on.
+    /// The rate during a burst, or always without bursts.
     pub rate: Rate,
-    /// The size of its packets, bytes.
+    /// The size of each packet in bytes.
     pub packet_bytes: u32,
-    /// The mean lengths of a burst and of the pause after it, each uniform from 0 to twice that; `None`: on
-    /// all the time.
+    /// The mean lengths of a burst and of the pause after it. Lengths are uniform from 0 to twice the mean.
+    /// `None` means that packets are sent all the time.
     pub burst: Option<(Span, Span)>,
-    /// When it starts.
+    /// The time of its start.
     pub start: Time,
-    /// When it stops; [`Time::NEVER`]: never.
+    /// The time of its end; [`Time::NEVER`] means that it does not end.
     pub stop: Time,
-    /// What its bursts' lengths are drawn from.
+    /// The random stream for the lengths of bursts and pauses.
     pub rng: Rng,
 }
 
-/// Where cross traffic comes from; somebody else keeps its timer, which is due at its start first.
+/// A source of cross traffic. The caller keeps its timer, which is first due at [`CrossTraffic::start`].
 #[derive(Clone, Debug)]
 pub struct CrossTrafficSource {
     config: CrossTraffic,
-    /// From one packet to the next.
+    /// The time from one packet to the next.
     every: Span,
-    /// End of this burst.
+    /// The end of the present burst.
     until: Time,
 }
 
 impl CrossTrafficSource {
-    /// A source of this traffic.
+    /// Makes a source of this traffic.
     #[must_use]
     pub fn new(config: CrossTraffic) -> Self {
         let every = config.rate.time_for(u64::from(config.packet_bytes)).max(Span::from_nanos(1));
@@ -45,8 +45,8 @@ impl CrossTrafficSource {
         source
     }
 
-    /// Its timer came due at `now`: the route and the size of the packet that leaves, if one does, and when
-    /// the timer is due again. None after its end.
+    /// Handles the timer, due at `now`. Returns the route and the size of the packet to send, if there is
+    /// one, and the time when the timer is due again. Returns `None` after the end of the traffic.
     pub fn timer(&mut self, now: Time) -> Option<(Option<(RouteId, u32)>, Time)> {
         if now >= self.config.stop {
             return None;

@@ -1,4 +1,4 @@
-//! The link with faults: a queue, a transmitter and a wire, each step of which happens when its time comes.
+//! The link with faults: a queue, a transmitter and a wire. Each step happens when its time comes.
 
 use crate::codel::{Codel, Queued};
 use crate::config::{Discipline, LinkChange, LinkConfig, Room};
@@ -15,27 +15,28 @@ use crate::{
 use anabranch_algo::{Output, Span, Time};
 use std::collections::VecDeque;
 
-/// See the [module](self). What a packet touches comes first.
+/// See the [module](self). The fields that every packet needs come first.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct EventLink<P> {
-    /// Up to here everything has happened.
+    /// Everything until this time has happened.
     clock: Time,
     up: bool,
-    /// Whether nobody wants to hear of drops.
+    /// Whether drops are only counted, not reported.
     quiet: bool,
-    /// Whether the medium, if there is one, is this link's.
+    /// Whether the link's shared medium, if it has one, is granted to it now.
     granted: bool,
     transmitter: Transmitter,
-    /// The packets that have not left, the one being sent first.
+    /// The packets that have not left. The first one is being sent.
     queue: VecDeque<Queued<P>>,
     queued_bytes: u64,
-    /// The packets that have left: in order, and those held back to be overtaken, in theirs.
+    /// The packets that have left, in order. Those held back to be overtaken are in `held`, in their own
+    /// order.
     wire: DelayLine<P>,
     held: DelayLine<P>,
     events: VecDeque<Event<P>>,
     stats: Stats,
-    /// How far [`LinkConfig::schedule`], sorted, has been used up.
+    /// The number of entries of [`LinkConfig::schedule`], sorted, that have been applied.
     scheduled: usize,
     config: LinkConfig,
     gilbert: Option<GilbertState>,
@@ -44,7 +45,7 @@ pub(crate) struct EventLink<P> {
     aqm: Aqm,
 }
 
-/// A stream for each fault, so that turning one on does not shift another.
+/// A random stream for each fault, so that turning on one fault does not change the others.
 #[derive(Clone, Debug)]
 struct FaultRngs {
     loss: Rng,
@@ -55,7 +56,7 @@ struct FaultRngs {
     random: Rng,
 }
 
-/// A queue discipline with a state.
+/// The state of a queue discipline that has one.
 #[derive(Clone, Debug)]
 enum Aqm {
     None,
@@ -63,7 +64,7 @@ enum Aqm {
     TargetedDrop(TargetedDrop),
 }
 
-/// What sends, idle or busy with one packet.
+/// The transmitter: idle, or busy with one packet.
 #[derive(Clone, Debug)]
 enum Transmitter {
     Rate(RateTransmitter),
@@ -78,7 +79,7 @@ impl Transmitter {
         }
     }
 
-    /// Starts to send; `follows` tells whether at once after another packet.
+    /// Starts to send a packet; `follows` tells whether it follows immediately after another one.
     #[inline]
     fn start(&mut self, at: Time, bytes: u32, follows: bool) {
         match self {
@@ -103,7 +104,7 @@ impl Transmitter {
     }
 }
 
-/// Packets in the order of their arrival.
+/// Packets on the wire, in the order of their arrival.
 #[derive(Clone, Debug)]
 struct DelayLine<P>(VecDeque<Arrival<P>>);
 
@@ -112,14 +113,15 @@ impl<P> DelayLine<P> {
         self.0.front().map_or(Time::NEVER, |arrival| arrival.at)
     }
 
-    /// Nothing overtakes within a delay line: not by less jitter, not by a delay made shorter.
+    /// Adds a packet. Nothing overtakes within a delay line, even with less jitter or after the delay was
+    /// shortened.
     fn push(&mut self, at: Time, packet: P) {
         let at = self.0.back().map_or(at, |last| at.max(last.at));
         self.0.push_back(Arrival { at, packet });
     }
 }
 
-/// Adds up what has been queued since the last change.
+/// Adds the time since `stats.until` to the statistics of a queue that has not changed since then.
 fn account_queue<P>(stats: &mut Stats, queue: &VecDeque<Queued<P>>, queued_bytes: u64, at: Time) {
     if !queue.is_empty() {
         let span = at.since(stats.until);
@@ -130,7 +132,7 @@ fn account_queue<P>(stats: &mut Stats, queue: &VecDeque<Queued<P>>, queued_bytes
 }
 
 impl<P: Packet> EventLink<P> {
-    /// A link that is up and has seen `stats`.
+    /// Makes a link that is up and begins with the counters `stats`.
     pub(crate) fn new(mut config: LinkConfig, rng_seed: RngSeed, stats: Stats) -> Self {
         config.schedule.sort_by_key(|(at, _)| *at);
         Self {
@@ -170,7 +172,7 @@ impl<P: Packet> EventLink<P> {
         }
     }
 
-    /// Goes on with these random fault_rngs.
+    /// Replaces the random streams for jitter and for random drops with the given ones, if there are any.
     pub(crate) fn inherit(&mut self, jitter: Option<Rng>, random: Option<Rng>) {
         let fault_rngs = &mut self.fault_rngs;
         [(&mut fault_rngs.jitter, jitter), (&mut fault_rngs.random, random)]
@@ -178,19 +180,19 @@ impl<P: Packet> EventLink<P> {
             .for_each(|(mine, theirs)| *mine = theirs.unwrap_or_else(|| mine.clone()));
     }
 
-    /// The transmitter has been idle since `at`, with `credit` to spare.
+    /// Records that the transmitter has been idle since `at`, with `credit` to spare.
     pub(crate) const fn idle(&mut self, at: Time, credit: Credit) {
         if let Transmitter::Rate(transmitter) = &mut self.transmitter {
             transmitter.idle(at, credit);
         }
     }
 
-    /// Has `packet` on the wire.
+    /// Adds a packet that is on the wire already and arrives at `arrive`.
     pub(crate) fn push_in_transit(&mut self, arrive: Time, packet: P) {
         self.wire.push(arrive, packet);
     }
 
-    /// Has `packet` queued at `now`; if it is the first, it leaves at `depart`.
+    /// Adds a packet that is in the queue already at `now`. If it is the first, it leaves at `depart`.
     pub(crate) fn queued(&mut self, now: Time, depart: Time, packet: P) {
         if let (true, Transmitter::Rate(transmitter)) = (self.queue.is_empty(), &mut self.transmitter) {
             transmitter.resume(now, depart);
@@ -200,12 +202,12 @@ impl<P: Packet> EventLink<P> {
         self.queue.push_back(Queued { bytes, since: now, packet });
     }
 
-    /// Whether drops are to be counted only.
+    /// Sets whether drops are only counted, not reported.
     pub(crate) const fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
     }
 
-    /// What it has seen until the last call.
+    /// Returns the counters as of the last call.
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.stats;
         account_queue(&mut stats, &self.queue, self.queued_bytes, self.clock);
@@ -229,11 +231,11 @@ impl<P: Packet> EventLink<P> {
         self.queued_bytes
     }
 
-    /// When to poll next, or a time already past if something is ready.
+    /// Returns the time of the next poll, or a time in the past if something is ready now.
     #[inline]
     pub(crate) fn due(&self) -> Time {
         let event = self.events.front().map_or(Time::NEVER, Event::at);
-        // Others wait for the medium.
+        // With a shared medium, other links wait for the departure, so the delay is not added.
         let delay = if self.config.medium.is_some() { Span::ZERO } else { self.config.delay };
         let leaving = self.transmitter.done() + delay;
         event.min(self.wire.due()).min(self.held.due()).min(leaving).min(self.next_change())
@@ -243,7 +245,7 @@ impl<P: Packet> EventLink<P> {
         self.config.schedule.get(self.scheduled).map_or(Time::NEVER, |(at, _)| *at)
     }
 
-    /// Lets everything happen that happens until `now`, in order.
+    /// Makes everything happen that is due until `now`, in order.
     fn advance(&mut self, now: Time) {
         loop {
             let (done, change) = (self.transmitter.done(), self.next_change());
@@ -261,13 +263,13 @@ impl<P: Packet> EventLink<P> {
         self.clock = self.clock.max(now);
     }
 
-    /// Adds up the queue until `at`, before it changes.
+    /// Accounts for the queue until `at`, before the queue changes.
     fn account_queue(&mut self, at: Time) {
         account_queue(&mut self.stats, &self.queue, self.queued_bytes, at);
         self.stats.until = self.stats.until.max(at);
     }
 
-    /// Takes `packet` on, or not.
+    /// Puts `packet` into the queue, or drops it.
     pub(crate) fn offer(&mut self, now: Time, mut packet: P) {
         self.advance(now);
         let at = self.clock;
@@ -298,7 +300,7 @@ impl<P: Packet> EventLink<P> {
         self.stats.queue_max_packets = self.stats.queue_max_packets.max(self.queue.len() as u64);
     }
 
-    /// What does not even come to the queue.
+    /// Returns why a packet is dropped before it reaches the queue; `None` if it is not.
     fn pre_queue_drop(&mut self, bytes: u32, flow: Option<u32>) -> Option<DropReason> {
         if self.scripted_loss.drops(self.stats.offered, flow) {
             return Some(DropReason::Scripted);
@@ -309,7 +311,7 @@ impl<P: Packet> EventLink<P> {
         (bytes > self.config.mtu_bytes).then_some(DropReason::Mtu)
     }
 
-    /// What the queue does not take.
+    /// Returns why the queue drops an arriving packet; `None` if it takes the packet.
     fn queue_drop(&mut self, bytes: u32) -> Option<DropReason> {
         let full = self.queue.len() >= self.config.queue_packets as usize
             || self.queued_bytes + u64::from(bytes) > self.config.queue_bytes
@@ -320,7 +322,7 @@ impl<P: Packet> EventLink<P> {
         self.random_drop(bytes).then_some(DropReason::Early)
     }
 
-    /// The congestion event, if one is due, that an arrival causes.
+    /// Carries out the congestion event that an arrival at `at` causes, if one is due.
     fn targeted_drop(&mut self, at: Time) {
         let Aqm::TargetedDrop(targeted) = &mut self.aqm else { return };
         let hit = targeted.congestion_event(at, &mut self.queue);
@@ -334,7 +336,7 @@ impl<P: Packet> EventLink<P> {
         }
     }
 
-    /// Starts to send the next packet, if there is one and the medium is this link's.
+    /// Starts to send the next packet, if there is one and the shared medium, if there is one, is granted.
     #[inline]
     fn start_next(&mut self, at: Time, follows: bool) {
         if self.config.medium.is_some() && !self.granted {
@@ -348,7 +350,7 @@ impl<P: Packet> EventLink<P> {
         }
     }
 
-    /// Lets CoDel choose the head.
+    /// Lets CoDel choose the packet at the head.
     #[inline(never)]
     fn select_head(&mut self, at: Time) {
         if let Aqm::Codel(codel) = &mut self.aqm {
@@ -360,26 +362,26 @@ impl<P: Packet> EventLink<P> {
         }
     }
 
-    /// The medium that it shares, and its weight.
+    /// Returns the medium that the link shares, and its weight.
     pub(crate) const fn medium(&self) -> Option<(MediumId, u32)> {
         self.config.medium
     }
 
-    /// Whether it waits for the medium, and whether it has it.
+    /// Returns whether the link waits for the medium, and whether it has it.
     pub(crate) fn contends(&self) -> (bool, bool) {
         let stalled = self.config.rate.is_some_and(|rate| rate.as_bytes() == 0);
         (!self.queue.is_empty() && !self.granted && !stalled, self.granted)
     }
 
-    /// The medium is its own at `now`, for a packet.
+    /// Grants the medium to the link at `now`, for one packet.
     pub(crate) fn grant(&mut self, now: Time) {
         self.advance(now);
-        // It may just have gone down.
+        // The link may have just gone down, which empties the queue.
         self.granted = !self.queue.is_empty();
         self.start_next(self.clock, false);
     }
 
-    /// Whether the queue drops although it is not full.
+    /// Whether the queue drops a packet at random although it is not full.
     fn random_drop(&mut self, bytes: u32) -> bool {
         let room = Room {
             packets: self.config.queue_packets - u32::try_from(self.queue.len()).unwrap_or(u32::MAX),
@@ -461,13 +463,14 @@ impl<P: Packet> EventLink<P> {
         }
     }
 
-    /// Changes it at `now`.
+    /// Applies `change` at `now`.
     pub(crate) fn change(&mut self, now: Time, change: LinkChange) {
         self.advance(now);
         self.apply(self.clock, change);
     }
 
-    /// Everything due until `now`, in the order of its time; at one time events first.
+    /// Returns everything due until `now`, one at a time in the order of time; at the same time, events come
+    /// first.
     #[inline]
     pub(crate) fn poll(&mut self, now: Time) -> Output<Arrival<P>, Event<P>> {
         self.advance(now);

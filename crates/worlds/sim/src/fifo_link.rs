@@ -1,12 +1,12 @@
-//! The link without faults, of which everything is known when a packet is offered.
+//! The link without faults. Everything about a packet is known when the packet is offered.
 //!
-//! Nothing can happen to a packet on it but to wait its turn: it leaves at once or a serialization time after
-//! the one before it, and arrives a propagation delay later. So one queue holds the packets that wait and
-//! those that propagate, each with the time of its arrival, from which that of its departure follows; the
-//! boundary between them, `departed`, is moved when somebody asks. A packet costs one push and one pop, and
-//! the link one wake-up, that of its head.
+//! On this link, a packet only waits for its turn. It leaves at once, or a serialization time after the
+//! packet before it, and arrives a propagation delay later. So one queue holds both the waiting and the
+//! propagating packets, each with the time of its arrival, from which the time of its departure follows.
+//! `departed` is the boundary between the two, and is moved only when it is needed. A packet costs one push
+//! and one pop, and the link needs one wake-up at a time, for its head.
 //!
-//! Any change turns the link into an [`EventLink`], for good.
+//! Any change turns the link permanently into an [`EventLink`].
 
 use crate::config::Room;
 use crate::event_link::EventLink;
@@ -17,62 +17,63 @@ use crate::{Discipline, Drops, LinkConfig, Rng, Stats};
 use anabranch_algo::{Rate, Span, Time};
 use std::collections::VecDeque;
 
-/// A buffer that has grown larger than this is given back once it is empty, packets.
+/// A buffer with room for more packets than this is freed when it is empty.
 const KEEP_PACKETS: usize = 64;
 
-/// A delay that may not fit a [`Time`] with what is added to it.
+/// A delay from which on sums of times may not fit a [`Time`].
 const ENDLESS: Span = Span::from_nanos(1 << 62);
 
-/// A packet on the link.
+/// A packet on the link, waiting or propagating.
 #[derive(Clone, Debug)]
 struct InTransit<P> {
     arrive: Time,
     packet: P,
 }
 
-/// See the [module](self). What a packet touches comes first, in the order of use.
+/// See the [module](self). The fields that every packet needs come first, in the order of use.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct FifoLink<P> {
-    /// The packets that have left, `departed` of them, and those that have not.
+    /// The packets on the link. The first `departed` of them have left the queue.
     ring: VecDeque<InTransit<P>>,
     departed: u32,
     queue_packets: u32,
     queue_bytes: u64,
-    /// As of `departed`.
+    /// The bytes behind `departed`.
     queued_bytes: u64,
     mtu_bytes: u32,
-    /// Whether `optional` decides about packets.
+    /// Whether `optional` has settings that decide about packets.
     has_policy: bool,
-    /// Whether packets do not arrive just `delay` after they leave: then `optional` knows when each leaves.
+    /// Whether packets may arrive other than `delay` after they leave. Then `optional` keeps the times of
+    /// departure.
     variable_delay: bool,
-    /// Bytes per second; 0: unlimited.
+    /// The rate in bytes per second; 0 means unlimited.
     rate: u64,
     delay: Span,
-    /// When the last bit of the last packet leaves, and what the transmitter has to spare then.
+    /// The time when the last bit of the last packet leaves, and the transmitter's credit then.
     free_at: Time,
     credit: Credit,
     offered: u64,
     offered_bytes: u64,
     queue_max_bytes: u64,
     queue_max_packets: u32,
-    /// What `Stats` says, with the future of the packets that have not left.
+    /// Parts of `Stats`, which already include the future of the packets that have not left.
     busy: Span,
     queue_byte_ns: u128,
     since: Time,
-    /// When the last packet was offered.
+    /// The time when the last packet was offered.
     last_offered: Time,
     rng_seed: RngSeed,
     optional: Option<Box<OptionalState>>,
 }
 
-/// What most links and most packets do without.
+/// The state that most links and most packets do not need.
 #[derive(Clone, Debug)]
 struct OptionalState {
     mark_above_bytes: u64,
     jitter: Span,
     jitters: Option<Rng>,
-    /// As many as the ring has packets, if its delay varies.
+    /// The departure of each packet in `ring`, if the delay varies.
     departs: VecDeque<Time>,
     discipline: Discipline,
     random: Option<Rng>,
@@ -81,7 +82,7 @@ struct OptionalState {
     dropped_bytes: u64,
 }
 
-/// How a packet comes in: with so much jitter, and with a congestion mark or without.
+/// How an admitted packet enters the link: its jitter, and whether it gets a congestion mark.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
     late: Span,
@@ -89,7 +90,7 @@ pub(crate) struct Admission {
 }
 
 impl<P: Packet> FifoLink<P> {
-    /// Whether a link of this configuration is one of these.
+    /// Whether a link of this configuration can be a [`FifoLink`].
     pub(crate) fn suits(config: &LinkConfig) -> bool {
         let faults = [config.loss, config.corrupt, config.duplicate, config.reorder];
         faults.iter().all(|p| *p <= 0.0)
@@ -112,7 +113,8 @@ impl<P: Packet> FifoLink<P> {
             queued_bytes: 0,
             mtu_bytes: config.mtu_bytes,
             has_policy: false,
-            // A sum that has been cut off says nothing about what went into it.
+            // With such a delay the arrival may be cut off at the largest time, and no longer tells the
+            // departure.
             variable_delay: config.jitter > Span::ZERO || config.delay >= ENDLESS,
             rate: config.rate.map_or(0, Rate::as_bytes),
             delay: config.delay,
@@ -158,19 +160,20 @@ impl<P: Packet> FifoLink<P> {
         })
     }
 
-    /// When the head arrives; [`Time::NEVER`] if there is none.
+    /// Returns the arrival time of the head; [`Time::NEVER`] if there is none.
     #[inline]
     pub(crate) fn due(&self) -> Time {
         self.ring.front().map_or(Time::NEVER, |in_transit| in_transit.arrive)
     }
 
-    /// The packet that arrives next.
+    /// Returns the packet that arrives next.
     #[inline]
     pub(crate) fn head(&self) -> Option<&P> {
         self.ring.front().map(|in_transit| &in_transit.packet)
     }
 
-    /// Reads what taking on a packet will need, so that it is in the cache; the number means nothing.
+    /// Reads the memory that taking on a packet will need, so that it is in the cache. The result means
+    /// nothing.
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
         let last = self.ring.back().map_or(0, |last| last.arrive.as_nanos());
@@ -181,20 +184,20 @@ impl<P: Packet> FifoLink<P> {
         self.ring.len()
     }
 
-    /// Bytes queued at `now`, the packet being sent included.
+    /// Returns the bytes queued at `now`, including the packet being sent.
     pub(crate) fn queued_bytes(&self, now: Time) -> u64 {
         let gone = self.queued().take_while(|(depart, _)| *depart <= now);
         self.queued_bytes - gone.map(|(_, packet)| u64::from(packet.bytes())).sum::<u64>()
     }
 
-    /// What had not left as of `departed`, and when it does.
+    /// Returns the packets behind `departed`, with the times when they leave.
     fn queued(&self) -> impl Iterator<Item = (Time, &P)> {
         let queued = self.ring.range(self.departed as usize..).enumerate();
         queued
             .map(|(i, in_transit)| (self.depart(self.departed as usize + i, in_transit), &in_transit.packet))
     }
 
-    /// When the last bit of the packet at `i` of the ring leaves.
+    /// Returns the time when the last bit of the packet at index `i` of `ring` leaves.
     fn depart(&self, i: usize, in_transit: &InTransit<P>) -> Time {
         let even = Time::from_nanos(in_transit.arrive.as_nanos().saturating_sub(self.delay.as_nanos()));
         let noted = self
@@ -205,7 +208,7 @@ impl<P: Packet> FifoLink<P> {
         noted.copied().unwrap_or(even)
     }
 
-    /// Lets leave what leaves until `now`.
+    /// Moves `departed` behind the packets that leave until `now`.
     #[inline]
     fn settle(&mut self, now: Time) {
         if self.variable_delay {
@@ -228,8 +231,8 @@ impl<P: Packet> FifoLink<P> {
         self.queued_bytes -= bytes;
     }
 
-    /// Whether a packet of `bytes` bytes, may come in at `now`, and how. If so,
-    /// [`take`](Self::take) it.
+    /// Decides whether a packet of `bytes` bytes may enter at `now`, and how. If it may, call
+    /// [`take`](Self::take) next.
     #[inline]
     pub(crate) fn admit(&mut self, now: Time, bytes: u32) -> Result<Admission, DropReason> {
         if self.offered == 0 {
@@ -239,8 +242,9 @@ impl<P: Packet> FifoLink<P> {
         self.offered += 1;
         self.offered_bytes += u64::from(bytes);
         let mut queued = self.ring.len() as u32 - self.departed;
-        // What has left since is counted still, so these are upper bounds. That matters only where they would
-        // drop the packet, or set a new maximum: to find out reads packets that nothing else reads now.
+        // Packets that have left since the last `settle` are still counted, so these are upper bounds. They
+        // matter only if they would drop the packet or set a new maximum. Settling reads packets that nothing
+        // else needs now.
         if self.has_policy
             || queued >= self.queue_packets.min(self.queue_max_packets)
             || self.queued_bytes + u64::from(bytes) > self.queue_bytes.min(self.queue_max_bytes)
@@ -264,7 +268,7 @@ impl<P: Packet> FifoLink<P> {
         }
     }
 
-    /// What decides where it is not the queue's length.
+    /// Applies every rule but the length of the queue: random drops, marks and jitter.
     #[inline(never)]
     fn apply_policy(&mut self, bytes: u32) -> Result<Admission, DropReason> {
         let queued = self.ring.len() as u32 - self.departed;
@@ -291,7 +295,7 @@ impl<P: Packet> FifoLink<P> {
         reason
     }
 
-    /// Takes on what was admitted at `now`. If it is the only one, says when it arrives.
+    /// Takes on the packet that was admitted at `now`. If it is the only one, returns its time of arrival.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -331,7 +335,8 @@ impl<P: Packet> FifoLink<P> {
         first
     }
 
-    /// Takes out the head, at its time, and says when the next one arrives ([`Time::NEVER`] if none does).
+    /// Removes the head at its time of arrival. Also returns when the next one arrives ([`Time::NEVER`] if
+    /// none does).
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Arrival<P>, Time)> {
         let InTransit { arrive: at, packet, .. } = self.ring.pop_front()?;
@@ -350,7 +355,7 @@ impl<P: Packet> FifoLink<P> {
         Some((Arrival { at, packet }, due))
     }
 
-    /// What it has seen until `now`.
+    /// Returns the counters as of `now`.
     pub(crate) fn stats(&self, now: Time) -> Stats {
         let now = now.max(self.last_offered);
         let mut queue_byte_ns = self.queue_byte_ns;
@@ -378,7 +383,7 @@ impl<P: Packet> FifoLink<P> {
         }
     }
 
-    /// The configuration that says the same.
+    /// Returns the configuration of the link.
     pub(crate) fn config(&self) -> LinkConfig {
         let mut config = LinkConfig {
             rate: (self.rate > 0).then(|| Rate::from_bytes(self.rate)),
@@ -396,8 +401,9 @@ impl<P: Packet> FifoLink<P> {
         config
     }
 
-    /// The same link at `now` as one that can be changed. What follows at once on the packet being sent may
-    /// leave a nanosecond later than it would have: the transmitter's credit is known for the last one only.
+    /// Converts the link, as of `now`, to one that can be changed. A packet that follows immediately on the
+    /// one being sent may leave a nanosecond later than before, because the transmitter's credit is known for
+    /// the last only.
     pub(crate) fn into_event_link(mut self, now: Time) -> EventLink<P> {
         self.settle(now);
         let departs: Vec<Time> = self.queued().map(|(depart, _)| depart).collect();

@@ -1,29 +1,31 @@
-//! World 1: links and networks of links in virtual time.
+//! Simulates links and networks of links in virtual time (world 1).
 //!
-//! **Purpose.** A deterministic packet-level simulator that runs the same [`anabranch_algo::Machine`]s as the
-//! wire. It knows machines and packets, never a protocol. Its links keep their own virtual clock, so that the
-//! emulator can drive the very same code by the real one.
+//! **Purpose.** A deterministic packet-level simulator that runs the same [`anabranch_algo::Machine`]s as
+//! real sockets do. It knows machines and packets, but no protocol. Its links keep their own virtual clock,
+//! so that the emulator can drive the same code with the real clock.
 //!
-//! **Non-goals.** No sockets, no clock, no threads, no protocol, no payload: a packet is an opaque value that
-//! is moved, never copied (but for duplication, a fault one asks for). Nothing is random but what a seed
-//! decides.
+//! **Non-goals.** No sockets, no clock, no threads, no protocol, no payload. A packet is an opaque value that
+//! is moved; it is copied only for the fault of duplication. All randomness follows from a seed.
 //!
 //! **Map.**
 //! * [`rng`]: [`Rng`], one named random stream per component.
-//! * [`config`]: [`LinkConfig`], everything that can be said about a link, with units; [`LinkChange`], what
-//!   can change.
-//! * `packet`: [`Packet`], what travels, and what becomes of it.
-//! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults. It is a `fifo_link` (what a packet
-//!   meets is known when it is offered: one queue, one wake-up) or an `event_link` (everything happens when
-//!   its time comes).
-//! * `codel`, `targeted_drop`: queue disciplines; [`loss`]: bursts; `scripted_loss`: loss by number;
-//!   [`trace`]: links that follow a recording; [`medium`]: links that share the air.
+//! * [`config`]: [`LinkConfig`], the whole configuration of a link, with units; [`LinkChange`], changes of a
+//!   running link.
+//! * `packet`: [`Packet`], the trait of packets; how a packet arrives or is dropped.
+//! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults. It is either a `fifo_link`, where the
+//!   fate of a packet is known when it is offered (one queue, one wake-up), or an `event_link`, where every
+//!   step happens when its time comes.
+//! * `codel`, `targeted_drop`: queue disciplines.
+//! * [`loss`]: loss in bursts.
+//! * `scripted_loss`: loss of packets by their numbers.
+//! * [`trace`]: links that follow a recording.
+//! * [`medium`]: links that share a medium, as in Wi-Fi.
 //! * `transmitter`: exact departure times in integers, without drift.
-//! * [`stats`]: [`Stats`], what a link saw, so that a scenario can prove that its conditions happened.
-//! * [`queue`]: [`EventQueue`], what happens next: by time, then by insertion; `radix_heap`
-//!   is its store for what is not near.
+//! * [`stats`]: [`Stats`], the counters of a link, so that a scenario can prove that its conditions happened.
+//! * [`queue`]: [`EventQueue`], a queue of events by time, then by insertion. `radix_heap` stores the events
+//!   that are far ahead.
 //! * [`net`]: [`Net`], a machine: links, routes, one queue of wake-ups.
-//! * [`cross_traffic`]: [`CrossTraffic`], packets at a constant rate or in bursts, whatever the queues do.
+//! * [`cross_traffic`]: [`CrossTraffic`], packets at a constant rate or in bursts that ignore congestion.
 //!
 //! ```
 //! use anabranch_algo::{Machine, Output, Rate, Span, Time};

@@ -1,17 +1,17 @@
 //! A link: a queue, a transmitter and a wire, in one direction, with the faults that a test may want.
 //!
-//! A packet's way, in this order: counted → scripted losses → down → MTU → the queue's discipline and limit →
-//! congestion mark → waits → may be dropped by CoDel → is serialized → random loss → corruption → duplication
-//! → delay, jitter, reordering → arrives. So a packet that the wire loses has used its share of the link, and
-//! one that a script drops has not.
+//! A packet passes these steps in this order: counted → scripted losses → down → MTU → the queue's discipline
+//! and limit → congestion mark → waits → may be dropped by CoDel → is serialized → random loss → corruption →
+//! duplication → delay, jitter, reordering → arrives. So a packet lost on the wire has used its share of the
+//! link, and one dropped by a script has not.
 //!
 //! **Time.** Departures follow from the link's own clock (the last departure plus serialization), never from
-//! the moment of a call: driven late, by a real clock, the link still hands out what an ideal one would, with
-//! the exact time in [`Arrival::at`]. At one instant departures come before changes, and both before new
-//! arrivals.
+//! the moment of a call. Driven late by a real clock, the link still returns the results of an ideal one,
+//! with the exact time in [`Arrival::at`]. At the same instant, departures come before changes, and both
+//! before new arrivals.
 //!
-//! **Down.** A link that goes down drops its queue, the packet being sent included, and what is offered until
-//! it is up again. What has left the transmitter is past the break and arrives.
+//! **Down.** A link that goes down drops its queue, including the packet being sent, and every packet offered
+//! until it is up again. Packets that have left the transmitter are past the break and arrive.
 
 use crate::event_link::EventLink;
 use crate::fifo_link::FifoLink;
@@ -22,28 +22,28 @@ use std::collections::VecDeque;
 
 pub use crate::packet::{Arrival, DropReason, Event, MAX_OCCUPANCY, Packet};
 
-/// What a link may be told.
+/// The inputs of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input<P> {
     /// A packet to carry.
     Packet(P),
-    /// A change, beside those of [`LinkConfig::schedule`].
+    /// A change, in addition to those of [`LinkConfig::schedule`].
     Change(LinkChange),
 }
 
 /// One direction of a link; see the [module](self).
 ///
-/// Unlike most machines it may be told several things before it is polled.
+/// Unlike most machines, it accepts several inputs before it is polled.
 #[derive(Clone, Debug)]
 pub struct Link<P> {
     kind: LinkKind<P>,
-    /// Up to here everything has happened.
+    /// Everything until this time has happened.
     clock: Time,
-    /// Packets that were refused.
+    /// Packets that were dropped when they were offered, not reported yet.
     refused: VecDeque<Event<P>>,
 }
 
-/// What a link is made of: as little as it needs.
+/// The implementation of a link: the simplest one that its configuration allows.
 #[derive(Clone, Debug)]
 pub(crate) enum LinkKind<P> {
     Fifo(FifoLink<P>),
@@ -60,7 +60,7 @@ impl<P: Packet> LinkKind<P> {
         }
     }
 
-    /// The link as one that can be changed.
+    /// Converts the link to one that can be changed, if it is not one already.
     pub(crate) fn make_event_link(&mut self, now: Time) -> &mut EventLink<P> {
         if let Self::Fifo(fifo_link) = self {
             let rng_seed = RngSeed::new(0, "");
@@ -110,20 +110,21 @@ impl<P: Packet> LinkKind<P> {
 }
 
 impl<P: Packet> Link<P> {
-    /// A link that is up. `name` chooses its streams of the run `seed`: give every link its own.
+    /// Makes a link that is up. `name` chooses its random streams of the run `seed`, so give each link its
+    /// own name.
     #[must_use]
     pub fn new(mut config: LinkConfig, seed: u64, name: &str) -> Self {
         config.medium = None;
         Self { kind: LinkKind::new(config, seed, name), clock: Time::ZERO, refused: VecDeque::new() }
     }
 
-    /// What it has seen, as of the last call.
+    /// Returns the counters as of the last call.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.kind.stats(self.clock)
     }
 
-    /// The configuration, with the changes made so far.
+    /// Returns the configuration, with the changes made so far.
     #[must_use]
     pub fn config(&self) -> LinkConfig {
         match &self.kind {
@@ -132,27 +133,28 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// Whether it is up, as of the last call.
+    /// Whether the link is up, as of the last call.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.kind.is_up()
     }
 
-    /// Packets queued or propagating.
+    /// Returns the number of packets queued or propagating.
     #[must_use]
     pub fn occupancy(&self) -> usize {
         self.kind.occupancy()
     }
 
-    /// Bytes queued, the packet being sent included, as of the last call.
+    /// Returns the bytes queued as of the last call, including the packet being sent.
     #[must_use]
     pub fn queued_bytes(&self) -> u64 {
         self.kind.queued_bytes(self.clock)
     }
 
-    /// When to poll next: what [`Output::Wait`] would say, or a time already past if something is ready.
+    /// Returns the time of the next poll, that of [`Output::Wait`], or a time in the past if something is
+    /// ready.
     ///
-    /// Departures are worked off on the way, so a packet costs one wake-up, not two.
+    /// Departures need no poll of their own, so a packet costs one wake-up, not two.
     #[must_use]
     pub fn due(&self) -> Time {
         self.kind.due().min(self.refused.front().map_or(Time::NEVER, Event::at))
@@ -164,7 +166,7 @@ impl<P: Packet> Machine for Link<P> {
     type Transmit = Arrival<P>;
     type Event = Event<P>;
 
-    /// Time that runs backwards counts as standing still.
+    /// A time that runs backwards counts as standing still.
     fn handle(&mut self, now: Time, input: Input<P>) {
         self.clock = self.clock.max(now);
         match (input, &mut self.kind) {
@@ -182,7 +184,8 @@ impl<P: Packet> Machine for Link<P> {
         }
     }
 
-    /// Everything due until `now`, in the order of its time; at one time events first.
+    /// Returns everything due until `now`, one at a time in the order of time; at the same time, events come
+    /// first.
     fn poll(&mut self, now: Time) -> Output<Arrival<P>, Event<P>> {
         self.clock = self.clock.max(now);
         if self.refused.front().is_some_and(|event| event.at() <= self.kind.due())
@@ -208,7 +211,7 @@ mod tests {
     use super::*;
     use anabranch_algo::{Rate, Span};
 
-    /// A packet that shows what was done to it.
+    /// A packet that records what was done to it.
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Probe {
         id: u64,
@@ -237,12 +240,12 @@ mod tests {
         Time::from_nanos(millis * 1_000_000)
     }
 
-    /// 1 Mbyte/s: a packet of 1,000 bytes takes a millisecond.
+    /// Makes a link of 1 Mbyte/s, on which a packet of 1,000 bytes takes a millisecond.
     fn config() -> LinkConfig {
         LinkConfig::new(Rate::from_bytes(1_000_000), Span::from_millis(10))
     }
 
-    /// What came out: arrivals as (at, packet), drops as (at, id, reason).
+    /// The outputs of a link: arrivals as (at, packet), drops as (at, id, reason), states as (at, up).
     #[derive(Debug, Default, PartialEq)]
     struct Seen {
         arrived: Vec<(Time, Probe)>,
@@ -255,7 +258,7 @@ mod tests {
             self.arrived.iter().map(|(_, probe)| probe.id).collect()
         }
 
-        /// Polls whenever the link wants, until `end`.
+        /// Polls whenever the link asks for it, until `end`.
         fn run(&mut self, link: &mut Link<Probe>, mut now: Time, end: Time) {
             loop {
                 match link.poll(now) {
@@ -280,7 +283,8 @@ mod tests {
         }
     }
 
-    /// `count` packets of `bytes` bytes at time zero, run to the end.
+    /// Sends `count` packets of `bytes` bytes at time zero, and runs the link until all have arrived or are
+    /// dropped.
     fn burst(config: LinkConfig, count: u64, bytes: u32) -> (Seen, Stats) {
         let mut link = Link::new(config, 42, "burst");
         (1..=count).for_each(|id| link.handle(Time::ZERO, probe(id, bytes)));
@@ -290,7 +294,7 @@ mod tests {
         (seen, link.stats())
     }
 
-    /// One packet of 1,000 bytes each millisecond, the rate of the link.
+    /// Sends a packet of 1,000 bytes each millisecond, which is the rate of the link.
     fn steady(config: LinkConfig, count: u64) -> (Seen, Stats) {
         let mut link = Link::new(config, 42, "steady");
         let mut seen = Seen::default();
@@ -313,7 +317,7 @@ mod tests {
         }
         assert_eq!(stats.busy, Span::from_nanos(1_200_000_000));
         assert_eq!((stats.queue_max_packets, stats.queue_max_bytes), (10_000, 15_000_000));
-        // It drains from 15 MB to one packet in equal steps.
+        // The queue drains from 15 MB to one packet in equal steps.
         assert_eq!(stats.queue_mean_bytes(), 7_500_750.0);
         assert_eq!(stats.utilisation(), 1.0);
     }
@@ -346,14 +350,14 @@ mod tests {
         let (seen, stats) = burst(config().queue_packets(30), 100, 1_000);
         assert_eq!(seen.ids(), (1..=30).collect::<Vec<_>>());
         assert_eq!((stats.dropped.queue, stats.dropped.total()), (70, 70));
-        // 4,500 bytes: four packets, not five; a small one still fits.
+        // Of 4,500 bytes, four packets fit but not five; a small one still fits.
         let mut link = Link::new(config().queue_bytes(4_500), 1, "a");
         (1..=5).for_each(|id| link.handle(Time::ZERO, probe(id, 1_000)));
         link.handle(Time::ZERO, probe(6, 500));
         let mut seen = Seen::default();
         seen.run(&mut link, Time::ZERO, Time::NEVER);
         assert_eq!(seen.ids(), [1, 2, 3, 4, 6]);
-        // A departure makes room for what arrives in the same nanosecond.
+        // A departure makes room for a packet that arrives in the same nanosecond.
         let (seen, _) = steady(config().queue_packets(1), 50);
         assert_eq!(seen.arrived.len(), 50);
     }
@@ -383,7 +387,7 @@ mod tests {
         assert_eq!(seen.dropped, lossy.dropped, "one fault does not shift another's numbers");
         assert!(seen.arrived.iter().all(|(_, probe)| probe.flipped.is_none_or(|bit| bit < 8_000)));
         assert_eq!(seen.arrived.len() as u64, n - stats.dropped.loss + stats.duplicated);
-        // A lost packet has used its time.
+        // A lost packet has used its sending time.
         assert_eq!(stats.busy, Span::from_millis(n));
     }
 
@@ -432,7 +436,7 @@ mod tests {
 
     #[test]
     fn down_drops_the_queue_but_not_the_wire() {
-        // Packets 1 and 2 have left at 1 and 2 ms, 3 is being sent, 4 and 5 wait.
+        // Packets 1 and 2 have left at 1 and 2 ms, packet 3 is being sent, and packets 4 and 5 wait.
         let mut link = Link::new(config().down(Time::from_nanos(2_500_000), ms(20)), 1, "a");
         (1..=5).for_each(|id| link.handle(Time::ZERO, probe(id, 1_000)));
         let mut seen = Seen::default();
@@ -452,7 +456,8 @@ mod tests {
 
     #[test]
     fn rate_and_delay_change_on_time() {
-        // Half of packet 1 at 1 MB/s, the other half at 250 kB/s; a stall; then unlimited with less delay.
+        // Half of packet 1 leaves at 1 MB/s, the other half at 250 kB/s. Then comes a stall, then no limit
+        // and less delay.
         let config = config()
             .at(Time::from_nanos(500_000), LinkChange::Rate(Some(Rate::from_bytes(250_000))))
             .at(ms(3), LinkChange::Rate(Some(Rate::from_bytes(0))))
@@ -461,7 +466,7 @@ mod tests {
         let (seen, _) = burst(config, 3, 1_000);
         let arrived: Vec<_> = seen.arrived.iter().map(|(at, _)| *at).collect();
         assert_eq!(arrived, [Time::from_nanos(12_500_000), ms(41), ms(41)]);
-        // A shorter delay does not overtake what is on the wire.
+        // With a shorter delay, a packet does not overtake those on the wire.
         let mut link = Link::new(LinkConfig::new(Rate::from_bytes(1_000_000), Span::from_millis(50)), 1, "a");
         link.handle(Time::ZERO, probe(1, 1_000));
         link.handle(ms(2), Input::Change(LinkChange::Delay(Span::ZERO)));
@@ -474,7 +479,7 @@ mod tests {
 
     #[test]
     fn at_one_time_events_come_first() {
-        // At 11 ms packet 1 arrives and the link breaks; packet 11 has just left, 12 is dropped.
+        // At 11 ms packet 1 arrives and the link breaks. Packet 11 has just left, and packet 12 is dropped.
         let mut link = Link::new(config().at(ms(11), LinkChange::Up(false)), 1, "a");
         (1..=12).for_each(|id| link.handle(Time::ZERO, probe(id, 1_000)));
         assert_eq!(link.poll(Time::ZERO), Output::Wait(ms(11)));

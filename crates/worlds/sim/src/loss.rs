@@ -2,33 +2,35 @@
 
 use crate::Rng;
 
-/// The model of Gilbert and Elliott: a link that is good or bad, and loses more when it is bad.
+/// The model of Gilbert and Elliott: a link is in a good or a bad state, and loses more packets in the bad
+/// one.
 ///
-/// At each packet it may change, then the packet is lost with the probability of the state it is in. It
-/// begins good. Source: Elliott, "Estimates of error rates for codes on burst-noise channels", Bell System
-/// Technical Journal 42(5), 1963.
+/// At each packet the state may change; then the packet is lost with the probability of the present state.
+/// The link begins in the good state. Source: Elliott, "Estimates of error rates for codes on burst-noise
+/// channels", Bell System Technical Journal 42(5), 1963.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GilbertElliott {
-    /// Probability that a good link turns bad, a packet.
+    /// The probability per packet that a good link turns bad.
     pub to_bad: f64,
-    /// Probability that a bad link turns good, a packet: a burst lasts 1/`to_good` packets on average.
+    /// The probability per packet that a bad link turns good. A burst lasts 1/`to_good` packets on average.
     pub to_good: f64,
-    /// Probability of loss while it is good.
+    /// The probability of loss in the good state.
     pub loss_good: f64,
-    /// Probability of loss while it is bad.
+    /// The probability of loss in the bad state.
     pub loss_bad: f64,
 }
 
 impl GilbertElliott {
-    /// Gilbert's model, which loses everything while it is bad and nothing while it is good: `loss` of all
-    /// packets (0 to 1, below 1), in bursts of `burst_packets` (1 or more) on average.
+    /// Makes Gilbert's model, which loses everything in the bad state and nothing in the good one. It loses
+    /// the share `loss` (at least 0, below 1) of all packets, in bursts of `burst_packets` (1 or more) on
+    /// average.
     #[must_use]
     pub fn bursts(loss: f64, burst_packets: f64) -> Self {
         let to_good = 1.0 / burst_packets.max(1.0);
         Self { to_bad: to_good * loss / (1.0 - loss), to_good, loss_good: 0.0, loss_bad: 1.0 }
     }
 
-    /// The share of packets that it loses in the long run, 0 to 1.
+    /// Returns the share of packets lost in the long run, 0 to 1.
     #[must_use]
     pub fn mean_loss(&self) -> f64 {
         let changes = self.to_bad + self.to_good;
@@ -37,7 +39,7 @@ impl GilbertElliott {
     }
 }
 
-/// The state of one link.
+/// The state of the model on one link.
 #[derive(Clone, Debug)]
 pub(crate) struct GilbertState {
     model: GilbertElliott,
@@ -72,10 +74,10 @@ mod tests {
             let seen: Vec<bool> = (0..n).map(|_| gilbert.next_is_lost()).collect();
             let lost = seen.iter().filter(|lost| **lost).count() as f64;
             let bursts = seen.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
-            // Successive packets depend on each other: the variance is that of bursts.
+            // Successive packets depend on each other, so the variance is that of bursts.
             let sigma = (n as f64 * loss * (1.0 - loss) * (2.0 * burst - 1.0).max(1.0)).sqrt();
             assert!((lost - n as f64 * loss).abs() < 4.0 * sigma, "{lost} at {loss}, {burst}");
-            // A burst of 1 packet may follow on another: then they count as one.
+            // A burst of one packet may directly follow another; then the two count as one.
             assert!((lost / bursts / burst - 1.0).abs() < 0.06, "{} at {burst}", lost / bursts);
         }
     }

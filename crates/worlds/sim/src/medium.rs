@@ -1,14 +1,14 @@
-//! A medium that its stations share: one packet at a time, and who is next is drawn at random.
+//! A medium that several links share: one packet at a time, and the next sender is drawn at random.
 //!
-//! The long-run behaviour of 802.11's DCF, not its slots: whoever has a packet waiting contends, and wins
-//! with a probability in proportion to its weight, a packet at a time. So stations get equal numbers of
-//! packets, however long each packet takes: a slow one slows all others down (Heusse et al.: "Performance
-//! anomaly of 802.11b", INFOCOM 2003). A weight stands for a smaller contention window.
+//! This models the long-run behaviour of 802.11's DCF, not its slots. Every station with a waiting packet
+//! contends for each packet, and wins with a probability proportional to its weight. So stations send equal
+//! numbers of packets, however long each packet takes, and a slow one slows all others down (Heusse et al.:
+//! "Performance anomaly of 802.11b", INFOCOM 2003). A larger weight stands for a smaller contention window.
 
 use crate::Rng;
 use crate::rng::RngSeed;
 
-/// A medium of a [`Net`](crate::Net), by the order in which they were made.
+/// The number of a medium of a [`Net`](crate::Net), in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MediumId(pub u32);
 
@@ -16,9 +16,9 @@ pub struct MediumId(pub u32);
 #[derive(Clone, Debug)]
 pub(crate) struct Medium {
     rng: Rng,
-    /// The link that sends.
+    /// The link that is sending.
     holder: Option<u32>,
-    /// The links that contend, ascending, with their weights.
+    /// The links that contend and their weights, ascending by link.
     waiting: Vec<(u32, u32)>,
 }
 
@@ -28,7 +28,7 @@ impl Medium {
         Self { rng, holder: None, waiting: Vec::new() }
     }
 
-    /// Link `id` of weight `weight` has a packet waiting, or not, and is sending one, or not.
+    /// Records whether link `id`, of weight `weight`, has a packet waiting, and whether it is sending one.
     pub(crate) fn update(&mut self, id: u32, weight: u32, waits: bool, sends: bool) {
         if self.holder == Some(id) && !sends {
             self.holder = None;
@@ -42,7 +42,8 @@ impl Medium {
         }
     }
 
-    /// Who sends next, if nobody does and somebody wants to: it is told to at once.
+    /// Chooses the next sender, if none is sending and a link waits. The caller must let that link send at
+    /// once.
     pub(crate) fn next_holder(&mut self) -> Option<u32> {
         if self.holder.is_some() || self.waiting.is_empty() {
             return None;
@@ -54,7 +55,7 @@ impl Medium {
             draw = draw.saturating_sub(u64::from(*weight));
             wins
         });
-        // Where all weights are 0, the first.
+        // If all weights are 0, the first link wins.
         self.holder = Some(self.waiting.remove(winner.unwrap_or(0)).0);
         self.holder
     }

@@ -1,12 +1,12 @@
-//! A network: links, routes over them, and one queue of wake-ups.
+//! A network of links and routes, with one queue of wake-ups.
 //!
-//! Each link is a FIFO of which only the head is in the queue, by the time of its arrival: the cost of a
-//! packet depends on the number of links that are busy, not on the packets under way. Every packet is taken
-//! on at the exact time at which it left the link before, however late the network is polled.
+//! Each link is a FIFO. Only its head is in the queue of wake-ups, by its time of arrival. So the cost of a
+//! packet depends on the number of busy links, not on the number of packets under way. A packet enters the
+//! next link at the exact time at which it left the link before, however late the network is polled.
 //!
-//! **Sending on the way.** [`Net::poll`] hands out deliveries one at a time in the order of time. After one
-//! at `t`, not after the limit of the call, the caller may send with `now = t` and go on polling: nothing
-//! later than `t` has happened yet.
+//! **Sending on the way.** [`Net::poll`] returns deliveries one at a time, in the order of time. After a
+//! delivery at `t`, which is not after the limit of the call, the caller may send with `now = t` and go on
+//! polling, because nothing later than `t` has happened yet.
 
 use crate::link::{self, Arrival, DropReason, LinkKind, Packet};
 use crate::medium::Medium;
@@ -14,29 +14,29 @@ use crate::{EventQueue, LinkChange, LinkConfig, MediumId, Stats};
 use anabranch_algo::{Machine, Output, Span, Time};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A link of a [`Net`], by the order in which they were made.
+/// The number of a link of a [`Net`], in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
-/// A route of a [`Net`], by the order in which they were made.
+/// The number of a route of a [`Net`], in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteId(pub u32);
 
-/// What a network may be told.
+/// The inputs of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input<P> {
-    /// Carry this.
+    /// Sends a packet.
     Send {
-        /// Over which links.
+        /// The route that the packet takes.
         route: RouteId,
-        /// What.
+        /// The packet.
         packet: P,
     },
-    /// Change a link.
+    /// Changes a link.
     Change {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// How.
+        /// The change.
         change: LinkChange,
     },
 }
@@ -44,37 +44,37 @@ pub enum Input<P> {
 /// A packet at the end of its route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery<P> {
-    /// When exactly it arrived; not after the time of the call that hands it out.
+    /// The exact time of arrival, not after the time of the call that returns the delivery.
     pub at: Time,
-    /// The route it took.
+    /// The route that it took.
     pub route: RouteId,
     /// The packet.
     pub packet: P,
 }
 
-/// What a network reports.
+/// The events that a network reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<P> {
-    /// A packet is gone.
+    /// A packet was dropped.
     Dropped {
-        /// When.
+        /// The time of the drop.
         at: Time,
-        /// On which link.
+        /// The link that dropped it.
         link: LinkId,
-        /// Of which route.
+        /// The route that the packet was on.
         route: RouteId,
-        /// Why.
+        /// The reason for the drop.
         reason: DropReason,
         /// The packet.
         packet: P,
     },
     /// A link went up or down.
     State {
-        /// When.
+        /// The time of the change.
         at: Time,
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// What it is now.
+        /// Whether it is up now.
         up: bool,
     },
 }
@@ -84,40 +84,40 @@ pub enum Event<P> {
 pub struct Net<P> {
     seed: u64,
     links: Vec<LinkSlot<P>>,
-    /// Route after route: its links, then [`ROUTE_END`] and its number.
+    /// The routes one after another: the links of each, then [`ROUTE_END`] plus the number of the route.
     hops: Vec<u32>,
-    /// Where each route begins in `hops`.
+    /// The index in `hops` at which each route begins.
     routes: Vec<u32>,
     mediums: Vec<Medium>,
-    /// Links that only delay, by how much.
+    /// Links that only delay, by their delay.
     pipes: BTreeMap<Span, LinkId>,
     wakes: EventQueue<u32>,
     /// The time of the last wake-up.
     clock: Time,
-    /// Packets refused where they were sent, and nobody has been told yet.
+    /// Packets that were dropped at their first link, not reported yet.
     refused: VecDeque<Event<P>>,
-    /// Whether nobody wants to hear of drops.
+    /// Whether drops are only counted, not reported.
     quiet: bool,
-    /// Wake-ups to come whose memory has been read.
+    /// The number of coming wake-ups whose memory has been read ahead.
     read_ahead: u32,
 }
 
-/// Wake-ups whose memory is read together: what a cache miss takes is waited for once, not once each.
+/// The number of wake-ups whose memory is read together, so that their cache misses are waited for only once.
 const READ_AHEAD: usize = 16;
-/// As many wake-ups in a tick are of a network that is too large for the cache.
+/// A tick with at least this many wake-ups belongs to a network that is too large for the cache.
 const CROWD: usize = 32;
 
-/// Marks the end of a route in `hops`: no link has such a number.
+/// Marks the end of a route in `hops`. No link has a number this large.
 const ROUTE_END: u32 = 1 << 31;
 
 #[derive(Clone, Debug)]
 struct LinkSlot<P> {
-    /// When the wake-up that counts is; others of this link in the queue are out of date.
+    /// The time of the valid wake-up. Other wake-ups of this link in the queue are out of date.
     wake: Time,
     kind: LinkKind<RoutedPacket<P>>,
 }
 
-/// A packet on the way, on the link at `hop` in `hops`.
+/// A packet under way, on the link at index `hop` of `hops`.
 #[derive(Clone, Debug)]
 struct RoutedPacket<P> {
     hop: u32,
@@ -143,7 +143,7 @@ impl<P: Packet> Packet for RoutedPacket<P> {
 }
 
 impl<P: Packet> Net<P> {
-    /// A network without links; `seed` decides everything that is left to chance.
+    /// Makes a network without links. `seed` decides everything random.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -161,8 +161,8 @@ impl<P: Packet> Net<P> {
         }
     }
 
-    /// Whether drops are reported as events, as they are unless told otherwise; [`Stats`] count them anyway.
-    /// Without, a drop costs nothing but its counter.
+    /// Sets whether drops are reported as events, which is the default. [`Stats`] count drops in any case. If
+    /// they are not reported, a drop costs nothing but its counter.
     pub fn report_drops(&mut self, report: bool) {
         self.quiet = !report;
         for slot in &mut self.links {
@@ -172,10 +172,10 @@ impl<P: Packet> Net<P> {
         }
     }
 
-    /// Adds a link. Its randomness depends on the seed and its `name` alone, so give every link its own name.
+    /// Adds a link. Its randomness depends on the seed and `name` alone, so give each link its own name.
     ///
     /// # Panics
-    /// If there are 2^31 links, or its medium is not of this network.
+    /// If there are 2^31 links, or the link's medium is not one of this network.
     pub fn link(&mut self, name: &str, config: LinkConfig) -> LinkId {
         let of_this = |medium: MediumId| (medium.0 as usize) < self.mediums.len();
         assert!(config.medium.is_none_or(|(medium, _)| of_this(medium)), "a medium of another network");
@@ -190,7 +190,7 @@ impl<P: Packet> Net<P> {
         LinkId(id)
     }
 
-    /// A link of `delay` that nothing queues on; pipes of equal delay are one link.
+    /// Returns a link that only delays packets, by `delay`. Calls with equal delays return the same link.
     pub fn pipe(&mut self, delay: Span) -> LinkId {
         if let Some(id) = self.pipes.get(&delay) {
             return *id;
@@ -215,7 +215,7 @@ impl<P: Packet> Net<P> {
     /// Adds a route over `links`, in this order.
     ///
     /// # Panics
-    /// If there are no links or one is not of this network.
+    /// If `links` is empty, or one of them is not of this network.
     pub fn route(&mut self, links: &[LinkId]) -> RouteId {
         assert!(!links.is_empty(), "a route has at least one link");
         assert!(links.iter().all(|link| (link.0 as usize) < self.links.len()), "a link of another network");
@@ -229,7 +229,7 @@ impl<P: Packet> Net<P> {
         RouteId(id)
     }
 
-    /// Sends `packet` over `route`: [`Input::Send`] for short.
+    /// Sends `packet` over `route`; the same as [`Input::Send`].
     ///
     /// # Panics
     /// If the route is not of this network.
@@ -241,7 +241,7 @@ impl<P: Packet> Net<P> {
         }
     }
 
-    /// Changes a link: [`Input::Change`] for short.
+    /// Changes a link; the same as [`Input::Change`].
     ///
     /// # Panics
     /// If the link is not of this network.
@@ -254,7 +254,7 @@ impl<P: Packet> Net<P> {
         self.reschedule(link.0);
     }
 
-    /// What a link has seen, as of the last event of the network or of the link.
+    /// Returns the counters of a link, as of the last event of the network or of the link.
     ///
     /// # Panics
     /// If the link is not of this network.
@@ -272,7 +272,8 @@ impl<P: Packet> Net<P> {
         self.links[link.0 as usize].kind.is_up()
     }
 
-    /// Bytes queued at a link, the packet being sent included, as of the network's or the link's last event.
+    /// Returns the bytes queued at a link, including the packet being sent, as of the last event of the
+    /// network or of the link.
     ///
     /// # Panics
     /// If the link is not of this network.
@@ -281,7 +282,7 @@ impl<P: Packet> Net<P> {
         self.links[link.0 as usize].kind.queued_bytes(self.clock)
     }
 
-    /// Packets queued or propagating on a link.
+    /// Returns the number of packets queued or propagating on a link.
     ///
     /// # Panics
     /// If the link is not of this network.
@@ -290,7 +291,8 @@ impl<P: Packet> Net<P> {
         self.links[link.0 as usize].kind.occupancy()
     }
 
-    /// Puts a packet on a link, that at `hop` of all hops; what is to be reported if it is refused.
+    /// Puts a packet on link `id`, which is at index `hop` of `hops`. Returns the event to report if it is
+    /// dropped.
     #[inline]
     fn enter(&mut self, at: Time, id: u32, hop: u32, packet: P) -> Option<Event<P>> {
         let slot = &mut self.links[id as usize];
@@ -338,7 +340,7 @@ impl<P: Packet> Net<P> {
         }
     }
 
-    /// Settles who may send after link `id` has changed.
+    /// Decides which link of a shared medium may send, after link `id` has changed.
     fn contend(&mut self, at: Time, id: u32) {
         let LinkKind::Event(event_link) = &self.links[id as usize].kind else { return };
         let Some((medium, weight)) = event_link.medium() else { return };
@@ -355,7 +357,7 @@ impl<P: Packet> Net<P> {
         }
     }
 
-    /// Wakes a link no later than it is due.
+    /// Makes sure that a link is woken no later than it is due.
     fn reschedule(&mut self, id: u32) {
         let slot = &mut self.links[id as usize];
         let at = slot.kind.due().max(self.clock);
@@ -380,7 +382,7 @@ impl<P: Packet> Machine for Net<P> {
         }
     }
 
-    /// Everything that happens until `now`; deliveries in the order of their time.
+    /// Returns everything that happens until `now`; deliveries come in the order of time.
     #[inline]
     fn poll(&mut self, now: Time) -> Output<Delivery<P>, Event<P>> {
         if !self.refused.is_empty()
@@ -419,9 +421,9 @@ impl<P: Packet> Machine for Net<P> {
 }
 
 impl<P: Packet> Net<P> {
-    /// Reads what the next wake-ups will read: their links, the packets that come out of them, and the links
-    /// that these go to. None of it depends on the other, so the processor fetches it at once. It changes
-    /// nothing.
+    /// Reads the memory that the next wake-ups will need: their links, the packets that come out of them, and
+    /// the links that these enter next. These reads do not depend on each other, so the processor fetches
+    /// them at once. Changes no state.
     #[inline(never)]
     fn read_ahead(&mut self) {
         let mut next = [u32::MAX; READ_AHEAD];
@@ -436,7 +438,7 @@ impl<P: Packet> Net<P> {
         }
         let mut read = 0;
         for id in next {
-            // The end of a route is no link.
+            // The number at the end of a route is no link.
             if let Some(LinkSlot { kind: LinkKind::Fifo(fifo_link), .. }) = self.links.get(id as usize) {
                 read ^= fifo_link.touch();
             }
@@ -444,7 +446,7 @@ impl<P: Packet> Net<P> {
         std::hint::black_box(read);
     }
 
-    /// What a link that is woken at `at` hands out.
+    /// Returns the output of the event link `id`, woken at `at`.
     #[inline(never)]
     fn poll_event_link(&mut self, at: Time, id: u32) -> Option<Output<Delivery<P>, Event<P>>> {
         let slot = &mut self.links[id as usize];
@@ -468,7 +470,8 @@ impl<P: Packet> Net<P> {
         }
     }
 
-    /// Puts what has passed a link on the next one, or hands it out.
+    /// Puts a packet that has passed a link on the next one, or returns it as a delivery at the end of its
+    /// route.
     #[inline]
     fn forward(&mut self, arrival: Arrival<RoutedPacket<P>>) -> Option<Output<Delivery<P>, Event<P>>> {
         let Arrival { at, packet: RoutedPacket { hop, packet } } = arrival;
@@ -499,7 +502,7 @@ mod tests {
         Time::from_nanos(millis * 1_000_000)
     }
 
-    /// 1 Mbyte/s: a packet takes a millisecond.
+    /// Makes a link of 1 Mbyte/s, on which a packet takes a millisecond.
     fn config(delay_ms: u64) -> LinkConfig {
         LinkConfig::new(Rate::from_bytes(1_000_000), Span::from_millis(delay_ms))
     }
@@ -566,7 +569,7 @@ mod tests {
         let dropped =
             |at, reason, id| Output::Event(Event::Dropped { at, link: b, route, reason, packet: Probe(id) });
         let state = |at, up| Output::Event(Event::State { at, link: b, up });
-        // Packet 2 leaves b as it breaks: done at that instant, so past it.
+        // Packet 2 leaves b in the instant in which b breaks, so it is past the break.
         let expected = [
             dropped(ms(2), DropReason::Scripted, 1),
             state(ms(4), false),
@@ -591,7 +594,7 @@ mod tests {
 
     #[test]
     fn an_idle_link_is_small() {
-        // Three of them and a flow are to fit 4 KiB; what has been busy gives its memory back.
+        // Three idle links and a flow are to fit 4 KiB. A link that was busy frees its memory.
         assert!(size_of::<LinkSlot<[u64; 6]>>() <= 224, "{}", size_of::<LinkSlot<[u64; 6]>>());
         assert!(size_of::<link::Link<Probe>>() < 1_024);
         let event_link = size_of::<crate::event_link::EventLink<Probe>>();

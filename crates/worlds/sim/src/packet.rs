@@ -1,80 +1,81 @@
-//! What travels over links, and what becomes of it: it arrives, or is dropped for a reason.
+//! The packets that travel over links, and what happens to them: they arrive, or are dropped for a reason.
 
 use anabranch_algo::Time;
 
-/// What a link holds at most, queued and propagating, whatever its configuration; beyond it drops as a full
-/// queue does. 10 Gbit/s for 4 s of packets of 1,250 bytes.
+/// The most packets on a link, queued and propagating, whatever its configuration: 4 s of packets of 1,250
+/// bytes at 10 Gbit/s. A link with this many drops new packets as a full queue does.
 pub const MAX_OCCUPANCY: usize = 4_000_000;
 
-/// What travels. Opaque to the link: moved, never looked into, copied only where the wire duplicates.
+/// A packet. To a link it is an opaque value that is moved, and copied only where the wire duplicates it.
 pub trait Packet: Clone {
-    /// Its size on the wire, bytes; the same as long as it is under way.
+    /// Returns the size on the wire in bytes, which must not change while the packet is under way.
     fn bytes(&self) -> u32;
-    /// Sets the congestion mark (ECN CE, RFC 3168), if it can carry one.
+    /// Sets the congestion mark (ECN CE, RFC 3168), if the packet can carry one.
     fn mark(&mut self);
-    /// Whether [`mark`](Self::mark) has an effect: it carries an ECN-capable codepoint (ECT). Asked where a
-    /// queue would drop what it cannot mark. Yes unless implemented.
+    /// Whether [`mark`](Self::mark) has an effect, because the packet has an ECN-capable codepoint (ECT). A
+    /// queue asks this before it drops a packet that it would rather mark. By default true.
     fn is_ect(&self) -> bool {
         true
     }
-    /// The flow of which it is data. `None`, unless implemented: an acknowledgement, a request, cross
-    /// traffic.
+    /// Returns the flow whose data the packet carries. By default `None`, as for acknowledgements, requests
+    /// and cross traffic.
     fn flow(&self) -> Option<u32> {
         None
     }
-    /// Flips the bit `bit`, 0 to 8 · [`bytes`](Self::bytes) − 1. Does nothing unless implemented.
+    /// Flips the bit `bit`, 0 to 8 · [`bytes`](Self::bytes) − 1. By default does nothing.
     fn corrupt(&mut self, _bit: u64) {}
 }
 
-/// Why a packet was dropped.
+/// The reason why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// The queue was full.
     Queue,
-    /// The queue was not full, but its discipline said so.
+    /// The queue was not full, but its discipline dropped the packet.
     Early,
     /// Random loss on the wire.
     Loss,
-    /// It was on the script.
+    /// A script lists the packet.
     Scripted,
-    /// The link was, or went, down.
+    /// The link was down, or went down.
     Down,
-    /// It was larger than the MTU.
+    /// The packet was larger than the MTU.
     Mtu,
 }
 
-/// A packet at the far end.
+/// A packet at the end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival<P> {
-    /// When exactly it arrived; not after the time of the call that hands it out.
+    /// The exact time of arrival, not after the time of the call that returns the packet.
     pub at: Time,
     /// The packet.
     pub packet: P,
 }
 
-/// What a link reports. An event may be handed out later than it happened, by the propagation delay at most.
+/// The events that a link reports. An event may be returned later than it happened, by the propagation delay
+/// at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<P> {
-    /// A packet is gone.
+    /// A packet was dropped.
     Dropped {
-        /// When.
+        /// The time of the drop.
         at: Time,
-        /// Why.
+        /// The reason for the drop.
         reason: DropReason,
         /// The packet.
         packet: P,
     },
     /// The link went up or down.
     State {
-        /// When.
+        /// The time of the change.
         at: Time,
-        /// What it is now.
+        /// Whether the link is up now.
         up: bool,
     },
 }
 
 impl<P> Event<P> {
-    /// When it happened.
+    /// Returns the time when the event happened.
     pub const fn at(&self) -> Time {
         match self {
             Self::Dropped { at, .. } | Self::State { at, .. } => *at,

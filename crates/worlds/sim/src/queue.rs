@@ -1,67 +1,71 @@
-//! What happens next: a queue ordered by time, then by insertion.
+//! A queue of events, ordered by time, then by insertion.
 //!
-//! A hashed timing wheel (Varghese, Lauck: "Hashed and hierarchical timing wheels", SOSP 1987) for what is up
-//! to 8 ms ahead, which most events of a network are: an item goes straight to the slot of its tick of 2 us,
-//! and a tick is sorted when its turn comes, which mostly has one item. What is put in for a tick whose turn
-//! has come goes to its place among the few that are left of it. What is further ahead, or finds more than a
-//! few left, waits in two radix heaps (`radix_heap`): whatever the distribution, nothing costs more than a
-//! few moves.
+//! Most events of a network are up to 8 ms ahead. They go into a hashed timing wheel (Varghese, Lauck:
+//! "Hashed and hierarchical timing wheels", SOSP 1987). There an item goes straight to the slot of its tick
+//! of 2 us. A tick, which mostly has one item, is sorted when its turn comes. An item for a tick whose turn
+//! has come is inserted among the few items that are left of that tick.
 //!
-//! A slot is one number, that of its last item; the items are lists in a common pool in which the place that
-//! was left last is taken first. So the wheel of a small network stays in the cache nearest to the processor.
+//! Two radix heaps (`radix_heap`) take the other items: those further ahead, and those whose tick has more
+//! than a few items left. So with any distribution of times, an item costs no more than a few moves.
 //!
-//! `examples/queue.rs` measures it against two heaps, a wheel with a heap, and the radix heap. It is kept
-//! because whole simulations are faster with it (`examples/speed.rs` of the laboratory, six paired runs):
-//! with the standard library's heap instead the fat tree takes 38 % more CPU time (and the dumbbell 5 %
-//! less); with that heap for what is far ahead only, 42 % more; with the radix heap alone the torus and the
-//! dumbbell take 6 % more.
+//! A slot is the index of its last item. Items are linked lists in a common pool, in which the entry freed
+//! last is used first. So the wheel of a small network stays in the fastest cache of the processor.
+//!
+//! `examples/queue.rs` compares this queue with two heaps, a wheel with a heap, and the radix heap. Whole
+//! simulations are faster with this queue (`examples/speed.rs` of the laboratory, six paired runs):
+//!
+//! * With the standard library's heap, the fat tree takes 38 % more CPU time, and the dumbbell 5 % less.
+//! * With that heap only for items that are far ahead, the fat tree takes 42 % more.
+//! * With the radix heap alone, the torus and the dumbbell take 6 % more.
 
 use crate::radix_heap::RadixHeap;
 use anabranch_algo::Time;
 
-/// A tick, in bits of nanoseconds: 2.048 us.
+/// The binary logarithm of a tick in nanoseconds: a tick is 2.048 us.
 const TICK_BITS: u32 = 11;
-/// Slots of the wheel; 64 words of 64 bits.
+/// The number of slots of the wheel; they fill 64 words of 64 bits.
 const SLOTS: u64 = 4_096;
 const WORDS: usize = SLOTS as usize / 64;
-/// A buffer that has grown larger than this is given back once it is empty, items.
+/// A buffer with room for more items than this is freed when it is empty.
 const KEEP_ITEMS: usize = 1_024;
-/// What is put in for the open tick is put in its place if no more than this many items are left there.
+/// An item for the open tick is inserted in order only if at most this many items are left there.
 const INSERT_MAX: usize = 32;
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 
-/// An item of a slot, or a free place.
+/// An item of a slot, or a free entry of the pool.
 #[derive(Clone, Debug)]
 struct QueueNode<T> {
     at: u64,
     item: T,
-    /// The one that was put in before it.
+    /// The index of the item that was inserted before this one in its slot.
     next: u32,
 }
 
-/// A queue of events `T` by time, then by insertion; see the [module](self).
+/// A queue of events `T`, ordered by time, then by insertion; see the [module](self).
 ///
-/// Monotone: what is put in for a time before that of the last item taken out counts as put in for that time.
+/// The queue is monotone: an item pushed for a time before that of the last item removed counts as pushed for
+/// the latter.
 #[derive(Clone, Debug)]
 pub struct EventQueue<T> {
-    /// The time of the last item taken out.
+    /// The time of the last item removed.
     last: u64,
-    /// The tick that was opened last; its items are in `open`, by time, `taken` of them gone.
+    /// The tick opened last. `open` holds its items by time, of which the first `taken` have been removed.
     tick: u64,
     open: Vec<(u64, T)>,
     taken: usize,
-    /// What was put in for that tick or one before after it was opened, and found too many in `open`.
+    /// Items for the open tick or an earlier one that found too many items in `open`.
     near: RadixHeap<T>,
-    /// The ticks after it, as many as there are slots: bit `w` of `words`: word `w` of `occupied` is not
-    /// zero; bit `s` of that: the slot has items, of which `slots` has the last one.
+    /// The slots of the ticks after `tick`. A slot is the index of its last item. Bit `s` of a word of
+    /// `occupied` says that the slot has items, and bit `w` of `words` that word `w` of `occupied` is not
+    /// zero.
     slots: Box<[u32; SLOTS as usize]>,
-    /// The items of all slots, and free places, a list from `free` on.
+    /// The items of all slots, and the free entries, which are a list that begins at `free`.
     nodes: Vec<QueueNode<T>>,
     free: u32,
     words: u64,
     occupied: [u64; WORDS],
-    /// What was further ahead when it was put in.
+    /// Items that were further ahead than the wheel when they were pushed.
     far: RadixHeap<T>,
     far_at: Time,
     len: usize,
@@ -74,7 +78,7 @@ impl<T: Copy> Default for EventQueue<T> {
 }
 
 impl<T: Copy> EventQueue<T> {
-    /// An empty queue, at time zero.
+    /// Makes an empty queue at time zero.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -94,19 +98,19 @@ impl<T: Copy> EventQueue<T> {
         }
     }
 
-    /// Items in it.
+    /// Returns the number of items.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether the queue has no items.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Puts `item` in for `at`, behind what is in for the same time.
+    /// Inserts `item` for the time `at`, behind other items of the same time.
     #[inline]
     pub fn push(&mut self, at: Time, item: T) {
         self.len += 1;
@@ -126,7 +130,7 @@ impl<T: Copy> EventQueue<T> {
                 self.nodes.push(node);
             }
         } else if at >> TICK_BITS <= self.tick {
-            // The slot of that tick is that of another one now.
+            // The slot of that tick now belongs to another tick.
             self.push_near(at, item);
         } else {
             let at = Time::from_nanos(at);
@@ -135,10 +139,10 @@ impl<T: Copy> EventQueue<T> {
         }
     }
 
-    /// Puts `item` in for the tick that is open, or one before.
+    /// Inserts `item` for the open tick or an earlier one.
     #[inline(never)]
     fn push_near(&mut self, at: u64, item: T) {
-        // Once something is in `near`, what comes later for the same time must not overtake it.
+        // Once `near` has items, a later item for the same time must not overtake them.
         if self.near.is_empty() && self.open.len() - self.taken <= INSERT_MAX {
             let left = &self.open[self.taken..];
             let behind = left.iter().rev().take_while(|(other, _)| *other > at).count();
@@ -148,7 +152,7 @@ impl<T: Copy> EventQueue<T> {
         }
     }
 
-    /// The next tick of the wheel with items.
+    /// Returns the next tick of the wheel with items.
     #[inline]
     fn next_tick(&self) -> Option<u64> {
         if self.words == 0 {
@@ -159,7 +163,7 @@ impl<T: Copy> EventQueue<T> {
         let slot = if ahead != 0 {
             start / 64 * 64 + ahead.trailing_zeros() as usize
         } else {
-            // Once round, with the slots of the first word before the start last.
+            // Searches once round the wheel. The slots of the first word that lie before the start come last.
             let word = (start / 64 + 1) % WORDS;
             let word = (word + self.words.rotate_right(word as u32).trailing_zeros() as usize) % WORDS;
             word * 64 + self.occupied[word].trailing_zeros() as usize
@@ -167,7 +171,7 @@ impl<T: Copy> EventQueue<T> {
         Some(self.tick + 1 + (slot as u64).wrapping_sub(start as u64) % SLOTS)
     }
 
-    /// Opens the next tick that has items; the one that is open is used up.
+    /// Opens the next tick that has items. All items of the open tick must have been removed.
     #[inline]
     fn open(&mut self) {
         let wheel = self.next_tick().unwrap_or(u64::MAX);
@@ -186,7 +190,7 @@ impl<T: Copy> EventQueue<T> {
             return;
         }
         self.tick = far;
-        // What was far ahead was put in before what is in the slot.
+        // Items that were far ahead were inserted before those in the slot.
         let end = Time::from_nanos(far << TICK_BITS | ((1 << TICK_BITS) - 1));
         while let Some((at, item)) = self.far.pop_due(end) {
             self.open.push((at.as_nanos(), item));
@@ -218,11 +222,11 @@ impl<T: Copy> EventQueue<T> {
         }
     }
 
-    /// Orders `open`, in which the items from `from` on stand in the order opposite to that of insertion.
+    /// Sorts `open`. Its items from `from` on must be in the reverse order of insertion.
     fn order(&mut self, from: usize) {
         if from > 0 || self.open.len() > INSERT_MAX {
             self.open[from..].reverse();
-            // Stable: what is in for one time stays in the order of insertion.
+            // The sort is stable, so items of the same time stay in the order of insertion.
             return self.open.sort_by_key(|(at, _)| *at);
         }
         for i in 1..self.open.len() {
@@ -233,7 +237,7 @@ impl<T: Copy> EventQueue<T> {
         }
     }
 
-    /// The time of the first item; [`Time::NEVER`] if there is none.
+    /// Returns the time of the first item; [`Time::NEVER`] if there is none.
     #[must_use]
     pub fn next_at(&self) -> Time {
         let near = self.near.next_at();
@@ -247,20 +251,20 @@ impl<T: Copy> EventQueue<T> {
         near.min(self.far_at).min(wheel.unwrap_or(Time::NEVER))
     }
 
-    /// The next items of the open tick, if at least `crowd` were in it: what is put in later may come before
-    /// them.
+    /// Returns the next items of the open tick if it began with at least `crowd`, else none. Items pushed
+    /// later may still come before them.
     #[inline]
     pub(crate) fn upcoming(&self, crowd: usize) -> &[(u64, T)] {
         if self.open.len() < crowd { &[] } else { &self.open[self.taken..] }
     }
 
-    /// Takes out the first item, with its time, if that is not after `limit`.
+    /// Removes the first item and returns it with its time, unless that is after `limit`.
     #[inline]
     pub fn pop_due(&mut self, limit: Time) -> Option<(Time, T)> {
         if self.taken == self.open.len() {
             self.open();
         }
-        // Of the same time, what is in the open tick came first.
+        // Of two items of the same time, the one in the open tick was inserted first.
         let (at, item) = match self.open.get(self.taken) {
             Some(&(at, item)) if self.near.is_empty() || Time::from_nanos(at) <= self.near.next_at() => {
                 if at > limit.as_nanos() {
@@ -310,7 +314,7 @@ mod tests {
         queue.push(ns(100), 'a');
         queue.push(ns(100), 'b');
         assert_eq!(queue.pop_due(ns(99)), None);
-        // Not taken out yet: there is still time before.
+        // The item at 100 ns is not removed yet, so an earlier one may still be inserted.
         queue.push(ns(50), 'c');
         assert_eq!(queue.pop_due(ns(100)), Some((ns(50), 'c')));
         assert_eq!(queue.pop_due(ns(100)), Some((ns(100), 'a')));

@@ -1,47 +1,50 @@
-//! A queue ordered by time, then by insertion, for any distribution of times.
+//! A queue ordered by time, then by insertion, that is fast with any distribution of times.
 //!
-//! A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan: "Faster algorithms for the shortest path problem", JACM
-//! 37(2), 1990) with digits of six bits. An item lies at the level of the highest digit in which its time
-//! differs from that of the item taken out last, in the bucket of that digit. So items of one time are always
-//! in one bucket, in the order in which they came, and need no number to keep it. Each item moves down at
-//! most once a level, in practice once or twice; nothing is compared but the levels' bit maps.
+//! This is a radix heap (Ahuja, Mehlhorn, Orlin, Tarjan: "Faster algorithms for the shortest path problem",
+//! JACM 37(2), 1990) with digits of six bits. An item's level is the highest digit in which its time differs
+//! from that of the item removed last; the value of that digit is its bucket. So items of the same time are
+//! always in the same bucket in the order of insertion, and need no sequence number. Each item moves down at
+//! most once per level, in practice once or twice. Only the bit maps of the levels are searched; items are
+//! never compared.
 
 use anabranch_algo::Time;
 
-/// Bits of a digit: a level's occupied buckets fit one word.
+/// The bits of a digit, so that a level's bit map of buckets fits one word.
 const DIGIT_BITS: u32 = 6;
 const BUCKETS: usize = 1 << DIGIT_BITS;
-/// Levels that 64 bits of nanoseconds need.
+/// The number of levels for 64 bits of nanoseconds.
 const LEVELS: usize = 64usize.div_ceil(DIGIT_BITS as usize);
-/// A bucket's or the run's buffer that has grown larger than this is given back once it is empty, items.
+/// The buffer of a bucket or of the run is freed when it is empty, if it has room for more items than this.
 const KEEP_ITEMS: usize = 256;
 
-/// A queue of events `T` by time, then by insertion; see the [module](self).
+/// A queue of events `T`, ordered by time, then by insertion; see the [module](self).
 ///
-/// Monotone: what is put in for a time before that of the last item taken out counts as put in for that time.
+/// The queue is monotone: an item pushed for a time before that of the last item removed counts as pushed for
+/// the latter.
 #[derive(Clone, Debug)]
 pub(crate) struct RadixHeap<T> {
-    /// The time of the last item taken out, or that has come to the front of the run.
+    /// The time of the items in `run`: that of the last item removed, or of the next one.
     base: u64,
-    /// The items at `base`, of which `taken` are gone.
+    /// The items at `base`, of which the first `taken` have been removed.
     run: Vec<T>,
     taken: usize,
-    /// Bit `l`: level `l` has an item; bit `s` of `buckets[l]`: its bucket `s` has.
+    /// Bit maps: bit `l` of `levels` says that level `l` has items; bit `s` of `occupied[l]`, that its bucket
+    /// `s` has.
     levels: u16,
     occupied: [u64; LEVELS],
-    /// `LEVELS` times `BUCKETS` of them.
+    /// The buckets of all levels, `LEVELS` times `BUCKETS`.
     buckets: Vec<Bucket<T>>,
 }
 
 #[derive(Clone, Debug)]
 struct Bucket<T> {
-    /// The earliest of its items, or anything if there is none.
+    /// The time of the earliest item; any value if there is none.
     earliest: u64,
     items: Vec<(u64, T)>,
 }
 
 impl<T: Copy> RadixHeap<T> {
-    /// An empty queue, at time zero.
+    /// Makes an empty queue at time zero.
     pub(crate) fn new() -> Self {
         let bucket = || Bucket { earliest: u64::MAX, items: Vec::new() };
         Self {
@@ -54,12 +57,12 @@ impl<T: Copy> RadixHeap<T> {
         }
     }
 
-    /// Whether it has no item.
+    /// Whether the queue has no items.
     pub(crate) const fn is_empty(&self) -> bool {
         self.levels == 0 && self.taken == self.run.len()
     }
 
-    /// Puts `item` in for `at`, behind what is in for the same time.
+    /// Inserts `item` for the time `at`, behind other items of the same time.
     pub(crate) fn push(&mut self, at: Time, item: T) {
         self.place(at.as_nanos().max(self.base), item);
     }
@@ -79,15 +82,15 @@ impl<T: Copy> RadixHeap<T> {
         bucket.items.push((at, item));
     }
 
-    /// The level and the bucket with the earliest item that is not in the run.
+    /// Returns the level and the bucket of the earliest item that is not in the run.
     fn first(&self) -> Option<(usize, usize)> {
         let level = self.levels.trailing_zeros() as usize;
-        // The last word of `occupied` is never asked for where no level has an item.
+        // If no level has an item, `level` is past the end of `occupied`, and this returns `None`.
         let digit = self.occupied.get(level)?.trailing_zeros() as usize;
         Some((level, digit))
     }
 
-    /// The time of the first item; [`Time::NEVER`] if there is none.
+    /// Returns the time of the first item; [`Time::NEVER`] if there is none.
     pub(crate) fn next_at(&self) -> Time {
         if self.taken < self.run.len() {
             return Time::from_nanos(self.base);
@@ -96,7 +99,7 @@ impl<T: Copy> RadixHeap<T> {
         Time::from_nanos(self.buckets[level * BUCKETS + digit].earliest)
     }
 
-    /// Takes out the first item, with its time, if that is not after `limit`.
+    /// Removes the first item and returns it with its time, unless that is after `limit`.
     pub(crate) fn pop_due(&mut self, limit: Time) -> Option<(Time, T)> {
         if self.taken == self.run.len() {
             return self.pop_bucket(limit);
@@ -109,7 +112,8 @@ impl<T: Copy> RadixHeap<T> {
         Some((Time::from_nanos(self.base), item))
     }
 
-    /// The same where the run is used up.
+    /// Does the work of [`pop_due`](Self::pop_due) when the run is empty: opens the bucket of the earliest
+    /// item.
     fn pop_bucket(&mut self, limit: Time) -> Option<(Time, T)> {
         let (level, digit) = self.first()?;
         let bucket = &mut self.buckets[level * BUCKETS + digit];
@@ -127,7 +131,8 @@ impl<T: Copy> RadixHeap<T> {
             let (at, item) = bucket.items.pop()?;
             return Some((Time::from_nanos(at), item));
         }
-        // Its items differ from the new base in a lower digit, or not at all: the run.
+        // The bucket's items differ from the new base in a lower digit, or are equal to it and go into the
+        // run.
         let mut items = std::mem::take(&mut bucket.items);
         if self.run.capacity() > KEEP_ITEMS {
             self.run = Vec::new();

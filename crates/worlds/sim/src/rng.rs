@@ -1,7 +1,7 @@
-//! Random numbers: a small generator, and a stream of its own for every component.
+//! A small random number generator, with a separate stream for each component.
 //!
-//! xoshiro256++ 1.0 and, for seeding, SplitMix64 (Blackman, Vigna: "Scrambled linear pseudorandom number
-//! generators", ACM TOMS 47(4), 2021; reference code at <https://prng.di.unimi.it>). Not for secrets.
+//! The generator is xoshiro256++ 1.0, seeded by SplitMix64 (Blackman, Vigna: "Scrambled linear pseudorandom
+//! number generators", ACM TOMS 47(4), 2021; reference code at <https://prng.di.unimi.it>). Not for secrets.
 
 use anabranch_algo::SplitMix64;
 
@@ -10,24 +10,24 @@ use anabranch_algo::SplitMix64;
 pub struct Rng([u64; 4]);
 
 impl Rng {
-    /// The generator that `seed` stands for.
+    /// Makes a generator from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut seeds = SplitMix64(seed);
         Self(std::array::from_fn(|_| seeds.bits()))
     }
 
-    /// The stream `name` of the run `seed`.
+    /// Makes the stream `name` of the run `seed`.
     ///
-    /// Streams of different names are independent: a component that draws more, or a new component, does not
-    /// shift another's numbers.
+    /// Streams of different names are independent: if one component draws more numbers, or a component is
+    /// added, the numbers of the others do not change.
     #[must_use]
     pub fn stream(seed: u64, name: &str) -> Self {
-        // FNV-1a tells names apart, SplitMix64 spreads the difference over all bits.
+        // FNV-1a gives different names different numbers; SplitMix64 spreads the difference over all bits.
         Self::new(SplitMix64(seed).bits() ^ fnv(FNV_EMPTY, name))
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         let s = &mut self.0;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
@@ -41,7 +41,7 @@ impl Rng {
         result
     }
 
-    /// A number in `0..n`, each equally likely; 0 if `n` is 0.
+    /// Returns a number in `0..n`, each equally likely; 0 if `n` is 0.
     ///
     /// Source: Lemire, "Fast random integer generation in an interval", ACM TOMACS 29(1), 2019, algorithm 5.
     pub fn below(&mut self, n: u64) -> u64 {
@@ -55,18 +55,18 @@ impl Rng {
         (product >> 64) as u64
     }
 
-    /// A number in `[0, 1)`, a multiple of 2⁻⁵³.
+    /// Returns a number in `[0, 1)`, a multiple of 2⁻⁵³.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// True with probability `p`; never if `p` is NaN. Draws nothing where nothing is left to chance.
+    /// Returns true with probability `p`; false if `p` is NaN. Draws no number if the result is certain.
     pub fn chance(&mut self, p: f64) -> bool {
         p > 0.0 && (p >= 1.0 || self.unit() < p)
     }
 }
 
-/// The seed and the name of a component, of which streams can be made when they are needed.
+/// The seed and the name of a component, from which its streams are made when they are needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RngSeed {
     seed: u64,
@@ -78,7 +78,7 @@ impl RngSeed {
         Self { seed: SplitMix64(seed).bits(), name: fnv(fnv(FNV_EMPTY, name), "/") }
     }
 
-    /// The stream `name/fault` of the run.
+    /// Makes the stream `name/fault` of the run.
     pub(crate) fn stream(&self, fault: &str) -> Rng {
         Rng::new(self.seed ^ fnv(self.name, fault))
     }
@@ -86,7 +86,7 @@ impl RngSeed {
 
 const FNV_EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// FNV-1a of `text` behind what `hash` is of.
+/// Continues the FNV-1a `hash` with the bytes of `text`.
 fn fnv(hash: u64, text: &str) -> u64 {
     text.bytes().fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
@@ -95,7 +95,7 @@ fn fnv(hash: u64, text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// The first outputs of the authors' code for the state {1, 2, 3, 4}.
+    /// These are the first outputs of the authors' code for the state {1, 2, 3, 4}.
     #[test]
     fn reference_outputs() {
         let mut rng = Rng([1, 2, 3, 4]);
@@ -112,7 +112,7 @@ mod tests {
         let a = draw(7, "link a/loss");
         assert_eq!(a, draw(7, "link a/loss"));
         for other in [draw(7, "link b/loss"), draw(7, "link a/jitter"), draw(8, "link a/loss")] {
-            // Independent bits differ in half their places: 131,072 of 262,144, sigma 256.
+            // Independent bits differ in half of the positions: 131,072 of 262,144, sigma 256.
             let differing: u32 = a.iter().zip(&other).map(|(x, y)| (x ^ y).count_ones()).sum();
             assert!(differing.abs_diff(131_072) < 4 * 256, "{differing}");
         }

@@ -1,12 +1,12 @@
-//! Loss by script: exactly these packets.
+//! Loss by script: drops exactly the listed packets.
 
-/// Which packets of a link are dropped by their number, and which have been.
+/// The packets of a link that are dropped by their number, and how many of them have been.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScriptedLoss {
-    /// Of all packets, by number, and how far they are used up.
+    /// The numbers among all packets, sorted; `used` of them have been dropped.
     all: Vec<u64>,
     used: usize,
-    /// Of the data of some flows; in their order.
+    /// The scripts for data of single flows, sorted by flow.
     flows: Vec<FlowScript>,
 }
 
@@ -19,7 +19,7 @@ struct FlowScript {
 }
 
 impl ScriptedLoss {
-    /// `all` and `flows` as in [`LinkConfig`](crate::LinkConfig); a number 0 stands for nothing.
+    /// Makes a script from `all` and `flows` as in [`LinkConfig`](crate::LinkConfig). Ignores the number 0.
     pub(crate) fn new(all: &[u64], flows: &[(u32, u64)]) -> Self {
         let tidy = |nth: &mut Vec<u64>| {
             nth.retain(|nth| *nth > 0);
@@ -40,7 +40,7 @@ impl ScriptedLoss {
         script
     }
 
-    /// Whether the packet that is the `nth` offered, data of `flow` if it is somebody's, is on the script.
+    /// Whether the `nth` packet offered, which is data of `flow` if that is not `None`, is to be dropped.
     pub(crate) fn drops(&mut self, nth: u64, flow: Option<u32>) -> bool {
         let mut hit = false;
         if self.all.get(self.used) == Some(&nth) {
@@ -60,7 +60,7 @@ impl ScriptedLoss {
         hit
     }
 
-    /// Entries that have not been met.
+    /// Returns the number of entries that no packet has met yet.
     pub(crate) fn remaining(&self) -> u64 {
         let flows: usize = self.flows.iter().map(|flow| flow.nth.len() - flow.used).sum();
         (self.all.len() - self.used + flows) as u64
@@ -78,7 +78,8 @@ mod tests {
         let flows = [Some(5), None, Some(4), Some(6), Some(5), Some(5), Some(5), Some(4), None];
         let hit: Vec<u64> =
             (1..).zip(flows).filter(|(nth, flow)| script.drops(*nth, *flow)).map(|p| p.0).collect();
-        // 1: the first of 5; 2: the second of all; 3: the first of 4; 6: the third of 5; 9: the ninth.
+        // 1: the first of flow 5; 2: the second of all; 3: the first of flow 4; 6: the third of flow 5; 9:
+        // the ninth.
         assert_eq!(hit, [1, 2, 3, 6, 9]);
         assert_eq!(script.remaining(), 1, "the fortieth of 4 has not come");
     }

@@ -1,4 +1,4 @@
-//! What a link saw: a scenario proves its conditions with it.
+//! The counters of a link, with which a scenario proves that its conditions happened.
 
 use crate::packet::DropReason;
 use anabranch_algo::{Span, Time};
@@ -8,26 +8,26 @@ use anabranch_algo::{Span, Time};
 pub struct Drops {
     /// The queue was full.
     pub queue: u64,
-    /// The queue was not full, but its [discipline](crate::Discipline) said so.
+    /// The queue was not full, but its [discipline](crate::Discipline) dropped the packet.
     pub early: u64,
     /// Random loss on the wire.
     pub loss: u64,
-    /// A script said so. What is still to come says [`Stats::scripted_left`].
+    /// A script listed the packet. [`Stats::scripted_left`] counts the entries still to come.
     pub scripted: u64,
-    /// The link was, or went, down.
+    /// The link was down, or went down.
     pub down: u64,
-    /// Larger than the MTU.
+    /// The packet was larger than the MTU.
     pub mtu: u64,
 }
 
 impl Drops {
-    /// All of them.
+    /// Returns the number of all drops.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.queue + self.early + self.loss + self.scripted + self.down + self.mtu
     }
 
-    /// Those that mean congestion.
+    /// Returns the number of drops that mean congestion.
     #[must_use]
     pub const fn congestion(&self) -> u64 {
         self.queue + self.early
@@ -45,7 +45,7 @@ impl Drops {
     }
 }
 
-/// Counters of one link, as of the last time it was told or polled.
+/// The counters of one link, as of its last input or poll.
 ///
 /// At any moment `offered + duplicated = delivered + dropped.total() + occupancy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,40 +54,41 @@ pub struct Stats {
     pub offered: u64,
     /// Bytes offered to the link.
     pub offered_bytes: u64,
-    /// Packets handed out at the far end.
+    /// Packets handed out at the end of the link.
     pub delivered: u64,
-    /// Bytes handed out at the far end.
+    /// Bytes handed out at the end of the link.
     pub delivered_bytes: u64,
     /// Packets dropped, by cause.
     pub dropped: Drops,
     /// Entries of the link's scripts that no packet has met: a scenario that asked for them has failed.
     pub scripted_left: u64,
-    /// Congestion events of [`Discipline::TargetedDrop`](crate::Discipline::TargetedDrop) that hit somebody.
+    /// Congestion events of [`Discipline::TargetedDrop`](crate::Discipline::TargetedDrop) that hit at least
+    /// one flow.
     pub congestions: u64,
-    /// Packets that the wire doubled.
+    /// Packets that the wire duplicated.
     pub duplicated: u64,
-    /// Packets told to carry a congestion mark.
+    /// Packets that the link gave a congestion mark.
     pub marked: u64,
     /// Packets with a flipped bit.
     pub corrupted: u64,
     /// Packets held back to be overtaken.
     pub reordered: u64,
-    /// The most bytes that were queued at once, the packet being sent included.
+    /// The most bytes that were queued at once, including the packet being sent.
     pub queue_max_bytes: u64,
-    /// The most packets that were queued at once, the one being sent included.
+    /// The most packets that were queued at once, including the packet being sent.
     pub queue_max_packets: u64,
-    /// The time integral of the queue, byte-nanoseconds.
+    /// The time integral of the queued bytes, in byte-nanoseconds.
     pub queue_byte_ns: u128,
-    /// When the first packet was offered.
+    /// The time when the first packet was offered.
     pub since: Time,
-    /// Until when the queue has been watched.
+    /// The time until which the queue has been accounted for.
     pub until: Time,
-    /// How long the link had something to send.
+    /// The total time in which the link had something to send.
     pub busy: Span,
 }
 
 impl Stats {
-    /// The queue's time-weighted mean since the first packet, bytes.
+    /// Returns the time-weighted mean of the queued bytes since the first packet.
     #[must_use]
     pub fn queue_mean_bytes(&self) -> f64 {
         match self.until.since(self.since).as_nanos() {
@@ -96,7 +97,7 @@ impl Stats {
         }
     }
 
-    /// The share of the time since the first packet that the link had something to send, 0 to 1.
+    /// Returns the share of the time since the first packet in which the link had something to send, 0 to 1.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         match self.until.since(self.since).as_nanos() {

@@ -1,5 +1,5 @@
-//! Congestion events that hit whom the experiment says: the global and the partial ones of Fig. 4.9 of the
-//! dissertation behind NMCC (section 4.1.3 there), packet by packet.
+//! Congestion events whose victims the experiment chooses: the global and the partial events of Fig. 4.9 of
+//! the dissertation behind NMCC (section 4.1.3 there), for single packets.
 
 use crate::Rng;
 use crate::codel::Queued;
@@ -8,13 +8,13 @@ use crate::packet::Packet;
 use anabranch_algo::{Span, Time};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The state of one queue.
+/// The state of the discipline for one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct TargetedDrop {
     above_packets: u32,
     hold: Span,
     policy: VictimPolicy,
-    /// When the last event was, or was drawn for.
+    /// The time of the last event, or of the last draw that hit no flow.
     last: Option<Time>,
     rng: Rng,
 }
@@ -24,8 +24,8 @@ impl TargetedDrop {
         Self { above_packets, hold, policy, last: None, rng }
     }
 
-    /// Takes out of `queue` what an arrival at `now` finds too much, the packet being sent, at its head, not
-    /// included: each victim's first data packet. They come in the order of the queue.
+    /// Removes and returns the packets that an arrival at `now` makes the queue lose: the first data packet
+    /// of each victim, in the order of the queue. The head, which is being sent, is never among them.
     pub(crate) fn congestion_event<P: Packet>(
         &mut self,
         now: Time,
@@ -36,7 +36,8 @@ impl TargetedDrop {
             return Vec::new();
         }
         self.last = Some(now);
-        // Where each flow's first packet is, and how many it has; by number, so that draws are repeatable.
+        // For each flow: the index of its first packet, and the number of its packets. Sorted, so that draws
+        // repeat.
         let mut flows: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
         for (i, flow) in queue.iter().enumerate().skip(1).filter_map(|(i, q)| Some((i, q.packet.flow()?))) {
             flows.entry(flow).or_insert((i, 0)).1 += 1;
@@ -53,7 +54,8 @@ impl TargetedDrop {
                     .collect()
             }
             VictimPolicy::Largest => {
-                // The last of the largest by `max_by_key`, so turned round: the lowest number.
+                // `max_by_key` returns the last of several maxima, so reversed order gives the flow with the
+                // lowest number.
                 let largest = flows.into_values().rev().max_by_key(|(_, packets)| *packets);
                 largest.into_iter().map(|(first, _)| first).collect()
             }
@@ -81,7 +83,7 @@ mod tests {
         }
     }
 
-    /// Acks are `u32::MAX`.
+    /// Makes a queue with one packet per flow number; `u32::MAX` stands for an acknowledgement.
     fn queue(flows: &[u32]) -> VecDeque<Queued<Probe>> {
         let probe = |(i, flow): (usize, &u32)| Probe(Some(*flow).filter(|flow| *flow < u32::MAX), i as u64);
         let queued = |packet| Queued { bytes: 1_000, since: Time::ZERO, packet };
@@ -101,16 +103,16 @@ mod tests {
         let flows = [7, 3, u32::MAX, 7, 7, 5, 3, 7];
         let mut all = TargetedDrop::new(7, Span::from_millis(10), VictimPolicy::All, Rng::new(1));
         let mut line = queue(&flows);
-        // The head is being sent, the ack is nobody's data.
+        // The head is being sent, and the acknowledgement is no flow's data.
         assert_eq!(ids(&all.congestion_event(ms(0), &mut line)), [1, 3, 5]);
         assert_eq!(line.iter().map(|q| q.packet.1).collect::<Vec<_>>(), [0, 2, 4, 6, 7]);
-        // Not again before its time, and not where the queue is short.
+        // There is no event before `hold` is over, and none while the queue is short.
         assert_eq!(all.congestion_event(ms(9), &mut queue(&flows)), []);
         assert_eq!(ids(&all.congestion_event(ms(10), &mut queue(&flows))), [1, 3, 5]);
         assert_eq!(all.congestion_event(ms(30), &mut queue(&flows[..7])), []);
         let mut largest = TargetedDrop::new(3, Span::ZERO, VictimPolicy::Largest, Rng::new(1));
         assert_eq!(ids(&largest.congestion_event(ms(0), &mut queue(&flows))), [3]);
-        // Of two equals that of the lower number.
+        // Of two equal flows, the one with the lower number is hit.
         assert_eq!(ids(&largest.congestion_event(ms(0), &mut queue(&[9, 9, 4, 9, 4]))), [2]);
         assert_eq!(largest.congestion_event(ms(0), &mut queue(&[1; 3])), []);
         assert_eq!(largest.congestion_event(ms(0), &mut queue(&[u32::MAX; 5])), []);
@@ -118,7 +120,7 @@ mod tests {
 
     #[test]
     fn shares_are_probabilities() {
-        // Flow 1 has three of four waiting packets.
+        // Flow 1 has three of the four waiting packets.
         let mut share = TargetedDrop::new(1, Span::from_millis(1), VictimPolicy::Share, Rng::new(1));
         let (n, mut first, mut second, mut nobody) = (40_000u64, 0u64, 0u64, 0u64);
         for i in 0..n {

@@ -1,45 +1,45 @@
-//! Link traces in the format of mahimahi (Netravali et al.: "Mahimahi: accurate record-and-replay for HTTP",
-//! USENIX ATC 2015; `mm-link`), and the transmitter that plays them.
+//! Link traces in the format of mahimahi, and the transmitter that plays them. (Netravali et al.: "Mahimahi:
+//! accurate record-and-replay for HTTP", USENIX ATC 2015; `mm-link`.)
 //!
-//! Each line is a whole number of milliseconds, not smaller than the one before: at that time
-//! [`OPPORTUNITY_BYTES`] bytes may leave. What is not used of an opportunity is lost, a packet may use
-//! several, several packets may use one. The last line is the length of the trace: it starts again then. What
-//! arrives at the very time of an opportunity comes too late for it.
+//! Each line is a whole number of milliseconds, not smaller than the line before: an opportunity, at which
+//! [`OPPORTUNITY_BYTES`] bytes may leave. A packet may use several opportunities, and several packets may
+//! share one. Unused bytes of an opportunity are lost. The last line is also the length of the trace, after
+//! which it starts again. A packet that arrives exactly at the time of an opportunity comes too late for it.
 
 use anabranch_algo::{Span, Time};
 use std::fmt;
 use std::sync::Arc;
 
-/// What an opportunity carries, bytes. Mahimahi counts 1,504 of which 4 are its tunnel's header.
+/// The bytes of an opportunity. Mahimahi counts 1,504, of which 4 are the header of its tunnel.
 pub const OPPORTUNITY_BYTES: u32 = 1_500;
 /// The most lines of a trace: three hours at 10 Gbit/s.
 pub const MAX_OPPORTUNITIES: usize = 10_000_000;
 
 const MS: u64 = 1_000_000;
 
-/// A link trace: when how much may leave. A copy shares what it is a copy of.
+/// A link trace: the times at which packets may leave. Clones share their memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// When each opportunity is, ms, ascending; the last one is the period, and not 0.
+    /// The times of the opportunities in ms, ascending. The last one is the period, and not 0.
     at_ms: Arc<[u32]>,
 }
 
-/// What is wrong with a trace.
+/// The reason why a text is not a valid trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceError {
     /// This line, counted from 1, is not a whole number of milliseconds below 2³².
     NotANumber {
-        /// Which.
+        /// The number of the line.
         line: usize,
     },
     /// This line, counted from 1, is smaller than the one before.
     Decreasing {
-        /// Which.
+        /// The number of the line.
         line: usize,
     },
-    /// There is no line.
+    /// The text has no lines.
     Empty,
-    /// The last line is 0, so the trace has no length.
+    /// The last line is 0, so that the trace has no length.
     ZeroLength,
     /// There are more than [`MAX_OPPORTUNITIES`] lines.
     TooLong,
@@ -65,26 +65,28 @@ impl fmt::Debug for Trace {
     }
 }
 
-/// What a trace offers.
+/// A summary of the capacity of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TraceSummary {
-    /// How long it is before it starts again.
+    /// The length of the trace, after which it starts again.
     pub period: Span,
-    /// Mean rate, Mbit/s.
+    /// The mean rate in Mbit/s.
     pub mean_mbit: f64,
-    /// The rate that 5 % of its whole seconds do not exceed, Mbit/s; the mean if it is shorter than one.
+    /// The rate in Mbit/s that 5 % of the whole seconds do not exceed; the mean if the trace is shorter than
+    /// 1 s.
     pub p5_mbit: f64,
-    /// The rate that 95 % of its whole seconds do not exceed, Mbit/s; the mean if it is shorter than one.
+    /// The rate in Mbit/s that 95 % of the whole seconds do not exceed; the mean if the trace is shorter than
+    /// 1 s.
     pub p95_mbit: f64,
-    /// The longest time without an opportunity, also where it starts again.
+    /// The longest time without an opportunity, including across the restart.
     pub outage: Span,
 }
 
 impl Trace {
-    /// Reads a trace.
+    /// Parses a trace.
     ///
     /// # Errors
-    /// [`TraceError`] says what is wrong, and where.
+    /// If the text is not a valid trace; the error says why, and in which line.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut at_ms: Vec<u32> = Vec::new();
         for (i, line) in text.lines().enumerate() {
@@ -108,14 +110,14 @@ impl Trace {
         self.at_ms.last().map_or(1, |last| u64::from(*last))
     }
 
-    /// What it offers.
+    /// Returns a summary of the trace.
     #[must_use]
     pub fn summary(&self) -> TraceSummary {
         let mbit = |opportunities: usize, ms: u64| {
             opportunities as f64 * f64::from(OPPORTUNITY_BYTES) * 8.0 / 1e3 / ms as f64
         };
         let mean_mbit = mbit(self.at_ms.len(), self.period_ms());
-        // A trace may be sparse: seconds without an opportunity are counted, not stored.
+        // A trace may be sparse, so seconds without an opportunity are counted, not stored.
         let secs = self.period_ms() / 1_000;
         let within = self.at_ms.iter().map(|ms| u64::from(*ms) / 1_000).take_while(|sec| *sec < secs);
         let mut counts: Vec<(u64, usize)> = Vec::new();
@@ -143,14 +145,14 @@ impl Trace {
         }
     }
 
-    /// The time of the opportunity `k`, counted from 0 over all repetitions.
+    /// Returns the time of opportunity `k`, counted from 0 over all repetitions.
     fn time(&self, k: u64) -> Time {
         let count = self.at_ms.len() as u64;
         let ms = (k / count).saturating_mul(self.period_ms());
         Time::from_nanos(ms.saturating_add(u64::from(self.at_ms[(k % count) as usize])).saturating_mul(MS))
     }
 
-    /// The first opportunity after `at`.
+    /// Returns the number of the first opportunity after `at`.
     fn after(&self, at: Time) -> u64 {
         let ms = at.as_nanos() / MS;
         let rest = ms % self.period_ms();
@@ -159,16 +161,16 @@ impl Trace {
     }
 }
 
-/// The transmitter of a link with a trace: idle, or busy with one packet. A packet costs the same however
-/// long it waits.
+/// The transmitter of a link with a trace: idle, or busy with one packet. The cost of a packet does not
+/// depend on how long it waits.
 #[derive(Clone, Debug)]
 pub(crate) struct TraceTransmitter {
     trace: Trace,
-    /// The next opportunity nobody has used.
+    /// The next unused opportunity.
     next: u64,
-    /// When the last bit leaves; `NEVER` when idle.
+    /// The time when the last bit leaves; `NEVER` when idle.
     done: Time,
-    /// What is left of the opportunity that ended the last packet.
+    /// The unused bytes of the opportunity at which the last packet left.
     spare_bytes: u64,
 }
 
@@ -181,7 +183,8 @@ impl TraceTransmitter {
         self.done
     }
 
-    /// Starts to send `bytes` at `at`; `follows` tells whether at once after another packet.
+    /// Starts to send `bytes` bytes at `at`; `follows` tells whether the packet follows immediately after
+    /// another.
     pub(crate) fn start(&mut self, at: Time, bytes: u32, follows: bool) {
         if !follows {
             self.spare_bytes = 0;
@@ -195,7 +198,7 @@ impl TraceTransmitter {
         self.done = if uses == 0 { at } else { self.trace.time(self.next - 1) };
     }
 
-    /// The packet has left, or is forgotten.
+    /// Becomes idle, because the packet has left or was dropped.
     pub(crate) const fn finish(&mut self) {
         self.done = Time::NEVER;
     }
@@ -218,7 +221,7 @@ mod tests {
         fn mark(&mut self) {}
     }
 
-    /// Mahimahi's `LinkQueue::rationalize`, word for word: opportunity by opportunity.
+    /// Repeats mahimahi's `LinkQueue::rationalize` exactly, one opportunity after another.
     fn reference(at_ms: &[u32], arrivals: &[(Time, u32)]) -> Vec<Time> {
         let (mut left, mut in_transit, mut queue) = (Vec::new(), 0u32, VecDeque::new());
         let (mut next, mut base, mut arrivals) = (0, 0u64, arrivals.iter().peekable());
@@ -264,7 +267,8 @@ mod tests {
             let mut now = 0;
             let arrivals: Vec<(Time, u32)> = (0..200)
                 .map(|_| {
-                    // Often at whole milliseconds, to meet opportunities; now and then a long silence.
+                    // Arrivals are often at whole milliseconds, to meet opportunities; sometimes there is a
+                    // long silence.
                     now += [0, rng.below(20) * MS, rng.below(3 * MS), rng.below(3_000) * MS][case % 4];
                     (Time::from_nanos(now), 1 + rng.below(3_100) as u32)
                 })
@@ -301,7 +305,8 @@ mod tests {
 
     #[test]
     fn a_summary_counts_silence() {
-        // A packet a millisecond for a second, nothing for 18 s, and again for a second.
+        // A packet leaves each millisecond for a second, none for 18 s, and again one each millisecond for a
+        // second.
         let busy = |from: u32| (from..from + 1_000).map(|ms| format!("{ms}\n"));
         let text: String = busy(0).chain(busy(19_000)).chain(["20000\n".into()]).collect();
         let summary = Trace::parse(&text).expect("a good trace").summary();

@@ -1,22 +1,21 @@
-//! Serialization: when the last bit of a packet leaves, exactly, in integers.
+//! Serialization: computes exactly, in integers, when the last bit of a packet leaves.
 //!
-//! One byte is 10⁹ nanobytes, so a rate of `r` bytes per second sends `r` nanobytes a nanosecond and no
-//! fraction is ever needed: a packet leaves at the end of the nanosecond in which its last bit does, and what
-//! the transmitter could have sent in the rest of that nanosecond is credited to the next packet if it
-//! follows at once. The k-th packet of a busy period thus leaves at ⌈(all their bytes) / rate⌉, however large
-//! k is.
+//! One byte is 10⁹ nanobytes, so a rate of `r` bytes per second sends `r` nanobytes per nanosecond, and no
+//! fractions are needed. A packet leaves at the end of the nanosecond in which its last bit does. The rest of
+//! that nanosecond is credited to the next packet if it follows immediately. So the k-th packet of a busy
+//! period leaves at ⌈(all their bytes) / rate⌉, however large k is.
 
 use anabranch_algo::{Rate, Span, Time};
 
 const NANOBYTES: u64 = 1_000_000_000;
 
-/// What a transmitter has to spare in the nanosecond in which its last packet left, nanobytes.
+/// The nanobytes that a transmitter could still send in the nanosecond in which its last packet left.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Credit(u64);
 
 impl Credit {
-    /// What is left to send of a packet of `bytes` that follows at once, nanobytes; at most 2³² · 10⁹, which
-    /// fits.
+    /// Uses the credit for a packet of `bytes` bytes that follows immediately. Returns the nanobytes left to
+    /// send, at most 2³² · 10⁹, which fits.
     #[inline]
     pub(crate) const fn spend(&mut self, bytes: u32) -> u64 {
         let whole = bytes as u64 * NANOBYTES;
@@ -25,7 +24,8 @@ impl Credit {
         work
     }
 
-    /// `work` has left at `rate`, which is not zero; how many nanoseconds that took.
+    /// Adds to the credit after `work` nanobytes have left at `rate`, which is not zero. Returns the
+    /// nanoseconds that this took.
     #[inline]
     pub(crate) const fn earn(&mut self, work: u64, rate: u64) -> u64 {
         let nanos = work.div_ceil(rate);
@@ -38,12 +38,12 @@ impl Credit {
 #[derive(Clone, Debug)]
 pub(crate) struct RateTransmitter {
     rate: Option<Rate>,
-    /// When the last bit leaves; `NEVER` when idle or stalled.
+    /// The time when the last bit leaves; `NEVER` when idle or stalled.
     done: Time,
-    /// What is left of the packet at `since`, nanobytes.
+    /// The nanobytes of the packet that are left at `since`.
     work: u64,
     since: Time,
-    /// When the transmitter last became idle, and what it had to spare then.
+    /// The time when the transmitter last became idle, and its credit then.
     idle_since: Time,
     credit: Credit,
 }
@@ -60,12 +60,12 @@ impl RateTransmitter {
         }
     }
 
-    /// When the packet being sent has left; [`Time::NEVER`] if there is none or the rate is zero.
+    /// Returns when the packet being sent has left; [`Time::NEVER`] if there is none or the rate is zero.
     pub(crate) const fn done(&self) -> Time {
         self.done
     }
 
-    /// Starts to send `bytes` at `at`. The transmitter must be idle.
+    /// Starts to send `bytes` bytes at `at`. The transmitter must be idle.
     pub(crate) fn start(&mut self, at: Time, bytes: u32) {
         if at != self.idle_since {
             self.credit = Credit(0);
@@ -75,7 +75,7 @@ impl RateTransmitter {
         self.done = self.due();
     }
 
-    /// The packet has left, at [`done`](Self::done).
+    /// Becomes idle, because the packet has left at [`done`](Self::done).
     pub(crate) fn finish(&mut self) {
         if let Some(rate @ 1..) = self.rate.map(Rate::as_bytes) {
             self.credit.earn(self.work, rate);
@@ -84,19 +84,19 @@ impl RateTransmitter {
         self.done = Time::NEVER;
     }
 
-    /// Forgets the packet being sent.
+    /// Drops the packet being sent.
     pub(crate) const fn abort(&mut self) {
         self.done = Time::NEVER;
         self.credit = Credit(0);
     }
 
-    /// Idle since `at`, with `credit` to spare.
+    /// Records that the transmitter has been idle since `at`, with `credit` to spare.
     pub(crate) const fn idle(&mut self, at: Time, credit: Credit) {
         self.idle_since = at;
         self.credit = credit;
     }
 
-    /// Busy at `at` with a packet that leaves at `done`.
+    /// Records that the transmitter is busy at `at` with a packet that leaves at `done`.
     pub(crate) fn resume(&mut self, at: Time, done: Time) {
         let work = self.rate.map_or(0, |rate| rate.as_bytes().saturating_mul(done.since(at).as_nanos()));
         (self.work, self.since, self.done, self.credit) = (work, at, done, Credit(0));
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn no_drift_at_any_rate() {
-        // 3 bytes/s: a third of a second a byte. 7 · 10⁹ + 1: several packets a nanosecond.
+        // 3 bytes/s: a byte takes a third of a second. 7 · 10⁹ + 1: several packets leave in a nanosecond.
         for (rate, bytes) in [(3u64, 1u32), (12_500_000, 1_500), (1_234_567_891, 1_366), (7_000_000_001, 1)] {
             let count = 100_000u64;
             let exact = (u128::from(bytes) * u128::from(count) * 1_000_000_000).div_ceil(u128::from(rate));
