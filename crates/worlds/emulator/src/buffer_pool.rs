@@ -1,19 +1,19 @@
-//! Packet buffers, used again and again.
+//! A pool of packet buffers, which are used again.
 
 use std::io;
 use std::mem;
 
 use anabranch_net::tun::{HEADER_BYTES, PACKET_BYTES_MAX};
 
-/// Room for what most packets are.
+/// The size of a small buffer, enough for most packets.
 pub(super) const SMALL_BYTES: usize = 2_048;
-/// Room for any packet.
+/// The size of a large buffer, enough for any packet.
 const LARGE_BYTES: usize = (HEADER_BYTES + PACKET_BYTES_MAX + 1).next_multiple_of(8);
-/// How many are kept for later, of each size: 8 MiB and 8 MiB.
+/// The most unused buffers that are kept, small and large: 8 MiB of each.
 const SMALL_KEPT: usize = 4_096;
 const LARGE_KEPT: usize = 128;
 
-/// Buffers that are not in use, of both sizes.
+/// The unused buffers of both sizes.
 #[derive(Debug, Default)]
 pub(super) struct BufferPool {
     small: Vec<Box<[u8]>>,
@@ -29,8 +29,8 @@ impl BufferPool {
         self.large.pop().unwrap_or_else(|| vec![0; LARGE_BYTES].into_boxed_slice())
     }
 
-    /// A buffer with what `read` puts into one of that size, and how much that is. A little in a large buffer
-    /// moves to a small one.
+    /// Calls `read` with a buffer. Returns the buffer and the number of bytes that `read` put into it. If a
+    /// large buffer holds only a little, its contents move to a small one.
     pub(super) fn fill(
         &mut self,
         large: bool,
@@ -52,7 +52,8 @@ impl BufferPool {
         Ok((data, len))
     }
 
-    /// Takes back what is not used any more; a filler's nothing is let go.
+    /// Takes back a buffer that is not used any more. Drops other sizes, such as the empty buffer of a
+    /// filler.
     pub(super) fn recycle(&mut self, data: Box<[u8]>) {
         match data.len() {
             SMALL_BYTES if self.small.len() < SMALL_KEPT => self.small.push(data),

@@ -1,4 +1,4 @@
-//! Cross traffic: fillers that are sent when the sources say.
+//! Cross traffic: sends fillers at the times that their sources give.
 
 use anabranch_algo::Time;
 use anabranch_sim::{CrossTraffic, CrossTrafficSource, EventQueue, RouteId};
@@ -18,12 +18,12 @@ impl CrossTrafficGenerator {
         self.sources.push(CrossTrafficSource::new(config));
     }
 
-    /// When the next thing happens.
+    /// Returns the time at which a source is due next.
     pub(super) fn next_at(&self) -> Time {
         self.timers.next_at()
     }
 
-    /// What is sent next, if that is until `limit`, when and where.
+    /// Returns the next filler due until `limit`, with its time and its route.
     pub(super) fn send(&mut self, limit: Time) -> Option<(Time, RouteId, IpPacket)> {
         while let Some((now, no)) = self.timers.pop_due(limit) {
             let Some((packet, next_at)) = self.sources[no as usize].timer(now) else { continue };

@@ -1,4 +1,4 @@
-//! The thread in which emulators work: each does what is due, then all wait together.
+//! The thread in which emulators work. Each does what is due, then the thread waits for all of them.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -24,27 +24,27 @@ use anabranch_net::poll::{WakeReceiver, Waker};
 
 use crate::syscalls;
 
-/// What the wake-up is called among the devices.
+/// The number of the wake-up in the events of epoll, which no device has.
 const WAKE: u64 = u64::MAX;
-/// Devices that one wait tells of.
+/// The most events that one wait returns.
 const EVENTS: usize = 64;
-/// Among real-time threads just above the least.
+/// The real-time priority of the thread, just above the lowest.
 const PRIORITY: i32 = 10;
-/// How often a sleep is tried to see how late it ends, and how long it is.
+/// The number and the length of the sleeps by which the thread measures how late sleeps end.
 const SLEEP_TRIALS: usize = 15;
 const SLEEP_TRIAL: Span = Span::from_micros(60);
-/// A deadline is never spun for longer than this.
+/// The longest time that the thread spins before a deadline.
 const SPIN_MAX: Span = Span::from_micros(40);
-/// The mean time from one wait to the next, at least: what happens meanwhile is worked off together. On the
-/// virtual machine where this was measured a sleep costs 25 us of CPU time, a packet 3. With 20 emulators of
-/// 4,000 packets a second, 50 us took 88 % of a CPU with a lateness of 0.22 ms (p99), 100 us 72 % with 0.17
-/// ms, 200 us 66 % with 0.28 ms.
+/// The least mean time between two waits; events in between are handled together. On the virtual machine
+/// where this was measured, a sleep costs 25 us of CPU time, a packet 3 us. With 20 emulators of 4,000
+/// packets a second, 50 us took 88 % of a CPU with a lateness of 0.22 ms (p99), 100 us took 72 % with 0.17
+/// ms, and 200 us took 66 % with 0.28 ms.
 const REST_INTERVAL: Span = Span::from_micros(100);
-/// How many waits may follow each other faster, after as many slower ones: where packets are few, none is
-/// late.
+/// The number of waits that may follow each other faster, after as many slower ones. So no packet is late
+/// while there are few packets.
 const REST_BURST: u64 = 10;
 
-/// What the thread may be asked to do.
+/// The requests to the thread.
 #[derive(Debug)]
 pub(super) enum Request {
     Start(Box<Emulation>),
@@ -54,16 +54,18 @@ pub(super) enum Request {
     End,
 }
 
-/// A thread for any number of [emulators](Emulator), until it and all of them are dropped.
+/// A thread for any number of [emulators](Emulator). It ends when the driver and all its emulators are
+/// dropped.
 ///
-/// Many emulators on one thread cost much less than on a thread each: what costs is going to sleep and being
-/// woken (on a virtual machine 25 µs of CPU time, where a packet takes 3), and one thread sleeps less often
-/// than many.
+/// Many emulators on one thread cost much less than on a thread each. Most of the cost is going to sleep and
+/// being woken (on a virtual machine 25 µs of CPU time, compared with 3 µs for a packet), and one thread
+/// sleeps less often than many.
 ///
-/// *How it waits.* It sleeps until a deadline less the time that waking takes, which it measures when it
-/// starts (40 µs at most), and spins for the rest. Beyond 10,000 waits a second it rests instead, 0.1 ms at a
-/// time, and then does together what has come up: so its cost does not grow with the number of deadlines, and
-/// packets are up to 0.1 ms late, which [their lateness](super::ConnectionStats::lateness) shows.
+/// *How it waits.* The thread sleeps until shortly before a deadline, and spins for the rest. It measures how
+/// long waking takes when it starts, and wakes up earlier by that time (40 µs at most). Beyond 10,000 waits a
+/// second, the thread rests instead, 0.1 ms at a time, and then handles together everything that has become
+/// due. So its cost does not grow with the number of deadlines. Packets are then up to 0.1 ms late, as [their
+/// lateness](super::ConnectionStats::lateness) shows.
 #[derive(Clone, Debug)]
 pub struct Driver(Arc<Handle>);
 
@@ -80,7 +82,7 @@ struct Handle {
 impl Driver {
     /// Starts the thread.
     ///
-    /// # Errors
+    /// If there are no more descriptors or threads, or the kernel is older than Linux 5.11.
     /// Out of descriptors, of threads; a kernel before Linux 5.11.
     pub fn new() -> io::Result<Self> {
         let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
@@ -109,10 +111,11 @@ impl Driver {
         Ok(Self(Arc::new(Handle { clock, epoll, requests, waker, numbers, thread })))
     }
 
-    /// Takes an emulator in, and starts its clock: its number here, and when that was.
+    /// Adds an emulator and starts its clock. Returns its number in this driver, and the time of its start.
     pub(super) fn add(&self, emulator: Emulator) -> io::Result<(u32, Time)> {
         let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
-        // Before the thread knows the emulator it takes no notice of events; then it reads from all devices.
+        // The thread ignores events of an emulator that it does not know yet. Once it does, it reads from all
+        // devices.
         for (port, tun) in (0..).zip(emulator.tuns()) {
             let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
             self.0.epoll.add(&*tun, EpollEvent::new(flags, u64::from(number) << 32 | port))?;
@@ -122,21 +125,21 @@ impl Driver {
         Ok((number, origin))
     }
 
-    /// The driver's time, in which each emulator has its origin.
+    /// Returns the driver's time, in which each emulator has its origin.
     pub(super) fn now(&self) -> Time {
         self.0.clock.now()
     }
 
     pub(super) fn request(&self, request: Request) {
-        // If nobody listens the thread has panicked, which those who wait for an answer find out.
+        // If this fails, the thread has panicked. A caller that waits for an answer finds that out.
         let _ = self.0.requests.send(request);
         self.0.waker.wake();
     }
 
-    /// The answer to what was asked.
+    /// Waits for the answer to a request.
     ///
     /// # Panics
-    /// If the thread has.
+    /// If the thread has panicked.
     pub(super) fn answer(&self, answered: &Receiver<Snapshot>) -> Snapshot {
         answered.recv().unwrap_or_else(|_| {
             self.0.join();
@@ -146,7 +149,7 @@ impl Driver {
 }
 
 impl Handle {
-    /// Waits for the thread, and panics if it has.
+    /// Waits for the end of the thread, and panics if the thread has panicked.
     fn join(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(panic)) = thread.map(JoinHandle::join)
@@ -171,14 +174,14 @@ struct DriverThread {
     epoll: Arc<Epoll>,
     wake: WakeReceiver,
     incoming: Receiver<Request>,
-    /// By number.
+    /// The emulators, sorted by number.
     emulations: Vec<Emulation>,
     pool: BufferPool,
     realtime: bool,
-    /// How long waking takes.
+    /// How long waking up takes.
     wake_latency: Span,
     waits: u64,
-    /// When the next wait may begin without a rest before it.
+    /// The time from which the next wait needs no rest before it.
     rest_until: Time,
     failure: Option<String>,
     ended: bool,
@@ -186,8 +189,8 @@ struct DriverThread {
 
 impl DriverThread {
     fn run(mut self) {
-        // Signals are for the threads of the program around it. That these settings can fail is no error:
-        // what they are for is measured.
+        // Signals are for the other threads of the program. If one of these settings fails, that is no error:
+        // the resulting delays are measured anyway.
         let _ = SigSet::all().thread_block();
         let _ = nix::sys::prctl::set_timerslack(1);
         self.realtime = syscalls::set_realtime(PRIORITY).is_ok();
@@ -200,7 +203,7 @@ impl DriverThread {
         }
     }
 
-    /// How late sleeps end: the median of a few.
+    /// Measures how late sleeps end: the median of [`SLEEP_TRIALS`].
     fn measure_wake_latency(&mut self) -> io::Result<()> {
         let nothing = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let mut late = [Span::ZERO; SLEEP_TRIALS];
@@ -237,10 +240,10 @@ impl DriverThread {
         Ok(())
     }
 
-    /// Waits until `next`, or until devices have something to read; how many `events` tell of them.
+    /// Waits until `next`, or until devices have something to read. Returns the number of filled `events`.
     ///
-    /// It sleeps until so long before `next` as waking takes, and spins for what is left; and it rests if it
-    /// has waited too often.
+    /// Sleeps until `wake_latency` before `next`, and spins for the rest. If it has waited too often, it
+    /// rests.
     fn wait(&mut self, next: Time, events: &mut [EpollEvent]) -> io::Result<usize> {
         let look = Some(Span::ZERO);
         let now = self.clock.now();
@@ -256,7 +259,7 @@ impl DriverThread {
         if rest > self.wake_latency {
             let nanos = rest.as_nanos() - self.wake_latency.as_nanos();
             let rest = TimeSpec::nanoseconds(i64::try_from(nanos).unwrap_or(i64::MAX));
-            // All signals are blocked, so that it is not cut short; if it were, that would be no harm.
+            // All signals are blocked, so the sleep is not interrupted; an interruption would do no harm.
             let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::empty(), &rest);
             return syscalls::epoll_wait(self.epoll.0.as_fd(), events, look);
         }
@@ -292,7 +295,7 @@ impl DriverThread {
     }
 
     fn handle(&mut self, request: Request) {
-        // An answer that nobody waits for any more is nobody's loss.
+        // If the receiver of an answer is gone, the answer is not needed.
         match request {
             Request::Start(emulation) => {
                 let place = self.emulations.partition_point(|other| other.number() < emulation.number());

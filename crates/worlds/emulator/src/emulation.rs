@@ -1,4 +1,4 @@
-//! One emulator at work: read, let the net act, write.
+//! An emulator at work: reads packets, advances the net, and writes packets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,9 +13,10 @@ use super::{ConnectionStats, Emulator, IpPacket, PortStats};
 use anabranch_net::tun::HEADER_BYTES;
 use anabranch_net::{Clock, Tun};
 
-/// Packets read from one device, and about as many written, before something else has its turn.
+/// The most packets read from one device at a time, and about the number of packets written at a time.
 const BATCH: usize = 64;
-/// While so many packets wait to be written nothing is read: the devices' queues fill instead, and overflow.
+/// Nothing is read while more packets than this wait to be written. The devices' queues fill instead and
+/// overflow.
 const OUTBOX_PACKETS: usize = 4_096;
 
 /// An emulator in its [driver](super::Driver). Its own time begins at `origin`.
@@ -29,11 +30,11 @@ pub(super) struct Emulation {
     ports: Vec<Port>,
     connections: Vec<Connection>,
     cross_traffic: CrossTrafficGenerator,
-    /// Packets whose time has come, in the order of their time.
+    /// Packets to be written, in the order of their time.
     outbox: VecDeque<Delivery<IpPacket>>,
     /// Ports that may have something to read.
     active: Vec<u32>,
-    /// When the net or the cross traffic has something to do.
+    /// The time when the net or the cross traffic is due next.
     next: Time,
 }
 
@@ -45,7 +46,7 @@ impl Emulation {
         Self { number, clock, origin, net, links, ports, connections, cross_traffic, outbox, active, next }
     }
 
-    /// What it is called in its driver.
+    /// Returns the number of the emulator in its driver.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
@@ -58,7 +59,7 @@ impl Emulation {
         Time::from_nanos(self.clock.now().since(self.origin).as_nanos())
     }
 
-    /// When to let it work, in the driver's time.
+    /// Returns the time when [`work`](Self::work) must be called next, in the driver's time.
     pub(super) fn deadline(&self) -> Time {
         if !self.outbox.is_empty() || !self.active.is_empty() {
             return Time::ZERO;
@@ -66,14 +67,14 @@ impl Emulation {
         Time::from_nanos(self.next.as_nanos().saturating_add(self.origin.as_nanos()))
     }
 
-    /// Does what is due, up to a batch of each kind.
+    /// Does the work that is due, up to a batch of each kind.
     pub(super) fn work(&mut self, pool: &mut BufferPool) {
         self.read(pool);
         self.next = self.advance_net(self.now(), pool);
         self.write(pool);
     }
 
-    /// Port `no` may have something to read.
+    /// Records that port `no` may have something to read.
     pub(super) fn mark_readable(&mut self, no: u32) {
         if let Some(port) = self.ports.get_mut(no as usize)
             && !port.active
@@ -83,7 +84,7 @@ impl Emulation {
         }
     }
 
-    /// Reads from the devices that may have something.
+    /// Reads from the devices that may have something to read.
     fn read(&mut self, pool: &mut BufferPool) {
         let mut i = 0;
         while let Some(no) = self.active.get(i).copied() {
@@ -99,12 +100,12 @@ impl Emulation {
         }
     }
 
-    /// Reads from a device; whether there may be more.
+    /// Reads a batch from a device. Returns whether there may be more.
     fn read_port(&mut self, no: usize, pool: &mut BufferPool) -> bool {
         for _ in 0..BATCH {
             let Port { tun, connection, stats, .. } = &mut self.ports[no];
             let head = if tun.offload() { HEADER_BYTES } else { 0 };
-            // One byte of room is left, so that what is cut off can't look whole.
+            // The buffer has a spare byte, so that a packet that was cut off cannot look complete.
             let large = tun.offload() || tun.mtu_bytes() as usize >= SMALL_BYTES;
             let (data, len) = match pool.fill(large, |data| tun.read(data)) {
                 Ok(filled) => filled,
@@ -124,7 +125,7 @@ impl Emulation {
             match IpPacket::parse(data, head, len, connection, flow) {
                 Ok(packet) => {
                     let now = self.now();
-                    // What happens before must have happened when a packet comes in.
+                    // Everything before this time must have happened when the packet enters the net.
                     self.advance_net(now, pool);
                     self.net.send(now, route, packet);
                 }
@@ -137,7 +138,7 @@ impl Emulation {
         true
     }
 
-    /// Lets happen what happens until `now`; when the next thing does.
+    /// Makes everything happen that is due until `now`. Returns when the next event is due.
     fn advance_net(&mut self, now: Time, pool: &mut BufferPool) -> Time {
         loop {
             let cross_at = self.cross_traffic.next_at();
@@ -155,8 +156,8 @@ impl Emulation {
         }
     }
 
-    /// Writes packets whose time has come: half of them where they are many, so that they do not become more
-    /// when many devices are read.
+    /// Writes packets whose time has come: a batch, or half of the waiting packets if that is more. So
+    /// waiting packets do not pile up when many devices are read.
     fn write(&mut self, pool: &mut BufferPool) {
         for _ in 0..BATCH.max(self.outbox.len() / 2) {
             let Some(Delivery { at, packet, .. }) = self.outbox.pop_front() else { return };
@@ -182,11 +183,11 @@ impl Emulation {
         let mut pool = BufferPool::default();
         self.advance_net(now, &mut pool);
         self.net.change(now, link, command);
-        // What that has changed is to be found out.
+        // The change may make the net due earlier, so look at it again.
         self.next = Time::ZERO;
     }
 
-    /// What it has seen.
+    /// Returns the time and the statistics of links, connections and ports.
     pub(super) fn stats(&mut self) -> (Time, Vec<Stats>, Vec<ConnectionStats>, Vec<PortStats>) {
         let at = self.now();
         let mut pool = BufferPool::default();

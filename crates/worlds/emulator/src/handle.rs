@@ -1,4 +1,4 @@
-//! Emulators that are at work, as who started them sees them.
+//! The handles by which a program controls its running emulators.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -11,10 +11,10 @@ use super::{Driver, Emulator, Snapshot};
 use anabranch_net::Tun;
 
 impl Emulator {
-    /// Starts the clock, and a thread for this emulator alone; see [`Driver`] for many.
+    /// Starts the emulator's clock, and a thread for this emulator alone. For many emulators, see [`Driver`].
     ///
     /// # Errors
-    /// Out of descriptors, of threads; a kernel before Linux 5.11.
+    /// If there are no more descriptors or threads, or the kernel is older than Linux 5.11.
     pub fn start(self) -> io::Result<EmulatorHandle> {
         Driver::new()?.start(self)
     }
@@ -24,7 +24,7 @@ impl Driver {
     /// Starts an emulator, and its clock.
     ///
     /// # Errors
-    /// Out of memory for the kernel's watch on the devices.
+    /// If the kernel has no memory to watch the devices.
     pub fn start(&self, emulator: Emulator) -> io::Result<EmulatorHandle> {
         let (links, tuns) = (emulator.links, emulator.tuns());
         let (number, origin) = self.add(emulator)?;
@@ -32,7 +32,7 @@ impl Driver {
     }
 }
 
-/// An [`Emulator`] at work, until it is dropped.
+/// A running [`Emulator`], which ends when this is dropped.
 #[derive(Debug)]
 pub struct EmulatorHandle {
     driver: Driver,
@@ -45,34 +45,35 @@ pub struct EmulatorHandle {
 }
 
 impl EmulatorHandle {
-    /// The time since the start, which is also the net's.
+    /// Returns the time since the start, which is also the net's time.
     #[must_use]
     pub fn now(&self) -> Time {
         Time::from_nanos(self.driver.now().since(self.origin).as_nanos())
     }
 
-    /// How it is doing.
+    /// Returns the present state and counters.
     ///
     /// # Panics
-    /// If its thread has: a connection's route is not of its net.
+    /// If the thread has panicked, for example because a connection's route is not one of its net.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.answer(Request::Snapshot)
     }
 
-    /// Changes a link, now.
+    /// Changes a link immediately.
     ///
     /// # Panics
-    /// If the link is not of its net.
+    /// If the link is not one of its net.
     pub fn command(&self, link: LinkId, command: LinkChange) {
         assert!(link.0 < self.links, "a link of another network");
         self.driver.request(Request::Command(self.number, link, command));
     }
 
-    /// Ends it, and says how it has been. What is still under way is lost; the devices are gone on return.
+    /// Ends the emulator and returns its last state. Packets under way are lost. The devices are gone on
+    /// return.
     ///
     /// # Panics
-    /// If its thread has: a connection's route is not of its net.
+    /// If the thread has panicked, for example because a connection's route is not one of its net.
     #[must_use]
     pub fn stop(mut self) -> Snapshot {
         self.stopped = true;
@@ -83,7 +84,7 @@ impl EmulatorHandle {
         let (answer, answered) = mpsc::channel();
         self.driver.request(request(self.number, answer));
         let mut snapshot = self.driver.answer(&answered);
-        // That need not disturb the thread. A device that somebody renamed is not counted.
+        // This is done here so as not to disturb the thread. A device that was renamed is not counted.
         for (stats, tun) in snapshot.ports.iter_mut().zip(&self.tuns) {
             stats.overflowed = tun.overflowed().unwrap_or(0);
         }
@@ -96,7 +97,7 @@ impl Drop for EmulatorHandle {
         if !self.stopped {
             let (answer, answered) = mpsc::channel();
             self.driver.request(Request::Stop(self.number, answer));
-            // Until the thread has let go of the devices, or has panicked.
+            // Waits until the thread has closed the devices, or has panicked.
             let _ = answered.recv();
         }
     }

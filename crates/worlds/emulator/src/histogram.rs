@@ -1,15 +1,15 @@
-//! How times are distributed: logarithmic buckets, each cut into equal parts.
+//! A histogram of times, with logarithmic buckets that are divided into equal parts.
 
 use anabranch_algo::Span;
 
-/// Parts of a power of two, as bits: a quantile is at most 1/32 above the true value.
+/// The binary logarithm of [`PARTS`], the parts of a power of two. A quantile is at most 1/32 too high.
 const PART_BITS: u32 = 5;
 const PARTS: usize = 1 << PART_BITS;
-/// Everything from 2^40 ns, 18 minutes, is in the last bucket.
+/// All times from 2^40 ns (18 minutes) on are in the last bucket.
 const VALUE_BITS: u32 = 40;
 const BUCKETS: usize = (VALUE_BITS - PART_BITS + 1) as usize * PARTS;
 
-/// How often which time was seen, to within 3 %.
+/// Counts of times, to within 3 %.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,
@@ -24,14 +24,14 @@ impl Default for Histogram {
     }
 }
 
-/// Values below 2^5 have a bucket each; above, each power of two has 32.
+/// Returns the bucket of a time. Times below 2^5 ns have a bucket each; above, each power of two has 32.
 fn bucket(nanos: u64) -> usize {
     let shift = (64 - nanos.leading_zeros()).saturating_sub(PART_BITS + 1);
     let part = (nanos >> shift) as usize;
     (shift as usize * PARTS + part).min(BUCKETS - 1)
 }
 
-/// The largest value of a bucket.
+/// Returns the largest time of a bucket in nanoseconds.
 fn upper_nanos(bucket: usize) -> u64 {
     if bucket < 2 * PARTS {
         return bucket as u64;
@@ -42,7 +42,7 @@ fn upper_nanos(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// Nothing seen yet.
+    /// Makes an empty histogram.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -57,27 +57,28 @@ impl Histogram {
         self.sum_nanos += u128::from(span.as_nanos());
     }
 
-    /// How many times were counted.
+    /// Returns how many times were counted.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// The longest, exactly; zero if there is none.
+    /// Returns the longest time, exactly; zero if there is none.
     #[must_use]
     pub const fn max(&self) -> Span {
         self.max
     }
 
-    /// The mean, exactly; zero if there is none.
+    /// Returns the mean, exactly; zero if there is none.
     #[must_use]
     pub fn mean(&self) -> Span {
         let mean = self.sum_nanos.checked_div(u128::from(self.count)).unwrap_or(0);
         Span::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
-    /// The time that a share of `q`, 0 to 1, does not exceed: `quantile(0.5)` is the median. Zero if there is
-    /// none; at most 1/32 too long, and never above [`max`](Self::max).
+    /// Returns the time that the share `q` of the times, 0 to 1, does not exceed: `quantile(0.5)` is the
+    /// median. Zero if there are no times. The result is at most 1/32 too long, and never above
+    /// [`max`](Self::max).
     #[must_use]
     pub fn quantile(&self, q: f64) -> Span {
         let rank = (q.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0) as u64;
@@ -92,7 +93,7 @@ impl Histogram {
         Span::ZERO
     }
 
-    /// Adds what another has seen.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts.iter()).for_each(|(mine, theirs)| *mine += theirs);
         self.count += other.count;

@@ -1,11 +1,11 @@
-//! What travels: an IP packet, or the mere size of one.
+//! The packets of an emulator: an IP packet, or a filler that only has a size.
 
 use anabranch_sim::Packet;
 
-/// No flow, no connection.
+/// Stands for no flow, or no connection.
 pub(super) const NO_ID: u32 = u32::MAX;
 
-/// The least header: IPv4 without options, RFC 791; IPv6, RFC 8200.
+/// The shortest headers: IPv4 without options (RFC 791); IPv6 (RFC 8200).
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 /// Protocol numbers (IANA).
@@ -16,38 +16,40 @@ const ECN_BITS: u8 = 0b11;
 const NOT_ECT: u8 = 0b00;
 const CE: u8 = 0b11;
 
-/// An IP packet as a [`anabranch_sim::Packet`], or a filler: so many bytes of cross traffic that end where
-/// their route ends.
+/// An IP packet as a [`anabranch_sim::Packet`], or a filler: bytes of cross traffic that end where their
+/// route ends.
 ///
 /// * [`bytes`](Packet::bytes): the length of the IP packet.
-/// * [`mark`](Packet::mark): congestion experienced (RFC 3168), if the packet is ECN-capable; the checksum of
-///   an IPv4 header is updated (RFC 1624).
+/// * [`mark`](Packet::mark): sets congestion experienced (RFC 3168) if the packet is ECN-capable, and updates
+///   the checksum of an IPv4 header (RFC 1624).
 /// * [`corrupt`](Packet::corrupt): flips a bit behind the IP header, where the checksum of TCP and UDP finds
-///   it; not that of UDP over IPv4 without one, nor in a packet whose checksum offload has left open.
-/// * [`flow`](Packet::flow): the number given with the connection, of packets that carry TCP or UDP payload.
+///   it. Not found is an error in UDP over IPv4 without a checksum, or in a packet whose checksum is still to
+///   be computed by offload.
+/// * [`flow`](Packet::flow): the number given with the connection, for packets that carry TCP or UDP payload.
 #[derive(Clone, Debug)]
 pub struct IpPacket {
-    /// A buffer, of which `head` bytes and then `bytes` are in use; none for a filler.
+    /// A buffer, of which the first `head` + `bytes` bytes are in use; empty for a filler.
     data: Box<[u8]>,
-    /// Bytes of the header of a device with offload.
+    /// The length of the header that a device with offload puts before the packet, in bytes.
     head: u16,
-    /// Length of the IP packet.
+    /// The length of the IP packet in bytes.
     bytes: u32,
     flow: u32,
     connection: u32,
 }
 
 impl IpPacket {
-    /// Cross traffic: `bytes` bytes that are queued, sent and lost like a packet, and reach nobody. With
-    /// `flow` they count as data of that flow. A mark has no effect on them.
+    /// Makes cross traffic: `bytes` bytes that are queued, sent and lost like a packet, but never written to
+    /// a device. With `flow`, they count as data of that flow. A mark has no effect on them.
     #[must_use]
     pub fn filler(bytes: u32, flow: Option<u32>) -> Self {
         let flow = flow.unwrap_or(NO_ID);
         Self { data: Box::default(), head: 0, bytes, flow, connection: NO_ID }
     }
 
-    /// The packet whose `len` bytes begin `data`, of which `head` are not IP; it belongs to `connection` and,
-    /// if it carries payload, to `flow`. Gives `data` back if that is not just one IP packet.
+    /// Makes a packet from the first `len` bytes of `data`, of which the first `head` are not IP. The packet
+    /// belongs to `connection` and, if it carries payload, to `flow`. Returns `data` if this is not exactly
+    /// one IP packet.
     pub(super) fn parse(
         data: Box<[u8]>,
         head: usize,
@@ -67,17 +69,18 @@ impl IpPacket {
         }
     }
 
-    /// The connection it belongs to; none of a filler.
+    /// Returns the connection that the packet belongs to; `None` for a filler.
     pub(super) fn connection(&self) -> Option<usize> {
         (self.connection != NO_ID).then_some(self.connection as usize)
     }
 
-    /// What is written to a device: the packet, with its header if it has one; nothing of a filler.
+    /// Returns the bytes to write to a device: the packet, after its header if it has one; nothing for a
+    /// filler.
     pub(super) fn as_written(&self) -> &[u8] {
         self.data.get(..usize::from(self.head) + self.bytes as usize).unwrap_or_default()
     }
 
-    /// The buffer, to be used again.
+    /// Returns the buffer, to be used again.
     pub(super) fn into_data(self) -> Box<[u8]> {
         self.data
     }
@@ -91,7 +94,7 @@ impl IpPacket {
         &mut self.data[head..]
     }
 
-    /// The ECN bits.
+    /// Returns the ECN bits.
     fn ecn(&self) -> u8 {
         match self.ip() {
             [first, second, ..] if first >> 4 == 4 => second & ECN_BITS,
@@ -134,31 +137,31 @@ impl Packet for IpPacket {
         let bytes = self.bytes as usize;
         let ip = self.ip_mut();
         let Some(layout) = ip.get(..bytes).and_then(IpLayout::of) else { return };
-        // A packet that is nothing but its header has only that.
+        // A packet that is only a header can only be corrupted there.
         let from = if layout.header_bytes < bytes { layout.header_bytes } else { 0 };
         let at = bit % (8 * (bytes - from) as u64);
         ip[from + (at / 8) as usize] ^= 1 << (at % 8);
     }
 }
 
-/// A header's checksum after one of its words changed (RFC 1624, equation 3).
+/// Returns a header's checksum after one of its words changed (RFC 1624, equation 3).
 fn updated_checksum(checksum: u16, before: u16, after: u16) -> u16 {
     let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
     let sum = (sum & 0xffff) + (sum >> 16);
     !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Where things are in an IP packet.
+/// The layout of an IP packet.
 #[derive(Debug, PartialEq, Eq)]
 struct IpLayout {
-    /// Bytes of the IP header, with IPv6 extension headers as far as they are known.
+    /// The length of the IP header in bytes, including the IPv6 extension headers that are known.
     header_bytes: usize,
-    /// Whether it carries TCP or UDP payload.
+    /// Whether the packet carries TCP or UDP payload.
     payload: bool,
 }
 
 impl IpLayout {
-    /// `None` if `packet` is not just one IP packet.
+    /// Finds the layout; `None` if `packet` is not exactly one IP packet.
     fn of(packet: &[u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 if packet.len() >= IPV4_BYTES => {
@@ -167,7 +170,7 @@ impl IpLayout {
                 if header_bytes < IPV4_BYTES || header_bytes > total || total != packet.len() {
                     return None;
                 }
-                // Behind the first fragment there is payload and no header that could be read.
+                // Later fragments contain payload, and no header to read.
                 let later = u16::from_be_bytes([packet[6], packet[7]]) & 0x1fff != 0;
                 let known = matches!(packet[9], TCP | UDP);
                 let payload = known && (later || has_payload(packet[9], &packet[header_bytes..]));
@@ -188,15 +191,15 @@ impl IpLayout {
     }
 }
 
-/// What follows the extension headers of an IPv6 packet, where that begins, and whether it is a fragment
-/// other than the first (RFC 8200, section 4).
+/// Returns the protocol after the extension headers of an IPv6 packet, the offset where it begins, and
+/// whether the packet is a fragment other than the first (RFC 8200, section 4).
 fn skip_extension_headers(packet: &[u8]) -> (u8, usize, bool) {
     const HOP_BY_HOP: u8 = 0;
     const ROUTING: u8 = 43;
     const FRAGMENT: u8 = 44;
     const DESTINATION: u8 = 60;
     let (mut next, mut at, mut later) = (packet[6], IPV6_BYTES, false);
-    // Each is 8 bytes at least, so that this ends.
+    // Each extension header has at least 8 bytes, so this ends.
     while let (HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION, Some(head)) = (next, packet.get(at..at + 8)) {
         let bytes = if next == FRAGMENT { 8 } else { 8 + 8 * usize::from(head[1]) };
         later |= next == FRAGMENT && u16::from_be_bytes([head[2], head[3]]) >> 3 != 0;
@@ -209,7 +212,7 @@ fn skip_extension_headers(packet: &[u8]) -> (u8, usize, bool) {
     (next, at, later)
 }
 
-/// Whether a segment or datagram has payload.
+/// Whether a TCP segment or UDP datagram has payload.
 fn has_payload(protocol: u8, segment: &[u8]) -> bool {
     match (protocol, segment.get(12)) {
         (TCP, Some(offset)) => segment.len() > usize::from(offset >> 4) * 4,
@@ -247,14 +250,14 @@ mod tests {
         packet
     }
 
-    /// A TCP segment with 12 bytes of options.
+    /// Makes a TCP segment with 12 bytes of options.
     fn tcp(payload: usize) -> Vec<u8> {
         let mut segment = vec![1; 32 + payload];
         segment[12] = 8 << 4;
         segment
     }
 
-    /// The Internet checksum's sum (RFC 1071).
+    /// Computes the sum of the Internet checksum (RFC 1071).
     fn sum(header: &[u8]) -> u16 {
         let mut sum: u32 =
             header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
@@ -283,12 +286,13 @@ mod tests {
         assert_eq!(flow(&ipv4(UDP, 0, 0, &[0; 9])), Some(7));
         assert_eq!(flow(&ipv4(UDP, 0, 0, &[0; 8])), None);
         assert_eq!(flow(&ipv4(1, 0, 0, &[0; 64])), None);
-        // The second fragment has nothing but payload; where the first has no whole header nothing is known.
+        // The second fragment has only payload. If the first lacks a whole TCP header, the payload is not
+        // known.
         assert_eq!(flow(&ipv4(UDP, 0, 0x2001, &[0; 8])), Some(7));
         assert_eq!(flow(&ipv4(TCP, 0, 0x2000, &[0; 8])), None);
         assert_eq!(flow(&ipv6(TCP, 0, &tcp(1))), Some(7));
         assert_eq!(flow(&ipv6(TCP, 0, &tcp(0))), None);
-        // Hop-by-hop options of 16 bytes, then the second fragment of UDP.
+        // These are hop-by-hop options of 16 bytes, then the second fragment of UDP.
         let mut options = vec![44, 1];
         options.extend([0; 14]);
         options.extend([UDP, 0, 0, 8 << 3, 0, 0, 0, 0]);
@@ -353,7 +357,7 @@ mod tests {
         for _ in 0..200_000 {
             let len = rng.below(80) as usize;
             let mut noise: Vec<u8> = (0..len).map(|_| rng.bits() as u8).collect();
-            // Mostly as near to a packet as it gets.
+            // Most of the noise is made as similar to a packet as possible.
             if let [first, _, high, low, _, six, ..] = noise.as_mut_slice()
                 && rng.chance(0.9)
             {

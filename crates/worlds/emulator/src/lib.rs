@@ -1,27 +1,29 @@
-//! The simulator's links between real network stacks, in real time.
+//! Puts the simulator's links between real network stacks, in real time (world 2).
 //!
-//! **Purpose.** Lets whatever runs on this host, such as the kernel's own TCP and unmodified programs, meet
-//! the links of a scenario. An [`Emulator`] is a [`anabranch_sim::Net`] whose packets come out of TUN
-//! devices and go into others, in namespaces. It adds nothing to what the links do. A packet enters the net
-//! with the time at which it was read. The net has its own clock and tells when the packet leaves: an
-//! emulator that wakes late does not move the departure, it only hands the packet over late. This lateness
-//! is counted for every packet ([`ConnectionStats::lateness`]). The wait before a packet is read cannot be
-//! measured; it takes about as long.
+//! **Purpose.** Lets programs on this host, such as the kernel's own TCP and unmodified programs, use the
+//! links of a scenario. An [`Emulator`] is an [`anabranch_sim::Net`] whose packets come from TUN devices in
+//! namespaces and go to others. It adds nothing to the behaviour of the links.
 //!
-//! **Non-goals.** No behaviour of links: that is `sim`'s. No protocol: IP headers are read to mark and to
-//! count, and nothing behind them. No addresses and routes: whoever makes the namespaces sets them.
+//! A packet enters the net with the time at which it was read. The net has its own clock and says when the
+//! packet leaves. An emulator that wakes late does not move the departure; it only hands the packet over
+//! late. This lateness is counted for every packet ([`ConnectionStats::lateness`]). The wait before a packet
+//! is read cannot be measured; it takes about as long.
+//!
+//! **Non-goals.** No behaviour of links: that is `sim`'s. No protocol: IP packets are read only to mark and
+//! to count. No addresses and routes: the program that makes the namespaces sets them.
 //!
 //! **Map.**
-//! * [`Emulator`]: the net, the devices at its ends, what connects them; [`Emulator::start`] begins.
-//! * [`EmulatorHandle`]: what runs: changes of links, [`Snapshot`]s, the end.
-//! * [`Driver`]: the thread, for one emulator or many.
-//! * [`IpPacket`]: a packet as the net sees it; [`Histogram`]: how late packets were.
+//! * [`Emulator`]: the net, the devices at its ends, and the connections between them; [`Emulator::start`]
+//!   begins.
+//! * [`EmulatorHandle`]: a running emulator, with changes of links, [`Snapshot`]s, and its end.
+//! * [`Driver`]: the thread of one or many emulators.
+//! * [`IpPacket`]: a packet in the net. [`Histogram`]: counts how late packets were.
 //!
-//! **The thread.** A [`Driver`] is one, for one emulator or many. It waits for their devices and for the next
-//! event of their nets, to the nanosecond. It is of the real-time class if that is allowed
-//! ([`Snapshot::realtime`]); otherwise packets are milliseconds late on a busy machine.
+//! **The thread.** A [`Driver`] is a thread for one emulator or many. It waits for their devices and for the
+//! next event of their nets, to the nanosecond. It is of the real-time class if that is allowed
+//! ([`Snapshot::realtime`]). If it is not, packets are milliseconds late on a busy machine.
 //!
-//! **What is left behind.** Nothing: devices and namespaces go with the descriptors that this process holds.
+//! **What is left behind.** Nothing: devices and namespaces end with the descriptors that this process holds.
 //!
 //! ```no_run
 //! use anabranch_algo::{Rate, Span};

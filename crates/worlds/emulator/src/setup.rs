@@ -1,4 +1,4 @@
-//! An emulator before it is started: devices, and what is between them.
+//! An emulator before it is started: its devices, and the connections between them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::ip_packet::NO_ID;
 use super::{ConnectionStats, Histogram, IpPacket, PortId, PortStats};
 use anabranch_net::Tun;
 
-/// Links, and the devices between which they carry packets; see the [module](super).
+/// Links, and the devices between which they carry packets; see the [crate](crate).
 #[derive(Debug)]
 pub struct Emulator {
     pub(super) net: anabranch_sim::Net<IpPacket>,
@@ -22,10 +22,10 @@ pub struct Emulator {
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) tun: Arc<Tun>,
-    /// Where what is read here goes.
+    /// The connection that packets read from this device take.
     pub(super) connection: Option<u32>,
     pub(super) stats: PortStats,
-    /// Whether there may be something to read.
+    /// Whether the device may have something to read.
     pub(super) active: bool,
 }
 
@@ -38,12 +38,13 @@ pub(super) struct Connection {
 }
 
 impl Emulator {
-    /// An emulator of these links, without devices. Time zero of the net is the moment of
+    /// Makes an emulator of these links, without devices. Time zero of the net is the moment of
     /// [`start`](Self::start).
     #[must_use]
     pub fn new(mut net: anabranch_sim::Net<IpPacket>) -> Self {
         net.report_drops(true);
-        // A net does not say how many links it has. The number of one more does, which no route uses.
+        // A net does not say how many links it has, but the number of one more link does. No route uses that
+        // link.
         let links = net.link("", LinkConfig::default()).0;
         Self {
             net,
@@ -57,7 +58,7 @@ impl Emulator {
     /// Adds a device.
     ///
     /// # Panics
-    /// If there are 2^32.
+    /// If there are 2^32 devices.
     pub fn add_port(&mut self, tun: Tun) -> PortId {
         let id = u32::try_from(self.ports.len()).expect("fewer than 2^32 devices");
         let stats = PortStats::default();
@@ -65,14 +66,14 @@ impl Emulator {
         PortId(id)
     }
 
-    /// Packets read at `from` travel `route` and are written at `to`. Those with TCP or UDP payload count as
-    /// data of `flow` on links that drop by number ([`LinkConfig::scripted_flow_drops`]). Connections are
-    /// numbered by the order in which they are made
+    /// Makes packets read at `from` travel over `route` and be written at `to`. Those with TCP or UDP payload
+    /// count as data of `flow` on links that drop by number ([`LinkConfig::scripted_flow_drops`]).
+    /// Connections are numbered in the order of these calls
     /// ([`Snapshot::connections`](super::Snapshot::connections)).
     ///
     /// # Panics
-    /// If a port is not of this emulator, `from` has a connection already, or only one of them has offload:
-    /// what one hands out the other can't take.
+    /// If a port is not of this emulator, or `from` has a connection already. Also if only one of the two has
+    /// offload, since the other cannot take its packets.
     pub fn connect(&mut self, from: PortId, to: PortId, route: RouteId, flow: Option<u32>) {
         let offload = self.ports[to.0 as usize].tun.offload();
         let port = &mut self.ports[from.0 as usize];

@@ -1,77 +1,80 @@
-//! What an emulator counts.
+//! The counters of an emulator.
 
 use anabranch_algo::{Span, Time};
 use anabranch_sim::{RouteId, Stats};
 
 use super::Histogram;
 
-/// A TUN device of an [`Emulator`](super::Emulator), by the order in which they were given.
+/// The number of a TUN device of an [`Emulator`](super::Emulator), in the order in which the devices were
+/// added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub u32);
 
-/// What one connection has carried, one direction between two devices.
+/// The counters of one connection, which is one direction between two devices.
 #[derive(Clone, Debug)]
 pub struct ConnectionStats {
-    /// Where its packets are read.
+    /// The port where its packets are read.
     pub from: PortId,
-    /// Where they are written.
+    /// The port where its packets are written.
     pub to: PortId,
-    /// How they travel.
+    /// The route that its packets take.
     pub route: RouteId,
-    /// Packets handed over at the end.
+    /// Packets written at the end.
     pub packets: u64,
-    /// Their bytes, IP headers included.
+    /// Bytes written at the end, including IP headers.
     pub bytes: u64,
-    /// Packets that the kernel refused at the end: the device is down, memory is short. They are lost, beyond
-    /// what the links lose: not 0 means that the run was not what was asked for.
+    /// Packets that the kernel refused at the end, because the device is down or memory is short. They are
+    /// lost in addition to the losses of the links. If this is not 0, the run was not the one that was asked
+    /// for.
     pub unwritten: u64,
-    /// How much later than its time the kernel was given each packet.
+    /// How late each packet was handed to the kernel.
     pub lateness: Histogram,
 }
 
-/// What was read from one device.
+/// The counters of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Packets read.
     pub packets: u64,
-    /// Their bytes, IP headers included.
+    /// Bytes read, including IP headers.
     pub bytes: u64,
-    /// Packets that no connection takes; they go nowhere.
+    /// Packets that were dropped because the device has no connection.
     pub unrouted: u64,
-    /// What was no whole IP packet, as when the device's MTU has been raised; it goes nowhere.
+    /// Reads that were no whole IP packet, for example because the device's MTU was raised. They were
+    /// dropped.
     pub malformed: u64,
     /// Reads that failed.
     pub unread: u64,
-    /// Packets that the kernel dropped before they could be read, since too many waited
-    /// ([`anabranch_net::tun::QUEUE_PACKETS`]): not 0 means that the run was not what was asked for, unless a
-    /// program sent without regard.
+    /// Packets that the kernel dropped before they could be read, because too many waited
+    /// ([`anabranch_net::tun::QUEUE_PACKETS`]). If this is not 0, the run was not the one that was asked for,
+    /// unless a program sent without congestion control.
     pub overflowed: u64,
 }
 
-/// How an emulator is doing.
+/// The state and the counters of an emulator.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The time since the start, which is also the net's.
+    /// The time since the start, which is also the net's time.
     pub at: Time,
     /// Whether the thread is of the real-time class.
     pub realtime: bool,
-    /// CPU time of the thread, with what the network stack did with the packets that it wrote; of all its
-    /// emulators.
+    /// The CPU time of the thread, for all its emulators. It includes the network stack's work on the packets
+    /// that the thread wrote.
     pub cpu: Span,
-    /// How often the thread went to sleep, with all its emulators.
+    /// How often the thread went to sleep, for all its emulators.
     pub waits: u64,
-    /// What each link saw, by the order in which they were made.
+    /// The counters of each link, in the order in which the links were made.
     pub links: Vec<Stats>,
-    /// What each connection carried, by the order in which they were made.
+    /// The counters of each connection, in the order in which the connections were made.
     pub connections: Vec<ConnectionStats>,
-    /// What was read from each device, by the order in which they were given.
+    /// The counters of each device, in the order in which the devices were added.
     pub ports: Vec<PortStats>,
-    /// Why it stopped to carry anything, if it did.
+    /// The reason why the thread stopped carrying packets, if it did.
     pub failure: Option<String>,
 }
 
 impl Snapshot {
-    /// How late the packets of all connections were handed over.
+    /// Returns the lateness of the packets of all connections.
     #[must_use]
     pub fn lateness(&self) -> Histogram {
         let mut all = Histogram::new();
@@ -79,8 +82,8 @@ impl Snapshot {
         all
     }
 
-    /// In which ways the run was not what the links were told to do, in words; `None` if in none. How late
-    /// packets may be, only the caller knows.
+    /// Says in words how the run differs from what the links were told to do; `None` if it does not. Lateness
+    /// is not included, because only the caller knows how late packets may be.
     #[must_use]
     pub fn violations(&self) -> Option<String> {
         let sum = |count: fn(&PortStats) -> u64| self.ports.iter().map(count).sum::<u64>();

@@ -1,4 +1,4 @@
-//! The system calls that only unsafe code can make, each behind a safe function.
+//! The system calls that need unsafe code, each wrapped in a safe function.
 #![expect(unsafe_code, reason = "these have no safe wrapper in nix")]
 
 use std::io;
@@ -11,20 +11,20 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::epoll::EpollEvent;
 
-/// Makes the calling thread one of the real-time class `SCHED_FIFO`.
+/// Puts the calling thread into the real-time class `SCHED_FIFO`.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_NICE` or `RLIMIT_RTPRIO`.
 pub(crate) fn set_realtime(priority: i32) -> nix::Result<()> {
-    // SAFETY: `sched_param` is plain data; all zeros is one of its values.
+    // SAFETY: `sched_param` is plain data, for which all zeros are valid.
     let mut param: libc::sched_param = unsafe { mem::zeroed() };
     param.sched_priority = priority;
-    // SAFETY: 0 is the calling thread, and `param` lives as long as the call.
+    // SAFETY: 0 is the calling thread, and `param` outlives the call.
     Errno::result(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) }).map(drop)
 }
 
-/// Waits for `epoll`, at most `timeout` (`None`: without end), to the nanosecond; how many of `events` are
-/// filled. A signal ends the wait with 0.
+/// Waits for `epoll` to the nanosecond, for at most `timeout`; `None` means without limit. Returns the number
+/// of filled `events`, which is 0 if a signal ended the wait.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 5.11.
@@ -38,8 +38,8 @@ pub(crate) fn epoll_wait(
         tv_nsec: (span.as_nanos() % 1_000_000_000) as _,
     });
     let room = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: `EpollEvent` is `epoll_event` (repr(transparent)), `room` of which may be written; `spec` lives
-    // as long as the call; no signal mask, so that its size does not matter.
+    // SAFETY: `EpollEvent` is `epoll_event` (repr(transparent)), and `room` of these may be written. `spec`
+    // outlives the call. There is no signal mask, so its size does not matter.
     let done = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,
