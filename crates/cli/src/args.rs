@@ -1,5 +1,5 @@
-//! The command line: all commands, and the options of those that have no file of arguments of their own. An
-//! option is declared once; help, manual pages and completions come from that.
+//! The command line: all commands, and the options of those that have no file of their own for them. An
+//! option is declared once; help, manual pages and completions are made from the declaration.
 
 mod http_options;
 
@@ -78,7 +78,8 @@ pub enum Command {
     Completions(Completions),
 }
 
-/// The definition of all commands: those that were built with this program, and of the others what they do.
+/// Returns the definition of all commands. Those that are not built into this program have a name and a
+/// summary.
 #[must_use]
 pub fn command() -> clap::Command {
     let others = PROGRAMS.iter().flat_map(|program| program.commands);
@@ -362,17 +363,17 @@ fn groups(text: &str) -> Result<Groups, String> {
     })
 }
 
-/// What `--via` names.
+/// The value of `--via`.
 #[derive(Clone, Debug)]
 pub struct Via {
-    /// The interface or address.
+    /// The interface or the local address.
     pub egress: Egress,
-    /// The most that is taken over it.
+    /// The largest rate at which data is taken over it.
     pub limit: Option<Rate>,
 }
 
 fn via(text: &str) -> Result<Via, String> {
-    // The name of an interface may have a comma.
+    // The name of an interface may contain a comma, so the last `,limit=` counts.
     let (name, limit) = match text.rsplit_once(",limit=") {
         Some((name, limit)) => (name, Some(rate(limit)?)),
         None => (text, None),
@@ -397,16 +398,16 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// The largest rate that can be given, bytes a second.
+/// The largest rate that can be given, in bytes per second.
 const RATE_MAX: f64 = 1e15;
 
-/// A data rate as in scenarios, in which `B` and `/s` may be left out: `500k`, `1.5Gi`, `100Mbit`.
+/// Parses a data rate as in scenarios; `B` and `/s` may be left out: `500k`, `1.5Gi`, `100Mbit`.
 ///
 /// # Errors
-/// A sentence for the person who typed it.
+/// If `text` is no rate; the error is a sentence for the person who typed it.
 pub fn rate(text: &str) -> Result<Rate, String> {
     match quantity::bytes(text.trim().trim_end_matches("/s")).filter(|bytes| *bytes <= RATE_MAX) {
-        // Less than a packet a second would never send anything.
+        // At a rate of less than a packet a second, nothing would ever be sent.
         Some(bytes) if bytes >= 1_500.0 => Ok(Rate::from_bytes(bytes as u64)),
         Some(_) => Err("out of range: 1500 bytes a second is the least".into()),
         None => Err(format!(
@@ -415,7 +416,7 @@ pub fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// A name of [`ALGORITHMS`], alone or with a slow start of [`SLOW_STARTS`] after a plus sign.
+/// Parses a name of [`ALGORITHMS`], alone or followed by a plus sign and a slow start of [`SLOW_STARTS`].
 #[derive(Clone)]
 struct Controllers;
 
@@ -432,7 +433,7 @@ impl TypedValueParser for Controllers {
         if let Some(name) = name {
             return Ok(name.to_owned());
         }
-        // What is wrong with it, with the nearest right one, is said of the half that is wrong.
+        // The error message, with the most similar valid name, is about the half that is wrong.
         let (rule, start) = value.to_str().and_then(|name| name.split_once('+')).unzip();
         match (rule, start) {
             (Some(rule), Some(start)) if Algorithm::by_name(rule).is_some() => PossibleValuesParser::new(

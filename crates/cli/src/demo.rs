@@ -1,8 +1,8 @@
-//! `anabranch demo`: what the program is for, on this machine alone, without a network and without root.
+//! `anabranch demo`: shows the program at work on this machine alone, without a network and without root.
 //!
-//! Each of three sources is a process that runs `anabranch serve` with a limit of its own. One [`Get`] of the
-//! library takes a file from all of them over sockets of the loopback interface. The fastest source is killed
-//! in the middle and started again. How long each source alone would take is computed from its limit.
+//! Each of three sources is a process that runs `anabranch serve` with its own limit. A [`Get`] of the
+//! library takes a file from all of them over the loopback interface. The fastest source is killed in the
+//! middle and started again. The time that each source alone would take is computed from its limit.
 
 mod script;
 mod source_process;
@@ -29,33 +29,33 @@ use script::Script;
 use source_process::{FILE, SOURCES, SourceProcess};
 use table::Row;
 
-/// What arrives, in the demonstration's directory.
+/// The name of the file that arrives, in the demonstration's directory.
 const COPY: &str = "copy.bin";
-/// Bytes that are made and written at a time.
+/// The number of bytes that are made and written at a time.
 const PIECE_BYTES: usize = 1 << 20;
-/// How often it is looked whether it is time to kill a source, or to start it again.
+/// The time between two checks whether to kill a source or to start it again.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The directory of the demonstration, which is removed at its end.
+/// The directory of the demonstration. It is removed when this is dropped.
 struct Ground {
     dir: TempDir,
-    /// What the sources offer.
+    /// The id of the file that the sources offer.
     id: ContentId,
 }
 
-/// The file, as JSON.
+/// The file, as a line of JSON.
 #[derive(Serialize)]
 struct FileLine {
     path: PathBuf,
     total_bytes: u64,
-    /// Its BLAKE3 hash, as b3sum prints it.
+    /// The BLAKE3 hash of the file, as b3sum prints it.
     root: String,
 }
 
 /// Runs the demonstration.
 ///
 /// # Errors
-/// If the file did not arrive whole, or on Ctrl-C.
+/// If the file did not arrive completely, or on Ctrl-C.
 pub fn demo(args: &Demo) -> Outcome {
     json::end(args.json, show(args))
 }
@@ -70,7 +70,7 @@ fn show(args: &Demo) -> Outcome {
         script.say(&format!("Kept: {}", ground.dir.path().display()));
     }
     match shown {
-        // Ctrl-C ends the sources as well, which may be noticed first.
+        // Ctrl-C ends the sources as well, and their end may be noticed first.
         Err(_) if stop.is_stopped() => {
             Err(Failure::new(Code::Interrupted, "interrupted: the sources have been ended"))
         }
@@ -78,7 +78,7 @@ fn show(args: &Demo) -> Outcome {
     }
 }
 
-/// All that happens between the making of the file and the end of the sources.
+/// Runs the demonstration from the moment when the file exists to the end of the sources.
 fn run(ground: &Ground, script: &mut Script, stop: &Stop) -> Outcome {
     ground.describe(script);
     let mut sources = ground.start_sources()?;
@@ -96,7 +96,7 @@ fn run(ground: &Ground, script: &mut Script, stop: &Stop) -> Outcome {
     Err(Failure::other("the file did not arrive whole: this is a bug, please report it with the seed"))
 }
 
-/// Waits for the end of the transfer, and lets happen to the sources what is to happen meanwhile.
+/// Waits for the end of the transfer, and kills and restarts the source meanwhile.
 fn take(transfer: Transfer, script: &mut Script, sources: &mut [SourceProcess]) -> Outcome<Report> {
     for event in transfer.events() {
         match event {
@@ -108,7 +108,7 @@ fn take(transfer: Transfer, script: &mut Script, sources: &mut [SourceProcess]) 
 }
 
 impl Ground {
-    /// A directory with the file in it: bytes that the seed decides.
+    /// Makes a directory, and in it a file whose bytes follow from the seed.
     fn new(args: &Demo) -> Outcome<Self> {
         let failed = |e: io::Error| Failure::target(format!("cannot write the demonstration's file: {e}"));
         let mut builder = tempfile::Builder::new();
@@ -141,7 +141,7 @@ impl Ground {
         Ok(sources)
     }
 
-    /// What takes the file from all sources, told as a command too.
+    /// Makes the [`Get`] that takes the file from all sources, and shows it as a command.
     fn get(&self, sources: &[SourceProcess], script: &mut Script) -> Outcome<Get> {
         let uri = Uri::new(self.id).to_string();
         let urls: Vec<&str> = sources.iter().filter_map(SourceProcess::url).collect();
@@ -154,7 +154,7 @@ impl Ground {
         Ok(from.into_iter().fold(get, Get::from_source))
     }
 
-    /// Whether the copy has the bytes of the file, read from the disk again.
+    /// Reads the copy from the disk, and returns whether it has the bytes of the file.
     fn is_right(&self) -> Result<bool, String> {
         let hash = || Ok(Hasher::new().update_reader(File::open(self.copy())?)?.finalize());
         let hash: io::Result<blake3::Hash> = hash();
@@ -162,7 +162,7 @@ impl Ground {
     }
 }
 
-/// Writes so many bytes, which depend on `seed` alone; what they are called.
+/// Writes `length` bytes that follow from `seed` alone, and returns their content id.
 fn write_file(path: &Path, seed: u64, length: u64) -> io::Result<ContentId> {
     let mut bytes = Hasher::new().update(&seed.to_be_bytes()).finalize_xof().take(length);
     let (mut file, mut hasher, mut piece) = (File::create_new(path)?, Hasher::new(), vec![0; PIECE_BYTES]);

@@ -1,14 +1,14 @@
-//! How many descriptors this process may have.
+//! Raises the limit of this process's file descriptors.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Allows this process as many descriptors as it may allow itself: a shell gives 1,024, for the sake of
-/// programs that use select(2), and a connection or a line of a domain takes some.
+/// Raises this process's limit of descriptors to the hard limit. A shell gives 1,024, for programs that use
+/// select(2), but each connection and each line of a domain takes some.
 pub(crate) fn raise_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {
-        // Less is no error: whoever runs out of them is told.
+        // A lower limit is no error: running out of descriptors is reported when it happens.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }

@@ -1,5 +1,5 @@
-//! What every program of the command does first and last: it finds out which program a command line is for,
-//! and turns how that ended into an exit status.
+//! The beginning and the end of every program of the command: finds out which program a command line is for,
+//! and turns the outcome into an exit status.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -15,19 +15,19 @@ use crate::programs::{MAIN, Program, exec};
 use crate::view::say;
 use crate::{json, man, stdout, usage};
 
-/// Commands that every program has.
+/// The commands that every program has.
 const SHARED: [&str; 3] = ["man", "completions", "help"];
 
-/// What a command line is for the program that got it.
+/// What a program does with its command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
-    /// It runs this, whose first word is [`MAIN`].
+    /// The program runs this itself. The first word is [`MAIN`].
     Own(Vec<OsString>),
-    /// It runs another program with these words.
+    /// The program runs another program with these words.
     Other(&'static str, Vec<OsString>),
 }
 
-/// Reads the words that come after a program's name.
+/// Decides what the program `own` does with the words after its name.
 fn line(own: &'static str, words: Vec<OsString>) -> Line {
     let first = words.first().and_then(|word| word.to_str()).unwrap_or_default();
     let command = own.strip_prefix("anabranch-");
@@ -41,14 +41,14 @@ fn line(own: &'static str, words: Vec<OsString>) -> Line {
             let skipped = usize::from(owner.strip_prefix("anabranch-") == Some(first));
             Line::Other(owner, words.into_iter().skip(skipped).collect())
         }
-        // What comes is what the program's first command takes.
+        // The words are arguments of the program's first command.
         (None, Some(command)) => Line::Own([MAIN.into(), command.into()].into_iter().chain(words).collect()),
         _ => Line::Own(std::iter::once(MAIN.into()).chain(words).collect()),
     }
 }
 
-/// Runs a program: reads its command line, has `run` do what it says, or another program if it is that one's,
-/// and ends with the exit status.
+/// Runs a program. Reads its command line, and runs it with `run`, or runs the program that has the command.
+/// Ends with the exit status.
 #[must_use]
 pub fn main(own: &'static str, run: impl FnOnce(&Command) -> Outcome) -> ExitCode {
     let outcome = match line(own, std::env::args_os().skip(1).collect()) {
@@ -63,12 +63,11 @@ pub fn main(own: &'static str, run: impl FnOnce(&Command) -> Outcome) -> ExitCod
                     Command::Completions(args) => man::completions(args),
                     command => run(command),
                 }),
-                // Nothing follows the name of a command that needs something. The help is all that can be
-                // said.
+                // The command needs more words than its name, so its help is the best answer.
                 Err(help) if help.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                     help.exit()
                 }
-                // What was asked for.
+                // The user asked for help or the version.
                 Err(help) if !help.use_stderr() => stdout::written(help.print()),
                 Err(error) => json::end(usage::wants_json(words), Err(usage::failure(&error))),
             }
@@ -83,13 +82,13 @@ pub fn main(own: &'static str, run: impl FnOnce(&Command) -> Outcome) -> ExitCod
     }
 }
 
-/// Writing beyond `ulimit -f` becomes an error to report, not a reason to die.
+/// Makes a write beyond `ulimit -f` an error to report, instead of the end of the process.
 fn catch_file_limit() -> Outcome {
     let caught = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
     caught.map(drop).map_err(|e| Failure::other(format!("cannot catch signals: {e}")))
 }
 
-/// What a program answers to a command that [`main`] gives to another program.
+/// Fails for a command that [`main`] gives to another program.
 ///
 /// # Errors
 /// Always.

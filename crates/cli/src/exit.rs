@@ -1,4 +1,4 @@
-//! How a command ends: exit codes that scripts can use, and errors that say what to do next.
+//! The end of a command: exit codes that scripts can use, and errors that say what to do next.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -8,12 +8,12 @@ use serde::Serialize;
 
 use crate::hints::with_options;
 
-/// Why a command did not end well; the number is the process's exit status.
+/// The reason why a command failed; the number is the process's exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Code {
-    /// Anything that has no code of its own.
+    /// An error that has no code of its own.
     Other = 1,
     /// The command line makes no sense.
     Usage = 2,
@@ -21,23 +21,23 @@ pub enum Code {
     NotFound = 3,
     /// No source answered for `--timeout` seconds.
     Unreachable = 4,
-    /// What came is not what it should be: sources were banned for wrong bytes, mirrors differ, or the whole
+    /// The content is not the right one: sources were banned for wrong bytes, mirrors differ, or the whole
     /// has another hash.
     Corrupt = 5,
-    /// The place where the file should arrive does not take it.
+    /// The target of the file cannot be written.
     Target = 6,
     /// An experiment's condition was not met, or a value is not where its scenario expects it.
     Unmet = 7,
     /// The kernel cannot do it, or does not allow it.
     Kernel = 8,
-    /// HTTP servers refuse it: a name and a password are missing or wrong (401, 403, 407).
+    /// HTTP servers refuse the request: a name and a password are missing or wrong (401, 403, 407).
     Refused = 9,
     /// Ctrl-C, SIGTERM or SIGHUP.
     Interrupted = 130,
 }
 
 impl Code {
-    /// The code of an error of the library, by its number there.
+    /// Returns the code of a library error that has this exit status.
     const fn of(exit_status: u8) -> Self {
         match exit_status {
             2 => Self::Usage,
@@ -52,7 +52,7 @@ impl Code {
     }
 }
 
-/// The codes as `--help` and the manual page tell them.
+/// The codes and their meanings, as `--help` and the manual page show them.
 pub const CODES: &[(u8, &str)] = &[
     (0, "done: all of it is here, verified as was said (UNVERIFIED: not at all); of lab: all as expected"),
     (Code::Other as u8, "an error that none of the following describes"),
@@ -76,7 +76,7 @@ pub const CODES: &[(u8, &str)] = &[
     (Code::Interrupted as u8, "interrupted (what arrived is kept; the same command resumes)"),
 ];
 
-/// The codes as text, one a line.
+/// Returns the codes and their meanings as text, one per line.
 #[must_use]
 pub fn help() -> String {
     let mut text = String::from("Exit status:\n");
@@ -93,38 +93,38 @@ pub struct Failure {
     pub code: Code,
     /// One or two sentences, without a final newline.
     pub message: String,
-    /// What it is about, if that is one thing.
+    /// The URL, path or address that the error is about, if there is exactly one.
     pub place: Option<ErrorPlace>,
 }
 
-/// What every command returns.
+/// The result of every command.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// A failure with `code`.
+    /// Makes a failure with `code`.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), place: None }
     }
-    /// A failure of the target: exit status 6.
+    /// Makes a failure of the target: exit status 6.
     pub fn target(message: impl Into<String>) -> Self {
         Self::new(Code::Target, message)
     }
-    /// A failure without a code of its own: exit status 1.
+    /// Makes a failure without a code of its own: exit status 1.
     pub fn other(message: impl Into<String>) -> Self {
         Self::new(Code::Other, message)
     }
-    /// Wrong usage: exit status 2.
+    /// Makes a failure of wrong usage: exit status 2.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Code::Usage, message)
     }
 
-    /// The same failure, about this.
+    /// Returns the failure with the place that it is about.
     #[must_use]
     pub fn at(self, place: impl Into<ErrorPlace>) -> Self {
         Self { place: Some(place.into()), ..self }
     }
 
-    /// What is printed of it: one line, but for what the kernel says, which has lines of its own.
+    /// Returns the lines to print: one, or as many as the message has for an error of the kernel.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let text = format!("anabranch: {self}");

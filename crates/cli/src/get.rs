@@ -1,4 +1,5 @@
-//! `anabranch get`: options to a [`Get`], its events to the view, its error to an exit status.
+//! `anabranch get`: turns options into a [`Get`], its events into the view, and its error into an exit
+//! status.
 
 mod stdout;
 
@@ -16,13 +17,13 @@ use crate::exit::{Failure, Outcome};
 use crate::signals::stop_on_signals;
 use crate::view::{Mode, Summary, View};
 
-/// Names that are taken from standard input at most.
+/// The most names that are read from standard input.
 const LINES_MAX: usize = 10_000;
 
-/// Fetches what `args` say.
+/// Fetches the content that `args` name.
 ///
 /// # Errors
-/// With the exit status that scripts rely on; see [`crate::exit`].
+/// If the content was not fetched; the error has the exit status of [`crate::exit`] that scripts rely on.
 pub fn get(args: &args::Get) -> Outcome {
     let is_stdout = args.output.as_deref() == Some(Path::new("-"));
     if is_stdout && args.json {
@@ -61,7 +62,7 @@ pub fn get(args: &args::Get) -> Outcome {
     result
 }
 
-/// What the options ask for, and what signals stop.
+/// Makes the request that the options describe, and the stop that signals use.
 fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
     let http = &args.http;
     let mut get = named(args)?
@@ -90,18 +91,21 @@ fn request(args: &args::Get, mode: Mode) -> Outcome<(Get, Stop)> {
     get = if args.each { get.each() } else { get };
     get = http.keyring.iter().fold(get, Get::keyring);
     get = anabranch::cache_dir().filter(|_| !http.no_history).into_iter().fold(get, Get::history);
-    // Only now: reading names from standard input is not stopped in order.
+    // Signals are caught only now, so that Ctrl-C ends the process at once while it reads names from standard
+    // input.
     Ok((get, stop_on_signals()?))
 }
 
-/// What is to be fetched.
+/// Makes a request for the content that the arguments name.
 fn named(args: &args::Get) -> Outcome<Get> {
-    // The environment says where this machine is, not that every URL is a name there. A URI that names no
-    // source leaves nobody else to ask.
+    // The environment only says that this machine is in a network, so not every argument is a name there. A
+    // URI is, if it names no source and `--from` is not given, because then only the network can know
+    // sources.
     let is_name = |what: &str| match what.parse::<Uri>() {
         Ok(uri) => uri.from.is_empty() && uri.mirrors.is_empty() && args.from.is_empty(),
         Err(_) if what.contains("://") || Path::new(what).exists() => false,
-        // A name that is wrong behind its scope is one too: what is wrong with it is said there.
+        // A name that is wrong after its scope is treated as a name, so that the error says what is wrong
+        // with it.
         Err(_) => what.split_once('/').is_some_and(|(scope, _)| scope.parse::<Scope>().is_ok()),
     };
     let by_environment = || args.network.is_named() && matches!(&args.what[..], [what] if is_name(what));
@@ -117,7 +121,7 @@ fn named(args: &args::Get) -> Outcome<Get> {
     }
 }
 
-/// The same of the class that is named, if one is.
+/// Sets the class of the request, if `--class` is given.
 fn with_class(get: Get, args: &args::Get) -> anabranch::Result<Get> {
     match &args.class.class {
         Some(class) => get.class(class),
@@ -125,7 +129,7 @@ fn with_class(get: Get, args: &args::Get) -> anabranch::Result<Get> {
     }
 }
 
-/// The names that were given; `-` stands for those on standard input, one a line.
+/// Returns the names that were given; replaces `-` by the lines of standard input.
 fn names(given: &[String]) -> Outcome<Vec<String>> {
     let mut names = Vec::new();
     for name in given {

@@ -1,13 +1,13 @@
-//! How far hashing is, as a line that is redrawn.
+//! The progress of hashing, as a line that is redrawn.
 
 use anabranch::HashProgress;
 
 use crate::view::{Lines, bytes, duration};
 
-/// Progress is shown when hashing takes longer than this, in seconds.
+/// Progress is shown if hashing takes longer than this, in seconds.
 const AFTER_S: f64 = 0.3;
 
-/// Draws how far hashing is, once it has taken a while.
+/// Draws the progress of hashing, once hashing has taken longer than [`AFTER_S`].
 pub(crate) fn draw(lines: &mut Lines, progress: &HashProgress) {
     if progress.elapsed_s > AFTER_S {
         lines.draw(&[line(progress)]);

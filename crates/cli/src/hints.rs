@@ -1,14 +1,14 @@
-//! The library's messages as the command says them: a setting that one names is an option here.
+//! Translates the library's messages for the command line: a setting that a message names is an option here.
 
 use anabranch::Hint;
 
-/// A message of the library for the person who typed a command.
+/// Returns a message of the library with settings replaced by the names of options.
 #[must_use]
 pub fn with_options(message: &str) -> String {
     Hint::replace(message, option).into_owned()
 }
 
-/// What a setting is on the command line.
+/// Returns the option that sets `hint`.
 const fn option(hint: Hint) -> &'static str {
     match hint {
         Hint::CaFile => "--cacert",

@@ -1,7 +1,9 @@
-//! What stays up after the command that made it: namespaces joined by emulated links, held by a process of
-//! its own. A laboratory (`anabranch lab up`) is one kind of it, a domain (`anabranch net up`) the other.
-//! What is common to both is here: the holder, how it is found and asked, how programs are run inside, and
-//! how all of it is taken down.
+//! Namespaces joined by emulated links that stay up after the command that made them. A separate process, the
+//! holder, keeps them. A laboratory (`anabranch lab up`) is one kind, a domain (`anabranch net up`) the
+//! other.
+//!
+//! This module has what both kinds share: the holder, finding and asking it, running programs inside, and
+//! taking everything down.
 
 pub(crate) mod commands;
 pub(crate) mod daemon;
@@ -11,7 +13,7 @@ pub(crate) mod report;
 
 use serde::{Deserialize, Serialize};
 
-/// What a holder keeps up.
+/// The kinds of setups that a holder keeps up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// A scenario's hosts and links.
@@ -21,10 +23,10 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; 2] = [Self::Lab, Self::Net];
 
-    /// The command whose `up`, `exec`, `status` and `down` it has.
+    /// Returns the command that has `up`, `exec`, `status` and `down` for this kind.
     pub(crate) const fn command(self) -> &'static str {
         match self {
             Self::Lab => "lab",
@@ -32,7 +34,7 @@ impl Kind {
         }
     }
 
-    /// What one is.
+    /// Returns the word for a setup of this kind.
     pub(crate) const fn noun(self) -> &'static str {
         match self {
             Self::Lab => "laboratory",
@@ -40,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// What has a namespace of its own there.
+    /// Returns the word for the parts of the setup that have a namespace each.
     pub(crate) const fn host(self) -> &'static str {
         match self {
             Self::Lab => "host",
@@ -49,23 +51,23 @@ impl Kind {
     }
 }
 
-/// What a holder says of what it holds.
+/// The state of a setup, as its holder reports it.
 pub(crate) trait State: Serialize + for<'de> Deserialize<'de> {
-    /// What it is a state of.
+    /// The kind of the setup.
     const KIND: Kind;
 
-    /// What it is called.
+    /// Returns the name of the setup.
     fn name(&self) -> &str;
 
-    /// The process that holds it.
+    /// Returns the process id of the holder.
     fn pid(&self) -> u32;
 
-    /// The names of its hosts, and the descriptors of their namespaces in that process.
+    /// Returns the names of the hosts, and the descriptors of their namespaces in the holder's process.
     fn hosts(&self) -> Vec<(&str, i32)>;
 
-    /// Why what was measured on it should not be trusted.
+    /// Returns the reasons not to trust measurements in this setup.
     fn faults(&self) -> &[String];
 
-    /// For people.
+    /// Returns the state as text for people.
     fn report(&self) -> String;
 }

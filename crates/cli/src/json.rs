@@ -1,4 +1,4 @@
-//! What `--json` prints: one object a line on standard output. docs/json.md describes every one of them.
+//! The output of `--json`: one object per line on standard output. docs/json.md describes every one of them.
 
 use anabranch::ErrorPlace;
 use serde::Serialize;
@@ -6,8 +6,8 @@ use serde::Serialize;
 use crate::exit::{Code, Failure, Outcome};
 use crate::stdout;
 
-/// The version of what is printed, in each object. It grows when a field goes or comes to mean something
-/// else, not when one is added.
+/// The version of the output, which is in each object. It grows when a field is removed or changes its
+/// meaning, not when one is added.
 pub const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -18,22 +18,22 @@ struct Line<'a, T> {
     object: &'a T,
 }
 
-/// How a command ended: part of every summary.
+/// The end of a command: part of every summary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct End {
     /// The exit status.
     pub exit: u8,
-    /// Why it is not 0, exactly as it came about; `null` if it is.
+    /// The exact error message if `exit` is not 0; otherwise `null`.
     pub error: Option<String>,
-    /// The exit status in a word, if it is not 0.
+    /// The exit status as a word, if it is not 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_kind: Option<Code>,
-    /// What the error is about, if that is one thing.
+    /// The URL, path or address that the error is about, if there is exactly one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_at: Option<At>,
 }
 
-/// What an error is about, by its name.
+/// The thing that an error is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum At {
@@ -46,7 +46,7 @@ pub enum At {
 }
 
 impl At {
-    /// What the library says of it; `None` if that is something that has no name here yet.
+    /// Converts a place of the library; `None` if the place is of a kind that is not known here yet.
     fn of(place: &ErrorPlace) -> Option<Self> {
         match place {
             ErrorPlace::Url(url) => Some(Self::Url(url.clone())),
@@ -58,7 +58,7 @@ impl At {
 }
 
 impl End {
-    /// With this failure, or well.
+    /// Makes the end of a command that failed with `failure`, or succeeded.
     #[must_use]
     pub fn new(failure: Option<&Failure>) -> Self {
         Self {
@@ -70,10 +70,10 @@ impl End {
     }
 }
 
-/// An object as a line, with its end.
+/// Returns an object as a line, with its newline.
 #[must_use]
 pub fn text(event: &str, object: &impl Serialize) -> String {
-    // Only what has a map with other keys than text would fail.
+    // Serializing fails only for a map whose keys are not text.
     serde_json::to_string(&Line { version: VERSION, event, object }).unwrap_or_default() + "\n"
 }
 
@@ -82,10 +82,10 @@ pub fn put(event: &str, object: &impl Serialize) {
     stdout::tell(text(event, object));
 }
 
-/// Prints the summary of a command that has no more to tell than how it ended, if `wanted`.
+/// Prints the summary of a command that reports nothing but its end, if `wanted`. Returns `outcome`.
 ///
 /// # Errors
-/// What it ended with.
+/// The error of `outcome`.
 pub fn end(wanted: bool, outcome: Outcome) -> Outcome {
     if wanted {
         put("summary", &End::new(outcome.as_ref().err()));

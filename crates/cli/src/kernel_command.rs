@@ -17,10 +17,10 @@ use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
 use args::{Kernel, KernelCommand};
 
-/// Runs a command about the kernel.
+/// Runs a command of `anabranch kernel`.
 ///
 /// # Errors
-/// 2 if the command line makes no sense, 8 if the kernel cannot or may not, 130 on Ctrl-C.
+/// 2 if the command line makes no sense, 8 if the kernel cannot or may not do it, 130 on Ctrl-C.
 pub fn kernel(args: &Kernel) -> Outcome {
     match &args.command {
         KernelCommand::Load(args) => load::load(args),
@@ -35,14 +35,14 @@ pub fn kernel(args: &Kernel) -> Outcome {
     }
 }
 
-/// What the crate `kernel` says, as an exit status.
+/// Converts an error of the crate `kernel` to one with an exit status.
 fn wrong(e: anabranch_kernel::Error) -> Failure {
     let code = if matches!(e, anabranch_kernel::Error::Unknown(_)) { Code::Usage } else { Code::Kernel };
     Failure::new(code, e.to_string())
 }
 
-/// As [`wrong`]; where the command cannot do it because of the `/sys` that it has, with the one to run
-/// instead.
+/// Converts an error as [`wrong`] does. If the cause is that this command has its own `/sys`, adds the
+/// command to run outside.
 fn wrong_here(e: anabranch_kernel::Error, words: &str) -> Failure {
     let private = matches!(e, anabranch_kernel::Error::PrivateSys);
     let mut failure = wrong(e);
@@ -52,17 +52,17 @@ fn wrong_here(e: anabranch_kernel::Error, words: &str) -> Failure {
     failure
 }
 
-/// ` --netns NAME` for the caller's network namespace, if it has a name.
+/// Returns ` --netns NAME` for the caller's network namespace, if that has a name.
 fn netns_option() -> String {
     anabranch_kernel::namespaces::own_name()
         .map_or_else(String::new, |name| format!(" --netns {}", show(name)))
 }
 
-/// The network namespace that a command is about: one that `ip netns` has named, or the caller's.
+/// The network namespace that a command is for: one that `ip netns` has named, or the caller's.
 struct NamespaceArg(Option<(String, Namespace)>);
 
 impl NamespaceArg {
-    /// Finds it, and sees that it can be entered.
+    /// Finds the namespace, and checks that it can be entered.
     fn find(netns: Option<&str>) -> Result<Self, Failure> {
         let Some(name) = netns else { return Ok(Self(None)) };
         let dir = std::path::Path::new("/run/netns");
@@ -88,14 +88,14 @@ impl NamespaceArg {
         }
     }
 
-    /// Does `work` there.
+    /// Runs `work` in the namespace.
     fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
         let Some((name, space)) = &self.0 else { return work() };
         let enter = |e| Failure::new(Code::Kernel, format!("cannot enter the namespace `{name}`: {e}"));
         space.run(work).map_err(enter)?
     }
 
-    /// Where it is, to be said after a verb.
+    /// Says where the namespace is, in words that follow a verb.
     fn name(&self) -> String {
         self.0.as_ref().map_or_else(|| "here".into(), |(name, _)| format!("in namespace {name}"))
     }

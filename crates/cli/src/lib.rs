@@ -1,31 +1,30 @@
-//! The `anabranch` command as a library, so that tests and fuzzers reach its parts.
+//! The `anabranch` command as a library, so that tests and fuzzers can use its parts.
 //!
-//! **Purpose.** What people touch: options, files, the live view, exit statuses. The work is done by
-//! `anabranch`, whose loops join machines, sockets and disks.
+//! **Purpose.** The part that people use: options, files, the live view, exit statuses. The crate `anabranch`
+//! does the work; its loops connect machines, sockets and disks.
 //!
-//! **Non-goals.** No protocol and no decision lives here (`mmtp`, `algo`). This is no stable API: the stable
-//! interface is the command line, its exit status and its JSON.
+//! **Non-goals.** No protocols and no decisions (they are in `mmtp` and `algo`). This is no stable API: the
+//! stable interface is the command line, its exit status and its JSON.
 //!
 //! **Map.**
-//! * [`programs`]: which command is which program's; [`dispatch`]: how each of them begins and ends.
-//! * [`args`]: the commands and most options; [`man`]: pages and completions of them; [`usage`]: what is
-//!   wrong with a command line; [`exit`]: exit status; [`stdout`], and [`json`]: what programs read there.
+//! * [`programs`]: which program has which command; [`dispatch`]: the beginning and the end of each program.
+//! * [`args`]: the commands and most options; [`man`]: manual pages and completions; [`usage`]: errors of the
+//!   command line; [`exit`]: exit statuses; [`stdout`] and [`json`]: output for programs.
 //! * [`serve`]: the source.
-//! * [`get`]: options to a request of the library, which does the work; [`view`]: what the user sees;
-//!   [`hints`]: the library's messages with the names of options.
+//! * [`get`]: makes a request of the library from options; [`view`]: what the user sees; [`hints`]: the
+//!   library's messages with the names of options.
 //! * [`network_options`]: where this machine is in a publish/subscribe network.
-//! * [`mirror_list`]: hashes and mirrors of a file, written and shown.
-//! * [`signals`]: Ctrl-C to a stop.
+//! * [`mirror_list`]: writes and shows the hashes and mirrors of a file.
+//! * [`signals`]: turns Ctrl-C into a stop.
 //! * [`demo`]: a real transfer on this machine alone.
-//! * `anabranch-lab`: `lab_command`, experiments from scenario files, and `soak`, all of it in random worlds.
+//! * `anabranch-lab`: `lab_command`, experiments from scenario files; `soak`, everything in random worlds.
 //! * `anabranch-kernel`: `kernel_command`, congestion control inside Linux.
 //! * `anabranch-proxy`: `proxy_command`, every program on several links.
 //! * `anabranch-net`: `net_command`, networks, the paths in them, and whole domains on one machine;
-//!   `member_command`, those who serve others in a publish/subscribe network.
-//! * `metrics`: what a program tells Prometheus; `holder`: the process that keeps laboratories and domains
-//!   up.
+//!   `member_command`, the servers of a publish/subscribe network.
+//! * `metrics`: metrics for Prometheus; `holder`: the process that keeps laboratories and domains up.
 
-// Both panic where nobody takes what they print: `stdout` and `view::say` do not.
+// `print!` and `eprint!` panic if their output cannot be written; `stdout` and `view::say` do not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod args;

@@ -1,4 +1,4 @@
-//! The `anabranch` command: what fetches and serves files. The other programs are in `bin/`.
+//! The `anabranch` command, which fetches and serves files. The other programs are in `bin/`.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

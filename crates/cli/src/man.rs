@@ -11,8 +11,8 @@ use crate::names::show;
 use crate::programs::{self, MAIN, PROGRAMS, Program};
 use crate::stdout::print;
 
-/// Prints the page of `anabranch` or of one of its commands, or writes the pages of all. `own` is the program
-/// that was asked: [`MAIN`] has the other programs write theirs.
+/// Prints the page of `anabranch` or of one of its commands, or writes all pages into a directory. `own` is
+/// the program that was called; [`MAIN`] also makes the other programs write their pages.
 ///
 /// # Errors
 /// If the pages cannot be written.
@@ -44,16 +44,16 @@ pub fn man(args: &Man, own: &str) -> Outcome {
     others.into_iter().try_for_each(|program| have_written(program, place))
 }
 
-/// Whether a program was not built with this one, which so does not know its options.
+/// Whether a program was built separately, so that this one does not know its options.
 fn is_elsewhere(program: &Program) -> bool {
     let known = Cli::command();
     program.commands.iter().any(|(name, _)| known.find_subcommand(name).is_none())
 }
 
-/// Has another program write its pages, if it is installed.
+/// Makes another program write its pages, if it is installed.
 ///
 /// # Errors
-/// If it cannot be run, or fails.
+/// If that program cannot be run, or fails.
 fn have_written(program: &Program, dir: &Path) -> Outcome {
     if !program.is_installed() {
         return Ok(());
@@ -63,7 +63,7 @@ fn have_written(program: &Program, dir: &Path) -> Outcome {
     if status.success() { Ok(()) } else { Err(failed(&status)) }
 }
 
-/// The command whose page is called so, as `proxy-client`.
+/// Finds a command by the name of its page, such as `proxy-client`.
 fn named<'c>(root: &'c Command, name: &str) -> Option<&'c Command> {
     pages(root).find_map(|command| match name.strip_prefix(command.get_name())? {
         "" => Some(command),
@@ -71,7 +71,7 @@ fn named<'c>(root: &'c Command, name: &str) -> Option<&'c Command> {
     })
 }
 
-/// The commands of a command that have a page.
+/// Returns the subcommands that have a page.
 fn pages(command: &Command) -> impl Iterator<Item = &Command> {
     let is_known = |name: &str| Program::of(name).is_none_or(|program| !is_elsewhere(program));
     let all = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
@@ -81,7 +81,7 @@ fn pages(command: &Command) -> impl Iterator<Item = &Command> {
 /// Prints the completion script of a shell.
 ///
 /// # Errors
-/// If standard output takes no more.
+/// If standard output cannot be written.
 pub fn completions(args: &Completions) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut args::command(), "anabranch", &mut script);
@@ -94,7 +94,7 @@ fn complete() -> Command {
     root
 }
 
-/// The page of a command, and those of its commands.
+/// Writes the page of a command, and those of its subcommands.
 fn write_pages(dir: &Path, command: &Command, name: &str) -> Outcome {
     write_page(dir, command, name)?;
     for command in pages(command) {
@@ -113,7 +113,7 @@ fn target(path: &Path, error: &std::io::Error) -> Failure {
     Failure::target(format!("cannot write {}: {error}", show(path))).at(path)
 }
 
-/// One page: what clap_mangen makes of the definition, with EXAMPLES and EXIT STATUS under their customary
+/// Makes a page: clap_mangen's page of the definition, with EXAMPLES and EXIT STATUS under their customary
 /// names.
 fn page(command: &Command, name: &str) -> std::io::Result<Vec<u8>> {
     let mut page = Vec::new();

@@ -1,5 +1,5 @@
-//! `anabranch forward`, `rendezvous`, `topology`: the members of a publish/subscribe network that serve the
-//! others. The work is done by [`anabranch_network`].
+//! `anabranch forward`, `rendezvous`, `topology`: the servers of a publish/subscribe network.
+//! [`anabranch_network`] does the work.
 
 pub mod args;
 
@@ -20,10 +20,10 @@ use crate::signals::stop_on_signals;
 use crate::view::{can_redraw, say};
 use args::{Forward, Member, Rendezvous, Topology};
 
-/// The variable that says the same as `--state`.
+/// The environment variable that has the same meaning as `--state`.
 const STATE: &str = "ANABRANCH_STATE";
 
-/// Forwards at a node.
+/// Runs the forwarder of a node.
 ///
 /// # Errors
 /// 2 if this machine is no forwarder of the network, 1 if it cannot listen.
@@ -54,11 +54,11 @@ pub fn forward(args: &Forward) -> Outcome {
     })
 }
 
-/// Keeps publications.
+/// Runs the rendezvous, which keeps publications.
 ///
 /// # Errors
-/// 2 if this machine is not the network's rendezvous or --state names another thing, 6 if a file cannot be
-/// used, 4 if a server does not answer, 1 if it cannot listen.
+/// 2 if this machine is not the network's rendezvous or --state makes no sense, 6 if a file cannot be used, 4
+/// if a server does not answer, 1 if it cannot listen.
 pub fn rendezvous(args: &Rendezvous) -> Outcome {
     let state = args.state.clone().or_else(|| std::env::var_os(STATE));
     let rendezvous = |place: &Place, stop: &Stop, listener: Listener<'_, RendezvousStats>| {
@@ -79,7 +79,7 @@ pub fn rendezvous(args: &Rendezvous) -> Outcome {
     })
 }
 
-/// Hands out paths.
+/// Runs the topology manager, which hands out paths.
 ///
 /// # Errors
 /// 2 if this machine is not the network's topology manager, 1 if it cannot listen.
@@ -97,7 +97,7 @@ pub fn topology(args: &Topology) -> Outcome {
 
 type Listener<'a, S> = &'a mut dyn FnMut(ServiceEvent<S>) -> Control;
 
-/// Where a member listens, as JSON.
+/// The addresses at which a member listens, as a line of JSON.
 #[derive(Serialize)]
 struct ListeningLine<'a> {
     node: &'a str,
@@ -109,7 +109,7 @@ struct NoticeLine {
     text: String,
 }
 
-/// What it did in all, as JSON.
+/// The final counters and the end, as a line of JSON.
 #[derive(Serialize)]
 struct Summary<S> {
     #[serde(flatten)]
@@ -160,7 +160,7 @@ fn run<S: Serialize + Metrics + Clone + Default + Send + 'static>(
                 ServiceEvent::Notice(text) if args.json => json::put("notice", &NoticeLine { text }),
                 ServiceEvent::Notice(text) => say(&text),
                 ServiceEvent::Stats(stats) if args.json => json::put("stats", &*stats),
-                // Where there is a terminal, and something has changed.
+                // Without JSON, counters are shown on a terminal only, when they have changed.
                 ServiceEvent::Stats(stats) => {
                     let now = line(&stats);
                     if !args.quiet && can_redraw() && now != last {

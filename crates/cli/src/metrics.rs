@@ -1,7 +1,7 @@
-//! Metrics for Prometheus: `GET /metrics`, each time made anew. The option, and who answers.
+//! Serves metrics for Prometheus at `GET /metrics`, and parses the option for it. Each answer is made anew.
 //!
-//! The crates make the text, `anabranch_http`'s server hands it out: what reads requests in a process that is
-//! often root's is a library that everybody reads.
+//! Other crates make the text, and `anabranch_http`'s server sends it. So a widely used library parses the
+//! requests in a process that often runs as root.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use anabranch_net::prometheus::MEDIA_TYPE;
 
 const PATH: &str = "/metrics";
 
-/// Reads `[ADDR:]PORT`: PORT alone means that of 127.0.0.1.
+/// Parses `[ADDR:]PORT`; PORT alone means that port of 127.0.0.1.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let local = |port: u16| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let port = text.strip_prefix(':').unwrap_or(text).parse().map(local);
@@ -21,11 +21,11 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| "expected PORT or ADDR:PORT, such as 9155 or [::1]:9155".into())
 }
 
-/// What makes the text whenever it is asked for.
+/// The function that makes the text for each request.
 struct Metrics<F>(F);
 
 impl<F: Fn() -> Option<String> + Send + Sync + 'static> ContentProvider for Metrics<F> {
-    /// The text; none if it cannot be made.
+    /// The text; `None` if it cannot be made now.
     type Content = Option<String>;
 
     fn find(&self, request: &ResourceRequest<'_>) -> PathLookup<Self::Content> {
@@ -55,8 +55,8 @@ impl<F: Fn() -> Option<String> + Send + Sync + 'static> ContentProvider for Metr
     }
 }
 
-/// Serves what `text` makes at `http://ADDRESS/metrics` until the server is dropped; and where that is. It
-/// may make none: then who asks is told to come again.
+/// Serves the text that `text` makes at `http://ADDRESS/metrics` until the server is dropped. Returns the
+/// server and its address. If `text` returns `None`, the client is told to try again later.
 pub(crate) fn serve(
     address: SocketAddr,
     text: impl Fn() -> Option<String> + Send + Sync + 'static,

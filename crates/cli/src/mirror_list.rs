@@ -1,4 +1,4 @@
-//! `anabranch mirror-list`: what makes a file on plain web servers verifiable, written and shown.
+//! `anabranch mirror-list`: writes and shows the files that make a file on plain web servers verifiable.
 
 mod show;
 
@@ -14,7 +14,7 @@ use crate::hints::with_options;
 use crate::signals::stop_on_signals;
 use crate::view::{Lines, say};
 
-/// What `--help` says of it.
+/// The long help of the command.
 const LONG: &str = "Make plain web servers sources that need no trust.\n\n\
     `make` reads a file and writes two small ones to put beside it: NAME.meta4, a Metalink (RFC 5854) \
     with its hashes, the hashes of its pieces and the URLs of its mirrors, which aria2 and others read \
@@ -113,7 +113,7 @@ pub struct Show {
     pub json: bool,
 }
 
-/// Parses a size: a whole number with an optional unit, `k M G` (1000) or `Ki Mi Gi` (1024), of bytes.
+/// Parses a number of bytes: a whole number with an optional unit, `k M G` (1000) or `Ki Mi Gi` (1024).
 fn piece_size(text: &str) -> Result<u64, String> {
     let text = text.trim().trim_end_matches('B');
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -133,11 +133,11 @@ fn piece_size(text: &str) -> Result<u64, String> {
     check_piece_bytes(bytes)
 }
 
-/// Runs it.
+/// Runs a command of `anabranch mirror-list`.
 ///
 /// # Errors
-/// As [`exit`](crate::exit) has it: 2 if what was given makes no sense or is not there, 1 if reading it fails
-/// on the way, 6 if something cannot be written or is there already.
+/// With the exit status of [`exit`](crate::exit): 2 if an argument makes no sense or a file does not exist, 1
+/// if reading fails, 6 if a file cannot be written or exists already.
 pub fn mirror_list(args: &MirrorList) -> Outcome {
     match &args.command {
         Command::Make(args) => make(args),

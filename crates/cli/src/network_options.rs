@@ -1,4 +1,4 @@
-//! Where this machine is in a publish/subscribe network.
+//! The options that say where this machine is in a publish/subscribe network.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use clap::{Args, ValueHint};
 use crate::exit::{Failure, Outcome};
 use crate::names::show;
 
-/// The variable that says the same as `--domain`,
+/// The environment variable that has the same meaning as `--domain`.
 pub(crate) const DOMAIN: &str = "ANABRANCH_DOMAIN";
-/// and that which says the same as `--node`.
+/// The environment variable that has the same meaning as `--node`.
 pub(crate) const NODE: &str = "ANABRANCH_NODE";
 
-/// The longest file of a key, bytes: one is a line or two.
+/// The most bytes of a file with a key; a key has a line or two.
 pub(crate) const KEY_BYTES_MAX: u64 = 64 * 1024;
 
 /// The options that say where this machine is in a network.
@@ -44,13 +44,13 @@ pub struct Class {
 }
 
 impl Network {
-    /// Whether a network is named, by option or environment.
+    /// Whether a network is named, by an option or by the environment.
     #[must_use]
     pub fn is_named(&self) -> bool {
         self.domain.is_some() || std::env::var_os(DOMAIN).is_some()
     }
 
-    /// Where this machine is.
+    /// Finds out where this machine is in the network.
     ///
     /// # Errors
     /// 2 if no network is named, its file makes no sense, or this machine is no node of it.
@@ -67,7 +67,7 @@ impl Network {
 /// Reads the secret key of a scope.
 ///
 /// # Errors
-/// 2 if there is none, or others can read it.
+/// 2 if the file does not exist, or other users can read it.
 pub(crate) fn scope_key(file: &Path) -> Outcome<ScopeKey> {
     let shown = show(file);
     let text = read_secret(file, KEY_BYTES_MAX).map_err(|e| match e.kind() {

@@ -1,4 +1,4 @@
-//! Files that a command makes for people to begin with, and that it never overwrites.
+//! Creates files that people then edit, and never overwrites one.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -9,16 +9,16 @@ use std::path::Path;
 use crate::exit::{Failure, Outcome};
 use crate::names::show;
 
-/// Writes a file that is not there yet.
+/// Writes a new file.
 ///
 /// # Errors
-/// 6 if it is, or cannot be written.
+/// 6 if the file exists already, or cannot be written.
 pub(crate) fn create(path: &Path, text: &str) -> Outcome {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| failed(path, &e))
 }
 
-/// The same of a file that nobody else may read.
+/// Writes a new file that no other user may read.
 ///
 /// # Errors
 /// As [`create`].
@@ -31,7 +31,7 @@ pub(crate) fn create_secret(path: &Path, text: &str) -> Outcome {
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| failed(path, &e))
 }
 
-/// Why a file was not written.
+/// Makes the error for a file that could not be written.
 pub(crate) fn failed(path: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::AlreadyExists => Failure::target(format!("{} exists already", show(path))).at(path),

@@ -1,9 +1,9 @@
-//! The programs that the command is made of. What is large is a program of its own, which is built only where
-//! it is wanted: `anabranch lab` runs `anabranch-lab`, as git does.
+//! The programs that the command consists of. Large parts are programs of their own, built only if they are
+//! wanted: `anabranch lab` runs `anabranch-lab`, as git does.
 //!
-//! Each of them knows the options of all commands that were built with it, so that help, manual pages and
-//! messages are the same whichever program is asked. Each can be run by its own name too: `anabranch-lab run`
-//! is `anabranch lab run`.
+//! Each program knows the options of all commands that were built with it, so that help, manual pages and
+//! messages are the same in every program. Each can be run by its own name too: `anabranch-lab run` is
+//! `anabranch lab run`.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -20,11 +20,11 @@ pub struct Program {
     pub name: &'static str,
     /// The feature of this package that builds it.
     pub feature: &'static str,
-    /// Its commands, each with what it does.
+    /// The commands, each with a summary.
     pub commands: &'static [(&'static str, &'static str)],
 }
 
-/// The program that has the commands which no other program has.
+/// The program that has all commands of no other program.
 pub const MAIN: &str = "anabranch";
 
 /// The other programs.
@@ -63,13 +63,13 @@ pub const PROGRAMS: &[Program] = &[
 ];
 
 impl Program {
-    /// The program that has a command, if it is not [`MAIN`].
+    /// Returns the program that has a command; `None` for the commands of [`MAIN`].
     #[must_use]
     pub fn of(command: &str) -> Option<&'static Self> {
         PROGRAMS.iter().find(|program| program.commands.iter().any(|(name, _)| *name == command))
     }
 
-    /// Whether it is beside this program or on `PATH`.
+    /// Whether the program is beside this one or on `PATH`.
     #[must_use]
     pub fn is_installed(&self) -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -78,19 +78,19 @@ impl Program {
     }
 }
 
-/// Where a program lies beside this one.
+/// Returns the path of a program in the directory of this one, if it is there.
 fn beside(program: &str) -> Option<PathBuf> {
     let path = std::env::current_exe().ok()?.with_file_name(program);
     path.is_file().then_some(path)
 }
 
-/// A program that is to be run: the one beside this one, else that on `PATH`.
+/// Returns a command that runs a program: the one beside this one, or else the one on `PATH`.
 #[must_use]
 pub fn process(program: &str) -> Command {
     Command::new(beside(program).unwrap_or_else(|| program.into()))
 }
 
-/// Runs a program in place of this one; returns why that cannot be.
+/// Runs a program in place of this one. Returns only if that fails, with the reason.
 pub fn exec(program: &str, words: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Failure {
     let error = process(program).args(words).exec();
     if error.kind() != ErrorKind::NotFound {

@@ -16,13 +16,13 @@ use crate::signals::stop_on_signals;
 use crate::stdout;
 use crate::view::{Lines, can_redraw, say};
 
-/// Reports between two plain lines where there is no terminal.
+/// The number of reports between two plain lines when there is no terminal.
 const PLAIN_EVERY: u64 = 60;
 
-/// Serves what `args` say.
+/// Serves the paths that `args` name.
 ///
 /// # Errors
-/// If a socket cannot be bound or a path not be read.
+/// If a socket cannot be bound or a path cannot be read.
 pub fn serve(args: &Serve) -> Outcome {
     let mut view = View::new(args);
     let served = run(args, &mut view);
@@ -38,7 +38,7 @@ pub fn serve(args: &Serve) -> Outcome {
     served.map(drop)
 }
 
-/// Serves until Ctrl-C; `None` if that came before anything was served.
+/// Serves until Ctrl-C. Returns `None` if that came before anything was served.
 fn run(args: &Serve, view: &mut View) -> Outcome<Option<Stats>> {
     let mut serve = anabranch::Serve::new().stopped_by(&stop_on_signals()?);
     for path in &args.paths {
@@ -68,7 +68,7 @@ fn run(args: &Serve, view: &mut View) -> Outcome<Option<Stats>> {
     }
 }
 
-/// What is offered, as JSON.
+/// An offer, as a line of JSON.
 #[derive(Serialize)]
 struct OfferLine {
     uri: String,
@@ -76,15 +76,15 @@ struct OfferLine {
     length: u64,
     path: String,
     collection: bool,
-    /// Where the same is by HTTP.
+    /// The URLs of the same content.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     http: Vec<String>,
-    /// Where the Metalink of a directory is.
+    /// The URLs of the Metalink of a directory.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     metalinks: Vec<String>,
 }
 
-/// Where it is offered, as JSON.
+/// The addresses at which the source listens, as a line of JSON.
 #[derive(Serialize)]
 struct ListeningLine {
     addresses: Vec<String>,
@@ -92,7 +92,7 @@ struct ListeningLine {
     http: Vec<String>,
 }
 
-/// What was sent in all, as JSON.
+/// The final counters and the end, as a line of JSON.
 #[derive(Serialize)]
 struct Summary {
     #[serde(flatten)]
@@ -102,7 +102,7 @@ struct Summary {
     end: End,
 }
 
-/// What is shown of a source.
+/// The view of a source.
 struct View {
     json: bool,
     quiet: bool,
@@ -111,7 +111,7 @@ struct View {
     /// Whether files that were found in directories are listed.
     files: bool,
     offers: u64,
-    /// What was named. Its URIs come last, where whoever looks for them sees them.
+    /// The offers of the paths on the command line. Their URIs come last, where people look for them.
     named: Vec<Offer>,
     reports: u64,
 }
@@ -218,7 +218,7 @@ impl View {
         }
     }
 
-    /// What was sent in all.
+    /// Prints the final counters.
     fn totals(&mut self, stats: &Stats) {
         if self.quiet {
             return;
@@ -241,8 +241,8 @@ impl View {
     }
 }
 
-/// The URI of an offer. People get one URL for each --http: of a directory that of its Metalink, for what has
-/// the URL of the directory itself is a page.
+/// Prints the URI of an offer. For people, it also prints one URL for each --http: for a directory, that of
+/// its Metalink, because the URL of the directory itself shows a page.
 fn say_offer(offer: &Offer) {
     stdout::line(&offer.uri);
     let urls = if offer.directory { &offer.metalinks } else { &offer.http };

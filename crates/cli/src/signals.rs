@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and the end of the terminal stop what runs.
+//! Turns Ctrl-C, SIGTERM and SIGHUP into an orderly stop.
 
 use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
@@ -13,44 +13,44 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Code, Failure, Outcome};
 
-/// The signals that end a command in order. One that comes more than [`BURST`] after the first ends the
-/// process at once, whatever hangs.
+/// The signals that stop a command in an orderly way. A signal that comes more than [`BURST`] after the first
+/// ends the process at once, even if something hangs.
 const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
-/// A [`Stop`] that the signals use.
+/// Returns a [`Stop`] that the signals trigger.
 ///
 /// # Errors
-/// If they cannot be caught.
+/// If the signals cannot be caught.
 pub fn stop_on_signals() -> Outcome<Stop> {
     let stop = Stop::new()?;
     catch(&SIGNALS, &stop.flag(), || stop.stream()).map_err(uncaught)?;
     Ok(stop)
 }
 
-/// The same as a flag, and what ends a wait.
+/// Returns a receiver that becomes readable at a signal, and the flag that the signals set.
 ///
 /// # Errors
-/// If they cannot be caught.
+/// If the signals cannot be caught.
 pub fn stop_signals() -> Outcome<(WakeReceiver, Arc<AtomicBool>)> {
     let signals = service_signals(false)?;
     Ok((signals.wake, signals.stop))
 }
 
-/// What signals tell a service.
+/// The state that signals change in a service.
 #[derive(Debug)]
 pub struct ServiceSignals {
-    /// It becomes readable when a signal has come.
+    /// Becomes readable when a signal has come.
     pub wake: WakeReceiver,
-    /// It is to end.
+    /// Set when the service is to end.
     pub stop: Arc<AtomicBool>,
-    /// SIGHUP has come: it is to read its settings again.
+    /// Set when SIGHUP has come, and the service is to read its settings again.
     pub hangup: Arc<AtomicBool>,
 }
 
-/// The signals of a service. SIGHUP ends it as the others do unless it `reloads`.
+/// Catches the signals of a service. With `reloads`, SIGHUP sets `hangup` instead of ending the service.
 ///
 /// # Errors
-/// If they cannot be caught.
+/// If the signals cannot be caught.
 pub fn service_signals(reloads: bool) -> Outcome<ServiceSignals> {
     let (wake, stop, hangup) = (WakeReceiver::new().map_err(uncaught)?, Arc::default(), Arc::default());
     if !reloads {
@@ -66,10 +66,10 @@ pub fn service_signals(reloads: bool) -> Outcome<ServiceSignals> {
     Ok(ServiceSignals { wake, stop, hangup })
 }
 
-/// Signals that come so soon after the first count as the same: timeout(1) signals a process, then its group.
+/// Signals within this time of the first count as one: timeout(1) signals a process, then its group.
 const BURST: Duration = Duration::from_millis(500);
 
-/// Lets the signals set `flag`, and write a byte into a `stream`; but those that are ignored.
+/// Makes the signals, except for ignored ones, set `flag` and write a byte into a `stream`.
 fn catch(
     signals: &[i32],
     flag: &Arc<AtomicBool>,
@@ -94,9 +94,9 @@ fn catch(
     std::thread::Builder::new().name("signals".to_owned()).spawn(arm).map(drop)
 }
 
-/// The signals that whoever started this process wants ignored, a bit for each from SIGHUP on: `nohup` the
-/// end of the terminal, a shell Ctrl-C for what is in its background (POSIX.1-2017, section 2.11). None where
-/// /proc does not tell.
+/// Returns the signals that the parent of this process wants ignored, one bit each from SIGHUP on. `nohup`
+/// ignores the end of the terminal, and a shell ignores Ctrl-C for background jobs (POSIX.1-2017, section
+/// 2.11). Returns none if /proc does not tell.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -22,11 +22,11 @@ use crate::signals::stop_signals;
 use crate::stdout;
 use crate::view::{Lines, bytes, duration};
 
-/// Between two looks at how it goes.
+/// The time between two checks of the progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// A seed that takes longer hangs. Most take some milliseconds.
+/// A seed that takes longer than this hangs. Most take some milliseconds.
 const HANGS_AFTER: Span = Span::from_secs(300);
-/// Threads at most.
+/// The most threads.
 const JOBS_MAX: u64 = 1_024;
 
 /// Try random worlds by the thousand, and see that what must hold does
@@ -63,19 +63,19 @@ pub struct Soak {
     pub verbose: bool,
 }
 
-/// However many.
+/// Parses a range of seeds, without a limit of their number.
 fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
     anabranch_lab::sweep::seeds(text, u64::MAX)
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Shared {
     next: AtomicU64,
     last: u64,
     verbose: bool,
     stop: Arc<AtomicBool>,
     clock: Clock,
-    /// Seeds that are running, and since when.
+    /// The seeds that are running, with their start times.
     running: Mutex<BTreeMap<u64, Time>>,
 }
 
@@ -84,7 +84,7 @@ impl Shared {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs seeds until there are no more, or it is told to stop.
+    /// Runs seeds until there are no more, or a signal says to stop.
     fn work(&self, reports: &Sender<Report>) {
         while !self.stop.load(Ordering::Relaxed) {
             let seed = self.next.fetch_add(1, Ordering::Relaxed);
@@ -102,7 +102,7 @@ impl Shared {
     }
 }
 
-/// Runs the seed's world of whole transfers as well, and adds what came of it.
+/// Runs the seed's world of whole transfers as well, and adds its result to the report.
 fn get_whole_files(report: &mut Report) {
     let once = || caught(|| anabranch::get::soak::run(report.seed));
     let first = once();
@@ -118,33 +118,33 @@ fn get_whole_files(report: &mut Report) {
     }
 }
 
-/// What there is to say at the end.
+/// The summary of a run.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     event: &'static str,
     first: u64,
     last: u64,
-    /// Seeds that have run.
+    /// The number of seeds that have run.
     seeds: u64,
     failed: u64,
-    /// Whether it was stopped before the last one.
+    /// Whether the run was stopped before the last seed.
     stopped: bool,
     elapsed_s: f64,
     cpu_s: f64,
     virtual_s: f64,
     packets: u64,
-    /// The most memory that was in use, bytes.
+    /// The most memory that was in use, in bytes.
     peak_bytes: u64,
 }
 
-/// Runs it.
+/// Runs random worlds for all seeds of `args`.
 ///
 /// # Errors
 /// If a seed fails, or on Ctrl-C.
 pub fn soak(args: &Soak) -> Outcome {
     let (_, stop) = stop_signals()?;
     if !args.verbose {
-        // A panic is a failure of its seed; where it was is told on replay.
+        // A panic is a failure of its seed; a run of that seed with `-v` shows where it was.
         std::panic::set_hook(Box::new(|_| {}));
     }
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
@@ -179,7 +179,7 @@ pub fn soak(args: &Soak) -> Outcome {
     Ok(())
 }
 
-/// Takes what the threads report until there is no more, or all that is left hangs.
+/// Collects the reports of the threads until there are no more, or all remaining seeds hang.
 fn collect(args: &Soak, shared: &Shared, reports: &Receiver<Report>) -> Summary {
     let (first, last) = (*args.seeds.start(), *args.seeds.end());
     let mut summary = Summary { event: "summary", first, last, ..Summary::default() };
@@ -231,19 +231,19 @@ fn progress(summary: &Summary, now: Time) -> String {
     format!("{done} of {all} seeds, {} failed, {rate:.0} a second, {left} left", summary.failed)
 }
 
-/// CPU seconds of this process, and the most memory it had, bytes.
+/// Returns the CPU seconds of this process, and the most memory that it used, in bytes.
 fn resource_usage() -> (f64, u64) {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return (0.0, 0) };
     let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     (seconds(usage.user_time()) + seconds(usage.system_time()), usage.max_rss() as u64 * 1_024)
 }
 
-/// The command that runs a seed again.
+/// Returns the command that runs a seed again.
 fn replay(seed: u64) -> String {
     format!("anabranch soak --seeds {seed}..{seed} -v")
 }
 
-/// A seed that has failed, or any with `-v`, as JSON.
+/// The result of a seed that failed, or of any seed with `-v`, as a line of JSON.
 #[derive(Debug, Serialize)]
 struct SeedReport<'a> {
     event: &'static str,
@@ -266,7 +266,7 @@ fn print(json: bool, report: &Report) {
     emit(json, &SeedReport::new(*seed, kind.name(), description, violations), || text(report));
 }
 
-/// A seed for people: its log, what it was, how it ended.
+/// Writes the result of a seed for people: its log, its world, and its end.
 fn text(report: &Report) -> String {
     let Report { seed, kind, description, violations, digest, log, .. } = report;
     let mut text: Vec<String> = log.clone();
@@ -292,7 +292,7 @@ fn describe(summary: &Summary) -> String {
     )
 }
 
-/// A line on standard output.
+/// Prints a line on standard output: an object or a text.
 fn emit(json: bool, object: &impl Serialize, text: impl FnOnce() -> String) {
     stdout::line(if json { serde_json::to_string(object).unwrap_or_default() } else { text() });
 }

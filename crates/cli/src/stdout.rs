@@ -1,23 +1,23 @@
-//! Standard output. A reader that has gone away (`| head`) is no error: what is done goes on. A disk that is
-//! full is one.
+//! Writes to standard output. A reader that has gone away (`| head`) is no error, and the command goes on. A
+//! full disk is an error.
 
 use std::io::{self, ErrorKind, Write as _};
 use std::sync::{Mutex, PoisonError};
 
 use crate::exit::{Failure, Outcome};
 
-/// What was remembered first.
+/// The first failure of [`tell`].
 static FAILURE: Mutex<Option<Failure>> = Mutex::new(None);
 
-/// Writes, flushed, so that a reader sees it at once.
+/// Writes and flushes, so that a reader sees the output at once.
 ///
 /// # Errors
-/// [`Code::Target`](crate::exit::Code::Target) if it takes no more.
+/// [`Code::Target`](crate::exit::Code::Target) if standard output cannot be written.
 pub(crate) fn print(bytes: impl AsRef<[u8]>) -> Outcome {
     written(io::stdout().lock().write_all(bytes.as_ref()))
 }
 
-/// How a command ends that has written to it.
+/// Turns the result of writing to standard output into the outcome of a command. A broken pipe is no error.
 ///
 /// # Errors
 /// As [`print`].
@@ -30,22 +30,23 @@ pub fn written(result: io::Result<()>) -> Outcome {
     }
 }
 
-/// Writes of what goes on whether it can be told or not; [`end`] says if it could not.
+/// Writes for a command that goes on even if this fails; [`end`] then reports the failure.
 pub(crate) fn tell(text: impl AsRef<str>) {
     if let Err(failure) = print(text.as_ref()) {
         FAILURE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
     }
 }
 
-/// The same, of a line.
+/// Writes a line as [`tell`] does.
 pub(crate) fn line(text: impl AsRef<str>) {
     tell(text.as_ref().to_owned() + "\n");
 }
 
-/// How a command ends that has ended with `outcome`: not well if something could not be told.
+/// Returns the final outcome of a command that ended with `outcome`: a failure if some output was not
+/// written.
 ///
 /// # Errors
-/// What it ended with, else why standard output took no more.
+/// The error of `outcome`, or else the failure to write.
 pub fn end(outcome: Outcome) -> Outcome {
     outcome?;
     FAILURE.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)

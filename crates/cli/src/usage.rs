@@ -1,18 +1,18 @@
-//! What is wrong with a command line, in one line.
+//! Describes errors of a command line in one line.
 
 use clap::Error;
 use clap::error::{ContextKind, ContextValue};
 
 use crate::exit::Failure;
 
-/// Options whose values are not repeated in messages, which others may see; nor is what may have a password
-/// in front of a host.
+/// Options whose values are not repeated in messages, because others may see these. A password before a host
+/// is not repeated either.
 const SECRETS: [&str; 3] = ["--header", "--user", "--pair "];
 
-/// What is said of a source that is letters of curl's options: `-fsSL`.
+/// The message for a source that looks like letters of curl's options: `-fsSL`.
 pub const CURL: &str = "these are options of curl";
 
-/// Options of curl, wget and aria2 that people give to `get`, and what is said of them.
+/// Options of curl, wget and aria2 that people give to `get`, and the hints for them.
 const ELSEWHERE: [(&[&str], &str); 17] = [
     (&["--split", "--max-connection-per-server"], "how many connections there are need not be said"),
     (&["--max-download-limit", "--max-overall-download-limit"], "it is --limit"),
@@ -33,8 +33,8 @@ const ELSEWHERE: [(&[&str], &str); 17] = [
     (&["-m", "--max-time"], "--timeout is for how long nothing may come"),
 ];
 
-/// clap's message as one line: what is wrong, what was perhaps meant, and where to read on. Its tip to write
-/// `-- -X` is left out: it is about file names that begin with a dash, and nobody means one.
+/// Writes clap's message as one line: the error, a similar option, and where to read on. Leaves out the tip
+/// to write `-- -X`, which is for file names that begin with a dash and which people rarely mean.
 #[must_use]
 pub fn failure(error: &Error) -> Failure {
     let text = error.render().to_string();
@@ -67,7 +67,7 @@ pub fn failure(error: &Error) -> Failure {
         |option: &&&str| is_get && message.starts_with(&format!("unexpected argument '{option}'"));
     let known = ELSEWHERE.iter().find_map(|(options, hint)| Some((options.iter().find(is_unknown)?, hint)));
     if let Some((option, hint)) = known {
-        // What clap finds similar has nothing to do with it.
+        // The option that clap finds similar is unrelated.
         message = format!("unexpected argument '{option}' found; {hint}");
     } else if message.contains("for '--from <") && (message.contains("://") || message.contains(CURL)) {
         message += "; mirrors stand alone, without --from, and curl's -f is not needed";
@@ -80,7 +80,7 @@ pub fn failure(error: &Error) -> Failure {
     Failure::usage(message)
 }
 
-/// Whether arguments that make no sense ask for JSON: it has a summary then too.
+/// Whether invalid arguments ask for JSON. Then the error is printed as a summary, too.
 #[must_use]
 pub fn wants_json(args: impl IntoIterator<Item = std::ffi::OsString>) -> bool {
     args.into_iter().take_while(|arg| arg != "--").any(|arg| arg == "--json")

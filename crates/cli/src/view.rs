@@ -1,4 +1,4 @@
-//! What a transfer looks like: a line per path while it runs, a table at the end, or JSON.
+//! The view of a transfer: a line per path while it runs and a table at the end, or JSON.
 //!
 //! The library sends events at the pace of [`Mode::interval`], and [`View::draw`] draws them. On a terminal
 //! the lines are redrawn in place on standard error, with the cursor left below them at all times, so that
@@ -23,31 +23,31 @@ use crate::exit::{Code, Failure};
 use crate::hints::with_options;
 use crate::json::{self, End};
 
-/// Between two pictures on a terminal.
+/// The time between two pictures on a terminal.
 const REDRAW: Duration = Duration::from_millis(200);
-/// Between two JSON objects.
+/// The time between two JSON objects.
 const REDRAW_JSON: Duration = Duration::from_secs(1);
-/// Between two plain lines.
+/// The time between two plain lines.
 const REDRAW_PLAIN: Duration = Duration::from_secs(5);
-/// Path lines drawn on a terminal at most; the rest is counted.
+/// The most path lines that are drawn on a terminal; further paths are only counted.
 const PATH_LINES_MAX: usize = 24;
-/// Notes kept above the live picture for the summary, at most.
+/// The most notes that are printed during a transfer; further notes are only counted.
 const NOTES_MAX: usize = 64;
 
-/// A number of things: `1 connection`, `2 connections`.
+/// Writes a number of things: `1 connection`, `2 connections`.
 #[must_use]
 pub fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Whether standard error is a terminal that lines can be redrawn on: one that calls itself dumb (the shell
-/// of an editor, for example) shows control sequences as text.
+/// Whether standard error is a terminal that lines can be redrawn on. A terminal that calls itself dumb, such
+/// as the shell of an editor, shows control sequences as text.
 #[must_use]
 pub fn can_redraw() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// How to report.
+/// The form of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Lines redrawn in place on a terminal.
@@ -56,12 +56,12 @@ pub enum Mode {
     Plain,
     /// One JSON object a second on standard output.
     Json,
-    /// Nothing but that something wrong came.
+    /// Only errors and warnings of wrong content.
     Quiet,
 }
 
 impl Mode {
-    /// The mode that the options ask for.
+    /// Returns the mode that the options ask for.
     #[must_use]
     pub fn of(json: bool, quiet: bool) -> Self {
         match (json, quiet) {
@@ -72,7 +72,7 @@ impl Mode {
         }
     }
 
-    /// The least time between two pictures; `None`: there is none.
+    /// Returns the least time between two pictures; `None` if there are no pictures.
     #[must_use]
     pub const fn interval(self) -> Option<Duration> {
         match self {
@@ -84,26 +84,26 @@ impl Mode {
     }
 }
 
-/// How a command ended: the report of the transfer, and what the process ends with.
+/// The end of a command: the report of the transfer, and the exit status of the process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
-    /// How the transfer ended.
+    /// The report of the transfer.
     #[serde(flatten)]
     pub report: Report,
-    /// How the process ends.
+    /// The exit status of the process, and its error.
     #[serde(flatten)]
     pub end: End,
 }
 
 impl Summary {
-    /// Of a transfer that ended with this report, or with a failure.
+    /// Makes the summary of a transfer that ended with this report, or with a failure.
     #[must_use]
     pub fn new(report: &Report, failure: Option<&Failure>) -> Self {
         Self { report: report.clone(), end: End::new(failure) }
     }
 }
 
-/// How one of several files ended.
+/// The end of one of several files.
 #[derive(Serialize)]
 struct FileSummary<'a> {
     url: &'a str,
@@ -125,13 +125,13 @@ pub struct View {
 }
 
 impl View {
-    /// A view that has shown nothing yet.
+    /// Makes a view that has shown nothing yet.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
         Self { mode, lines: Lines::default(), notes: 0 }
     }
 
-    /// Shows what happens, all but the end: that is [`finish`](Self::finish)'s.
+    /// Shows an event. The end of the transfer is shown by [`finish`](Self::finish).
     pub fn draw(&mut self, event: &Event) {
         match event {
             Event::Progress(progress) => self.show(progress),
@@ -145,7 +145,7 @@ impl View {
         }
     }
 
-    /// Shows how far it is.
+    /// Shows the progress.
     pub fn show(&mut self, progress: &Progress) {
         match self.mode {
             Mode::Live => {
@@ -158,7 +158,8 @@ impl View {
         }
     }
 
-    /// Says something that stays: a source banned, an interface gone. After a limit it only counts.
+    /// Prints a line that stays: a source banned, an interface gone. Beyond [`NOTES_MAX`], notes are only
+    /// counted.
     pub fn note(&mut self, note: &str) {
         self.notes += 1;
         if self.notes > NOTES_MAX {
@@ -171,8 +172,7 @@ impl View {
         }
     }
 
-    /// The same, where it shows that something came that is wrong: it is said even to those who want to hear
-    /// of errors only.
+    /// Prints a note that wrong content came. It is printed even in [`Mode::Quiet`].
     fn warn(&mut self, warning: &str) {
         match self.mode {
             Mode::Quiet if self.notes < NOTES_MAX => {
@@ -183,7 +183,7 @@ impl View {
         }
     }
 
-    /// Shows how one of several files ended.
+    /// Shows the end of one of several files.
     fn file(&mut self, file: &FileReport) {
         let failure = file.error.clone().map(Failure::from);
         let summary = Summary::new(&file.report, failure.as_ref());
@@ -196,17 +196,17 @@ impl View {
         }
     }
 
-    /// Takes the picture away: what follows is printed by somebody else.
+    /// Removes the picture, before other output is printed.
     pub fn clear(&mut self) {
         self.lines.draw(&[]);
     }
 
-    /// Shows the end: the table, who was banned, where the file is.
+    /// Shows the end: the table, the banned sources, and the path of the file.
     pub fn finish(&mut self, summary: &Summary) {
         self.clear();
         match self.mode {
             Mode::Live | Mode::Plain => {
-                // What is not a terminal may have any width.
+                // Output that is no terminal may have any width.
                 let width = if self.mode == Mode::Live { self.lines.width() } else { usize::MAX };
                 for line in end(summary, width) {
                     self.lines.print(&line);
@@ -226,12 +226,12 @@ fn average(progress: &Progress) -> u64 {
     if progress.elapsed_s > 0.0 { (fresh as f64 / progress.elapsed_s) as u64 } else { 0 }
 }
 
-/// Whether nobody says yet how long it is.
+/// Whether no source has told the length yet.
 const fn is_unmeasured(s: &Progress) -> bool {
     s.total_bytes == 0 && (s.done_bytes > 0 || s.note.is_some())
 }
 
-/// The line about the whole: how much, how fast, how long yet.
+/// Returns the line about the whole transfer: bytes, rate, and the time left.
 fn total(s: &Progress) -> String {
     let now = s.paths.iter().map(|p| p.rate_bytes).sum::<u64>();
     let mut line = match is_unmeasured(s) {
@@ -241,7 +241,7 @@ fn total(s: &Progress) -> String {
             format!("{percent:5.1} %  {} of {}  {}", bytes(s.done_bytes), bytes(s.total_bytes), rate(now))
         }
     };
-    // The mean says more about the rest of the way than the last second, as long as something moves at all.
+    // The mean predicts the rest better than the last second does, as long as any data arrives.
     let pace = average(s);
     if now > 0 && pace > 0 && s.done_bytes < s.total_bytes {
         let left_s = (s.total_bytes - s.done_bytes) as f64 / pace as f64;
@@ -254,7 +254,7 @@ fn total(s: &Progress) -> String {
     line
 }
 
-/// The picture on a terminal `width` columns wide.
+/// Draws the picture for a terminal `width` columns wide.
 fn live(s: &Progress, width: usize) -> Vec<String> {
     let mut picture = Vec::new();
     if !s.paths.is_empty() {
@@ -276,7 +276,7 @@ fn live(s: &Progress, width: usize) -> Vec<String> {
     }
     let whole = total(s);
     match &s.note {
-        // It tells why nothing moves.
+        // The note tells why no data arrives, so it gets a line of its own if the line is too long.
         Some(note) if console::measure_text_width(&whole) > width => {
             let mut without = s.clone();
             without.note = None;
@@ -288,7 +288,7 @@ fn live(s: &Progress, width: usize) -> Vec<String> {
     picture
 }
 
-/// A row a path, with these numbers.
+/// Makes a table with a row per path, and these columns of numbers.
 fn path_table(
     paths: &[PathProgress],
     numbers: impl IntoIterator<Item = Column>,
@@ -305,7 +305,7 @@ fn path_table(
     table(columns, &texts(&|path| path.state.to_string()), width)
 }
 
-/// A column of numbers; see [`Column::numbers`].
+/// Makes a column of numbers; see [`Column::numbers`].
 fn column(
     head: &'static str,
     rank: u8,
@@ -319,7 +319,7 @@ fn loss(path: &PathProgress) -> String {
     format!("{:.1} %", path.loss_percent)
 }
 
-/// What caches on the way sent, where there are some.
+/// Makes the column for the share that caches on the way sent, if there is any.
 fn cached(paths: &[PathProgress]) -> Option<Column> {
     let any = paths.iter().any(|path| path.cached_percent > 0.0);
     any.then(|| column("cached", 5, paths, |path| format!("{:.0} %", path.cached_percent)))
@@ -332,12 +332,12 @@ fn srtt(us: u64) -> String {
     }
 }
 
-/// What is told at the end, in `width` columns.
+/// Returns the lines for the end, in `width` columns.
 fn end(summary: &Summary, width: usize) -> Vec<String> {
     let Summary { report, .. } = summary;
     let s = &report.last;
     let mut out = Vec::new();
-    // A transfer that moved nothing has nothing to tell but why, and that is said elsewhere.
+    // For a transfer that moved nothing, only the reason is of interest, and that is printed elsewhere.
     let fresh = s.done_bytes.saturating_sub(s.resumed_bytes);
     if !report.complete && fresh == 0 && report.banned.is_empty() {
         return out;
@@ -375,7 +375,7 @@ fn end(summary: &Summary, width: usize) -> Vec<String> {
 }
 
 fn percent(part: u64, whole: u64) -> f64 {
-    // Never "100.0 %" before the last byte.
+    // This never shows "100.0 %" before the last byte.
     let percent = if whole == 0 { 100.0 } else { part as f64 * 100.0 / whole as f64 };
     if part < whole { percent.min(99.9) } else { percent }
 }
@@ -510,7 +510,7 @@ mod tests {
             for width in [0, 1, 10, 500] {
                 assert!(!live(&s, width).is_empty());
             }
-            // Where nothing came, there is nothing to tell.
+            // If nothing came, nothing is shown.
             assert_eq!(end(&Summary::new(&report(s, false), None), 80).is_empty(), done_bytes == 0);
         }
         let mut unmeasured = of(5, 0);

@@ -1,4 +1,4 @@
-//! Options for HTTP servers, as users of curl know them.
+//! The options for HTTP servers, with the names that users of curl know.
 
 use std::path::{Path, PathBuf};
 
@@ -71,17 +71,17 @@ pub struct Http {
     pub continue_at: Option<String>,
 }
 
-/// What `--checksum` says.
+/// The value of `--checksum`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KnownHash {
     /// The hash itself.
     Is(anabranch::Checksum),
-    /// A list that has it.
+    /// A file that lists the hash.
     In(PathBuf),
 }
 
 impl Http {
-    /// The file of `--netrc`, with `~` as the user's home.
+    /// Returns the path of `--netrc`, with `~` replaced by the user's home.
     pub(crate) fn netrc(&self) -> Option<PathBuf> {
         let path = self.netrc.as_ref()?;
         match (path.strip_prefix("~"), std::env::var_os("HOME")) {
@@ -90,7 +90,7 @@ impl Http {
         }
     }
 
-    /// Name and password of `--user`; a password that is not there is asked for.
+    /// Returns the name and the password of `--user`. Asks on the terminal for a password that is not given.
     ///
     /// # Errors
     /// Wrong usage, if there is no terminal to ask on.
@@ -148,7 +148,7 @@ fn continue_at(text: &str) -> Result<String, String> {
 fn checksum(text: &str) -> Result<KnownHash, String> {
     match text.parse() {
         Ok(checksum) => Ok(KnownHash::Is(checksum)),
-        // Also a pipe, as of <(…).
+        // The path may also be a pipe, as of <(…).
         Err(_) if Path::new(text).exists() && !Path::new(text).is_dir() => Ok(KnownHash::In(text.into())),
         Err(e) => Err(match is_weak(text) {
             true => format!(
@@ -159,7 +159,7 @@ fn checksum(text: &str) -> Result<KnownHash, String> {
     }
 }
 
-/// Whether it is an MD5 or a SHA-1, as far as its form tells.
+/// Whether a text has the form of an MD5 or a SHA-1 hash.
 fn is_weak(text: &str) -> bool {
     let (kind, hex) = text.split_once([':', '=']).unwrap_or(("", text));
     let kind = kind.to_ascii_lowercase();

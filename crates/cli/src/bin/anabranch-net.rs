@@ -1,4 +1,4 @@
-//! The `anabranch net` command, and the members of a publish/subscribe network that serve the others.
+//! The `anabranch net` command, and the commands of a publish/subscribe network's servers.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,4 +1,4 @@
-//! The script of the demonstration: what happens to a source and when, and what is told meanwhile.
+//! The script of the demonstration: kills a source and starts it again, and tells what happens.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use crate::exit::Outcome;
 use crate::json;
 use crate::view::{Mode, View};
 
-/// Columns that a line of a command has at most, if its words let it.
+/// The most columns of a line of a command, as far as its words allow it.
 const COMMAND_COLUMNS: usize = 78;
 
-/// Which source is killed: the fastest.
+/// The index of the source that is killed: the fastest.
 const KILLED: usize = 0;
-/// At which part of the transfer it is killed and started again, in percent.
+/// The percentages of the transfer at which the source is killed and started again.
 const KILLED_AT: u64 = 20;
 const STARTED_AGAIN_AT: u64 = 60;
 
-/// What has been done to the source so far, and when: in seconds since the transfer began.
+/// The progress of the fault, with times in seconds since the transfer began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Kill {
     pub(super) killed_s: Option<f64>,
     started_s: Option<f64>,
-    /// When bytes came from it again.
+    /// The time at which bytes came from the source again.
     pub(super) back_s: Option<f64>,
-    /// What had come from it when it was started again.
+    /// The bytes that had come from the source when it was started again.
     bytes: u64,
 }
 
-/// A source that was started, as JSON.
+/// A source that was started, as a line of JSON.
 #[derive(Serialize)]
 struct SourceLine<'a> {
     name: &'a str,
@@ -40,7 +40,7 @@ struct SourceLine<'a> {
     rate_bytes: u64,
 }
 
-/// What happened to a source, as JSON.
+/// A source that was killed or started again, as a line of JSON.
 #[derive(Serialize)]
 struct FaultLine<'a> {
     name: &'a str,
@@ -52,7 +52,7 @@ struct FaultLine<'a> {
 pub(super) struct Script {
     mode: Mode,
     view: View,
-    /// When the transfer was drawn last, in seconds since it began.
+    /// The time when the transfer was last drawn, in seconds since it began.
     drawn_s: Option<f64>,
     kill: Kill,
 }
@@ -71,28 +71,28 @@ impl Script {
         self.kill
     }
 
-    /// Tells people.
+    /// Prints a line for people, unless the output is JSON.
     pub(super) fn say(&mut self, text: &str) {
         if !self.is_json() {
             self.view.note(text);
         }
     }
 
-    /// Tells people of a command, in lines that a shell takes as one.
+    /// Prints a command for people, in lines that a shell reads as one command.
     pub(super) fn say_command(&mut self, command: &str) {
         for line in folded(command) {
             self.say(&line);
         }
     }
 
-    /// Tells programs.
+    /// Prints an object for programs, if the output is JSON.
     pub(super) fn put(&self, event: &str, object: &impl Serialize) {
         if self.is_json() {
             json::put(event, object);
         }
     }
 
-    /// A source serves.
+    /// Tells that a source serves.
     pub(super) fn started(&mut self, source: &SourceProcess) {
         let (name, pid) = (source.spec.name, source.pid());
         let (command, rate_bytes) = (source.command(), source.spec.rate().as_bytes());
@@ -101,17 +101,17 @@ impl Script {
         self.put("source", &SourceLine { name, pid, command, address: source.place(), rate_bytes });
     }
 
-    /// Takes the picture of the transfer away.
+    /// Removes the picture of the transfer.
     pub(super) fn clear(&mut self) {
         self.view.clear();
     }
 
-    /// Shows what happens in the transfer, but for its progress.
+    /// Shows an event of the transfer other than its progress.
     pub(super) fn draw(&mut self, event: &Event) {
         self.view.draw(event);
     }
 
-    /// Shows how far the transfer is, kills the source and starts it again when it is time.
+    /// Shows the progress of the transfer, and kills the source or starts it again when it is time.
     pub(super) fn advance(&mut self, progress: &Progress, sources: &mut [SourceProcess]) -> Outcome {
         let now_s = progress.elapsed_s;
         let every_s = self.mode.interval().unwrap_or(Duration::MAX).as_secs_f64();
@@ -147,7 +147,7 @@ impl Script {
     }
 }
 
-/// A command in lines, each but the last with a backslash at its end.
+/// Divides a command into lines, each but the last with a backslash at its end.
 fn folded(command: &str) -> Vec<String> {
     let mut lines = vec!["  ".to_owned()];
     for word in command.split(' ') {

@@ -10,18 +10,18 @@ use anabranch_mmtp::uri::Uri;
 
 use crate::exit::{Failure, Outcome};
 
-/// The file that all of them offer, in the directory that they run in.
+/// The file that all sources offer, in the directory in which they run.
 pub(super) const FILE: &str = "film.bin";
-/// A free port of the loopback interface.
+/// The address of the loopback interface with any free port.
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// What a source is to be.
+/// The settings of a source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spec {
     pub(super) name: &'static str,
-    /// Its limit, Mbit/s.
+    /// The source's limit in Mbit/s.
     mbit: u64,
-    /// Whether the file is taken from it by HTTP instead of mmTP.
+    /// Whether the file is fetched from the source by HTTP instead of mmTP.
     by_http: bool,
 }
 
@@ -38,7 +38,7 @@ impl Spec {
     }
 }
 
-/// `fast (40 Mbit/s, mmTP)`
+/// Writes the source as `fast (40 Mbit/s, mmTP)`.
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let protocol = if self.by_http { "HTTP" } else { "mmTP" };
@@ -46,15 +46,15 @@ impl fmt::Display for Spec {
     }
 }
 
-/// A source that runs, or has been killed. Dropping it ends its process.
+/// A source that runs or has been killed. Dropping it ends its process.
 #[derive(Debug)]
 pub(super) struct SourceProcess {
     pub(super) spec: Spec,
     dir: PathBuf,
     child: Child,
-    /// Where it listens for mmTP: `ADDR:PORT`.
+    /// The `ADDR:PORT` at which the source listens for mmTP.
     udp: String,
-    /// The URL of the file, if it is taken by HTTP.
+    /// The URL of the file, if it is fetched by HTTP.
     url: Option<String>,
 }
 
@@ -66,7 +66,8 @@ impl SourceProcess {
         Ok(Self { spec: *spec, dir: dir.to_owned(), child, udp: ANY_PORT.to_owned(), url })
     }
 
-    /// Waits until it says what it offers, which it does once it serves; from then on its ports are known.
+    /// Waits until the source prints its offer, which it does once it serves. From then on its ports are
+    /// known.
     pub(super) fn wait_until_it_serves(&mut self) -> Outcome {
         let mut lines = self.child.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines);
         let uri = lines.next().and_then(Result::ok).and_then(|line| line.parse::<Uri>().ok());
@@ -83,7 +84,7 @@ impl SourceProcess {
         }
     }
 
-    /// Why it has ended, as it says itself.
+    /// Ends the source, and returns the last line of its standard error, which says why it failed.
     fn last_words(&mut self) -> String {
         self.kill();
         let mut text = String::new();
@@ -91,36 +92,36 @@ impl SourceProcess {
         text.lines().last().unwrap_or("it does not say why").trim_start_matches("anabranch: ").to_owned()
     }
 
-    /// Kills it at once (SIGKILL): it cannot take leave of anybody.
+    /// Kills the process at once (SIGKILL), so that it cannot tell its receivers.
     pub(super) fn kill(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself, so errors are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Starts it again by the same command, and waits until it serves.
+    /// Starts the source again with the same command, and waits until it serves.
     pub(super) fn start_again(&mut self) -> Outcome {
         let failed = |e| Failure::other(format!("cannot start a source: {e}"));
         self.child = spawn(&self.arguments(), &self.dir).map_err(failed)?;
         self.wait_until_it_serves()
     }
 
-    /// The number of its process.
+    /// Returns the number of the process.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The URL of its file, if it is taken by HTTP.
+    /// Returns the URL of the file, if it is fetched by HTTP.
     pub(super) fn url(&self) -> Option<&str> {
         self.url.as_deref()
     }
 
-    /// Where the file is taken from, `ADDR:PORT`, as [`anabranch::PathProgress`] has it.
+    /// Returns the `ADDR:PORT` from which the file is fetched, as [`anabranch::PathProgress`] has it.
     pub(super) fn place(&self) -> &str {
         self.url.as_deref().map_or(&self.udp, host_port)
     }
 
-    /// The command that it runs, in the demonstration's directory.
+    /// Returns the command that the source runs, in the demonstration's directory.
     pub(super) fn command(&self) -> String {
         format!("anabranch {}", self.arguments().join(" "))
     }
@@ -136,12 +137,13 @@ impl Drop for SourceProcess {
     }
 }
 
-/// What stands between the slashes of a URL.
+/// Returns the host and the port of a URL.
 fn host_port(url: &str) -> &str {
     url.split('/').nth(2).unwrap_or(url)
 }
 
-/// The arguments that make `anabranch` a source which listens at `udp`, and at `http` if there is one.
+/// Returns the arguments that make `anabranch` a source that listens at `udp`, and at `http` if that is
+/// given.
 fn arguments(spec: &Spec, udp: &str, http: Option<&str>) -> Vec<String> {
     let mut arguments = ["serve", FILE, "--limit", &format!("{}Mbit", spec.mbit)].map(str::to_owned).to_vec();
     arguments.extend(["--listen".to_owned(), udp.to_owned()]);
@@ -149,8 +151,8 @@ fn arguments(spec: &Spec, udp: &str, http: Option<&str>) -> Vec<String> {
     arguments
 }
 
-/// Starts this program with these arguments. It keeps the hashes for its next start in `dir`, as it does
-/// elsewhere in the user's cache.
+/// Starts this program with these arguments. It keeps its cache of hashes in `dir` instead of the user's
+/// cache.
 fn spawn(arguments: &[String], dir: &Path) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments).current_dir(dir).env("XDG_CACHE_HOME", dir.join("cache"));

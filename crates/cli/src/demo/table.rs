@@ -1,4 +1,4 @@
-//! What came of the demonstration: each source alone, all of them, and all of them for real.
+//! The result of the demonstration: each source alone and all of them as computed, and the real transfer.
 
 use anabranch::Progress;
 use anabranch_algo::Rate;
@@ -11,26 +11,26 @@ use crate::json;
 use crate::stdout;
 use crate::view::rate;
 
-/// One row of the table: a transfer of the file.
+/// A row of the table: a transfer of the file.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     transfer: String,
-    /// Whether it was computed from the limits; else it has happened.
+    /// Whether the row was computed from the limits; if not, it was measured.
     computed: bool,
     seconds: f64,
     rate_bytes: u64,
-    /// Compared with the fastest source alone.
+    /// The gain over the fastest source alone, in percent.
     gain_percent: f64,
-    /// Share of each source, in percent.
+    /// The share of each source, in percent.
     share_percent: [f64; SOURCES.len()],
-    /// Retransmission timeouts, if it has happened.
+    /// The number of retransmission timeouts, if the row was measured.
     timeouts: Option<u64>,
-    /// Whether all bytes arrived and are the file's, if it has happened.
+    /// Whether all bytes arrived and are those of the file, if the row was measured.
     verified: Option<bool>,
 }
 
 impl Row {
-    /// How long the sources with these indices take for `length` bytes, if each sends as fast as it may.
+    /// Computes a row for `length` bytes from the sources with these indices, each sending at its limit.
     fn computed(transfer: String, length: u64, sources: &[usize]) -> Self {
         let limit = |index: &usize| SOURCES[*index].rate().as_bytes();
         let all: u64 = sources.iter().map(limit).sum();
@@ -50,7 +50,7 @@ impl Row {
         }
     }
 
-    /// Of a transfer that ended like this.
+    /// Makes a row from the last progress of a transfer.
     fn measured(
         transfer: &str,
         length: u64,
@@ -76,7 +76,7 @@ impl Row {
         }
     }
 
-    /// Those of the table: each source alone and all of them, computed; then what has happened.
+    /// Returns the rows of the table: each source alone and all of them, computed; then the real transfer.
     pub(super) fn all(
         length: u64,
         last: &Progress,
@@ -98,7 +98,7 @@ impl Row {
         rows
     }
 
-    /// How it is known.
+    /// Says how the row is known.
     const fn evidence(&self) -> &'static str {
         match self.verified {
             None => "computed",
@@ -108,13 +108,13 @@ impl Row {
     }
 }
 
-/// Over the fastest source alone, in percent.
+/// Returns by how many percent a rate exceeds that of the fastest source.
 fn gain_percent(rate_bytes: u64) -> f64 {
     let best = SOURCES.iter().map(|spec| spec.rate().as_bytes()).max().unwrap_or(1);
     (rate_bytes as f64 / best as f64 - 1.0) * 100.0
 }
 
-/// Prints the rows; for people also what they mean.
+/// Prints the rows; for people also a conclusion.
 pub(super) fn print(rows: &[Row], root: &str, kill: Kill, is_json: bool) -> Outcome {
     if is_json {
         return stdout::print(rows.iter().map(|row| json::text("row", row)).collect::<String>());

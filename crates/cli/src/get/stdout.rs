@@ -1,4 +1,4 @@
-//! `get --output -`: in order to standard output, while it comes.
+//! `get --output -`: writes the content to standard output, in order, while it arrives.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, ErrorKind, Write as _};
@@ -13,24 +13,24 @@ use signal_hook::consts::SIGPIPE;
 
 use crate::exit::{Failure, Outcome};
 
-/// When it is interrupted, whoever takes what is written has so long to take the last of it.
+/// After an interruption, the time in which the reader of standard output can take the last bytes.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
-/// Why writing ended early.
+/// The reason why writing ended early.
 enum Ended {
     /// The transfer failed, or was stopped.
     Read(Failure),
-    /// Standard output does not take it.
+    /// Standard output cannot be written.
     Write(io::Error),
 }
 
-/// Writes what `get` fetches to standard output. `listener` hears what happens meanwhile.
+/// Writes the content that `get` fetches to standard output. Meanwhile, passes events to `listener`.
 ///
 /// # Errors
-/// What the transfer fails with, or that standard output does not take it. When a pipe's reader has gone,
-/// as `head` does, there is none: the process ends by SIGPIPE, quietly, as others do.
+/// If the transfer fails, or standard output cannot be written. If the reader of a pipe has gone, as `head`
+/// does, there is no error: SIGPIPE ends the process quietly, as it ends other programs.
 pub(super) fn write(get: &Get, stop: &Stop, listener: impl FnMut(Event)) -> Outcome {
-    // Not by lines, as `Stdout` does.
+    // A plain file is used because `Stdout` writes by lines.
     let owned = io::stdout().as_fd().try_clone_to_owned();
     let out = File::from(owned.map_err(|e| Failure::target(format!("standard output: {e}")))?);
     let reader = get.read_stopped_by(stop)?;

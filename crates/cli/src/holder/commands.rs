@@ -1,4 +1,4 @@
-//! What the commands `up`, `exec`, `status` and `down` of all kinds have in common.
+//! The parts that the commands `up`, `exec`, `status` and `down` of all kinds share.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
@@ -18,10 +18,10 @@ use crate::stdout::print;
 use crate::toml_name::stem;
 use crate::view::{note, say};
 
-/// Starts a holder: this program with these arguments, which reads the text. What it says once all is up.
+/// Starts a holder: this program with `args`, which reads `text`. Returns the first state, once all is up.
 ///
 /// # Errors
-/// 1 and its reason if it cannot be.
+/// 1 with the holder's reason if it cannot be started.
 pub(crate) fn start<S: State>(name: &str, args: &[&str], text: &str) -> Outcome<S> {
     let failed = |e| Failure::other(format!("cannot start the holder: {e}"));
     let mut daemon = Command::new(std::env::current_exe().map_err(failed)?)
@@ -32,7 +32,7 @@ pub(crate) fn start<S: State>(name: &str, args: &[&str], text: &str) -> Outcome<
         .current_dir("/")
         .spawn()
         .map_err(failed)?;
-    // It reads all or has ended, and says so.
+    // The holder reads everything, or has ended and says why.
     let _ = daemon.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
     let mut line = String::new();
     let _ = daemon.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
@@ -49,8 +49,8 @@ pub(crate) fn start<S: State>(name: &str, args: &[&str], text: &str) -> Outcome<
     }
 }
 
-/// Runs a program on a host, in place of this one. If that cannot be, it ends the process as a shell would:
-/// with 127 if there is no such program, 126 if it cannot be executed (POSIX.1-2024, XCU 2.8.2).
+/// Runs a program on a host, in place of this process. If that is impossible, ends the process as a shell
+/// would: with 127 if there is no such program, 126 if it cannot be executed (POSIX.1-2024, XCU 2.8.2).
 ///
 /// # Errors
 /// 1 if the host cannot be entered.
@@ -69,10 +69,10 @@ pub(crate) fn exec(
     std::process::exit(if error.kind() == ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// The namespace of a host.
+/// Opens the namespace of a host.
 ///
 /// # Errors
-/// 1 if it is not there any more, or not this user's.
+/// 1 if it does not exist any more, or is not this user's.
 pub(crate) fn namespace(state: &impl State, host: usize) -> Outcome<Namespace> {
     let (name, fd) = state.hosts()[host];
     let path = format!("/proc/{}/fd/{fd}", state.pid());
@@ -80,10 +80,10 @@ pub(crate) fn namespace(state: &impl State, host: usize) -> Outcome<Namespace> {
     space.map_err(|e| Failure::other(format!("cannot enter {name}: {e}")))
 }
 
-/// What is up under a name, if anything is.
+/// Returns the state of the setup with this name, if one is up.
 ///
 /// # Errors
-/// 2 if it is another user's, 1 if it does not answer.
+/// 2 if it belongs to another user, 1 if it does not answer.
 #[cfg(feature = "network")]
 pub(crate) fn find_up<S: State>(name: &str) -> Outcome<Option<S>> {
     let (ups, wanted) = (ups(S::KIND), plain_name(name));
@@ -94,10 +94,11 @@ pub(crate) fn find_up<S: State>(name: &str) -> Outcome<Option<S>> {
     state(&pick(S::KIND, &wanted, &ups.own)?).map(Some)
 }
 
-/// The host that `NAME/HOST`, or `HOST` alone where that is clear, names: its place among those of the state.
+/// Finds the host that `NAME/HOST` names, or `HOST` alone if that is unambiguous. Returns the setup's state,
+/// and the index of the host in it.
 ///
 /// # Errors
-/// 2 if there is none, or more than one.
+/// 2 if there is no such host, or more than one.
 pub(crate) fn find_host<S: State>(name: &str) -> Outcome<(S, usize)> {
     let kind = S::KIND;
     let (up, name) = match name.split_once('/') {
@@ -134,7 +135,7 @@ pub(crate) fn find_host<S: State>(name: &str) -> Outcome<(S, usize)> {
     })
 }
 
-/// That of these which is named, by its own name or its file's.
+/// Returns the one of `names` that `name` means, either as it is or as the name of a file.
 fn pick(kind: Kind, name: &str, names: &[String]) -> Outcome<String> {
     let wanted = [plain_name(name), plain_name(&stem(Path::new(name)))];
     if let Some(name) = names.iter().find(|name| wanted.contains(name)) {
@@ -154,7 +155,7 @@ fn user(uid: u32) -> String {
     if uid == 0 { "root (sudo)".into() } else { format!("user {uid}") }
 }
 
-/// That none is up that this user may use.
+/// Says that no setup is up that this user may use.
 fn none_up(kind: Kind) -> String {
     let others = ups(kind).others;
     if others.is_empty() {
@@ -169,10 +170,10 @@ fn state<S: State>(name: &str) -> Outcome<S> {
     send_request(name, Request::State).map_err(|e| Failure::other(format!("{name} does not answer: {e}")))
 }
 
-/// Tells which are up and how they do.
+/// Prints which setups are up, and their states.
 ///
 /// # Errors
-/// 6 if standard output takes no more.
+/// 6 if standard output cannot be written.
 pub(crate) fn status<S: State>(as_json: bool) -> Outcome {
     let kind = S::KIND;
     let up = ups(kind).own;
@@ -194,16 +195,16 @@ pub(crate) fn status<S: State>(as_json: bool) -> Outcome {
     print(text.join(if as_json { "" } else { "\n" }).as_bytes())
 }
 
-/// For programs.
+/// Returns a state as an object for programs.
 pub(crate) fn object<S: State>(state: &S) -> String {
     json::text(S::KIND.command(), state)
 }
 
-/// Refuses on a host of something that is up: nothing can be found from there, and what `down` ends there
-/// might be whoever runs it.
+/// Refuses to run on a host of a setup. From there, no setup can be found, and `down` might end the process
+/// that runs it.
 ///
 /// # Errors
-/// 2 if this is one.
+/// 2 if this is a host of a setup.
 pub(crate) fn refuse_inside() -> Outcome {
     orphans::current().map_or(Ok(()), |(kind, name)| {
         let (host, noun) = (kind.host(), kind.noun());
@@ -211,16 +212,16 @@ pub(crate) fn refuse_inside() -> Outcome {
     })
 }
 
-/// Ends one, or all, with the programs on their hosts, and tells how they did.
+/// Takes down one or all setups, ends the programs on their hosts, and prints their last states.
 ///
 /// # Errors
-/// 2 if it is not clear which or this is a host of one, 7 if what was measured on one should not be trusted,
-/// 1 if a program does not end.
+/// 2 if it is not clear which one, or this is a host of a setup; 7 if measurements in one should not be
+/// trusted; 1 if a program does not end.
 pub(crate) fn down<S: State>(name: Option<&str>, all: bool, as_json: bool) -> Outcome {
     refuse_inside()?;
     let kind = S::KIND;
     let up = ups(kind).own;
-    // Programs may have outlived whoever held theirs.
+    // Programs may have outlived their holder.
     let mut names = up.clone();
     names.extend(orphans::all(kind).into_keys().filter(|name| !up.contains(name)));
     let names = match name {

@@ -1,8 +1,8 @@
-//! The process that holds what is up, and how others find it and talk to it.
+//! The process that holds a setup, and how other processes find it and talk to it.
 //!
-//! It listens on a socket whose name is in no file system (an abstract one, see unix(7)) and that goes with
-//! the process, as all else does that it holds. So there is no file that could be out of date, however it
-//! ends.
+//! The holder listens on a socket with an abstract name, which is in no file system (unix(7)). The socket
+//! ends with the process, as does everything else that the process holds. So no file can be out of date,
+//! however the process ends.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -22,39 +22,39 @@ use super::{Kind, State};
 use crate::exit::{Failure, Outcome};
 use crate::signals::stop_signals;
 
-/// The largest scenario or domain and the largest answer, bytes.
+/// The most bytes of a scenario or domain, and of an answer.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
-/// The longest request, bytes.
+/// The most bytes of a request.
 const REQUEST_BYTES_MAX: u64 = 256;
 /// How long the other side may be silent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a holder holds.
+/// A setup in its holder.
 pub(crate) trait Held: Sized {
-    /// What it says of itself.
+    /// The state that it reports.
     type State: State;
 
-    /// How it is now.
+    /// Returns the present state.
     fn state(&mut self) -> Self::State;
 
-    /// Does what a command asks for, beside [`Request::State`] and [`Request::Down`].
+    /// Carries out an [`Request::Order`].
     ///
     /// # Errors
-    /// Why not, in a sentence.
+    /// If it cannot be done; the error is a sentence.
     fn order(&mut self, order: &str) -> Result<(), String>;
 
-    /// Ends it, and says how it was in the end.
+    /// Takes the setup down, and returns its last state.
     fn end(self) -> Self::State;
 }
 
-/// What the holder tells the command that started it.
+/// The message of the holder to the command that started it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Started<S> {
     Ready(S),
     Failed(String),
 }
 
-/// How the names of the sockets begin.
+/// Returns the beginning of the sockets' names for a kind.
 fn prefix(kind: Kind) -> String {
     format!("anabranch/{}/", kind.command())
 }
@@ -63,25 +63,25 @@ fn address(kind: Kind, name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(prefix(kind) + name)
 }
 
-/// What is up of a kind: this user's, and others' with their users' numbers.
+/// The setups of a kind that are up: this user's, and those of other users with their user ids.
 #[derive(Debug, Default)]
 pub(crate) struct Ups {
     pub(crate) own: Vec<String>,
     pub(crate) others: Vec<(String, u32)>,
 }
 
-/// All that is up of a kind.
+/// Finds all setups of a kind that are up.
 pub(crate) fn ups(kind: Kind) -> Ups {
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let before = format!(" @{}", prefix(kind));
     let name = |line: &str| Some(line.split_once(&before)?.1.to_owned());
-    // Anybody may listen under any name.
+    // Any process may listen under any name, so only plain names are accepted.
     let mut names: Vec<String> = sockets.lines().filter_map(name).filter(|name| is_plain(name)).collect();
     names.sort_unstable();
     names.dedup();
     let mut ups = Ups::default();
     for name in names {
-        // A connection has its listener's name too, and may outlive it by a moment.
+        // A connection also has its listener's name, and may outlive the listener by a moment.
         let Ok((stream, uid)) = connect(kind, &name) else { continue };
         if uid != nix::unistd::geteuid().as_raw() {
             ups.others.push((name, uid));
@@ -92,20 +92,20 @@ pub(crate) fn ups(kind: Kind) -> Ups {
     ups
 }
 
-/// A connection to a holder, and whose it is.
+/// Connects to a holder. Returns the connection and the user id of the holder.
 fn connect(kind: Kind, name: &str) -> io::Result<(UnixStream, u32)> {
     let stream = UnixStream::connect_addr(&address(kind, name)?)?;
     let peer = getsockopt(&stream, PeerCredentials)?;
     Ok((stream, peer.uid()))
 }
 
-/// What can be asked of a holder. Each is answered by a state.
+/// The requests to a holder. Each is answered by a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request<'a> {
     State,
-    /// End, after a last answer.
+    /// Take the setup down. The answer is its last state.
     Down,
-    /// Something that only some kinds know; the answer comes after it.
+    /// Carry out an order that only some kinds know. The answer is the state after it.
     Order(&'a str),
 }
 
@@ -127,7 +127,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Asks a holder, and waits until it has ended if it was asked to.
+/// Sends a request to a holder and returns the answer, which after [`Request::Down`] comes when all is down.
 pub(crate) fn send_request<S: State>(name: &str, request: Request<'_>) -> io::Result<S> {
     let (stream, uid) = connect(S::KIND, name)?;
     if uid != nix::unistd::geteuid().as_raw() {
@@ -144,14 +144,14 @@ fn exchange<S: DeserializeOwned>(mut stream: UnixStream, request: Request<'_>) -
     serde_json::from_str::<Result<S, String>>(&text)?.map_err(io::Error::other)
 }
 
-/// Is the process that holds something: reads on standard input what, tells whether it is up, and stays.
-/// `start` makes it of that text.
+/// Runs the holder process. Reads the description of the setup from standard input, reports whether the setup
+/// is up, and serves requests. `start` makes the setup from the description.
 ///
 /// # Errors
 /// 1 if its parent is gone or signals cannot be caught.
 pub(crate) fn run<H: Held>(name: &str, start: impl FnOnce(&str) -> Result<H, String>) -> Outcome {
     let failed = |e: io::Error| Failure::other(e.to_string());
-    // A session of its own: no terminal's Ctrl-C or end is meant for it.
+    // In its own session, the holder gets no Ctrl-C or hangup of a terminal.
     let _ = nix::unistd::setsid();
     let mut started = listen_and_start(name, start);
     let message = match &mut started {
@@ -162,7 +162,7 @@ pub(crate) fn run<H: Held>(name: &str, start: impl FnOnce(&str) -> Result<H, Str
     text.push('\n');
     let mut out = io::stdout();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(failed)?;
-    // Whoever started it says why it did not work.
+    // The command that started the holder reports the failure.
     let Ok((listener, held)) = started else { return Ok(()) };
     let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").map_err(failed)?;
     nix::unistd::dup2_stdin(&null)
@@ -180,7 +180,7 @@ fn listen_and_start<H: Held>(
     let mut text = String::new();
     let read = io::stdin().take(MESSAGE_BYTES_MAX).read_to_string(&mut text);
     read.map_err(|e| format!("standard input cannot be read: {e}"))?;
-    // First of all, so that of two at once one is refused.
+    // Listen first, so that of two holders started at once, one is refused.
     let listener = address(kind, name).and_then(|address| UnixListener::bind_addr(&address));
     let listener = listener.map_err(|e| match e.kind() {
         io::ErrorKind::AddrInUse => format!("{name} is up already: anabranch {} down {name}", kind.command()),
@@ -189,7 +189,7 @@ fn listen_and_start<H: Held>(
     Ok((listener, start(&text)?))
 }
 
-/// Answers until it is asked, or told by a signal, to end.
+/// Answers requests until one of them or a signal says to end.
 fn serve(listener: UnixListener, mut held: impl Held) -> io::Result<()> {
     let (wake, stop) = stop_signals().map_err(io::Error::other)?;
     let mut poller = Poller::new(Clock::start());
@@ -197,10 +197,10 @@ fn serve(listener: UnixListener, mut held: impl Held) -> io::Result<()> {
     while !stop.load(Ordering::Relaxed) {
         poller.wait([(listener.as_fd(), Interest::Read), (wake.as_fd(), Interest::Read)], Time::NEVER)?;
         let Ok((stream, _)) = listener.accept() else { continue };
-        // Whoever asks and goes away harms nobody.
+        // A client that goes away early does no harm.
         if matches!(answer(&mut held, &stream), Ok(true)) {
             drop(listener);
-            // The answer ends with the process's hosts: who has it knows that they are gone.
+            // The hosts are gone when the answer arrives, and the connection ends with it.
             return send(&stream, &Ok(held.end()));
         }
     }
@@ -208,7 +208,7 @@ fn serve(listener: UnixListener, mut held: impl Held) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what is asked, and answers unless it is the end. Whether it is.
+/// Reads a request and answers it, unless it is [`Request::Down`]. Returns whether it is.
 fn answer<H: Held>(held: &mut H, stream: &UnixStream) -> io::Result<bool> {
     let peer = getsockopt(stream, PeerCredentials)?;
     if peer.uid() != nix::unistd::geteuid().as_raw() {

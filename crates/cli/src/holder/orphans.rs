@@ -1,10 +1,10 @@
-//! Programs that still run on the hosts of what is taken down, even if the process that held it was killed:
-//! with them their host's namespace lives on.
+//! Finds and ends programs on the hosts of a setup that is taken down, even if its holder was killed. A
+//! program keeps its host's namespace alive.
 //!
-//! So that they can be found, each host says whose it is and which process holds it: in the alias of its
-//! loopback device (`ip link show lo`), which lasts as long as the namespace does. While that process runs,
-//! all is up, even if it is another user's or its socket is in another namespace, and what runs on its hosts
-//! is nobody else's business.
+//! To find them, each host says which setup it belongs to and which process holds it. This is in the alias of
+//! its loopback device (`ip link show lo`), which lasts as long as the namespace. While that process runs,
+//! the setup is up, even if it is another user's or its socket is in another namespace. Then the programs on
+//! its hosts are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -24,38 +24,38 @@ use super::Kind;
 use super::plain_name::is_plain;
 use crate::names::show;
 
-/// How the alias begins; the kind and the name follow, then who holds it.
+/// The beginning of the alias. The kind, the name and the holder follow.
 const ALIAS: &str = "anabranch ";
-/// How long programs have between being asked to end and being ended.
+/// How long programs have to end after they are asked to, before they are killed.
 const GRACE: Span = Span::from_secs(1);
-/// What has not ended by then cannot be ended: it waits for a device.
+/// A program that has not ended by then cannot be killed, because it waits for a device.
 const ENDED_BY: Span = Span::from_secs(5);
-/// So many are named in a message.
+/// The most programs that a message names.
 const LISTED_MAX: usize = 8;
 const LOOK_EVERY: Span = Span::from_millis(20);
 
-/// In every namespace that is the loopback device.
+/// The index of the loopback device, the same in every namespace.
 const LOOPBACK: u32 = 1;
 
-/// A program that was ended, or is to be.
+/// A program that was ended, or is to be ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Program {
     pub(crate) pid: i32,
-    /// Its name as the kernel has it, fit for a terminal.
+    /// The name of the program in the kernel, made safe for a terminal.
     pub(crate) name: String,
 }
 
-/// A process, told from all that had or will have its number.
+/// A process, identified so that no other process with the same number is mistaken for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DaemonId {
     pid: i32,
-    /// When it was started: ticks since the machine was.
+    /// The start time of the process, in ticks since the machine started.
     start: u64,
-    /// The namespace that its number is of.
+    /// The PID namespace that `pid` is a number of.
     pid_namespace: u64,
 }
 
-/// Whose a host is.
+/// The label of a host: the setup that it belongs to, and the holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HostLabel {
     kind: Kind,
@@ -63,45 +63,45 @@ struct HostLabel {
     daemon: DaemonId,
 }
 
-/// A host, held: while it is, no other namespace has its number.
+/// A host without a holder. Holding the namespace keeps its inode from being used again.
 struct OrphanHost {
     label: HostLabel,
     inode: u64,
     _space: Namespace,
 }
 
-/// The state, the parent and the start of a process: fields 3, 4 and 22 of /proc/PID/stat, see
+/// Reads the state, the parent and the start time of a process: fields 3, 4 and 22 of /proc/PID/stat, see
 /// proc_pid_stat(5).
 fn stat(pid: &str) -> io::Result<(char, i32, u64)> {
     let text = fs::read(format!("/proc/{pid}/stat"))?;
     let text = String::from_utf8_lossy(&text);
-    // The second field is a name in brackets, which may itself have blanks and brackets.
+    // The second field is a name in brackets, which may itself contain blanks and brackets.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let all = || Some((fields.first()?.chars().next()?, i32::try_from(number(4)?).ok()?, number(22)?));
     all().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The namespace of the numbers that this process sees.
+/// Returns the PID namespace of the numbers that this process sees.
 fn pid_namespace() -> Option<u64> {
     let link = fs::read_link("/proc/self/ns/pid").ok()?;
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
 impl DaemonId {
-    /// This process.
+    /// Identifies this process.
     fn own() -> io::Result<Self> {
         let pid_namespace = pid_namespace().ok_or(io::ErrorKind::NotFound)?;
         Ok(Self { pid: std::process::id().cast_signed(), start: stat("self")?.2, pid_namespace })
     }
 
-    /// Whether it has certainly ended: it is none that cannot be seen from here.
+    /// Whether the process has certainly ended. The answer is no for a process that cannot be seen from here.
     fn has_ended(&self) -> bool {
         if pid_namespace() != Some(self.pid_namespace) {
             return false;
         }
         match stat(&self.pid.to_string()) {
-            // It may be that only its parent has not noticed.
+            // A zombie has ended; only its parent has not noticed yet.
             Ok((state, _, start)) => start != self.start || matches!(state, 'Z' | 'X'),
             Err(e) => e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(nix::libc::ESRCH),
         }
@@ -114,7 +114,7 @@ impl HostLabel {
         format!("{ALIAS}{} {} {pid} {start} {pid_namespace}", self.kind.command(), self.name)
     }
 
-    /// Whoever has a namespace writes there what they like: only what is exactly so is one.
+    /// Parses an alias. Any process in a namespace can write one, so only the exact form is accepted.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.strip_prefix(ALIAS)?.split(' ');
         let word = words.next()?;
@@ -126,23 +126,23 @@ impl HostLabel {
     }
 }
 
-/// Writes whose it is into a host.
+/// Writes a label that names this process as the holder into a host.
 pub(crate) fn label(host: &Namespace, kind: Kind, name: &str) -> io::Result<()> {
     let label = HostLabel { kind, name: name.into(), daemon: DaemonId::own()? };
     host.run(|| Netlink::open()?.set_alias(LOOPBACK, &label.text()))?.map_err(io::Error::from)
 }
 
-/// What this process is on a host of.
+/// Returns the kind and the name of the setup that this process is on a host of; `None` if it is on none.
 pub(super) fn current() -> Option<(Kind, String)> {
     own_label().map(|label| (label.kind, label.name))
 }
 
-/// Whose host the calling thread's namespace is.
+/// Reads the label of the calling thread's namespace.
 fn own_label() -> Option<HostLabel> {
     HostLabel::parse(&Netlink::open().ok()?.link_at(LOOPBACK).ok()?.alias?)
 }
 
-/// The hosts with a program in them whose daemon has ended. `ended` is the number of one that is about to.
+/// Finds the hosts that have programs but no holder. `ended` is the number of a holder that is about to end.
 fn orphan_hosts(ended: Option<i32>) -> Vec<OrphanHost> {
     let mut hosts = Vec::new();
     let mut seen = BTreeSet::new();
@@ -154,7 +154,7 @@ fn orphan_hosts(ended: Option<i32>) -> Vec<OrphanHost> {
             }
             let space = Namespace::open(Path::new(&format!("/proc/{pid}/ns/net")));
             let Some(space) = space.ok().filter(|space| space.enter().is_ok()) else { continue };
-            // The process may have gone elsewhere, or its number be another's.
+            // The process may have changed its namespace, or its number may be another process's.
             if Namespace::current_inode().ok() != Some(inode) {
                 continue;
             }
@@ -166,12 +166,12 @@ fn orphan_hosts(ended: Option<i32>) -> Vec<OrphanHost> {
             }
         }
     };
-    // A thread of its own goes from one to the next.
+    // A separate thread enters one namespace after the other.
     let _ = std::thread::scope(|scope| scope.spawn(look).join());
     hosts
 }
 
-/// This process and those that it comes from: whoever ends them ends itself.
+/// Returns this process and all its ancestors, which must not be ended from here.
 fn ancestors() -> BTreeSet<i32> {
     let mut ancestors = BTreeSet::new();
     let mut pid = std::process::id().cast_signed();
@@ -181,7 +181,7 @@ fn ancestors() -> BTreeSet<i32> {
     ancestors
 }
 
-/// The programs on hosts with these numbers, but for this one and those that it comes from.
+/// Returns the programs on the hosts with these inodes, except for this process and its ancestors.
 fn programs(hosts: &BTreeSet<u64>) -> Vec<Program> {
     let ancestors = ancestors();
     let there = namespaces::processes().into_iter();
@@ -193,7 +193,7 @@ fn programs(hosts: &BTreeSet<u64>) -> Vec<Program> {
     named.collect()
 }
 
-/// What is not up any more and whose hosts have programs in them, and those.
+/// Returns the setups that are not up any more but have programs on their hosts, with those programs.
 pub(super) fn all(kind: Kind) -> BTreeMap<String, Vec<Program>> {
     let mut hosts = orphan_hosts(None);
     hosts.retain(|host| host.label.kind == kind);
@@ -205,21 +205,21 @@ pub(super) fn all(kind: Kind) -> BTreeMap<String, Vec<Program>> {
     all.filter(|(_, programs)| !programs.is_empty()).collect()
 }
 
-/// Sends a process a signal if it is on one of these hosts.
+/// Sends a signal to a process, if it is on one of these hosts.
 fn signal(pid: i32, signal: Signal, hosts: &BTreeSet<u64>) {
-    // What this descriptor stands for gets the signal: if it is gone and its number another's, nobody does.
+    // The descriptor names this very process. If it has ended, no other process gets the signal.
     let Ok(process) = ProcessFd::open(pid) else { return };
     if namespaces::of_process(pid).is_some_and(|inode| hosts.contains(&inode)) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = process.signal(signal);
     }
 }
 
-/// Ends the programs that are left on the hosts of one: asks them first. `daemon` is the number of the
-/// process that held it until now, if one did.
+/// Ends the programs that are left on the hosts of a setup; first asks them to end. `daemon` is the process
+/// id of the holder, if it still exists.
 ///
 /// # Errors
-/// If one does not end.
+/// If a program does not end.
 pub(super) fn end(kind: Kind, name: &str, daemon: Option<u32>) -> io::Result<Vec<Program>> {
     let mut held = orphan_hosts(daemon.map(u32::cast_signed));
     held.retain(|host| host.label.kind == kind && host.label.name == name);
@@ -248,7 +248,7 @@ pub(super) fn end(kind: Kind, name: &str, daemon: Option<u32>) -> io::Result<Vec
     }
 }
 
-/// `iperf3 (process 7), sleep (process 8)`
+/// Writes programs as `iperf3 (process 7), sleep (process 8)`.
 pub(super) fn list(programs: &[Program]) -> String {
     let one = |program: &Program| format!("{} (process {})", program.name, program.pid);
     let mut list = programs.iter().take(LISTED_MAX).map(one).collect::<Vec<_>>().join(", ");
@@ -282,7 +282,7 @@ mod tests {
         let own = DaemonId::own().expect("this process");
         assert!(!own.has_ended());
         assert!(DaemonId { start: own.start + 1, ..own.clone() }.has_ended());
-        // Greater than the kernel's PID_MAX_LIMIT.
+        // This is greater than the kernel's PID_MAX_LIMIT.
         assert!(DaemonId { pid: 1 << 30, ..own.clone() }.has_ended());
         assert!(
             !DaemonId { pid_namespace: own.pid_namespace + 1, start: 0, ..own }.has_ended(),

@@ -1,19 +1,19 @@
-//! What a laboratory or a domain that is up may be called.
+//! The names that a laboratory or a domain can have while it is up.
 
-/// The longest name, bytes: a socket's name has 107.
+/// The most bytes of a name; the name of a socket can have 107.
 const NAME_BYTES_MAX: usize = 80;
 
-/// Whether a name has nothing in it that a shell would need quoted.
+/// Whether a name is short enough, and a shell needs no quotes for it.
 pub(crate) fn is_plain(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain_char)
 }
 
-/// Whether a name may have it.
+/// Whether a plain name may contain this character.
 const fn is_plain_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// A name that a socket can have and a shell need not quote.
+/// Turns any name into a plain one.
 pub(crate) fn plain_name(name: &str) -> String {
     let plain = |c: char| if is_plain_char(c) { c } else { '-' };
     name.chars().map(plain).take(NAME_BYTES_MAX).collect()

@@ -1,4 +1,4 @@
-//! What emulated links are said to have done: for programs, and as tables for people.
+//! The counters of emulated links: for programs, and as tables for people.
 
 use std::fmt::Write as _;
 
@@ -6,13 +6,13 @@ use anabranch_algo::Span;
 use anabranch_emulator::Snapshot;
 use serde::{Deserialize, Serialize};
 
-/// What one link did since it is up.
+/// The counters of one link since it is up.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LinkCounts {
     pub(crate) offered: u64,
     pub(crate) delivered: u64,
     pub(crate) delivered_bytes: u64,
-    /// Packets dropped by the queue; lost at random or by script; for other reasons.
+    /// Packets dropped by the queue; `lost`: lost at random or by script; `other`: dropped for other reasons.
     pub(crate) dropped: u64,
     pub(crate) lost: u64,
     pub(crate) other: u64,
@@ -34,15 +34,16 @@ impl LinkCounts {
     }
 }
 
-/// How punctual all of them are.
+/// The lateness of all packets.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Lateness {
-    /// Packets that links handed over, and how late: the median, 99 of 100, the latest; µs.
+    /// The number of packets that links handed over; their median, 99th percentile and largest lateness in
+    /// µs.
     pub(crate) packets: u64,
     pub(crate) late_p50_us: f64,
     pub(crate) late_p99_us: f64,
     pub(crate) late_max_us: f64,
-    /// Whether the links' thread is of the real-time class.
+    /// Whether the thread of the links is of the real-time class.
     pub(crate) realtime: bool,
 }
 
@@ -72,10 +73,10 @@ impl Lateness {
     }
 }
 
-/// A row of the table of links: its name, its rate if it has one, what it did.
+/// A row of the table of links: the name, the rate if there is one, and the counters.
 pub(crate) type Row<'a> = (String, Option<String>, &'a LinkCounts);
 
-/// The table of links, how late they were, and why that should not be trusted.
+/// Writes the table of links, the lateness of packets, and the reasons not to trust the numbers.
 pub(crate) fn links(rows: &[Row<'_>], lateness: &Lateness, faults: &[String]) -> String {
     let width = rows.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0).max(4);
     let mut text = format!(

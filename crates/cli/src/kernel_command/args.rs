@@ -79,7 +79,7 @@ pub struct Load {
     pub verbose: bool,
 }
 
-/// `cubic-coupled (to the kernel cubic_coupled), nmcc, …`
+/// Lists the controllers, as `cubic-coupled (to the kernel cubic_coupled), nmcc, …`.
 fn listed() -> String {
     let one = |c: &Controller| match c.name == c.linux {
         true => c.name.to_owned(),

@@ -11,7 +11,7 @@ use crate::exit::{Failure, Outcome};
 use crate::names::show;
 use crate::stdout;
 
-/// What a rule is about: an address, token:HEX, all connections, or an interface of this namespace.
+/// Parses the subject of a rule: an address, token:HEX, all connections, or an interface of this namespace.
 fn selector(text: &str) -> Result<Selector, Failure> {
     if text == ALL {
         return Ok(Selector::All);
@@ -30,7 +30,7 @@ fn selector(text: &str) -> Result<Selector, Failure> {
     index.map(Selector::Interface).map_err(missing)
 }
 
-/// [`Selector::All`] on the command line.
+/// The word for [`Selector::All`] on the command line.
 const ALL: &str = "all";
 
 fn rule(text: &str) -> Result<(Selector, Group), Failure> {
@@ -81,7 +81,7 @@ pub(super) fn group(args: &args::Group) -> Outcome {
             }
             return args.rules.iter().try_for_each(|text| groups::clear(selector(text)?).map_err(wrong));
         }
-        // All are read before the first is set.
+        // All rules are read before the first one is set.
         let rules = args.rules.iter().map(|text| rule(text)).collect::<Result<Vec<_>, _>>()?;
         for (selector, group) in &rules {
             groups::set(*selector, *group).map_err(wrong)?;

@@ -25,10 +25,10 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Failure> {
     Ok(chosen)
 }
 
-/// Loads controllers; those that are loaded already may be made the default.
+/// Loads controllers. Those that are loaded already can be made the default.
 pub(super) fn load(args: &Load) -> Outcome {
     let chosen = chosen(&args.names)?;
-    // Whatever can be wrong with the command line is said before anything is done.
+    // Errors of the command line are reported before anything is done.
     let place = NamespaceArg::find(args.netns.as_deref())?;
     controllers::may_load().map_err(wrong)?;
     let new: Vec<&'static Controller> = chosen.iter().filter(|c| !c.is_loaded()).copied().collect();
@@ -42,7 +42,7 @@ pub(super) fn load(args: &Load) -> Outcome {
     if args.default
         && let Err(failure) = place.run(|| default_cc::set(chosen[0]).map_err(wrong))
     {
-        // All or nothing.
+        // If the default cannot be set, nothing stays loaded.
         let _ = default_cc::reset(&new);
         let _ = controllers::unload(&new);
         return Err(failure);
@@ -56,7 +56,7 @@ pub(super) fn load(args: &Load) -> Outcome {
     Ok(())
 }
 
-/// The same command, from outside of this network namespace.
+/// Returns the words of the same command, for use outside of this network namespace.
 fn load_words(args: &Load) -> String {
     let default = match (args.default, &args.netns) {
         (false, _) => String::new(),
@@ -66,12 +66,12 @@ fn load_words(args: &Load) -> String {
     format!("load {}{default}{}", args.names.join(" "), if args.tcp { " --tcp" } else { "" })
 }
 
-/// Unloads them, and puts every default back that is one of them.
+/// Unloads controllers, and restores every default that is one of them.
 pub(super) fn unload(args: &Unload) -> Outcome {
     let chosen = if args.all { controllers::CONTROLLERS.iter().collect() } else { chosen(&args.names)? };
     controllers::may_unload().map_err(wrong)?;
     let is_pinned = |c: &&Controller| c.pin_dir().exists();
-    // Of --all: whatever is pinned here goes, whatever else is pinned elsewhere.
+    // With --all, everything that is pinned here is unloaded, even if other controllers are pinned elsewhere.
     if !(args.all && chosen.iter().any(is_pinned)) {
         let missing = chosen.iter().filter(|c| !is_pinned(c)).map(|c| controllers::unpinned(c));
         let mut missing = missing.filter(|e| !args.all || !matches!(e, Error::NotLoaded(_)));
@@ -81,7 +81,7 @@ pub(super) fn unload(args: &Unload) -> Outcome {
         }
     }
     let names: Vec<&str> = chosen.iter().filter(|c| c.is_loaded()).map(|c| c.linux).collect();
-    // The defaults first: whoever is killed in between can begin again.
+    // The defaults come first, so that after an interruption the command can be run again.
     let reset = default_cc::reset(&chosen).map_err(wrong)?;
     if args.all {
         controllers::unload_all().map_err(wrong)?;

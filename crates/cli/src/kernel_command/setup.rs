@@ -46,7 +46,7 @@ pub struct Setup {
     pub json: bool,
 }
 
-/// Sets the uplinks up.
+/// Sets up the uplinks.
 ///
 /// # Errors
 /// 2 if the options contradict each other; 1 if an interface cannot be used or the kernel refuses.
@@ -64,7 +64,7 @@ pub fn setup(args: &Setup) -> Outcome {
     Ok(())
 }
 
-/// An error of the library with its exit status.
+/// Converts an error of the library to one with an exit status.
 pub(super) fn refused(error: Error) -> Failure {
     match error {
         Error::Usage(text) => Failure::usage(text),
@@ -74,13 +74,14 @@ pub(super) fn refused(error: Error) -> Failure {
 
 #[derive(Serialize)]
 struct Report<'a> {
-    /// Whether it was done, or would be.
+    /// Whether the changes were made; if not, they are only planned.
     done: bool,
     changes: Vec<String>,
     notes: &'a [String],
 }
 
-/// Prints what was done, or would be: steps on standard output, notes on standard error.
+/// Prints the changes on standard output, and the notes on standard error. With `dry_run`, nothing was
+/// changed.
 pub(super) fn report(plan: &Plan, dry_run: bool, json: bool) {
     let changes = plan.describe();
     if json {

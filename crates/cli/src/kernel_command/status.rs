@@ -16,19 +16,19 @@ use crate::view::plural;
 struct Row {
     name: &'static str,
     linux: &'static str,
-    /// `here`, or `elsewhere`: in a `/sys/fs/bpf` that this process does not see. None if this user may not
-    /// know.
+    /// `here`, or `elsewhere` if the pins are in a `/sys/fs/bpf` that this process does not see. `None` if
+    /// this user may not know.
     pinned: Option<&'static str>,
-    /// None if this user may not know, or from here nobody does.
+    /// `None` if this user may not know, or the maps cannot be seen from here.
     connections: Option<usize>,
     subflows: Option<usize>,
-    /// None that this user may see.
+    /// The programs that this user may see.
     programs: Vec<Program>,
 }
 
 #[derive(Serialize)]
 struct Report {
-    /// None if the kernel has none.
+    /// Whether MPTCP is on; `None` if the kernel has no MPTCP.
     mptcp: Option<bool>,
     default: String,
     available: Vec<String>,
@@ -48,7 +48,8 @@ pub(super) fn status(args: &Status) -> Outcome {
         let pinned = match controllers::presence(controller, &available) {
             Presence::Here => Some("here"),
             Presence::Elsewhere => Some("elsewhere"),
-            // Who may not see the pins knows the names; nobody else has them.
+            // A user who may see the pins knows that the controller is absent. For others, the listed name
+            // must do.
             Presence::Absent if controllers::can_see_pins() => return None,
             Presence::Absent => available.iter().any(|name| name == controller.linux).then_some(None)?,
         };

@@ -1,4 +1,4 @@
-//! `anabranch kernel teardown`: everything as it was before `anabranch kernel setup`.
+//! `anabranch kernel teardown`: undoes `anabranch kernel setup`.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub struct Teardown {
     pub json: bool,
 }
 
-/// Puts everything back.
+/// Undoes the set-up of uplinks.
 ///
 /// # Errors
 /// 1 if the kernel refuses; it can be tried again then.

@@ -1,4 +1,4 @@
-//! `anabranch kernel watch`: connections and their subflows, live.
+//! `anabranch kernel watch`: shows connections and their subflows, live.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::metrics;
 use crate::signals::stop_signals;
 use crate::view::{Lines, can_redraw, note, plural, rate, say};
 
-/// More often than this the snapshots cost more than they show.
+/// The shortest interval: more frequent snapshots would cost more than they show.
 const INTERVAL_MIN: Span = Span::from_millis(50);
 
 /// Show connections and their subflows as they are now
@@ -71,7 +71,7 @@ fn interval(text: &str) -> Result<Span, String> {
     Ok(span)
 }
 
-/// Serves what a monitor sees, each time of a new snapshot, until the server is dropped; and where.
+/// Serves a new snapshot for each request, until the server is dropped. Returns the server and its address.
 fn serve(
     monitor: ConnectionMonitor,
     clock: Clock,
@@ -95,7 +95,7 @@ enum Event<'a> {
     },
 }
 
-/// What is done with a snapshot.
+/// Where snapshots go.
 enum Output {
     Json,
     Live(Box<Lines>),
@@ -103,11 +103,11 @@ enum Output {
     Nothing,
 }
 
-/// Watches until Ctrl-C. `controllers` knows what the controllers keep to themselves: `Arc::new(())` if none
-/// is loaded.
+/// Watches until Ctrl-C. `controllers` knows the numbers that only the controllers have; pass `Arc::new(())`
+/// if none is loaded.
 ///
 /// # Errors
-/// 1 if the sockets cannot be listed or the address for Prometheus not be listened on.
+/// 1 if the sockets cannot be listed, or the address for Prometheus cannot be listened on.
 pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) -> Outcome {
     let failed = |e: anabranch_net::netlink::Error| Failure::other(e.to_string());
     let clock = Clock::start();
@@ -138,7 +138,8 @@ pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) 
     };
     let mut poller = Poller::new(clock);
     let mut next = clock.now();
-    // The first snapshot is what the rates of the second are measured from; a picture shows it all the same.
+    // The first snapshot has no rates; the second measures them from it. The live picture shows it
+    // nevertheless.
     let mut first = true;
     while !stop.load(Ordering::Relaxed) {
         let now = clock.now();
@@ -159,12 +160,12 @@ pub fn watch(args: &Watch, controllers: Arc<dyn ControllerStats + Send + Sync>) 
     Ok(())
 }
 
-/// Shows a snapshot; `false` if nobody reads any more.
+/// Shows a snapshot; returns false if the output has no reader any more.
 fn show(output: &mut Output, now: Time, snapshot: &Snapshot) -> bool {
     let text = match output {
         Output::Nothing => return true,
         Output::Live(lines) => {
-            // The last column and row stay free, as `Lines` wants it.
+            // The last column and the last row stay free, as `Lines` requires.
             let rows = usize::from(Term::stderr().size().0).max(4) - 1;
             lines.draw(&picture(snapshot, Some(rows)));
             return true;
@@ -184,12 +185,12 @@ fn show(output: &mut Output, now: Time, snapshot: &Snapshot) -> bool {
 const HEADS: [&str; COLUMNS] =
     ["  via", "local", "out", "in", "cwnd", "srtt", "retrans", "controller", "m", "m_t", ""];
 const COLUMNS: usize = 11;
-/// Where the columns with the controller's own numbers are.
+/// The columns with the controller's own numbers.
 const FACTORS: Range<usize> = 8..10;
-/// Where the other numbers are.
+/// The other columns with numbers.
 const NUMBERS: Range<usize> = 2..7;
 
-/// The picture, of at most so many lines.
+/// Draws a picture with at most `lines_max` lines.
 fn picture(snapshot: &Snapshot, lines_max: Option<usize>) -> Vec<String> {
     let rows: Vec<Vec<[String; COLUMNS]>> =
         snapshot.connections.iter().map(|c| c.subflows.iter().map(|s| row(c, s)).collect()).collect();
@@ -203,7 +204,7 @@ fn picture(snapshot: &Snapshot, lines_max: Option<usize>) -> Vec<String> {
         let mut line = String::new();
         for (i, cell) in cells.iter().enumerate().filter(|(i, _)| known || !FACTORS.contains(i)) {
             let pad = " ".repeat(widths[i] - console::measure_text_width(cell));
-            // Numbers to the right, words to the left.
+            // Numbers are aligned right, words left.
             let number = NUMBERS.contains(&i) || FACTORS.contains(&i);
             line += &if number { format!("{pad}{cell}  ") } else { format!("{cell}{pad}  ") };
         }
@@ -217,7 +218,7 @@ fn picture(snapshot: &Snapshot, lines_max: Option<usize>) -> Vec<String> {
     let most = lines_max.unwrap_or(usize::MAX);
     let mut left_out = snapshot.left_out;
     for (n, (connection, rows)) in snapshot.connections.iter().zip(&rows).enumerate() {
-        // A line is kept for those that have no room.
+        // One line is reserved to say how many connections have no room.
         let more = usize::from(n + 1 < snapshot.connections.len() || snapshot.left_out > 0);
         if out.len() + 1 + rows.len() + more > most {
             left_out += snapshot.connections.len() - n;
@@ -232,7 +233,7 @@ fn picture(snapshot: &Snapshot, lines_max: Option<usize>) -> Vec<String> {
     out
 }
 
-/// The line about all connections.
+/// Returns the line about all connections.
 fn total(snapshot: &Snapshot) -> String {
     let count = |kind| snapshot.connections.iter().filter(|c| c.kind == kind).count();
     let mut text = plural(count(ConnectionKind::Mptcp), "MPTCP connection");
@@ -271,7 +272,7 @@ fn row(c: &ConnectionRow, s: &SubflowRow) -> [String; COLUMNS] {
         0 => "–".into(),
         us => Span::from_micros(us.into()).to_string(),
     };
-    // What goes without saying is not said.
+    // Values that are as usual are not shown.
     let mut remarks = Vec::new();
     if s.remote != c.remote {
         remarks.push(format!("to {}", s.remote));

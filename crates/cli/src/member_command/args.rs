@@ -122,10 +122,10 @@ pub struct Member {
     pub quiet: bool,
 }
 
-/// The least that a cache is of use with: a few segments.
+/// The smallest useful cache in bytes: a few segments.
 const CACHE_BYTES_MIN: u64 = 4 << 20;
 
-/// A size as in scenarios, in which `B` may be left out.
+/// Parses a size as in scenarios; `B` may be left out.
 fn size(text: &str) -> Result<usize, String> {
     match quantity::bytes(text).map(|bytes| bytes.round() as u64) {
         Some(bytes) if bytes >= CACHE_BYTES_MIN => {

@@ -1,4 +1,4 @@
-//! What a Metalink says, for people and for programs.
+//! Shows the contents of a Metalink, for people and for programs.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::json;
 use crate::stdout::print;
 use crate::view::{bytes, printable, say};
 
-/// What `make` has done, as JSON.
+/// The result of `make` for a file, as JSON.
 #[derive(Debug, Serialize)]
 struct Made<'a> {
     metalink: String,
@@ -20,7 +20,7 @@ struct Made<'a> {
     file: &'a ListedFile,
 }
 
-/// What `make` has done of a directory, as JSON.
+/// The result of `make` for a directory, as JSON.
 #[derive(Debug, Serialize)]
 struct MadeDirectory {
     metalink: String,
@@ -28,7 +28,7 @@ struct MadeDirectory {
     bytes: u64,
 }
 
-/// Reads a Metalink and tells what is in it.
+/// Reads a Metalink and prints its contents.
 pub(super) fn show(args: &Show) -> Outcome {
     let name = args.file.to_string_lossy();
     let lower = name.to_ascii_lowercase();
@@ -48,8 +48,8 @@ pub(super) fn show(args: &Show) -> Outcome {
     print(out.as_bytes())
 }
 
-/// Tells what was made: on standard output the URI, or where the Metalink of a directory is; the rest beside
-/// it.
+/// Prints the result of `make`. The URI, or the path of a directory's Metalink, goes to standard output; the
+/// rest goes to standard error.
 pub(super) fn made(args: &Make, made: &MadeMirrorList) -> Outcome {
     let metalink = made.metalink.to_string_lossy().into_owned();
     if made.of_directory {
@@ -85,7 +85,7 @@ fn made_directory(args: &Make, made: &MadeMirrorList, metalink: String) -> Outco
     print(format!("{metalink}\n").as_bytes())
 }
 
-/// A file for people.
+/// Writes the entry of a file for people.
 fn tell(out: &mut String, file: &ListedFile) {
     let _ = writeln!(out, "{}", printable(&file.name));
     let mut line = |key: &str, value: &str| {

@@ -1,14 +1,14 @@
-//! Lines on standard error: a few at the bottom of the terminal, redrawn in place, and others that stay.
-//! Whatever is printed for people goes through here, or through [`printable`] itself, for texts of servers
-//! and files may stand in any line.
+//! Lines on standard error: a few at the bottom of the terminal, redrawn in place, and others that stay. All
+//! output for people goes through here or through [`printable`], because any line may contain texts of
+//! servers and files.
 
 use std::io::{IsTerminal as _, Write as _};
 
 pub use anabranch::text::printable;
 use console::Term;
 
-/// Prints a line that stays, where nothing is redrawn. Where standard error takes no more (a full disk, a
-/// reader that has gone), the command goes on: what it does and its exit status say the rest.
+/// Prints a line that stays, where nothing is redrawn. If standard error cannot be written (a full disk, a
+/// reader that has gone), the command goes on, and its exit status tells the result.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable(line));
 }
@@ -33,13 +33,13 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// Columns that a line may have. One stays free: a full last column would wrap.
+    /// Returns the most columns of a line. One column stays free, because a full last column would wrap.
     #[must_use]
     pub fn width(&self) -> usize {
         usize::from(self.term.size().1).max(20) - 1
     }
 
-    /// Replaces what was drawn by `lines`, cut to the width and height of the terminal. Draws nothing where
+    /// Replaces the drawn lines by `lines`, cut to the width and the height of the terminal. Draws nothing if
     /// there is no terminal.
     pub fn draw(&mut self, lines: &[String]) {
         if !self.live {
@@ -72,7 +72,7 @@ impl Lines {
         self.write(&out);
     }
 
-    /// What moves the cursor to the first drawn line and clears from there on.
+    /// Returns the control sequence that moves the cursor to the first drawn line and clears from there on.
     fn erase(&self) -> String {
         match self.drawn.len() {
             0 => String::new(),
@@ -80,7 +80,8 @@ impl Lines {
         }
     }
 
-    /// One write for a whole picture, so that it does not flicker. A terminal that has gone away is no error.
+    /// Writes a whole picture at once, so that it does not flicker. A terminal that has gone away is no
+    /// error.
     fn write(&self, out: &str) {
         if !out.is_empty() {
             let mut stderr = std::io::stderr().lock();

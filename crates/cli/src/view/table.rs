@@ -1,39 +1,40 @@
-//! A row a path, as wide as the terminal: what a path does and what it loses is never cut.
+//! A table with a row per path, as wide as the terminal. The state of a path and its losses are never cut.
 //!
-//! What does not fit goes in this order: the address behind a source's name, the address before an interface,
-//! columns of numbers, the ends of names. A state that is longer than a few words stands below its row.
+//! If the table is too wide, these are left out in this order: the address behind a source's name, the
+//! address before an interface, columns of numbers, the ends of names. A state longer than a few words is
+//! below its row.
 
 use std::collections::BTreeSet;
 
 use console::{measure_text_width, truncate_str};
 
-/// The longest state that has its place in the row, columns: those of one word or two.
+/// The most columns of a state that is in its row, enough for one or two words.
 const STATE_COLUMNS: usize = 14;
-/// Between two columns.
+/// The columns between two columns of the table.
 const GAP: usize = 2;
-/// Names are not made shorter than this.
+/// The columns to which names are shortened at most.
 const NAME_COLUMNS_MIN: usize = 4;
-/// Before a state below its row.
+/// The indentation of a state below its row.
 const INDENT: &str = "    ";
 
-/// One column but the last.
+/// A column of the table, except for the last one with the states.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     head: &'static str,
     cells: Vec<String>,
-    /// Numbers stand to the right.
+    /// Whether the column has numbers, which are aligned right.
     is_number: bool,
-    /// The column of the highest number is left out first; 0 stays.
+    /// The column with the highest rank is left out first. Rank 0 always stays.
     rank: u8,
 }
 
 impl Column {
-    /// Sources or local ends.
+    /// Makes a column of sources or local ends.
     pub(crate) const fn names(head: &'static str, cells: Vec<String>) -> Self {
         Self { head, cells, is_number: false, rank: 0 }
     }
 
-    /// Numbers, which are left out in the order of their ranks, the highest first; 0 never.
+    /// Makes a column of numbers. Columns are left out by rank, the highest first; rank 0 stays.
     pub(crate) const fn numbers(head: &'static str, rank: u8, cells: Vec<String>) -> Self {
         Self { head, cells, is_number: true, rank }
     }
@@ -44,8 +45,8 @@ impl Column {
     }
 }
 
-/// The lines of a table whose first two columns are sources and local ends, with `states` at the end of its
-/// rows, in at most `width` columns as far as that is possible.
+/// Returns the lines of a table whose first two columns are sources and local ends, with `states` at the ends
+/// of its rows. The lines have at most `width` columns, as far as that is possible.
 pub(crate) fn lines(mut columns: Vec<Column>, states: &[String], width: usize) -> Vec<String> {
     let words = states.iter().map(|state| measure_text_width(state).min(STATE_COLUMNS));
     let room = width.saturating_sub(words.max().unwrap_or(0).max("state".len()));
@@ -91,7 +92,7 @@ pub(crate) fn lines(mut columns: Vec<Column>, states: &[String], width: usize) -
     out
 }
 
-/// Makes the cells of a column shorter, unless rows would look alike that did not.
+/// Shortens the cells of a column, unless rows that differed would then look alike.
 fn shorten(columns: &mut [Column], index: usize, shorter: fn(&str) -> &str) {
     let rows = |columns: &[Column]| {
         let names = columns.iter().take(2).map(|column| column.cells.clone());
@@ -107,17 +108,17 @@ fn shorten(columns: &mut [Column], index: usize, shorter: fn(&str) -> &str) {
     }
 }
 
-/// `name:port (address:port)` without what is in brackets.
+/// Returns `name:port (address:port)` without the part in brackets.
 fn name_alone(source: &str) -> &str {
     source.split(" (").next().unwrap_or(source)
 }
 
-/// `address%interface` without the address.
+/// Returns `address%interface` without the address.
 fn device_alone(via: &str) -> &str {
     via.rsplit_once('%').map_or(via, |(_, device)| device)
 }
 
-/// A text in lines of its own.
+/// Breaks a text into indented lines.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![INDENT.to_owned()];
     for word in text.split(' ') {
@@ -195,7 +196,7 @@ mod tests {
         assert!(table(&rows, 200)[1].ends_with(reason), "where there is room it stays in its row");
     }
 
-    /// The least that the heads of what stays take.
+    /// The least columns that the heads of the remaining columns take.
     const WIDTH_MIN: usize = 28;
 
     proptest! {
