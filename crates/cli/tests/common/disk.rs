@@ -1,4 +1,4 @@
-//! File systems with as much room as a test wants.
+//! File systems with a chosen amount of free space.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,17 @@ use tempfile::TempDir;
 
 use super::fetch::refused;
 
-/// A file system in memory, at a directory, for this thread and for what it starts from now on. It takes
-/// memory for what is written only.
+/// A file system in memory, mounted at a directory, for this thread and the processes it starts from now on.
+/// It takes memory only for bytes that are written.
 pub(crate) struct Tmpfs(PathBuf);
 
 impl Tmpfs {
-    /// Mounts one with a `size` in the words of tmpfs(5); or says in one line why not.
+    /// Mounts a file system whose `size` is written as in tmpfs(5). If that is impossible, prints a line that
+    /// says why.
     pub(crate) fn mount(at: &Path, size: &str) -> Option<Self> {
         let new = Self(at.to_owned());
-        // A mount namespace of this thread's own: nothing is left behind, whatever happens, and children
-        // inherit it.
+        // This thread gets its own mount namespace. So nothing is left behind, whatever happens, and child
+        // processes inherit the mount.
         let private = || {
             unshare(CloneFlags::CLONE_NEWNS)?;
             mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
@@ -32,7 +33,7 @@ impl Tmpfs {
         }
     }
 
-    /// Gives it another size.
+    /// Changes the size of the file system.
     pub(crate) fn resize(&self, size: &str) {
         self.set(size, MsFlags::MS_REMOUNT).expect("another size");
     }
@@ -49,7 +50,7 @@ impl Drop for Tmpfs {
     }
 }
 
-/// An empty directory with much room, gone when dropped.
+/// An empty directory with much free space, removed when dropped.
 pub(crate) struct Roomy {
     // Dropped before the directory that it is mounted on.
     _memory: Option<Tmpfs>,
@@ -57,10 +58,11 @@ pub(crate) struct Roomy {
 }
 
 impl Roomy {
-    /// With room for so many bytes: where temporary files or those of the build are, or, where neither place
-    /// has as much, in memory, of which a file with holes takes none. Says in one line why not.
+    /// Makes a directory with `bytes` of free space: among temporary files, in the build directory, or else
+    /// in memory, where the holes of a file take no space. If that is impossible, prints a line that says
+    /// why.
     pub(crate) fn new(bytes: u64) -> Option<Self> {
-        // Other tests take some of it meanwhile.
+        // Other tests use some of the space meanwhile.
         let wanted = bytes + (1 << 30);
         let has_room = |place: &PathBuf| {
             statvfs(place)

@@ -1,4 +1,4 @@
-//! `anabranch get` in a process of its own, with what it says while it runs, and the ground it works on.
+//! Runs `anabranch get` as a process, reads its output while it runs, and makes the files it works on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -26,19 +26,19 @@ use sha2::{Digest as _, Sha256};
 use super::{anabranch, noise, wait_until};
 pub(crate) use anabranch_net::testing::{refused, skip as skipped};
 
-/// Longer than any of these transfers takes on a busy machine.
+/// Longer than any of these transfers takes on a busy machine, in seconds.
 const END_S: u64 = 60;
 
 /// A content to serve, and an empty directory for it to arrive in.
 pub(crate) struct Ground {
-    /// All of it is in here.
+    /// The directory that contains everything.
     pub(crate) dir: tempfile::TempDir,
-    /// The bytes.
+    /// The bytes of the content.
     pub(crate) content: Vec<u8>,
 }
 
 impl Ground {
-    /// With a content of `len` bytes.
+    /// Makes a content of `len` bytes and the directories.
     pub(crate) fn new(len: usize) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let content = noise(len);
@@ -47,38 +47,38 @@ impl Ground {
         Self { dir, content }
     }
 
-    /// The file to serve.
+    /// Returns the path of the file to serve.
     pub(crate) fn source(&self) -> PathBuf {
         self.dir.path().join("source")
     }
 
-    /// The directory where only what is fetched is.
+    /// Returns the directory that contains only fetched files.
     pub(crate) fn to(&self) -> PathBuf {
         self.dir.path().join("to")
     }
 
-    /// Where it is to arrive.
+    /// Returns the path where the content is to arrive.
     pub(crate) fn target(&self) -> PathBuf {
         self.to().join("f")
     }
 
-    /// `get` of these names to the target.
+    /// Makes a `get` of these names to the target.
     pub(crate) fn get_named(&self, names: &[impl AsRef<OsStr>], more: &[&str]) -> Command {
         let mut command = anabranch();
         command.arg("get").args(names).arg("--output").arg(self.target()).args(more);
         command
     }
 
-    /// `get` of the content from these sources to the target, with `--json`.
+    /// Makes a `get` of the content from these sources to the target, with `--json`.
     pub(crate) fn get(&self, from: &[SocketAddr], more: &[&str]) -> Command {
         let mut command = self.get_for_people(from, more);
         command.arg("--json");
         command
     }
 
-    /// The same without `--json`.
+    /// Makes a `get` of the content from these sources to the target, without `--json`.
     pub(crate) fn get_for_people(&self, from: &[SocketAddr], more: &[&str]) -> Command {
-        // The name alone, without sources.
+        // The URI contains the hash alone, without sources.
         let mut command = fetch(Uri::new(ContentId::of(&self.content)).to_string(), &self.target());
         for source in from {
             command.arg(format!("--from={source}"));
@@ -87,7 +87,7 @@ impl Ground {
         command
     }
 
-    /// The blocks that the journal records.
+    /// Returns the blocks that the journal records.
     pub(crate) fn recorded(&self) -> BTreeSet<u64> {
         match journal::parse(&fs::read(self.to().join("f.part.journal")).unwrap_or_default()) {
             Ok((id, blocks)) => {
@@ -99,24 +99,24 @@ impl Ground {
         }
     }
 
-    /// Waits until so many blocks are recorded.
+    /// Waits until the journal records at least this many blocks.
     pub(crate) fn wait_recorded(&self, blocks: usize) {
         wait_until(END_S, || self.recorded().len() >= blocks);
     }
 
-    /// The file is whole and there is nothing else.
+    /// Fails unless the file is complete and the directory contains nothing else.
     pub(crate) fn assert_arrived(&self) {
         assert!(fs::read(self.target()).expect("a file") == self.content, "other bytes arrived");
         assert_eq!(names(&self.to()), ["f"]);
     }
 
-    /// A part is left, and no file under the final name.
+    /// Fails unless a part and its journal are left, and nothing has the final name.
     pub(crate) fn assert_part(&self) {
         assert_eq!(names(&self.to()), ["f.part", "f.part.journal"]);
     }
 }
 
-/// The names in a directory, in order.
+/// Returns the names in a directory, sorted.
 pub(crate) fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).expect("a directory");
     let mut names: Vec<_> =
@@ -125,7 +125,8 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// All that is below a directory: path, bytes, and whether it may be executed. Links are not followed.
+/// Returns all files below a directory: path, bytes, and whether the file is executable. Does not follow
+/// links.
 pub(crate) fn tree(dir: &Path) -> BTreeMap<OsString, (Vec<u8>, bool)> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![dir.to_owned()];
@@ -145,38 +146,38 @@ pub(crate) fn tree(dir: &Path) -> BTreeMap<OsString, (Vec<u8>, bool)> {
     found
 }
 
-/// The option that tells the SHA-256 of a content.
+/// Returns the option that gives the SHA-256 of a content.
 pub(crate) fn checksum(content: &[u8]) -> String {
     format!("--checksum=sha-256={}", data_encoding::HEXLOWER.encode(&Sha256::digest(content)))
 }
 
-/// The leaf list of a content.
+/// Returns the leaf list of a content.
 pub(crate) fn leaf_list(content: &[u8]) -> Vec<u8> {
     let cvs = (0..).zip(content.chunks(BLOCK_BYTES)).map(|(n, block)| block_cv(n, block)).collect();
     LeafList::new(ContentId::of(content), cvs).expect("its leaves").encode()
 }
 
-/// `get URI --output output`.
+/// Makes a `get` of `uri` to `output`.
 pub(crate) fn fetch(uri: impl AsRef<OsStr>, output: &Path) -> Command {
     let mut command = anabranch();
     command.arg("get").arg(uri).arg("--output").arg(output);
     command
 }
 
-/// A command that runs, and what it has said so far.
+/// A running command, and its output so far.
 pub(crate) struct Running {
     child: Child,
     out: Stream,
     err: Stream,
 }
 
-/// Lines that a command says, as they come.
+/// An output stream of a command, read by a thread.
 struct Stream {
     heard: Arc<Mutex<Heard>>,
     reader: Option<JoinHandle<()>>,
 }
 
-/// All of them, and those that are JSON.
+/// The whole output so far, and the lines of it that are JSON.
 #[derive(Default)]
 struct Heard {
     text: String,
@@ -203,16 +204,16 @@ impl Stream {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of it, once the command has ended.
+    /// Returns the whole output, once the command has ended.
     fn all(&mut self) -> String {
         self.reader.take().expect("a thread").join().expect("its output");
         self.heard().text.clone()
     }
 }
 
-/// How a command ended.
+/// The result of a command.
 pub(crate) struct Done {
-    /// Its exit status; none if a signal ended it.
+    /// The exit status; `None` if a signal ended the command.
     pub(crate) code: Option<i32>,
     /// Standard output.
     pub(crate) out: String,
@@ -228,7 +229,7 @@ pub(crate) fn spawn(mut command: Command) -> Running {
     Running { child, out, err }
 }
 
-/// Starts a command, and kills it (`kill -9`) once this is so.
+/// Starts a command, and kills it (`kill -9`) once `is_so` returns true.
 pub(crate) fn killed_when(command: Command, is_so: impl FnMut() -> bool) {
     let running = spawn(command);
     wait_until(20, is_so);
@@ -247,19 +248,19 @@ impl Running {
         kill(Pid::from_raw(self.child.id() as i32), signal).expect("a signal");
     }
 
-    /// The most memory that it has had so far, bytes; none when it has ended.
+    /// Returns the most memory in bytes that the process has used so far; `None` when it has ended.
     pub(crate) fn peak_bytes(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
     }
 
-    /// Whether it has ended.
+    /// Whether the command has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a status").is_some()
     }
 
-    /// Waits until one of the JSON objects on standard output is what `is` looks for.
+    /// Waits until a JSON object on standard output satisfies `is`, and returns it.
     pub(crate) fn wait_event(&self, is: impl Fn(&Value) -> bool) -> Value {
         let mut found = None;
         wait_until(END_S, || {
@@ -269,7 +270,7 @@ impl Running {
         found.expect("an event")
     }
 
-    /// Waits until a line that it has said, wherever, contains `text`.
+    /// Waits until the output on either stream contains `text`.
     pub(crate) fn wait_said(&self, text: &str) {
         wait_until(END_S, || [&self.out, &self.err].iter().any(|stream| stream.heard().text.contains(text)));
     }
@@ -279,7 +280,7 @@ impl Running {
         self.wait_event(|event| event["note"].as_str().is_some_and(|note| note.contains(text)))
     }
 
-    /// Waits so many milliseconds for its end, and sends the signal if it does not come.
+    /// Waits `millis` milliseconds for the end of the command, and then sends the signal.
     pub(crate) fn end_or_interrupt(mut self, millis: u64, signal: Signal) -> Done {
         for _ in 0..millis / 50 {
             if self.has_ended() {
@@ -291,7 +292,7 @@ impl Running {
         self.end()
     }
 
-    /// Waits for its end. If it does not come, it is killed and the test fails with all that was said.
+    /// Waits for the end of the command. If it does not end, kills it and fails with all its output.
     pub(crate) fn end(mut self) -> Done {
         let mut ended = false;
         for _ in 0..END_S * 100 {
@@ -319,13 +320,13 @@ impl Drop for Running {
 }
 
 impl Done {
-    /// Fails with all that was said unless this is the exit status.
+    /// Fails with all output unless the command ended with this exit status.
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{}\n{}", self.out, self.err);
         self
     }
 
-    /// The last JSON object.
+    /// Returns the last JSON object, which must be a summary.
     pub(crate) fn summary(&self) -> Value {
         let last = self.out.lines().last().expect("a summary");
         let value: Value = serde_json::from_str(last).expect("JSON");
@@ -333,21 +334,21 @@ impl Done {
         value
     }
 
-    /// Who was banned.
+    /// Returns the banned sources.
     pub(crate) fn banned(&self) -> Vec<String> {
         let summary = self.summary();
         let all = summary["banned"].as_array().expect("a list").iter();
         all.map(|one| one["source"].as_str().expect("a source").to_owned()).collect()
     }
 
-    /// All notes.
+    /// Returns all notes, one per line.
     pub(crate) fn notes(&self) -> String {
         let events = self.out.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let notes = events.filter_map(|event| Some(event["note"].as_str()?.to_owned()));
         notes.collect::<Vec<_>>().join("\n")
     }
 
-    /// Fresh content that came from `source`, in bytes.
+    /// Returns the number of fresh bytes that came from `source`.
     pub(crate) fn bytes_from(&self, source: SocketAddr) -> u64 {
         let summary = self.summary();
         let rows = summary["last"]["paths"].as_array().expect("paths").iter();

@@ -1,4 +1,4 @@
-//! What a process that holds network namespaces has of them, and what is left when it has ended.
+//! The network namespaces that a process holds, and those that are left after its end.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,14 +7,14 @@ use std::path::Path;
 use anabranch_net::Namespace;
 use serde_json::Value;
 
-/// The network namespaces that a process has descriptors of.
+/// Returns the network namespaces to which a process has descriptors.
 pub(crate) fn held(pid: &str) -> BTreeSet<String> {
     let names = |entry: fs::DirEntry| fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned);
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     files.filter_map(names).filter(|name| name.starts_with("net:[")).collect()
 }
 
-/// Those of them that any process still has, or is in.
+/// Returns those of the namespaces `of` that any process still has a descriptor of, or is in.
 pub(crate) fn left(of: &BTreeSet<String>) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for entry in fs::read_dir("/proc").expect("/proc").flatten() {
@@ -28,7 +28,7 @@ pub(crate) fn left(of: &BTreeSet<String>) -> BTreeSet<String> {
     all.intersection(of).cloned().collect()
 }
 
-/// The namespace of one of the `hosts`, `nodes` that a state tells of.
+/// Opens the namespace of an entry in the list `hosts` or `nodes` of a state.
 pub(crate) fn namespace(state: &Value, list: &str, place: usize) -> Namespace {
     let path = format!("/proc/{}/fd/{}", state["pid"], state[list][place]["fd"]);
     Namespace::open(Path::new(&path)).expect("a namespace")

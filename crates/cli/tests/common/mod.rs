@@ -1,4 +1,4 @@
-//! A source in a process of its own, and other things that several tests need.
+//! A source as a process, and other helpers that several tests need.
 
 #![allow(dead_code, reason = "each executable uses another part of this")]
 
@@ -20,34 +20,34 @@ use serde_json::Value;
 
 use self::fetch::{Done, spawn};
 
-/// The program under test. What runs it runs side by side with other tests, but for those that are
-/// [`anabranch_net::testing::alone`].
+/// Returns the path of the program under test. It runs in parallel with other tests, except for those that
+/// are [`anabranch_net::testing::alone`].
 pub(crate) fn program() -> &'static str {
     anabranch_net::testing::side_by_side();
     env!("CARGO_BIN_EXE_anabranch")
 }
 
-/// The command under test.
+/// Makes a command that runs the program under test.
 pub(crate) fn anabranch() -> Command {
     let mut command = Command::new(program());
     command.env("XDG_CACHE_HOME", "/dev/null").stdin(Stdio::null());
     command
 }
 
-/// `anabranch serve --json`, which ends with this value.
+/// A process of `anabranch serve --json`, which ends when this is dropped.
 pub(crate) struct Server {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
-    /// What it said it offers, the order of its arguments.
+    /// The offers that it printed, in the order of its arguments.
     pub(crate) offers: Vec<Value>,
-    /// Where it listens first.
+    /// The first address at which it listens.
     pub(crate) address: SocketAddr,
-    /// All addresses where it listens.
+    /// All addresses at which it listens.
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
 impl Server {
-    /// Serves `path` on `listen`.
+    /// Serves `path` at `listen`.
     pub(crate) fn start_at(path: &Path, listen: &str, more: &[&str]) -> Self {
         let mut command = anabranch();
         command.arg("serve").arg(path).args(["--json", "--no-cache", "--listen", listen]).args(more);
@@ -74,7 +74,7 @@ impl Server {
         }
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -84,7 +84,7 @@ impl Server {
         Self::start_at(path, "127.0.0.1:0", &[])
     }
 
-    /// The URI of the last offer: the file, or the directory.
+    /// Returns the URI of the first offer.
     pub(crate) fn uri(&self) -> String {
         self.offers.first().expect("an offer")["uri"].as_str().expect("a URI").to_owned()
     }
@@ -94,7 +94,7 @@ impl Server {
         kill(Pid::from_raw(self.child.id() as i32), signal).expect("a signal");
     }
 
-    /// Ends it with Ctrl-C; returns what it counted.
+    /// Ends the source with Ctrl-C, and returns its summary.
     pub(crate) fn end(mut self) -> Value {
         self.signal(Signal::SIGINT);
         let lines: Vec<String> = self.out.by_ref().lines().map(|line| line.expect("a line")).collect();
@@ -105,12 +105,12 @@ impl Server {
     }
 }
 
-/// What `anabranch serve` says to people before it is ended.
+/// Runs `anabranch serve` without `--json` until it has printed its offers, and returns its output.
 pub(crate) fn serve_for_people(path: &Path, more: &[&str]) -> Done {
     let mut command = anabranch();
     command.arg("serve").arg(path).args(["--listen", "127.0.0.1:0", "--no-cache"]).args(more);
     let running = spawn(command);
-    // The URIs follow, whatever comes in between.
+    // The URIs come after this line, possibly with other lines in between.
     running.wait_said("Fetch with: anabranch get");
     running.signal(Signal::SIGTERM);
     running.end().expect(0)
@@ -123,14 +123,14 @@ impl Drop for Server {
     }
 }
 
-/// Bytes that repeat nowhere.
+/// Makes bytes that do not repeat.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().update(&len.to_le_bytes()).finalize_xof().fill(&mut bytes);
     bytes
 }
 
-/// Waits until `done` says so, for at most `secs` seconds.
+/// Waits until `done` returns true, for at most `secs` seconds.
 pub(crate) fn wait_until(secs: u64, mut done: impl FnMut() -> bool) {
     for _ in 0..secs * 100 {
         if done() {

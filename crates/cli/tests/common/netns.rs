@@ -1,4 +1,4 @@
-//! Network namespaces of this process, joined by virtual Ethernet, gone when dropped. Needs root and
+//! Network namespaces for a test, joined by virtual Ethernet and removed when dropped. Needs root and
 //! iproute2.
 
 use std::path::Path;
@@ -7,14 +7,15 @@ use std::process::Command;
 use super::fetch::{refused, skipped};
 use super::{Server, anabranch};
 
-/// Namespaces; each is named by a letter or a word here, and with the process and the test in the system.
+/// Network namespaces. A test names each by a letter or a word; the system's name also has the process and
+/// the test.
 pub(crate) struct Net {
     label: String,
     names: Vec<&'static str>,
 }
 
 impl Net {
-    /// Makes them, or says in one line why not.
+    /// Makes the namespaces. If that is impossible, prints a line that says why.
     pub(crate) fn new(test: &str, names: &[&'static str]) -> Option<Self> {
         let mut net = Self { label: format!("anabranch-{}-{test}", std::process::id()), names: Vec::new() };
         for name in names {
@@ -39,7 +40,7 @@ impl Net {
         format!("{}-{name}", self.label)
     }
 
-    /// `ip` with these arguments in a namespace.
+    /// Runs `ip` with these arguments in a namespace.
     pub(crate) fn ip(&self, name: &str, arguments: &str) {
         let output =
             Command::new("ip").arg("-n").arg(self.system_name(name)).args(arguments.split(' ')).output();
@@ -47,13 +48,13 @@ impl Net {
         assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// A link between two namespaces. Each end is (namespace, device, addresses with their prefixes).
+    /// Makes a link between two namespaces. Each end is (namespace, device, addresses with their prefixes).
     pub(crate) fn link(&self, mtu: u32, [here, there]: [(&str, &str, &[&str]); 2]) {
         let peer = self.system_name(there.0);
         self.ip(here.0, &format!("link add name {} type veth peer name {} netns {peer}", here.1, there.1));
         for (name, device, addresses) in [here, there] {
             for address in addresses {
-                // No duplicate address detection: it would take a second or two.
+                // Duplicate address detection is switched off, because it would take a second or two.
                 let no_dad = if address.contains(':') { " nodad" } else { "" };
                 self.ip(name, &format!("addr add {address} dev {device}{no_dad}"));
             }
@@ -61,7 +62,7 @@ impl Net {
         }
     }
 
-    /// Lets a namespace route.
+    /// Makes a namespace forward packets.
     pub(crate) fn route_between(&self, name: &str) {
         for knob in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
             let mut set = self.run(name, &["sh", "-c", &format!("echo 1 > /proc/sys/{knob}")]);
@@ -75,7 +76,7 @@ impl Net {
         command
     }
 
-    /// The same command, in a namespace.
+    /// Wraps a command so that it runs in a namespace.
     pub(crate) fn inside(&self, name: &str, command: &Command) -> Command {
         let mut wrapped = self.run(name, &[]);
         wrapped.arg(command.get_program()).args(command.get_args()).stdin(std::process::Stdio::null());
@@ -87,14 +88,15 @@ impl Net {
         wrapped
     }
 
-    /// A source in a namespace that serves `path`.
+    /// Runs a source that serves `path` in a namespace.
     pub(crate) fn serve(&self, name: &str, path: &Path, more: &[&str]) -> Server {
         let mut command = anabranch();
         command.arg("serve").arg(path).args(["--json", "--no-cache"]).args(more);
         Server::run(self.inside(name, &command))
     }
 
-    /// IP packets that the namespaces have cut into fragments, or fragments that they have put together.
+    /// Returns the number of packets that the namespaces have fragmented, plus fragments that they have
+    /// reassembled.
     pub(crate) fn fragments(&self) -> u64 {
         let count = |name: &&str| {
             let read = |file: &str| {

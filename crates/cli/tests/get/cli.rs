@@ -1,4 +1,4 @@
-//! The command line as scripts meet it.
+//! The command line as scripts use it.
 
 use crate::common::anabranch;
 use assert_cmd::assert::OutputAssertExt as _;
@@ -118,7 +118,7 @@ fn a_reader_that_goes_away_is_no_error() {
     assert!(shell.stderr.is_empty());
 }
 
-/// As sudo and systemd find it, wherever the README's and docs/kernel.md's commands have put it.
+/// Units use the name alone, as sudo and systemd look it up, wherever README and docs/kernel.md install it.
 #[test]
 fn units_name_the_program_without_a_path_and_their_commands_make_sense() {
     let contrib = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib");
@@ -146,7 +146,7 @@ fn units_name_the_program_without_a_path_and_their_commands_make_sense() {
     assert_eq!(seen, 7);
 }
 
-/// A full disk, and a reader that has gone: what is said is lost, and nothing else.
+/// On a full disk, or if the reader has gone, the messages are lost, but nothing else.
 #[cfg(target_os = "linux")]
 #[test]
 fn where_nobody_takes_what_is_said_the_exit_status_is_the_same() {

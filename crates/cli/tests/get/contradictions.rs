@@ -1,4 +1,4 @@
-//! Every hash that is offered is checked: what says one thing of a file and then another is told, with both.
+//! Every given hash is checked. If two statements about a file contradict each other, the error names both.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256, Sha512};
 const LENGTH: usize = 3_000_000;
 const PIECE: usize = 1 << 20;
 
-/// A hash as a Metalink tells it.
+/// Writes a hash as an element of a Metalink.
 fn hash(kind: &str, bytes: &[u8]) -> String {
     format!("<hash type=\"{kind}\">{}</hash>", hex(kind, bytes))
 }
@@ -27,7 +27,7 @@ fn hex(kind: &str, bytes: &[u8]) -> String {
     }
 }
 
-/// A Metalink in a file: of each file its name, its length, and what else is said of it.
+/// Writes a Metalink to a file. Each entry is a name, a length, and further elements.
 fn metalink(ground: &Ground, files: &[(&str, usize, String)]) -> PathBuf {
     let file = |(name, length, inner): &(&str, usize, String)| {
         format!("<file name=\"{name}\"><size>{length}</size>{inner}</file>")
@@ -43,7 +43,7 @@ fn url(site: &Site) -> String {
     format!("<url>{}</url>", site.url())
 }
 
-/// Bytes of the file that were asked for. At the end some are asked of two.
+/// Returns the bytes of the file that were requested. At the end, some are requested from two servers.
 fn asked_bytes(sites: &[Site]) -> usize {
     let seen = sites.iter().flat_map(|site| site.seen().clone());
     let ranges = seen.filter(|request| request.path == PATH && request.is_for_bytes());
@@ -72,11 +72,11 @@ fn of_several_hashes_in_a_metalink_every_one_counts() {
         let list = metalink(&ground, &[("f.bin", LENGTH, inner)]);
         let done = run(ground.get_named(&[&list], &["--json"])).expect(5);
         assert_both_are_named(&done, (right, &ground.content), (wrong, &other));
-        // No mirror can have other bytes that are right, and what came is what one of the hashes says.
+        // No mirror can have better bytes, and what came matches one of the two hashes.
         assert!(done.banned().is_empty(), "{}", done.out);
         assert!(asked_bytes(&sites) < LENGTH * 7 / 4, "{right} {wrong}: {}", asked_bytes(&sites));
         ground.assert_part();
-        // What is there already is not taken for it either.
+        // A file that is there already is not accepted either.
         fs::copy(ground.source(), ground.target()).expect("a copy");
         let done = run(ground.get_named(&[&list], &["--json"])).expect(5);
         assert_both_are_named(&done, (right, &ground.content), (wrong, &other));
@@ -106,7 +106,7 @@ fn a_hash_of_the_whole_counts_beside_pieces_and_leaves() {
     let done = run(ground.get_named(&[&list], &["--json"])).expect(5);
     assert_both_are_named(&done, ("blake3", &ground.content), ("sha-256", &other));
     assert!(done.notes().contains("by BLAKE3, and the whole by SHA-256"), "{}", done.notes());
-    // All right: all are named.
+    // If all hashes are right, the file arrives, and every block is verified.
     let hashes = format!("{}{}", hash("blake3", &ground.content), hash("sha-512", &ground.content));
     let list = metalink(&ground, &[("f.bin", LENGTH, format!("{hashes}{leaves}{urls}"))]);
     let done = run(ground.get_named(&[&list], &["--json"])).expect(0);
@@ -143,7 +143,7 @@ fn a_small_file_of_a_directory_has_every_hash_and_its_mirror_is_not_to_blame() {
     assert_eq!(names(&ground.target()), ["good"]);
 }
 
-/// Whoever gave the URI may have meant another file than whoever gave the hash.
+/// The author of the URI and the author of the hash may have meant different files.
 #[test]
 fn a_uri_and_a_checksum_of_different_contents_give_no_file() {
     let (ground, other) = (Ground::new(LENGTH), noise(1_000));

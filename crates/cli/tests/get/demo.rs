@@ -1,4 +1,4 @@
-//! `anabranch demo`: a real transfer from three processes on loopback, one of which is killed; nothing is
+//! `anabranch demo`: a real transfer from three processes on loopback, one of which is killed. Nothing is
 //! left behind.
 
 use std::fs;
@@ -10,10 +10,10 @@ use crate::common::{anabranch, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-/// How long its processes may take to end on a busy machine, in seconds.
+/// The time that its processes may take to end on a busy machine, in seconds.
 const END_S: u64 = 10;
 
-/// A demonstration that makes its directory in `dir`.
+/// Makes a demonstration that puts its directory into `dir`.
 fn demo(dir: &Path, more: &[&str]) -> Command {
     let mut command = anabranch();
     command.env("TMPDIR", dir).args(["demo", "--json"]).args(more);
@@ -33,7 +33,7 @@ fn has_ended(pid: u64) -> bool {
     state.is_empty() || state.contains(") Z ")
 }
 
-/// Waits until the transfer is under way; the numbers of the sources' processes.
+/// Waits until the transfer is under way, and returns the process ids of the sources.
 fn wait_for_sources(running: &Running) -> Vec<u64> {
     running.wait_event(|event| event["event"] == "progress");
     let pid = |name| running.wait_event(|event| event["name"] == name)["pid"].as_u64().expect("a pid");
@@ -58,7 +58,8 @@ fn a_source_is_killed_and_comes_back_and_the_file_is_whole() {
     assert_eq!(rows[0]["seconds"], 3.2, "128 Mbit at 40 Mbit/s");
     let last = rows[4];
     assert_eq!(last["verified"], true);
-    // Faster than the fastest alone even while that was dead; slower than the limits of all.
+    // It is faster than the fastest source alone even though that was dead for a while, and slower than all
+    // limits.
     let seconds = |row: &Value| row["seconds"].as_f64().expect("a number");
     assert!(seconds(last) > seconds(rows[3]), "{last}");
     let shares = last["share_percent"].as_array().expect("shares").iter();

@@ -1,5 +1,5 @@
-//! Sources that lie, vanish, flood or never were; receivers that are killed: the real command against each of
-//! them. Every test says in its name what holds.
+//! Sources that lie, vanish, flood or never existed, and receivers that are killed, with the real command.
+//! The name of each test says what must hold.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use anabranch_mmtp::ContentId;
 use anabranch_mmtp::id::BLOCK_BYTES;
 use nix::sys::signal::Signal;
 
-/// Another version of a content: most blocks are the same.
+/// Makes another version of a content, in which most blocks are the same.
 fn other_version(content: &[u8]) -> Vec<u8> {
     let mut other = content.to_vec();
     for at in (0..other.len()).step_by(3 * BLOCK_BYTES) {
@@ -25,9 +25,9 @@ fn other_version(content: &[u8]) -> Vec<u8> {
     other
 }
 
-/// Runs this with each of these sources at once: all of them wait.
+/// Runs `run` with each of these modes at the same time, because each run mostly waits.
 fn in_parallel<const N: usize>(modes: [Mode; N], run: impl Fn(Mode) + Sync) {
-    // The test's own word, before its threads start programs.
+    // Called here because the test must register itself before its threads start programs.
     anabranch_net::testing::side_by_side();
     let run = &run;
     thread::scope(|scope| modes.into_iter().for_each(|mode| drop(scope.spawn(move || run(mode)))));
@@ -38,7 +38,7 @@ fn one_process_on_three_ports_contributes_from_all() {
     let ground = Ground::new(30_000_000);
     let mut command = anabranch();
     command.arg("serve").arg(ground.source()).args(["--json", "--no-cache"]);
-    // Each port has a third of the limit: two alone would take three seconds, and one would take six.
+    // Each port has a third of the limit, so two alone would take three seconds, and one would take six.
     command.args(["--listen=127.0.0.1:0"; 3]).arg("--limit=15M");
     let server = Server::run(command);
     assert_eq!(server.addresses.len(), 3);
@@ -56,11 +56,11 @@ fn with_one_source_killed_and_restarted_and_another_lying_the_file_arrives_and_t
     let serve = |listen: &str| Server::start_at(&ground.source(), listen, &["--limit=2M"]);
     let (steady, dying, honest) =
         (serve("127.0.0.1:0"), serve("127.0.0.1:0"), Server::start(&ground.source()));
-    // The liar tells the truth at first, and serves so long that it is asked all the time.
+    // The liar tells the truth at first, and serves long enough to be asked all the time.
     let liar = Relay::liar(honest.address, 200);
     let address = dying.address;
     let from = [steady.address, address, liar.address];
-    // As a person sees it: the summary is text on standard error.
+    // This is run as people run it: the summary is text on standard error.
     let running = spawn(ground.get_for_people(&from, &["--disjoint"]));
     ground.wait_recorded(50);
     drop(dying);
@@ -87,7 +87,7 @@ fn a_liar_beside_an_honest_source_is_named_and_the_file_arrives() {
         let done = run(ground.get(&[honest.address, liar.address], &[])).expect(0);
         ground.assert_arrived();
         assert_eq!(done.banned(), [liar.address.to_string()], "{what}");
-        // It is not asked again once it is known.
+        // Once the liar is known, it is not asked again.
         assert!(liar.tally().requests < 1_000, "{what}: {}", liar.tally().requests);
         fs::remove_file(ground.target()).expect("removed");
     }
@@ -115,7 +115,7 @@ fn nonsense_beside_an_honest_source_does_no_harm_and_frames_nobody() {
             assert!(done.banned().is_empty(), "{what}: {}", done.out);
             done.summary()["last"]["elapsed_s"].as_f64().expect("a number")
         };
-        // A quarter of a second, and more on a busy machine.
+        // Alone it takes a quarter of a second, more on a busy machine.
         let alone_s = elapsed_s(&[honest.address]);
         let other = Hostile::start(&ground.content, mode);
         let beside_s = elapsed_s(&[honest.address, other.address]);
@@ -137,7 +137,7 @@ fn with_liars_only_it_ends_with_status_5_and_nothing_gets_the_name() {
         assert_eq!(done.banned(), [liar.address.to_string()]);
         assert!(done.err.contains(&liar.address.to_string()), "{}", done.err);
         assert!(!ground.target().exists());
-        // What is in the part is right, whoever sent it; where nothing was right there is no part.
+        // All bytes in the part are right, whoever sent them. Without right bytes there is no part.
         let Ok(part) = fs::File::open(ground.to().join("f.part")) else { return };
         for block in ground.recorded() {
             let (from, mut bytes) = (block as usize * BLOCK_BYTES, vec![0; BLOCK_BYTES]);
@@ -184,9 +184,9 @@ fn a_content_that_nobody_has_ends_with_status_3_at_once() {
     assert!(!ground.target().exists());
 }
 
-/// After each kill the journal is read: no later run may be *sent* a block that it records, let alone ask for
-/// one. The source counts what it sends to whom; each run has a port of its own, so that answers still on the
-/// way to a dead run are not mistaken for those to the next.
+/// After each kill, the journal is read. No later run may be *sent* a recorded block, let alone ask for one.
+/// The source counts the blocks that it sends to each receiver. Each run has its own port, so that answers
+/// still on the way to a dead run do not count for the next.
 #[test]
 fn killed_ten_times_at_random_it_resumes_and_no_recorded_block_is_fetched_twice() {
     let ground = Ground::new(8_000_000);
@@ -219,7 +219,7 @@ fn killed_ten_times_at_random_it_resumes_and_no_recorded_block_is_fetched_twice(
                 assert!(twice.is_empty(), "sent again: {twice:?}");
             }
         }
-        // A port has been seen only if its run is over.
+        // A port is first seen after its run has ended.
         recorded = now;
     }
     assert_eq!(kills, 10);
@@ -233,8 +233,8 @@ fn killed_ten_times_at_random_it_resumes_and_no_recorded_block_is_fetched_twice(
     let sent: Vec<_> = tally.sent.iter().filter(|(receiver, _)| !known.contains(receiver)).collect();
     let asked: BTreeSet<u64> = sent.iter().flat_map(|(_, blocks)| blocks.keys().copied()).collect();
     assert_eq!(asked, (0..blocks).filter(|g| !recorded.contains(g)).collect(), "just what was missing");
-    // Each missing block once, padded to whole chunks, and few packets twice: nothing is lost on this way,
-    // but a busy machine may be late.
+    // Each missing block is sent once, padded to whole chunks, and few packets twice. No packets are lost
+    // here, but a busy machine may be late.
     let bytes: u64 = sent.iter().flat_map(|(_, blocks)| blocks.values()).sum();
     let missing = (blocks - recorded.len() as u64) * BLOCK_BYTES as u64;
     assert!(bytes < missing + missing / 10 + 64 * 1_500, "{bytes} bytes for {missing} that were missing");
@@ -243,13 +243,13 @@ fn killed_ten_times_at_random_it_resumes_and_no_recorded_block_is_fetched_twice(
 #[test]
 fn ctrl_c_ends_it_with_status_130_and_the_same_command_resumes() {
     let ground = Ground::new(4_000_000);
-    // It would take eight seconds, and is interrupted twice within three.
+    // It would take eight seconds, but is interrupted twice within three.
     let limited = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit=500k"]);
     let mut least = 0;
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let run = spawn(ground.get(&[limited.address], &[]));
         ground.wait_recorded(least + 40);
-        // As timeout(1) does: the process, and its group.
+        // This is how timeout(1) signals: the process, and then its group.
         [signal, signal].into_iter().for_each(|signal| run.signal(signal));
         let done = run.end().expect(130);
         assert!(done.err.contains("interrupted") && done.err.contains("resumes"), "{}", done.err);
@@ -266,7 +266,7 @@ fn ctrl_c_ends_it_with_status_130_and_the_same_command_resumes() {
 #[test]
 fn with_all_sources_gone_it_waits_says_so_gives_up_keeps_the_part_and_resumes() {
     let ground = Ground::new(4_000_000);
-    // Both together would take eight seconds, and are gone long before.
+    // Both together would take eight seconds, but they are killed long before.
     let serve = |listen: &str, limit: &str| Server::start_at(&ground.source(), listen, &[limit]);
     let servers = [(); 2].map(|()| serve("127.0.0.1:0", "--limit=250k"));
     let from = servers.each_ref().map(|s| s.address);
@@ -290,7 +290,7 @@ fn with_all_sources_gone_it_waits_says_so_gives_up_keeps_the_part_and_resumes() 
 #[test]
 fn a_source_that_comes_back_while_it_waits_is_used_again() {
     let ground = Ground::new(2_000_000);
-    // It would take eight seconds, and is gone long before.
+    // The server would take eight seconds, but is killed long before.
     let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit=250k"]);
     let address = server.address;
     let run = spawn(ground.get(&[address], &["--timeout=30"]));
@@ -306,15 +306,15 @@ fn a_source_that_comes_back_while_it_waits_is_used_again() {
 fn a_way_that_does_not_lead_there_is_refused_at_once() {
     let ground = Ground::new(1);
     let far = "198.51.100.1:9".parse().expect("an address");
-    // A promise that cannot be kept: such an interface does not exist; what does is listed.
+    // This promise cannot be kept, because there is no such interface; the error lists those that exist.
     let done = run(ground.get(&[far], &["--via=nosuch0"])).expect(2);
     assert!(done.err.contains("`nosuch0`") && done.err.contains("lo (127.0.0.1"), "{}", done.err);
-    // Loopback exists and does not lead there.
+    // Loopback exists, but does not lead there.
     let done = run(ground.get(&[far], &["--via=lo"])).expect(4);
     assert!(done.err.contains("--via lo leads to no source"), "{}", done.err);
     let done = run(ground.get(&[far], &["--via=127.0.0.1"])).expect(4);
     assert!(done.err.contains("--via 127.0.0.1 leads to no source"), "{}", done.err);
-    // One of two promises is kept: not enough.
+    // If only one of two promises can be kept, the command fails.
     let near = "127.0.0.1:9".parse().expect("an address");
     run(ground.get(&[far, near], &["--via=lo", "--via=192.0.2.99"])).expect(2);
     assert!(names(&ground.to()).is_empty());

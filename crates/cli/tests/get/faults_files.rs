@@ -1,5 +1,5 @@
-//! Names, trees and targets as they are out there: whatever is served arrives the same, and a target that
-//! does not take it is left as it was.
+//! Unusual names, directories and targets: everything that is served arrives unchanged, and a target that
+//! cannot be written is left as it was.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,7 +17,8 @@ use crate::peers::hostile::{Hostile, Mode};
 fn files_of_0_and_1_bytes_and_around_a_block_arrive_under_any_name() {
     let ground = Ground::new(1);
     let long = vec![b'n'; 255];
-    // 255 bytes of two-byte characters and one of one: a name that cannot be cut anywhere.
+    // This name has 255 bytes, of two-byte characters and a one-byte character, so that no cut in half is
+    // valid.
     let accents = format!("{}x", "é".repeat(127)).into_bytes();
     let names: [(&[u8], usize); 9] = [
         (b"nothing", 0),
@@ -38,7 +39,7 @@ fn files_of_0_and_1_bytes_and_around_a_block_arrive_under_any_name() {
         // The name is in the URI.
         run(fetch(server.uri(), &ground.to())).expect(0);
         assert!(fs::read(ground.to().join(name)).expect("a file") == noise(len), "{}", name.display());
-        // Without a name in the URI and on the command line, the source is asked for it.
+        // If neither the URI nor the command line has a name, the source is asked for it.
         let uri = server.uri();
         let bare: Vec<&str> = uri.split('&').filter(|part| !part.starts_with("name=")).collect();
         let elsewhere = ground.dir.path().join(format!("elsewhere {len}"));
@@ -72,8 +73,8 @@ fn a_directory_arrives_with_all_its_files_and_what_links_out_of_it_is_not_served
     }
     fs::set_permissions(root.join("deep/er/run"), fs::Permissions::from_mode(0o755)).expect("a mode");
     let wanted = tree(&root);
-    // A link to a file inside is that file; links that leave the directory are left out, and so are those
-    // that lead nowhere or round and round.
+    // A link to a file inside counts as that file. Links that leave the directory are left out, as are
+    // dangling and circular links.
     fs::write(ground.dir.path().join("secret"), noise(31_337)).expect("a file");
     symlink("deep/er/run", root.join("inside")).expect("a link");
     symlink("../secret", root.join("outside")).expect("a link");
@@ -90,7 +91,7 @@ fn a_directory_arrives_with_all_its_files_and_what_links_out_of_it_is_not_served
     let inside = arrived.remove(OsStr::new("inside")).expect("the file that a link inside leads to");
     assert!(inside == (noise(3_000_000), true));
     assert!(arrived == wanted, "{:?} instead of {:?}", arrived.keys(), wanted.keys());
-    // Nobody gets the secret by its name either.
+    // The secret cannot be fetched by its hash either.
     let uri = anabranch_mmtp::uri::Uri::new(secret).to_string();
     let mut stolen = fetch(uri, &ground.to().join("stolen"));
     stolen.arg(format!("--from={}", server.address));
@@ -113,7 +114,7 @@ fn a_directory_that_is_interrupted_resumes_and_fetches_what_is_there_no_more() {
         command
     };
     let running = spawn(command());
-    // The smallest file is there; the largest cannot be.
+    // The smallest file is there; the largest cannot be there yet.
     crate::common::wait_until(30, || to.join("a").exists());
     running.signal(nix::sys::signal::Signal::SIGKILL);
     assert_eq!(running.end().code, None);
@@ -137,7 +138,7 @@ fn an_existing_file_is_never_overwritten_unless_forced() {
     assert_eq!(names(&ground.to()), ["f"], "and nothing is left beside it");
     run(ground.get(&from, &["--force"])).expect(0);
     ground.assert_arrived();
-    // The same content is no reason to complain, nor to fetch anything.
+    // A target with the same content is no error, and nothing is fetched.
     let sent = server.end()["sent_bytes"].as_u64();
     assert!(sent < Some(400_000), "{sent:?}");
     run(ground.get(&from, &["--timeout=1"])).expect(0);
@@ -152,7 +153,7 @@ fn a_file_that_appears_while_it_is_fetched_is_not_overwritten() {
     fs::write(ground.target(), b"precious").expect("a file");
     running.end().expect(6);
     assert_eq!(fs::read(ground.target()).expect("a file"), b"precious");
-    // All that was fetched is still there, and gets its name when that is free again.
+    // The fetched bytes are kept, and get the name when it is free again.
     fs::remove_file(ground.target()).expect("removed");
     let done = run(ground.get(&[server.address], &[])).expect(0);
     assert_eq!(done.summary()["last"]["resumed_bytes"], 3_000_000);
@@ -163,7 +164,7 @@ fn a_file_that_appears_while_it_is_fetched_is_not_overwritten() {
 fn a_target_that_is_a_directory_or_in_none_is_refused() {
     let ground = Ground::new(20_000);
     let server = Server::start(&ground.source());
-    // The file's own name is taken by a directory.
+    // A directory has the name of the file.
     fs::create_dir(ground.to().join("source")).expect("a directory");
     let done = run(fetch(server.uri(), &ground.to())).expect(6);
     assert!(done.err.contains("is a directory"), "{}", done.err);
@@ -171,7 +172,7 @@ fn a_target_that_is_a_directory_or_in_none_is_refused() {
     assert!(done.err.contains("none"), "{}", done.err);
     run(fetch(server.uri(), Path::new("/dev/null"))).expect(6);
     assert_eq!(names(&ground.to()), ["source"]);
-    // One that is named as a directory is made, where one can be.
+    // A name with a slash at its end becomes a directory, if one can be made there.
     let done = run(fetch(server.uri(), Path::new("/dev/null/none/"))).expect(6);
     assert!(done.err.contains("cannot make the directory"), "{}", done.err);
     run(fetch(server.uri(), &ground.to().join("none/"))).expect(0);
@@ -190,7 +191,7 @@ fn a_directory_that_is_not_writable_is_refused() {
     }
     let get = fetch(server.uri(), &closed.join("f"));
     let done = if nix::unistd::geteuid().is_root() {
-        // Root may write everywhere, so somebody else is sent.
+        // Root may write everywhere, so the command runs as another user.
         let mut other = Command::new("setpriv");
         other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         let probe = Command::new("setpriv")
@@ -233,11 +234,11 @@ fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
     let ground = Ground::new(3_000_000);
     let Some(disk) = Tmpfs::mount(&ground.to(), "1m") else { return };
     let server = Server::start(&ground.source());
-    // What it has no room for is not even begun.
+    // A transfer without enough space is not even begun.
     let done = run(ground.get(&[server.address], &[])).expect(6);
     assert!(done.err.contains("needs 3.0 MB more") && done.err.contains("1.0 MB free"), "{}", done.err);
     assert!(names(&ground.to()).is_empty(), "{:?}", names(&ground.to()));
-    // Of a directory each file may have room, and all of them not.
+    // For a directory, each file may fit although all together do not.
     let album = ground.dir.path().join("album");
     fs::create_dir(&album).expect("a directory");
     ["a", "b"].iter().for_each(|name| fs::write(album.join(name), noise(700_000)).expect("a file"));
@@ -246,7 +247,7 @@ fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
     let done = run(fetch(of_album.uri(), &copy)).expect(6);
     assert!(done.err.contains("needs 1.4 MB more"), "{}", done.err);
     fs::remove_dir(&copy).expect("nothing is in it");
-    // There is room at first, and somebody else takes it.
+    // There is enough space at first, but then another file takes it.
     disk.resize("16m");
     let paced = Hostile::paced(&ground.content, Mode::Honest, 1_000_000);
     let running = spawn(ground.get(&[paced.address], &[]));
@@ -259,7 +260,7 @@ fn a_disk_that_is_full_ends_it_with_status_6_and_more_room_lets_it_go_on() {
     ground.assert_part();
     let kept = ground.recorded().len();
     assert!(kept > 10, "{kept} blocks fitted in");
-    // What is there needs no room.
+    // A file that is complete needs no space.
     disk.resize("3200k");
     let done = run(ground.get(&[server.address], &[])).expect(0);
     assert_eq!(done.summary()["last"]["resumed_bytes"], kept as u64 * 16_384);

@@ -1,5 +1,5 @@
-//! Interfaces that disappear and links that carry less than their ends promise: in network namespaces, so
-//! with root only; without, each test says in one line that it is skipped.
+//! Interfaces that disappear, and links that carry less than their ends promise. These tests run in network
+//! namespaces, which need root; without root, each prints a line that it is skipped.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use crate::common::netns::Net;
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::uri::Uri;
 
-/// A client `c` with two links, `left` and `right`, to a server `s` that has an address on each.
+/// Makes a client `c` with two links, `left` and `right`, to a server `s` that has an address on each.
 fn two_links(test: &str) -> Option<Net> {
     let net = Net::new(test, &["c", "s"])?;
     net.link(1_500, [("c", "left", &["10.9.1.1/24"]), ("s", "left", &["10.9.1.2/24"])]);
@@ -18,13 +18,13 @@ fn two_links(test: &str) -> Option<Net> {
     Some(net)
 }
 
-/// One process that listens on both links, 2 MB/s altogether.
+/// Runs one process that listens on both links, with a limit of 2 MB/s for both together.
 fn serve_both(net: &Net, ground: &Ground) -> Server {
     let listen = ["--listen=10.9.1.2:0", "--listen=10.9.2.2:0", "--limit=2M"];
     net.serve("s", &ground.source(), &listen)
 }
 
-/// Bytes that have come from `source`, as the last progress report has them.
+/// Returns the row of `source` in a progress report.
 fn row<'a>(event: &'a serde_json::Value, source: &SocketAddr) -> Option<&'a serde_json::Value> {
     let rows = event["paths"].as_array()?;
     rows.iter().find(|row| row["source"] == source.to_string())
@@ -62,7 +62,7 @@ fn a_named_interface_that_goes_down_and_comes_back_is_used_again() {
     ground.wait_recorded(30);
     net.ip("c", "link set dev right down");
     running.wait_note("via right is gone");
-    // Without the second link for a while: the rest goes on.
+    // The second link is gone for a while, and the transfer goes on over the other.
     let before = ground.recorded().len();
     ground.wait_recorded(before + 30);
     let came = |event: &serde_json::Value| {
@@ -95,7 +95,7 @@ fn an_address_that_is_taken_away_and_given_back_is_used_again() {
     assert!(done.bytes_from(server.addresses[1]) > 1_000_000, "{}", done.out);
 }
 
-/// The far end of a cable is pulled: the interface here stays up, and nothing is said; packets just vanish.
+/// The cable at the far end is pulled: the interface here stays up and reports nothing, but packets vanish.
 #[test]
 fn a_link_that_goes_dead_far_away_leaves_its_work_to_the_other() {
     let _few = anabranch_net::testing::among_few();
@@ -104,7 +104,7 @@ fn a_link_that_goes_dead_far_away_leaves_its_work_to_the_other() {
     let server = serve_both(&net, &ground);
     let running = spawn(net.inside("c", &ground.get(&server.addresses, &[])));
     ground.wait_recorded(30);
-    // The server's answers have no way back.
+    // The server's answers cannot get back.
     net.ip("s", "route add blackhole 10.9.2.1/32");
     let done = running.end().expect(0);
     ground.assert_arrived();
@@ -130,7 +130,7 @@ fn with_the_only_interface_gone_it_waits_and_goes_on_when_it_is_back() {
     ground.assert_arrived();
 }
 
-/// The link of the default route is dead before anything is asked, and its interface knows nothing of it.
+/// The link of the default route is dead from the start, and its interface does not show it.
 #[test]
 fn mirrors_are_asked_over_the_other_link_if_the_kernels_choice_is_dead() {
     let Some(net) = two_links("default") else { return };
@@ -147,7 +147,7 @@ fn mirrors_are_asked_over_the_other_link_if_the_kernels_choice_is_dead() {
     assert!(done.notes().contains("tried over other links"), "{}", done.notes());
 }
 
-/// Bytes that have come over an interface.
+/// Returns the bytes that have come over an interface.
 fn bytes_via(event: &serde_json::Value, device: &str) -> u64 {
     let rows = event["paths"].as_array().into_iter().flatten();
     let of = rows.filter(|row| row["via"].as_str().is_some_and(|via| via.contains(device)));
@@ -157,7 +157,7 @@ fn bytes_via(event: &serde_json::Value, device: &str) -> u64 {
 #[test]
 fn a_mirror_is_asked_over_an_interface_that_comes_up_later_and_goes_again() {
     let Some(net) = two_links("later") else { return };
-    // An address of its own that both links lead to.
+    // The server has an address to which both links lead.
     net.ip("s", "addr add 10.9.9.9/32 dev lo");
     net.ip("c", "link set dev right down");
     net.ip("c", "route add 10.9.9.9/32 via 10.9.1.2");
@@ -196,14 +196,14 @@ fn with_no_route_it_ends_with_status_4_at_once() {
     }
 }
 
-/// Mean UDP payload of what a source has sent: tells the size of its chunks.
+/// Returns the mean UDP payload of the packets that a source has sent, which shows the size of its chunks.
 fn mean_bytes(server: Server) -> u64 {
     let totals = server.end();
     let number = |name: &str| totals[name].as_u64().expect("a number");
     number("sent_bytes") / number("sent_packets")
 }
 
-/// The smallest MTU that IPv6 allows.
+/// 1280 is the smallest MTU that IPv6 allows.
 #[test]
 fn a_link_with_an_mtu_of_1280_carries_it_without_fragments() {
     let Some(net) = Net::new("mtu1280", &["c", "s"]) else { return };
@@ -222,7 +222,8 @@ fn a_link_with_an_mtu_of_1280_carries_it_without_fragments() {
     assert_eq!(net.fragments(), 0);
 }
 
-/// A client `c` and a server `s`, and between them the routers `r1` and `r2`, with a tunnel between those.
+/// Makes a client `c` and a server `s`, with routers `r1` and `r2` between them, and a tunnel between the
+/// routers.
 fn tunnel(test: &str) -> Option<Net> {
     let net = Net::new(test, &["c", "r1", "r2", "s"])?;
     for (n, [left, right]) in [(1, ["c", "r1"]), (2, ["r1", "r2"]), (3, ["r2", "s"])] {
@@ -248,12 +249,13 @@ fn set_tunnel_mtu(net: &Net, mtu: u32) {
     net.ip("r2", &format!("link set dev to-r1 mtu {mtu}"));
 }
 
-/// Both ends have 1,500, and neither sees that a tunnel between two routers carries less.
+/// Both ends have an MTU of 1,500, and neither sees that a tunnel between two routers carries less.
 #[test]
 fn a_tunnel_on_the_way_is_found_and_carries_it_without_fragments() {
     let Some(net) = tunnel("tunnel") else { return };
     let ground = Ground::new(3_000_000);
-    // (source, MTU of the tunnel, the chunk that fits with 28 or 48 bytes of IP and UDP and 20 of ours)
+    // Each entry is the source, the tunnel's MTU, and the chunk that fits with IP and UDP (28 or 48) and our
+    // 20 bytes.
     for (listen, mtu, chunk) in [
         ("--listen=10.9.3.2:0", 1_420, 1_366),
         ("--listen=[fd09:3::2]:0", 1_420, 1_261),
@@ -270,7 +272,7 @@ fn a_tunnel_on_the_way_is_found_and_carries_it_without_fragments() {
     assert_eq!(net.fragments(), 0);
 }
 
-/// The route changes: what fitted vanishes from now on.
+/// The route changes, and packets that fitted before now vanish.
 #[test]
 fn a_way_that_narrows_in_the_middle_is_noticed() {
     let _few = anabranch_net::testing::among_few();

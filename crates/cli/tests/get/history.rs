@@ -1,16 +1,16 @@
-//! What is remembered of URLs, and how to have nothing remembered.
+//! The history of URLs: what is kept in it, and how to keep nothing.
 
 use std::path::PathBuf;
 
 use crate::common::fetch::{Done, Ground, checksum, run};
 use crate::peers::site::Site;
 
-/// Where it is remembered.
+/// Returns the path of the history.
 fn known(ground: &Ground) -> PathBuf {
     ground.dir.path().join("cache/anabranch/urls.jsonl")
 }
 
-/// Fetches these, and remembers it there.
+/// Fetches these URLs, with the history in the ground's directory.
 fn remembering(ground: &Ground, urls: &[String], more: &[&str]) -> Done {
     let mut command = ground.get_named(urls, more);
     command.env("XDG_CACHE_HOME", ground.dir.path().join("cache"));
@@ -35,7 +35,7 @@ fn without_history_nothing_is_written_down_and_nothing_looked_up() {
     assert_eq!(std::fs::read(&known).expect("what is remembered"), written);
 }
 
-/// A service user has a home that is not there.
+/// The home of a service's user may not exist.
 #[test]
 fn no_home_is_made_for_the_history() {
     let ground = Ground::new(200_000);
@@ -58,7 +58,7 @@ fn what_only_the_history_vouches_for_is_said_to_come_from_it() {
     };
     let by_user = get(&["--json", &checksum(&ground.content)]).summary();
     assert_eq!(by_user["verified_by"], "user");
-    // Fetched again, and there already.
+    // Fetches the file again, or finds it there already.
     for more in [&["--json", "--force"][..], &["--json"]] {
         if more.len() > 1 {
             std::fs::remove_file(ground.target()).expect("it arrived");
@@ -70,7 +70,7 @@ fn what_only_the_history_vouches_for_is_said_to_come_from_it() {
     }
     let said = get(&[]).err;
     assert!(said.contains(" verified as the same as on 20"), "{said}");
-    // Whoever knows the hash vouches again.
+    // A hash that the user gives vouches for the file again.
     assert_eq!(get(&["--json", &checksum(&ground.content)]).summary()["verified_by"], "user");
 }
 

@@ -1,4 +1,4 @@
-//! `--json` as docs/json.md has it: a version in every object, a summary at the end of whatever happens, and
+//! `--json` as docs/json.md describes it: a version in every object, a summary at the end in every case, and
 //! no event and no field that the document does not name.
 
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ links = ["l"]
 expect = { "*" = "EXPECTED" }
 "#;
 
-/// All objects, each with its version.
+/// Parses all objects, and checks that each has the version.
 fn objects(out: &str) -> Vec<Value> {
     let objects: Vec<Value> =
         out.lines().map(|line| serde_json::from_str(line).expect("JSON in each line")).collect();
@@ -48,7 +48,7 @@ fn objects(out: &str) -> Vec<Value> {
     objects
 }
 
-/// The summary at the end, of which there is no other.
+/// Returns the summary at the end, and checks that there is no other.
 fn summary(out: &str) -> Value {
     let objects = objects(out);
     let is_summary = |object: &&Value| object["event"] == "summary";
@@ -58,14 +58,14 @@ fn summary(out: &str) -> Value {
     last
 }
 
-/// The part of the document about one command.
+/// Returns the section of the document about one command.
 fn section(command: &str) -> &'static str {
     let start = DOCUMENT.find(&format!("\n## `{command}`\n")).expect("a section") + 1;
     let rest = &DOCUMENT[start..];
     &rest[..rest[3..].find("\n## ").map_or(rest.len(), |end| end + 3)]
 }
 
-/// Everything in these objects is named in the document.
+/// Checks that the document names everything in these objects.
 fn assert_documented(command: &str, objects: &[Value]) {
     let section = section(command);
     let mut names = BTreeSet::new();
@@ -73,7 +73,7 @@ fn assert_documented(command: &str, objects: &[Value]) {
         names.insert(object["event"].as_str().expect("an event").to_owned());
         keys(object, &mut names);
     }
-    // What goes with `malformed` are words of the wire format.
+    // The keys within `malformed` are words of the wire format.
     for name in names.iter().filter(|name| !["version", "event"].contains(&name.as_str())) {
         assert!(section.contains(&format!("`{name}`")), "docs/json.md, {command}: no word about `{name}`");
     }
@@ -136,7 +136,7 @@ fn a_transfer_is_documented_however_it_ends() {
     assert!(all.iter().any(|object| object["event"] == "note"), "{}", done.out);
     let end = summary(&done.out);
     assert_eq!((&end["exit"], &end["error"], &end["complete"]), (&0.into(), &Value::Null, &true.into()));
-    // Two that differ; nobody who answers; a target that does not take it.
+    // Two mirrors that differ; a server that does not answer; a target that cannot be written.
     let urls = [site.url(), bad.url()];
     let nobody = "http://127.0.0.1:1/f".to_owned();
     for (names, status) in [(&urls[..], 5), (&[nobody], 4), (&urls[..1], 6)] {
@@ -167,7 +167,7 @@ fn a_transfer_is_documented_however_it_ends() {
     assert_documented("get", &all);
 }
 
-/// `serve --json` until it has counted something, then Ctrl-C.
+/// Runs `serve --json` until it has printed counters, then sends Ctrl-C.
 fn serve(path: &Path, more: &[&str]) -> (Option<i32>, String) {
     let mut command = anabranch();
     command.args(["serve", "--json", "--no-cache"]).args(more).arg(path);
@@ -209,7 +209,7 @@ fn experiments_are_documented() {
         run(command)
     };
     let mut all = Vec::new();
-    // Where it is expected, and where it cannot be.
+    // In the first run the value is in the expected range, in the second it cannot be.
     for (expected, status) in [("0..100", 0), ("101..", 7)] {
         let scenario = SCENARIO.replace("EXPECTED", expected);
         fs::write(dir.path().join("small.toml"), scenario).expect("a file");
@@ -223,7 +223,7 @@ fn experiments_are_documented() {
     all.extend(objects(&lab("lab list . --json").expect(0).out));
     assert_documented("lab", &all);
     let domain = objects(&lab("lab domain --network Nsfnet --draws 1 --json").expect(0).out);
-    // Five settings of Fig. 4.16; three capacities and policies of the network, and of the mean.
+    // There are five settings of Fig. 4.16; three capacities and policies of the network, and of the mean.
     assert_eq!(domain.len(), 5 + 2 * 9);
     assert_documented("lab domain", &domain);
 }
@@ -235,7 +235,7 @@ fn the_demonstration_is_documented() {
     let done = run(command).expect(0);
     assert_eq!(summary(&done.out)["exit"], 0);
     let mut all = objects(&done.out);
-    // That is described once, for `get`.
+    // Progress is described once, for `get`.
     all.retain(|object| object["event"] != "progress");
     assert_documented("demo", &all);
 }

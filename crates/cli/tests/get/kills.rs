@@ -1,6 +1,6 @@
-//! A receiver that is killed (SIGKILL) again and again, at random moments, whatever its sources are: sources
-//! that speak mmTP, mirrors, both, some of them liars. Nothing but the right bytes ever has the final name,
-//! and in the end the file is there.
+//! Receivers that are killed (SIGKILL) again and again at random moments, with all kinds of sources: sources
+//! that speak mmTP, mirrors, or both, some of them liars. Only the right bytes ever have the final name, and
+//! in the end the file is there.
 //!
 //! `just long` kills more often.
 
@@ -17,27 +17,27 @@ use anabranch_mmtp::uri::Uri;
 use anabranch_net::testing::extent;
 use nix::sys::signal::Signal;
 
-/// Bytes a second of each source: a file takes two thirds of a second from two.
+/// The rate of each source in bytes per second: two of them take two thirds of a second for a file.
 const RATE: u64 = 2_000_000;
-/// Longest time from the start of a run to its kill. Some runs are whole before.
+/// The longest time from the start of a run to its kill. Some runs are complete before.
 const MOMENT_MAX_MS: u64 = 700;
 
-/// Who has the file, and what is known of it.
+/// The sources of the file, and the known hashes.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Two sources that speak mmTP.
     Sources,
-    /// Two mirrors, and no hash.
+    /// Two mirrors, without a hash.
     Mirrors,
-    /// Two mirrors, and the SHA-256 of the whole.
+    /// Two mirrors, with the SHA-256 of the whole file.
     MirrorsWithChecksum,
-    /// A source, a mirror, and a liar of each sort.
+    /// A source, a mirror, and a liar of each kind.
     Mixed,
 }
 
 const KINDS: [Kind; 4] = [Kind::Sources, Kind::Mirrors, Kind::MirrorsWithChecksum, Kind::Mixed];
 
-/// A content, and all that has it.
+/// A content, and all its sources.
 struct World {
     ground: Ground,
     kind: Kind,
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// Whether the file has its name; it must be right then.
+    /// Whether a file has the final name. Fails if its bytes are wrong.
     fn is_whole(&self) -> bool {
         match fs::read(self.ground.target()) {
             Ok(bytes) => {
@@ -92,7 +92,7 @@ impl World {
     }
 }
 
-/// 1 if an earlier run had left some of the file.
+/// Returns 1 if an earlier run had left bytes of the file, else 0.
 fn was_resumed(done: &Done) -> u64 {
     u64::from(done.summary()["last"]["resumed_bytes"].as_u64() > Some(0))
 }

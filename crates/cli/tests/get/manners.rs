@@ -1,4 +1,4 @@
-//! What new users of `get` type, as they know it from curl, wget and aria2.
+//! `get` with options that new users know from curl, wget and aria2.
 
 use std::fs;
 use std::path::Path;
@@ -63,7 +63,7 @@ fn a_directory_that_is_named_as_one_is_made() {
     assert_eq!(names(dir.path()), ["new"]);
 }
 
-/// `/album` leads to a list of what is in it.
+/// Makes a site where `/album` leads to a list of its contents.
 fn album(is_listed: bool) -> Site {
     let list = format!(
         "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{}</metalink>",
@@ -96,22 +96,22 @@ fn a_directory_of_a_server_is_said_to_be_one() {
     let done = get(dir.path(), &[&url]).expect(3);
     assert!(done.err.contains("it is a directory, and the server leads to a web page"), "{}", done.err);
     assert!(done.err.lines().count() == 1 && names(dir.path()).is_empty(), "{}", done.err);
-    // Named as a directory it is what was named: the page, and that is said.
+    // With a slash and a name for it, the page itself is fetched, and a message says so.
     let done = get(dir.path(), &[&format!("{url}/"), "-o", "page"]).expect(0);
     assert!(done.err.contains("perhaps one that lists a directory") && done.err.contains("DIR.meta4"));
     fs::remove_file(dir.path().join("page")).expect("the page");
-    // Where the server has a Metalink of it, it is fetched by its own name.
+    // If the server has a Metalink of the directory, that is fetched under its own name.
     let site = album(true);
     let url = site.url().replace(PATH, "/album/");
     get(dir.path(), &[&url, "-o", "there"]).expect(0);
     assert_eq!(names(&dir.path().join("there")), ["one", "two"]);
-    // What ends in a slash is made.
+    // A directory with a slash at its end is made.
     get(dir.path(), &[&url, "-o", "music/new/"]).expect(0);
     let own = names(&dir.path().join("music/new"));
     assert_eq!(names(&dir.path().join("music/new").join(&own[0])), ["one", "two"]);
 }
 
-/// As /dev/stdout does: to replace the link would help nobody, and harm others.
+/// /dev/stdout is such a link. Replacing the link would be of no use, and would harm other programs.
 #[test]
 fn a_link_to_a_pipe_or_a_device_is_not_replaced() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -140,7 +140,7 @@ fn an_error_is_said_once() {
         assert!(done.code.is_some_and(|code| code > 2), "{}", done.err);
         assert_eq!(done.err.lines().count(), 1, "{args:?}: {}", done.err);
     }
-    // One that does not have it is told if another has.
+    // A server that does not have the file is named, although another has it.
     let good = Site::good(&noise(LENGTH));
     let done = get(dir.path(), &[dead, &good.url()]).expect(0);
     assert!(done.err.contains("127.0.0.1:1: it cannot be reached"), "{}", done.err);
@@ -163,7 +163,7 @@ fn at_80_columns_loss_and_state_are_whole() {
     }
 }
 
-/// A site with the content at any path; `/latest` and `/` lead to `/film-2.bin`.
+/// Makes a site with the content at any path, where `/latest` and `/` lead to `/film-2.bin`.
 fn odd_names(content: &[u8]) -> Site {
     let content = content.to_vec();
     Site::answering(move |request| match request.path.as_str() {
@@ -202,7 +202,7 @@ fn a_name_that_is_not_taken_is_told() {
         (vec!["l.meta4".into()], "the Metalink has the name '.netrc', which is".into(), Some("m.bin")),
         (vec![at("/download")], format!("{host} calls it '../film.bin', but"), Some("download")),
         (vec![at("/")], format!("{host} calls it 'film-2.bin', but servers choose no names"), None),
-        // What a name is taken from needs no word; who says it in full wants none.
+        // A name from the URL or the URI needs no message, and neither does one that the user chooses.
         (vec![at("/latest")], String::new(), Some("latest")),
         (vec![uri("film", "/download")], String::new(), Some("film")),
         (vec![at("/.profile"), "--output=x".into()], String::new(), Some("x")),
@@ -229,7 +229,7 @@ fn a_name_that_is_not_taken_is_told() {
     }
 }
 
-/// `| head` is no error, and no panic; a full disk is an error, though what was asked for is done.
+/// `| head` causes no error and no panic. A full disk is an error, although the file has been fetched.
 #[test]
 fn a_reader_that_is_gone_is_no_error_and_a_full_disk_is_one() {
     let ground = Ground::new(1_000);

@@ -1,5 +1,5 @@
-//! Directories from mirrors: a Metalink of several files made by `mirror-list make`, fetched by `get` from
-//! real nginx that do what they should, and from some that do not.
+//! Directories from mirrors: a Metalink of several files made by `mirror-list make` and fetched by `get`,
+//! from real nginx that works correctly, and from servers that do not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,10 +20,10 @@ use crate::peers::site::gone;
 use nix::sys::signal::Signal;
 use sha2::{Digest as _, Sha256};
 
-/// Files by their paths below a directory.
+/// The files of a directory by their paths.
 type Tree = BTreeMap<String, Vec<u8>>;
 
-/// A directory on mirrors, its Metalink, and room for what comes.
+/// A directory on mirrors, its Metalink, and a directory for the files that arrive.
 struct Dist {
     dir: tempfile::TempDir,
     nginx: Nginx,
@@ -31,7 +31,7 @@ struct Dist {
 }
 
 impl Dist {
-    /// With a mirror for each of `servers`, which is what else stands in the server's block.
+    /// Makes one mirror for each of `servers`, which are further lines for the server's block.
     fn new(test: &str, tree: Tree, servers: &[&str]) -> Option<Self> {
         let nginx = Nginx::start(test, servers)?;
         let dir = tempfile::tempdir().expect("a directory");
@@ -65,14 +65,14 @@ impl Dist {
     }
 }
 
-/// `get` in a directory.
+/// Makes a `get` that runs in a directory.
 fn get_in(dir: &Path, args: &[&str]) -> Command {
     let mut command = anabranch();
     command.current_dir(dir).arg("get").args(args);
     command
 }
 
-/// The same, with a cache in the directory.
+/// Makes a `get` that runs in a directory and has its cache there.
 fn get_with_cache(dir: &Path, args: &[&str]) -> Command {
     let mut command = get_in(dir, args);
     command.env("XDG_CACHE_HOME", dir.join("cache"));
@@ -93,7 +93,7 @@ fn write(dir: &Path, tree: &Tree) {
     }
 }
 
-/// All files below a directory.
+/// Reads all files below a directory.
 fn read(dir: &Path) -> Tree {
     let (mut tree, mut dirs) = (Tree::new(), vec![dir.to_owned()]);
     while let Some(next) = dirs.pop() {
@@ -118,7 +118,7 @@ fn assert_same(found: &Tree, wanted: &Tree) {
     }
 }
 
-/// Small files of all kinds of names and lengths; no two have the same bytes.
+/// Makes small files with various names and lengths, all of them different.
 fn small(count: usize, bytes: usize) -> Tree {
     let content = noise(bytes + count);
     let mut tree = Tree::new();
@@ -135,7 +135,7 @@ fn small(count: usize, bytes: usize) -> Tree {
     tree
 }
 
-/// Of one length each.
+/// Makes files of the same length.
 fn alike(count: usize, bytes: usize) -> Tree {
     let content = noise(bytes + count);
     (0..count).map(|n| (format!("f{n}.bin"), content[n..n + bytes].to_vec())).collect()
@@ -156,10 +156,10 @@ fn three_hundred_small_files_and_a_long_one() {
     assert_eq!(summary["last"]["done_bytes"], all);
     let each: Vec<u64> = dist.nginx.addresses.iter().map(|address| done.bytes_from(*address)).collect();
     assert!(each.iter().all(|bytes| *bytes > 0) && each.iter().sum::<u64>() == all, "{each:?}");
-    // Once more: it is there, and nobody is asked.
+    // The second time everything is there, and no server is asked.
     let done = run(dist.get(&[])).expect(0);
     assert!(done.err.contains("verified, all of it was there"), "{}", done.err);
-    // What is there and is something else stays.
+    // A file with other content stays.
     fs::write(dist.to().join("0.txt"), b"mine").expect("a file");
     let done = run(dist.get(&[])).expect(6);
     assert!(done.err.contains("0.txt is there already"), "{}", done.err);
@@ -182,7 +182,7 @@ fn a_metalink_from_a_server_names_no_hidden_files() {
     assert!(done.err.contains("names a hidden file (.hidden/.14)"), "{}", done.err);
     assert!(done.err.contains("fetch it by its file name"), "{}", done.err);
     assert_eq!(fs::read_dir(&cwd).expect("a directory").count(), 0, "nothing is written");
-    // Without them it comes, by the Metalink's name.
+    // Without the hidden files, the directory arrives under the Metalink's name.
     tree.retain(|name, _| !name.starts_with('.'));
     fs::remove_dir_all(dist.dir.path().join("dist/.hidden")).expect("the directory");
     let mut command = make(&dist.dir.path().join("dist"), &[dist.nginx.url(0, "dist/")]);
@@ -205,7 +205,7 @@ fn a_refusal_is_of_one_file() {
     assert!(done.err.contains("(5.txt): no mirror has them ("), "{}", done.err);
     assert!(done.err.contains("the server answers 451)"), "{}", done.err);
     assert_eq!(read(&dist.to()).len(), 98);
-    // A whole longer file needs no mirror, and silence does not keep others from their turn.
+    // A larger file that is complete needs no mirror, and a silent server does not hold up other files.
     let dir = tempfile::tempdir().expect("a directory");
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/a", silent.local_addr().expect("an address"));
@@ -220,7 +220,7 @@ fn a_refusal_is_of_one_file() {
     assert_eq!(fs::read(dir.path().join("x/b")).expect("a file"), dist.tree["10.txt"]);
 }
 
-/// A server that answers what came together the last one first; it adds to `mixed` how often it did.
+/// Runs a server that answers pipelined requests in reverse order, and counts in `mixed` how often it did.
 fn reversing(tree: &Tree, mixed: &Arc<AtomicUsize>) -> String {
     let (tree, mixed) = (tree.clone(), Arc::clone(mixed));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -261,7 +261,7 @@ fn reversing(tree: &Tree, mixed: &Arc<AtomicUsize>) -> String {
 #[test]
 fn a_server_that_mixes_answers_up_is_no_liar() {
     let dir = tempfile::tempdir().expect("a directory");
-    // Of one length, and of some.
+    // The first tree has files of one length, the second of many.
     for (test, tree) in [alike(40, 3_000), (0..40).map(|n| (format!("g{n}"), noise(n * 99))).collect()]
         .into_iter()
         .enumerate()
@@ -304,7 +304,7 @@ fn passwords_are_for_servers_that_the_command_line_names() {
     let netrc = format!("--netrc={}", netrc.display());
     let done = run(dist.get(&[&netrc])).expect(9);
     assert!(done.err.contains(says), "nobody proves to be that host: {}", done.err);
-    // Who names the Metalink by its URL names its server.
+    // A user who gives the URL of the Metalink also names its server.
     dist.nginx.put(0, "dist.meta4", &fs::read(dist.metalink()).expect("a file"));
     let mut by_url = anabranch();
     by_url.args(["get", &dist.nginx.url(0, "dist.meta4"), &netrc, "--output"]).arg(dist.to());
@@ -312,7 +312,7 @@ fn passwords_are_for_servers_that_the_command_line_names() {
     dist.assert_arrived();
 }
 
-/// How many of the files are there.
+/// Returns how many of the files are there.
 fn whole(dist: &Dist) -> usize {
     dist.tree.keys().filter(|name| dist.to().join(name).exists()).count()
 }
@@ -345,7 +345,7 @@ fn sha256(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
-/// A Metalink with these files, each at these URLs, with no more than its SHA-256.
+/// Writes a Metalink with these files, each at this URL, and with at most its SHA-256.
 fn metalink(path: &Path, files: &[(&str, Option<&[u8]>, &str)]) {
     let mut text = String::from("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n");
     for (name, bytes, url) in files {
@@ -378,7 +378,7 @@ fn names_that_are_not_safe_are_refused() {
         get().expect(2).err.contains("a/b, and a part of that name as a file, too"),
         "one cannot be both"
     );
-    // A link that leads out is not followed.
+    // A link that leads outside is not followed.
     let outside = tempfile::tempdir().expect("a directory");
     assert!(!dir.path().join("x").exists(), "nothing came, so nothing is left");
     fs::create_dir(dir.path().join("x")).expect("a directory");
@@ -406,7 +406,7 @@ fn what_makes_no_sense_beside_several_files() {
         assert!(done.err.contains("describes 2 files") && done.err.contains(says), "{}", done.err);
     }
     assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1);
-    // The other way round: a directory by its URI, and URLs that are of no use to it.
+    // Conversely, a directory is given by its URI, with URLs that do not help.
     let done = run(get_in(dir.path(), &[&format!("{uri}&dir"), url])).expect(2);
     assert!(
         done.err.contains("need the Metalink of its files") && done.err.contains("--from"),
@@ -415,7 +415,7 @@ fn what_makes_no_sense_beside_several_files() {
     );
     let done = run(get_in(dir.path(), &[&format!("{uri}&dir"), "x.meta4"])).expect(2);
     assert!(done.err.contains("leave it out, and what the Metalink names comes from"), "{}", done.err);
-    // Nobody is asked for the first of two.
+    // With two Metalinks, no server is asked even for the first.
     let two = ["http://127.0.0.1:1/one.meta4", "http://127.0.0.1:1/two.meta4"];
     assert!(
         run(get_in(dir.path(), &two))
@@ -460,7 +460,7 @@ fn a_file_in_the_way_of_a_directory_keeps_no_other_from_coming() {
 
 #[test]
 fn aria2_fetches_the_same_tree() {
-    // Without &: in a name aria2 1.36 reads &amp; as five characters.
+    // Names contain no &, because aria2 1.36 reads &amp; in a name as five characters.
     let mut tree = small(60, 20_000);
     tree.insert("long.bin".into(), noise(5 << 20));
     let Some(dist) = Dist::new("aria2 and a directory", tree, &[""]) else { return };
@@ -486,7 +486,7 @@ fn what_cannot_be_in_a_metalink() {
     fs::write(dist.join("a\nb"), b"x").expect("a file");
     assert!(run(make(&dist, &urls)).expect(2).err.contains("a Metalink cannot name"));
     fs::remove_file(dist.join("a\nb")).expect("the file");
-    // A link that leaves it is left out, and said to be.
+    // A link that leaves the directory is left out, and a message says so.
     std::os::unix::fs::symlink("/etc/hostname", dist.join("link")).expect("a link");
     fs::write(dist.join("a"), b"x").expect("a file");
     let done = run(make(&dist, &urls)).expect(0);
@@ -525,7 +525,7 @@ fn where_nothing_can_be_fetched_no_directory_is_left() {
     };
     get();
     assert!(!to.exists(), "it was made, and nothing came");
-    // What was there before stays.
+    // A directory that was there before stays.
     fs::create_dir_all(to.join("b")).expect("a directory");
     get();
     assert!(to.join("b").is_dir() && !to.join("b/c").exists());

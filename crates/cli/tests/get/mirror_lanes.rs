@@ -1,5 +1,5 @@
-//! Directories of small files from real nginx that ends each connection after so many answers: what was asked
-//! on which connection.
+//! Directories of small files from a real nginx that ends each connection after a number of answers. The
+//! tests check which requests use which connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,11 +14,10 @@ use crate::common::fetch::{run, skipped};
 use crate::common::{anabranch, noise};
 use crate::peers::nginx::{LOGGED, Nginx};
 
-/// Requests that a connection has before its answers, at most: those that may be in vain where a limit is not
-/// known yet.
+/// The most requests on a connection before its answers. While the limit is not known, these may be in vain.
 const AHEAD_MAX: usize = 64;
 
-/// A relay of TCP that counts the requests which go through each connection.
+/// A TCP relay that counts the requests on each connection.
 struct Tap {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<usize>>>,
@@ -30,7 +29,7 @@ impl Tap {
         let address = front.local_addr().expect("an address");
         let requests = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&requests);
-        // It ends with the process.
+        // The thread ends with the process.
         thread::spawn(move || {
             for near in front.incoming().flatten() {
                 let Ok(far) = TcpStream::connect(to) else { continue };
@@ -55,13 +54,13 @@ impl Tap {
         Self { address, requests }
     }
 
-    /// Of each connection, in the order in which they began.
+    /// Returns the number of requests on each connection, in the order of their beginning.
     fn requests(&self) -> Vec<usize> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Hands over what comes until it ends.
+/// Passes bytes on until the stream ends.
 fn pass(mut from: TcpStream, mut to: TcpStream, mut look: impl FnMut(&[u8])) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(bytes) = from.read(&mut buffer) {
@@ -73,7 +72,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut look: impl FnMut(&[u8])) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// A directory of files that no two connections can mix up, and its Metalink.
+/// A directory of files that are all different, and its Metalink.
 struct Dist {
     dir: tempfile::TempDir,
     tree: BTreeMap<String, Vec<u8>>,
@@ -99,7 +98,7 @@ impl Dist {
         self.dir.path().join("to")
     }
 
-    /// Fetches it from the server with this URL.
+    /// Fetches the directory from the server with this URL.
     fn get(&self, url: &str, more: &[&str]) {
         let mut make = anabranch();
         make.args(["mirror-list", "make", "--quiet", "--force"]).arg(self.dir.path().join("dist")).arg(url);
@@ -113,7 +112,7 @@ impl Dist {
     }
 }
 
-/// Each file was answered once. How many were by each connection.
+/// Checks that each file was answered once, and returns the number of answers on each connection.
 fn answered_once(nginx: &Nginx, dist: &Dist) -> Vec<usize> {
     let answered = nginx.answered(dist.tree.len());
     let names: BTreeSet<&String> = answered.iter().map(|(_, uri)| uri).collect();
@@ -134,12 +133,12 @@ fn nothing_is_asked_that_a_connection_does_not_answer() {
         dist.get(&format!("http://{}/dist/", tap.address), &[]);
         let each = answered_once(&nginx, &dist);
         assert!(each.iter().all(|answers| *answers <= limit), "{limit}: {each:?}");
-        // What nginx is sent beyond that it does not note: the relay does.
+        // nginx does not log requests beyond the limit, but the relay counts them.
         let requests = tap.requests();
         let more = requests.iter().filter(|requests| **requests > limit).count();
         let (all, known) = (requests.iter().sum::<usize>(), usize::from(limit == 1_000));
         assert!(more <= 1 - known && all <= count + AHEAD_MAX * (1 - known), "{limit}: {requests:?}");
-        // Few connections more than there must be.
+        // There are only a few more connections than necessary.
         assert!(requests.len() <= count.div_ceil(limit) + 2, "{limit}: {requests:?}");
     }
 }

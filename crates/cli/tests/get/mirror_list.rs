@@ -1,4 +1,4 @@
-//! `anabranch mirror-list` as scripts meet it, and as other readers of Metalinks do.
+//! `anabranch mirror-list` as scripts use it, and its Metalinks as other programs read them.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -149,7 +149,7 @@ fn show_tells_people() {
          mirror   http://h/x (priority 11, gr)\n  mirrors  1 more that are not http or https\n"
     );
     assert_eq!(said, want);
-    // Nor need it be a file on a disk.
+    // The Metalink need not be a file on a disk.
     let piped = fs::File::open(&file).expect("the file");
     let mut cat = Command::new("cat").stdin(piped).stdout(Stdio::piped()).spawn().expect("cat");
     let mut command = anabranch();
@@ -176,7 +176,7 @@ fn show_tells_people() {
 
 #[test]
 fn wrong_usage_is_status_2_and_what_cannot_be_written_6() {
-    // Its parent is read too: nobody else writes there.
+    // The parent directory is read too, and no other test may write there.
     let parent = tempfile::tempdir().expect("a directory");
     let dir = tempfile::tempdir_in(parent.path()).expect("a directory");
     fs::write(dir.path().join("x"), b"content").expect("a file");
@@ -202,7 +202,7 @@ fn wrong_usage_is_status_2_and_what_cannot_be_written_6() {
     assert_eq!(names(dir.path()), ["new\nline", "x"]);
 }
 
-/// Python's web server on a free port, which ends with this value.
+/// Python's web server on a free port, which ends when this is dropped.
 struct Python(Child, u16);
 
 impl Python {
@@ -217,7 +217,7 @@ impl Python {
         let mut line = String::new();
         BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
         let port = line.split("port ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
-        // "Serving HTTP on 127.0.0.1 port 40123 (http://127.0.0.1:40123/) ..."
+        // The line is "Serving HTTP on 127.0.0.1 port 40123 (http://127.0.0.1:40123/) ...".
         port.map(|port| Self(child, port))
     }
 }
@@ -232,7 +232,7 @@ impl Drop for Python {
 fn aria2(metalink: &Path, to: &Path) -> Option<bool> {
     let mut command = Command::new("aria2c");
     command.args(["--no-conf", "--quiet", "--no-proxy=*", "--file-allocation=none", "--max-tries=1"]);
-    // Without torrents it reads no metaurl at all.
+    // Without torrents, aria2 reads no metaurl at all.
     command.arg("--follow-torrent=mem").arg("-d").arg(to).arg("-M").arg(metalink);
     for variable in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"] {
         command.env_remove(variable);
@@ -244,7 +244,7 @@ fn aria2(metalink: &Path, to: &Path) -> Option<bool> {
 fn aria2_takes_what_is_made_and_checks_it() {
     let (served, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let content = noise(2_500_000);
-    // Without &: in a name aria2 1.36 reads &amp; as five characters.
+    // The name contains no &, because aria2 1.36 reads &amp; in a name as five characters.
     let file = served.path().join("a b.bin");
     fs::write(&file, &content).expect("a file");
     let Some(server) = Python::start(served.path()) else {
@@ -262,7 +262,7 @@ fn aria2_takes_what_is_made_and_checks_it() {
     assert!(good, "aria2 takes the Metalink");
     assert_eq!(names(to.path()), ["a b.bin"], "the file and nothing else");
     assert!(fs::read(to.path().join("a b.bin")).expect("the file") == content);
-    // It does use the hashes: a changed byte is found.
+    // aria2 does check the hashes: it finds a changed byte.
     let mut corrupt = content;
     corrupt[2_000_000] ^= 1;
     fs::write(&file, &corrupt).expect("a file");

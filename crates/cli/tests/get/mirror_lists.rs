@@ -1,4 +1,4 @@
-//! What servers offer beside a file must cost neither memory nor time that the file itself does not.
+//! Files that servers offer beside a file must not cost more memory or time than the file itself.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use anabranch_mmtp::ContentId;
 
 const LIST: &str = "/f.bin.b3leaves";
 
-/// A server of the content that answers so to whoever asks for the leaf list.
+/// Makes a server of the content that answers requests for the leaf list with `list`.
 fn with_list(content: &[u8], list: impl Fn() -> Reply + Send + Sync + 'static) -> Site {
     let content = content.to_vec();
     Site::answering(move |request| match request.path.as_str() {
@@ -24,7 +24,7 @@ fn with_list(content: &[u8], list: impl Fn() -> Reply + Send + Sync + 'static) -
 #[test]
 fn a_leaf_list_that_is_claimed_to_be_huge_takes_no_memory() {
     const CLAIMED: u64 = 512 << 30;
-    // As much of it as the machine of a test may hold several times; the head is right.
+    // The list is as large as a test machine can hold several times, and its head is right.
     let id = ContentId { root: [7; 32], length: CLAIMED };
     let mut list = head(&id).to_vec();
     list.resize(200 << 20, 7);
@@ -63,7 +63,7 @@ fn a_leaf_list_that_trickles_does_not_delay_the_start() {
     assert!(took_s < 15, "it took {took_s} s");
 }
 
-/// A path of mmTP begins a block and never answers: the mirror brings that one too.
+/// An mmTP path begins a block and never answers; then the mirror brings that block too.
 #[test]
 fn a_dead_source_keeps_no_block_from_a_mirror_with_a_leaf_list() {
     let nobody = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -87,7 +87,7 @@ fn a_dead_source_keeps_no_block_from_a_mirror_with_a_leaf_list() {
 fn a_leaf_list_that_takes_its_time_is_used() {
     let ground = Ground::new(2_000_000);
     let list = leaf_list(&ground.content);
-    // Four thousand bytes at this pace are five seconds: longer than a server may be silent.
+    // At this pace, four thousand bytes take five seconds, longer than a server may be silent.
     let site = with_list(&ground.content, move || Reply::new(200, &list).at(800));
     let done = run(ground.get_named(&[site.url()], &["--json"])).expect(0);
     ground.assert_arrived();

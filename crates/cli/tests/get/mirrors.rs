@@ -1,5 +1,5 @@
-//! `anabranch get` from web servers that do what they should: real nginx, Metalinks, plain URLs, and the
-//! options that users of curl expect.
+//! `anabranch get` from web servers that work correctly: real nginx, Metalinks, plain URLs, and the options
+//! that users of curl expect.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,9 +18,9 @@ use anabranch_mmtp::ContentId;
 use anabranch_mmtp::uri::Uri;
 use sha2::{Digest as _, Sha256};
 
-/// Three servers with the content, and the Metalink and leaf list of it in the ground's directory.
+/// Starts three servers with the content, and writes its Metalink and leaf list into the ground's directory.
 fn three(test: &str, ground: &Ground) -> Option<Nginx> {
-    // Slow enough that none of them brings all of it before another connection is there.
+    // The servers are slow, so that none of them sends everything before the other connections exist.
     let nginx = Nginx::start(test, &["limit_rate 8m;"; 3])?;
     for server in 0..3 {
         nginx.put(server, "f.bin", &ground.content);
@@ -59,7 +59,7 @@ fn all_that_may_lie_beside_a_file_is_asked_for_with_its_metadata() {
             asked.fetch_add(1, Ordering::SeqCst);
             return Reply::new(404, b"");
         }
-        // Whoever asks for one after the other is not answered.
+        // The server answers only if all three are requested at the same time.
         let patience = (0..5_000).find(|_| {
             thread::sleep(Duration::from_millis(1));
             asked.load(Ordering::SeqCst) == 3
@@ -68,7 +68,7 @@ fn all_that_may_lie_beside_a_file_is_asked_for_with_its_metadata() {
     });
     run(ground.get_named(&[site.url()], &["--json"])).expect(0);
     ground.assert_arrived();
-    // One request tells all, and the ranges come over its connection.
+    // One request returns all metadata, and the ranges use its connection.
     let seen = site.seen();
     let file: Vec<_> = seen.iter().filter(|request| request.path == PATH).collect();
     assert!(file.len() >= 2 && file.iter().all(|request| request.from == file[0].from), "{file:?}");
@@ -104,7 +104,7 @@ fn three_nginx_by_a_metalink_of_ours() {
     let each: Vec<u64> = nginx.addresses.iter().map(|address| done.bytes_from(*address)).collect();
     assert!(each.iter().all(|bytes| *bytes >= 1 << 20), "{each:?}");
     assert_eq!(each.iter().sum::<u64>(), 12_345_678);
-    // Over two addresses each.
+    // Now each server is reached from two addresses.
     let two = ["--json", "--force", "--via", "127.0.0.1", "--via", "127.0.0.77"];
     fs::remove_file(ground.target()).expect("the file");
     let summary = run(ground.get_named(&[&metalink], &two)).expect(0).summary();
@@ -112,7 +112,7 @@ fn three_nginx_by_a_metalink_of_ours() {
     let rows = summary["last"]["paths"].as_array().expect("paths");
     assert_eq!(rows.len(), 6, "{summary}");
     assert!(rows.iter().all(|row| row["bytes"].as_u64() > Some(0)), "{summary}");
-    // Once more: it is there.
+    // The second time, the file is there.
     let done = run(ground.get_named(&[&metalink], &[])).expect(0);
     assert!(done.err.contains("verified, all of it was there"), "{}", done.err);
 }
@@ -135,7 +135,7 @@ fn a_metalink_on_a_server_and_one_without_a_leaf_list() {
     run(command).expect(0);
     assert_eq!(names(&ground.to()), ["f.bin"]);
     fs::remove_file(ground.to().join("f.bin")).expect("the file");
-    // Pieces are enough.
+    // Without a leaf list, hashes of pieces are enough.
     fs::remove_file(nginx.root(1).join("f.bin.b3leaves")).expect("the file");
     let done = run(ground.get_named(&[&url], &["--json"])).expect(0);
     ground.assert_arrived();
@@ -163,7 +163,7 @@ fn urls_alone_are_called_unverified_and_known_the_next_time() {
     let end = done.err.lines().rfind(|line| line.contains("5.0 MB")).expect("an end");
     assert!(end.contains("UNVERIFIED") && !end.contains(" verified"), "{end}");
 
-    // What is there is what came, and no more than that is said of it.
+    // The file that is there is the one that came, and the message claims no more than that.
     let done = run(get(&[])).expect(0);
     let end = done.err.lines().last().expect("an end");
     assert!(end.contains("UNVERIFIED, the same as on 20") && end.ends_with("all of it was there"), "{end}");
@@ -171,7 +171,7 @@ fn urls_alone_are_called_unverified_and_known_the_next_time() {
     assert_eq!(done.summary()["verified"], "unchanged");
     assert_eq!(done.summary()["unverified_since"].as_str().expect("a day").len(), 10);
 
-    // What several brought, and nothing proved, may be a mixture; what one brought is remembered.
+    // Bytes from several servers without a proof may be a mixture. A file from one server is remembered.
     let few = |count: usize, more: &[&str]| {
         let mut command = ground.get_named(&urls[..count], more);
         command.env("XDG_CACHE_HOME", &cache);
@@ -179,7 +179,8 @@ fn urls_alone_are_called_unverified_and_known_the_next_time() {
     };
     run(few(1, &["--force"])).expect(0);
 
-    // Whoever has the same validator has the same content; that is held against it, and proves no origin.
+    // A server with the same validator has the same content. Its bytes are compared with that, which proves
+    // no origin.
     let done = run(few(2, &["--force", "--json"])).expect(0);
     assert!(done.notes().contains(&format!("had the content {id} before")), "{}", done.out);
     assert_eq!(done.summary()["verified"], "unchanged");
@@ -222,12 +223,12 @@ fn hashes_beside_the_file_are_found() {
     get("whole");
     nginx.put(0, "f.bin.b3leaves", &leaf_list(&ground.content));
     get("blocks");
-    // A hash that is not the file's.
+    // The hash beside the file is not the file's.
     fs::remove_file(nginx.root(0).join("f.bin.b3leaves")).expect("the file");
     nginx.put(0, "f.bin.b3", format!("{}  f.bin\n", blake3::hash(b"other").to_hex()).as_bytes());
     let done = run(ground.get_named(&[&url], &["--json"])).expect(5);
     assert!(done.err.contains("the whole of it is not b3:"), "{}", done.err);
-    // Perhaps it is the hash that is wrong.
+    // The file is kept, because the hash may be wrong.
     assert_eq!(names(&ground.to()), ["f.unverified"]);
 }
 
@@ -241,7 +242,7 @@ fn a_leaf_list_beside_any_url_serves_where_the_id_is_known() {
     nginx.put(1, "f.bin.b3leaves", &leaf_list(&crate::common::noise(2_000_000)));
     nginx.put(2, "f.bin.b3leaves", &leaf_list(&ground.content));
     let urls = [0, 1, 2].map(|server| nginx.url(server, "f.bin"));
-    // A list whose root nobody asked for is believed of the first alone.
+    // A list whose root the user did not ask for is believed only for the first server.
     let done = run(ground.get_named(&urls, &["--json"])).expect(0);
     assert_eq!(done.summary()["verified"], "nothing", "{}", done.out);
     let id = Uri::new(ContentId::of(&ground.content)).to_string();
@@ -293,7 +294,7 @@ fn names_on_standard_input() {
     assert!(one.body_bytes() > 0 && two.body_bytes() > 0);
 }
 
-/// As `get <(cat x.meta4)` and `cat x.meta4 | anabranch get /dev/stdin` do it.
+/// This is what `get <(cat x.meta4)` and `cat x.meta4 | anabranch get /dev/stdin` do.
 #[test]
 fn metalinks_and_lists_of_checksums_from_pipes() {
     let ground = Ground::new(2_500_000);
@@ -381,7 +382,7 @@ fn a_target_that_is_there() {
     assert_eq!(names(&ground.to()), ["f"]);
     run(ground.get_named(&[site.url()], &["--force"])).expect(0);
     ground.assert_arrived();
-    // Nothing says that what is there is the same.
+    // Nothing says that the file that is there is the same.
     run(ground.get_named(&[site.url()], &[])).expect(6);
     ground.assert_arrived();
 }
@@ -391,7 +392,7 @@ fn names_passwords_and_fields() {
     let ground = Ground::new(300_000);
     let auth = "auth_basic \"closed\"; auth_basic_user_file users;";
     let Some(nginx) = Nginx::start("names and passwords", &[auth]) else { return };
-    // It is looked for beside the configuration.
+    // nginx looks for the file beside its configuration.
     fs::write(nginx.root(0).parent().expect("a parent").join("users"), "me:{PLAIN}se+cret\n")
         .expect("a file");
     nginx.put(0, "f.bin", &ground.content);
@@ -418,14 +419,14 @@ fn names_passwords_and_fields() {
     fs::write(&netrc, format!("machine {} login me password se+cret\n", nginx.addresses[0].ip()))
         .expect("a file");
     arrives(&url, &[&format!("--netrc={netrc}")]);
-    // A server that wants a field of its own.
+    // The server wants a header field of its own.
     let content = ground.content.clone();
     let site = Site::new(&ground.content, move |request, reply| {
         if request.field("x-token") == Some("42") { reply } else { Reply::new(403, &content[..10]) }
     });
     run(ground.get_named(&[site.url()], &[])).expect(9);
     arrives(&site.url(), &["-H", "X-Token: 42"]);
-    // Servers that only a Metalink names get nothing, unless the user names them, too.
+    // Servers that only a Metalink names get no secrets, unless the user names them too.
     mirror_list(&ground, std::slice::from_ref(&url));
     let list = beside(&ground, "f.bin.meta4");
     let netrc = format!("--netrc={netrc}");
@@ -436,7 +437,7 @@ fn names_passwords_and_fields() {
         assert!(done.err.contains(says) && !done.err.contains("cret"), "{}", done.err);
         arrives(&list, &[&[&*url], more].concat());
     }
-    // What is remembered has no password in it.
+    // The history contains no password.
     let known = fs::read_to_string(cache.join("anabranch/urls.jsonl")).expect("what is known");
     assert!(known.contains(&url) && !known.contains("cret"), "{known}");
 }
@@ -454,13 +455,13 @@ fn a_redirect_does_not_take_the_password_along() {
     assert!(here.seen().iter().any(|request| request.field("authorization").is_some()));
     assert!(there.seen().iter().all(|request| request.field("authorization").is_none()));
     assert!(there.body_bytes() >= 300_000);
-    // For ever in a circle.
+    // The redirects form an endless circle.
     let circle = Site::new(&ground.content, |_, _| Reply::new(302, b"").with("location", "/f.bin"));
     let done = run(ground.get_named(&[circle.url()], &["--force"])).expect(3);
     assert!(done.err.contains("redirect"), "{}", done.err);
 }
 
-/// A file by TLS, with a certificate that `openssl req -x509` makes with these options.
+/// Serves a file by TLS, with a certificate that `openssl req -x509` makes with these options.
 fn certificate(of: &[&str]) {
     let ground = Ground::new(1_000_000);
     let mut command = Command::new("openssl");
@@ -482,7 +483,7 @@ fn certificate(of: &[&str]) {
     ground.assert_arrived();
     run(ground.get_named(&[&url], &["--insecure", "--force"])).expect(0);
     ground.assert_arrived();
-    // Another name than the certificate's is not believed, even by the right authority.
+    // A name other than the certificate's is refused, even with the right authority.
     let other = url.replace("127.0.0.2", "localhost");
     let done = run(ground.get_named(&[&other], &["--cacert", &beside(&ground, "cert.pem"), "--force"]));
     assert_eq!(done.code, Some(4), "{}", done.err);
@@ -492,7 +493,7 @@ fn certificate(of: &[&str]) {
 fn certificates() {
     let name = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.2"];
     certificate(&[&name[..], &["-addext", "basicConstraints=critical,CA:FALSE"]].concat());
-    // As most people make one: an authority's, with a common name alone.
+    // Most people make such a certificate: an authority's, with only a common name.
     certificate(&["-subj", "/CN=127.0.0.2"]);
 }
 
@@ -510,7 +511,7 @@ fn servers_and_proxies_that_are_not_there() {
     let done = run(ground.get_named(&[site.url()], &["--proxy", &format!("http://{nobody}")])).expect(4);
     assert!(done.err.contains("proxy"), "{}", done.err);
     assert!(names(&ground.to()).is_empty());
-    // Beside one that is there they do no harm.
+    // Beside a working server, they do no harm.
     let done = run(ground.get_named(&[&dead, unknown, &site.url()], &["--json"])).expect(0);
     ground.assert_arrived();
     assert!(done.notes().contains(&format!("{nobody}: it cannot be reached")), "{}", done.out);

@@ -1,5 +1,5 @@
-//! What was begun is finished, from whoever has it: interrupted transfers from mirrors, and transfers that
-//! mirrors and sources that speak mmTP share, at the same time or one after the other.
+//! Interrupted transfers that are finished later: from mirrors, and from mirrors and mmTP sources together,
+//! at the same time or one after the other.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_mmtp::uri::Uri;
 use nix::sys::signal::Signal;
 
-/// The URI of the content, with these sources and mirrors.
+/// Makes the URI of the content with these sources and mirrors.
 fn uri(ground: &Ground, sources: &[String], mirrors: &[String]) -> String {
     let mut uri = Uri::new(ContentId::of(&ground.content));
     uri.from = sources.to_vec();
@@ -27,7 +27,7 @@ fn resumed(done: &Done) -> u64 {
     done.summary()["last"]["resumed_bytes"].as_u64().expect("a number")
 }
 
-/// Bytes that are in the part, as far as the length of its file tells of the blocks that are not zero.
+/// Returns the bytes in the part, counting the blocks that are not all zero.
 fn part_bytes(ground: &Ground) -> u64 {
     let part = fs::read(ground.to().join("f.part")).unwrap_or_default();
     let blocks = part.chunks(BLOCK_BYTES).filter(|block| block.iter().any(|byte| *byte != 0));
@@ -50,7 +50,7 @@ fn after_kill_9_only_the_rest_is_fetched() {
     let there = resumed(&done);
     assert!(there >= 2_000_000, "{there}");
     let again = sites.iter().map(Site::body_bytes).sum::<u64>() - before;
-    // What is compared, copied at the end or was under way comes twice.
+    // Bytes that are compared, copied at the end, or were under way come twice.
     assert!(again <= 6_000_000 - there + 1_500_000, "{again} bytes came after {there}");
 }
 
@@ -65,7 +65,7 @@ fn an_interrupt_keeps_the_part() {
     assert!(done.err.contains("the same command resumes"), "{}", done.err);
     assert_eq!(done.summary()["complete"], false);
     ground.assert_part();
-    // Another file of the same length under this URL is not mixed with it.
+    // Another file of the same length under this URL is not mixed with the part.
     drop(site);
     let other = crate::common::noise(6_000_001)[1..].to_vec();
     let moved = Site::new(&other.clone(), move |request, _| honest(request, &other, "\"v2\""));
@@ -74,7 +74,7 @@ fn an_interrupt_keeps_the_part() {
     ground.assert_part();
 }
 
-/// Begins to get these, and is interrupted.
+/// Begins to fetch these URLs, and interrupts that.
 fn begin(ground: &Ground, urls: &[String], more: &[&str]) {
     let running = spawn(ground.get_named(urls, &[&["--json"], more].concat()));
     wait_until(20, || part_bytes(ground) > 1_000_000);
@@ -136,7 +136,7 @@ fn begun_over_mmtp_and_finished_over_http() {
         false => Reply::new(404, b""),
     });
     let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit", "2M"]);
-    // The same URI twice: first its mirror has nothing, then its source is gone.
+    // The same URI is used twice: first its mirror has nothing, then its source is gone.
     let name = uri(&ground, &[server.address.to_string()], &[site.url()]);
     let running = spawn(ground.get_named(&[&name], &["--json"]));
     running.wait_note("going on without mirrors");
@@ -208,11 +208,11 @@ fn the_source_goes_away_and_the_mirror_finishes() {
     let summary = done.summary();
     assert_eq!(summary["complete"], true);
     assert_eq!(summary["verified"], "whole");
-    // What the mirror had sent meanwhile, for which only the source had hashes, is not fetched again.
+    // Bytes that the mirror sent before, whose hashes only the source has, are not fetched again.
     let (by_source, by_mirror) = (done.bytes_from(address), done.bytes_from(site.address));
     assert!(by_source > 0 && by_source + by_mirror >= 8_000_000, "one table: {by_source} and {by_mirror}");
     assert!(site.body_bytes() + by_source < 8_000_000 + 1_000_000, "{} twice", site.body_bytes() + by_source);
-    // One clock: no event is younger than the one before.
+    // All events use one clock, so none is earlier than the one before.
     let events = done.out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let elapsed: Vec<f64> = events.filter_map(|event| event["elapsed_s"].as_f64()).collect();
     assert!(elapsed.len() > 3 && elapsed.is_sorted(), "{elapsed:?}");
@@ -232,14 +232,15 @@ fn a_mirror_begins_at_once_though_no_source_answers() {
     let took_s = clock.now().as_nanos() as f64 / 1e9;
     ground.assert_arrived();
     assert!(done.notes().contains("mirrors alone go on"), "{}", done.notes());
-    // Two seconds are what it takes; a source that never answers was waited for in vain for five.
+    // The transfer takes two seconds; waiting in vain for the silent source took five.
     assert!(took_s < 4.5, "it took {took_s} s");
     assert!(site.body_bytes() < 8_000_000 + 500_000, "{}", site.body_bytes());
 }
 
 #[test]
 fn a_source_that_answers_without_any_hash_does_not_hold_mirrors_up() {
-    // More than may wait for hashes. It answers every request, so it is never silent.
+    // The file is longer than the bytes that may wait for hashes. The source answers every request, so it is
+    // never silent.
     let ground = Ground::new(60_000_000);
     let busy = Hostile::start(&ground.content, Mode::Busy);
     let site = Site::slow(&ground.content, 20_000_000);
@@ -253,7 +254,7 @@ fn a_source_that_answers_without_any_hash_does_not_hold_mirrors_up() {
 
 #[test]
 fn a_source_serves_both_ways() {
-    // What a browser would be given is a source like any other: the URL is all that is needed.
+    // The URL for browsers works like any mirror, without anything else.
     let ground = Ground::new(5_000_000);
     let server = Server::start_at(&ground.source(), "127.0.0.1:0", &["--http", "127.0.0.1:0"]);
     let url = server.offers[0]["http"][0].as_str().expect("a URL").to_owned();
@@ -261,7 +262,7 @@ fn a_source_serves_both_ways() {
     ground.assert_arrived();
     assert_eq!(done.summary()["verified"], "blocks", "{}", done.notes());
     fs::remove_file(ground.target()).expect("the file");
-    // By its URI with the URL as a mirror: both at once, from one and the same.
+    // Here both protocols fetch from the same source at once: its URI has the URL as a mirror.
     let mut both: Uri = server.uri().parse().expect("a URI");
     both.mirrors = vec![url];
     run(ground.get_named(&[both.to_string()], &[&format!("--from={}", server.address)])).expect(0);

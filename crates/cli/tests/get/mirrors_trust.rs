@@ -1,4 +1,4 @@
-//! Whom `get` believes and trusts of those that have a file over HTTP, and for how long it waits for them.
+//! Which HTTP servers `get` believes and trusts, and how long it waits for them.
 
 use std::fs;
 use std::path::Path;
@@ -16,12 +16,12 @@ use sha2::{Digest as _, Sha256};
 const LENGTH: usize = 40 * BLOCK_BYTES + 77;
 const DATE: &str = "Sun, 22 Nov 2026 10:00:00 GMT";
 
-/// What a good server answers, with this `ETag`.
+/// Returns the answer of a good server, with this `ETag`.
 fn file(request: &Request, content: &[u8], etag: &str) -> Reply {
     if request.path == PATH { honest(request, content, etag) } else { Reply::new(404, b"") }
 }
 
-/// Whether a request has what only its server may know.
+/// Whether a request contains a secret that only its server may know.
 fn is_secret(request: &Request) -> bool {
     request.field("authorization").or(request.field("cookie")).is_some()
 }
@@ -56,7 +56,7 @@ fn secrets_go_to_nobody_that_a_server_names() {
     assert!(asked.iter().any(|request| request.is_for_bytes() && request.path == PATH), "{said}");
     assert!(!asked.iter().any(is_secret), "{asked:?}");
     assert!(!asked.iter().any(|request| request.field("x-other").is_some()));
-    // It is a mirror like others once the user names it.
+    // The stranger is an ordinary mirror once the user names it.
     fs::remove_file(dir.path().join("f")).expect("removed");
     let (code, said) = get(dir.path(), &[&[named.url().as_str(), &stranger.url()], &more[..]].concat());
     assert_eq!(code, Some(0), "{said}");
@@ -97,7 +97,7 @@ fn a_way_that_fails_closes_no_other() {
         }
         _ => {
             if request.range().is_some() {
-                // Not before the refusal has arrived.
+                // The answer waits until the refusal has arrived.
                 wait_until(20, || refused.load(Ordering::Relaxed));
                 thread::sleep(Duration::from_millis(300));
             }
@@ -116,7 +116,7 @@ fn what_was_known_of_a_url_is_forgotten_once_it_is_wrong() {
     let contents = [noise(LENGTH), noise(LENGTH + 1)[1..].to_vec()];
     let now = Arc::new(AtomicUsize::new(0));
     let (which, there) = (Arc::clone(&now), contents.clone());
-    // The same validator for whatever there is.
+    // The server gives the same validator to any content.
     let site = Site::answering(move |request| file(request, &there[which.load(Ordering::SeqCst)], "\"n\""));
     let dir = tempfile::tempdir().expect("a directory");
     assert_eq!(get(dir.path(), &[&site.url()]).0, Some(0));
@@ -135,7 +135,7 @@ fn what_was_known_of_a_url_is_forgotten_once_it_is_wrong() {
 #[test]
 fn what_is_there_is_recognised_where_nothing_verifies_it() {
     let content = noise(LENGTH);
-    // They know its date alone.
+    // These servers know only the date of the file.
     let sites = [1, 2].map(|_| {
         let there = content.clone();
         Site::answering(move |request| file(request, &there, "W/\"weak\"").with("last-modified", DATE))
@@ -150,13 +150,13 @@ fn what_is_there_is_recognised_where_nothing_verifies_it() {
     let (code, said) = get_both(&[]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("UNVERIFIED, the same as on 20") && said.contains("all of it was there"), "{said}");
-    // Something else in its place stays.
+    // A file with other content stays.
     let mut other = content.clone();
     other[LENGTH / 2] ^= 1;
     fs::write(&target, &other).expect("a file");
     let (code, said) = get_both(&[]);
     assert!(code == Some(6) && said.contains("with other content") && said.contains("--force"), "{said}");
-    // Where nothing is remembered, nobody knows.
+    // Without the history, it is not known whether the file is the same.
     fs::remove_dir_all(&cache).expect("the cache");
     let (code, said) = get_both(&[]);
     assert!(code == Some(6) && said.contains("nothing tells whether it is what would come"), "{said}");
@@ -173,7 +173,7 @@ fn what_is_there_is_recognised_by_the_sha256_beside_the_pieces() {
     let hex = |bytes: &[u8]| data_encoding::HEXLOWER.encode(&Sha256::digest(bytes));
     let pieces: String =
         content.chunks(1 << 18).map(|piece| format!("<hash>{}</hash>", hex(piece))).collect();
-    // As other programs write it: without BLAKE3.
+    // Other programs write such lists, without BLAKE3.
     let list = format!(
         "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>{LENGTH}</size>\
          <hash type=\"sha-256\">{}</hash><pieces length=\"262144\" type=\"sha-256\">{pieces}</pieces>\
@@ -201,14 +201,14 @@ fn who_refuses_is_named_with_what_was_sent_there() {
     });
     let dir = tempfile::tempdir().expect("a directory");
     let host = refusing.address.to_string();
-    // What is for the one was never sent to the other.
+    // The password is for the first server, and is not sent to the one that it redirects to.
     let (code, said) = get(dir.path(), &[&leading.url(), "--user=ann:secret"]);
     assert!(code == Some(9) && said.contains(&format!("it leads to {host}, which wants a name")), "{said}");
     assert!(said.contains("goes only to servers") && !said.contains("are wrong"), "{said}");
     assert!(!refusing.seen().iter().any(is_secret));
     let (code, said) = get(dir.path(), &[&leading.url()]);
     assert!(code == Some(9) && said.contains(": name a URL of this server"), "{said}");
-    // However they were given.
+    // This holds for every way to give a password.
     let plain = refusing.url();
     let in_it = plain.replace("http://", "http://ann:secret@");
     let netrc = dir.path().join("netrc");

@@ -1,5 +1,5 @@
-//! Who says what the right bytes are: liars that vouch for themselves, hashes that are false, and mirrors
-//! that lie where the user knows a hash of the whole.
+//! Which bytes are right: liars that vouch for themselves, false hashes, and mirrors that lie although the
+//! user knows a hash of the whole file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -26,7 +26,7 @@ fn sha512(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha512::digest(bytes))
 }
 
-/// A Metalink of a file that is called `name`, with what else is said of it.
+/// Makes a Metalink of a file called `name`, with further elements.
 fn metalink(name: &str, length: usize, inner: &str) -> String {
     format!(
         "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"{name}\"><size>{length}</size>\
@@ -34,7 +34,7 @@ fn metalink(name: &str, length: usize, inner: &str) -> String {
     )
 }
 
-/// The hashes of these bytes, of every kind that counts.
+/// Makes elements with the hashes of these bytes, of every kind that counts.
 fn hashes(bytes: &[u8]) -> String {
     let pieces: String = bytes.chunks(PIECE).map(|piece| format!("<hash>{}</hash>", sha256(piece))).collect();
     format!(
@@ -47,7 +47,7 @@ fn repr_digest(bytes: &[u8]) -> String {
     format!("sha-256=:{}:", BASE64.encode(&Sha256::digest(bytes)))
 }
 
-/// A server of these bytes, with `more` at other paths.
+/// Makes a server of these bytes, with `more` at other paths.
 fn server(
     bytes: &[u8],
     more: Vec<(String, Vec<u8>)>,
@@ -65,18 +65,18 @@ fn server(
 }
 
 fn plain(bytes: &[u8]) -> Site {
-    // Slow enough that all of them take part.
+    // The servers are slow, so that all of them take part.
     server(bytes, Vec::new(), |reply| reply.at(6_000_000))
 }
 
-/// Gets these into an empty directory under the name that they have.
+/// Gets these URLs into an empty directory, under their own names.
 fn get_there(ground: &Ground, urls: &[String], more: &[&str]) -> Done {
     let mut command = anabranch();
     command.current_dir(ground.to()).args(["get", "--json", "--timeout=20"]).args(urls).args(more);
     run(command)
 }
 
-/// A liar that vouches for its own bytes in this way, its link apart.
+/// Makes the files by which a liar vouches for its own bytes, with their paths.
 type Vouching = fn(&[u8]) -> Vec<(String, Vec<u8>)>;
 
 const WAYS: [(&str, Vouching); 4] = [
@@ -132,7 +132,7 @@ fn a_liar_does_not_vouch_for_itself_against_others() {
                     (&"nothing".into(), true)
                 );
                 assert!(!done.notes().contains("verified by"), "{way}: {}", done.notes());
-                // It is banned before anything is fetched, and so its hashes are not even weighed.
+                // The liar is banned before anything is fetched, so its hashes are not even considered.
                 assert!(done.notes().contains("than most mirrors: banned"), "{way}: {}", done.notes());
             }
         }
@@ -144,7 +144,7 @@ fn what_a_duplicate_says_of_itself_does_not_count() {
     let ground = Ground::new(LENGTH);
     let bad = wrong(&ground.content);
     for (way, vouch) in WAYS {
-        // As many as it likes: the one that the user named decides.
+        // The number of liars does not matter: the server that the user named decides.
         let liars = [(); 3].map(|()| liar(&bad, vouch));
         let links: Vec<String> =
             liars.iter().map(|liar| format!("<{}>; rel=duplicate", liar.url())).collect();
@@ -182,14 +182,14 @@ fn one_alone_is_its_own_authority_and_is_called_so() {
         let says = format!("UNVERIFIED, but as {} itself says", site.name());
         assert!(done.err.contains(&says) && !done.err.contains(" verified"), "{way}: {}", done.err);
         fs::remove_file(ground.target()).expect("removed");
-        // What the user says is more.
+        // The user's hash ranks higher.
         let done = run(ground.get_named(&[site.url()], &["--json", &checksum(&ground.content)])).expect(0);
         assert_eq!(done.summary()["verified_by"], "user");
         fs::remove_file(ground.target()).expect("removed");
     }
 }
 
-/// What `--checksum` accepts, for a content.
+/// Returns all forms of a content's hash that `--checksum` accepts.
 fn spellings(content: &[u8]) -> Vec<String> {
     let (short, middle, long) = (sha256(content), sha384(content), sha512(content));
     let mut all: Vec<String> =
@@ -219,7 +219,7 @@ fn checksums_as_people_have_them() {
     for spelling in spellings(b"something else") {
         let done = get(&spelling).expect(5);
         assert!(done.err.contains("expected SHA-"), "{spelling}: {}", done.err);
-        // The only mirror has just this, and the hash may be mistyped.
+        // The only mirror has these bytes, and the hash may be mistyped.
         assert_eq!(names(&ground.to()), ["f.unverified"], "{spelling}");
         assert!(fs::read(ground.to().join("f.unverified")).expect("kept") == ground.content);
         fs::remove_file(ground.to().join("f.unverified")).expect("removed");
@@ -282,7 +282,7 @@ fn a_metalink_of_any_strong_hash_is_held_against_the_file() {
         }
     }
     let bad = wrong(&ground.content);
-    // One of two that is wrong is enough.
+    // One wrong hash of two is enough for an error.
     let both = format!("<hash type=\"sha-256\">{}</hash>{}", sha256(&ground.content), whole(&bad));
     for inner in [whole(&bad), pieces(&bad), both] {
         let done = get(&inner).expect(5);
@@ -291,7 +291,7 @@ fn a_metalink_of_any_strong_hash_is_held_against_the_file() {
             fs::remove_file(ground.to().join(name)).expect("removed");
         }
     }
-    // Weak ones are not even right by chance.
+    // These weak hashes are wrong, and are ignored.
     let weak =
         format!("<hash type=\"sha-1\">{}</hash><hash type=\"md5\">{}</hash>", "0".repeat(40), "0".repeat(32));
     let done = get(&weak).expect(0);
@@ -299,13 +299,13 @@ fn a_metalink_of_any_strong_hash_is_held_against_the_file() {
     assert!(done.notes().contains("no other hashes than sha-1, md5"), "{}", done.notes());
 }
 
-/// Three servers, or two, of which these lie throughout; all of them take part.
+/// Makes a server for each of `lies`; it sends only wrong bytes if that is true. All of them take part.
 fn sites(content: &[u8], lies: &[bool]) -> Vec<Site> {
     let bad = wrong(content);
     lies.iter().map(|lies| plain(if *lies { &bad } else { content })).collect()
 }
 
-/// The checksum may be mistyped: nothing says that anybody lies.
+/// The checksum may be mistyped, because no server contradicts another.
 #[test]
 fn what_all_mirrors_have_is_kept_though_it_is_not_what_the_hash_is_of() {
     let ground = Ground::new(LENGTH);
@@ -335,13 +335,13 @@ fn a_directory_that_its_server_describes_is_called_so() {
     let by = summary["verified_by"].as_str().expect("who");
     assert!(by.starts_with("self-asserted by 127.0.0.1:"), "{by}");
     fs::remove_dir_all(ground.target()).expect("removed");
-    // A Metalink that the user names is the user's word.
+    // A Metalink that the user names counts as the user's word.
     let list = format!("{}.meta4", url.trim_end_matches('/'));
     let done = run(ground.get_named(&[list], &["--json"])).expect(0);
     assert_eq!(done.summary()["verified_by"], "user");
 }
 
-/// Lists of distributions have many files of one name.
+/// Lists of distributions contain many files of the same name.
 #[test]
 fn of_several_files_of_one_name_in_a_list_the_directories_decide() {
     let ground = Ground::new(100_000);
@@ -358,7 +358,7 @@ fn of_several_files_of_one_name_in_a_list_the_directories_decide() {
     ground.assert_arrived();
 }
 
-/// Whoever is interrupted is not told that anything is verified which only a server vouches for.
+/// After an interruption, the message does not call bytes verified for which only a server vouches.
 #[test]
 fn an_interrupted_transfer_says_who_vouches() {
     let content = Ground::new(LENGTH).content;
@@ -384,8 +384,8 @@ fn an_interrupted_transfer_says_who_vouches() {
     }
 }
 
-/// Pieces of a length that nobody can check as they come: where the user's Metalink has nothing else, nothing
-/// is fetched. If there is one piece only, its hash is one of the whole.
+/// Pieces may be too long to be checked as they come. If the user's Metalink has nothing else, nothing is
+/// fetched. If there is only one piece, its hash is that of the whole file.
 #[test]
 fn pieces_that_cannot_be_checked_are_not_passed_over() {
     let ground = Ground::new(1_000_000);

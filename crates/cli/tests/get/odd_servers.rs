@@ -1,15 +1,15 @@
-//! Honest servers that answer in odd ways: the file arrives as it is, or the error says what is wrong.
+//! Honest servers that answer in odd ways: the file arrives unchanged, or the error says what is wrong.
 
 use std::fs;
 
 use crate::common::fetch::{Done, Ground, checksum, names, run};
 use crate::peers::site::{PATH, Reply, Request, Site, Then, honest};
 
-/// A length that is longer than what is asked for first.
+/// A length that is larger than the first request.
 const LENGTH: usize = 40_960;
 
-/// What a request for a part is answered by: the part, with this status, and what `Content-Range` says of its
-/// first byte, the byte behind it, and the file's length.
+/// Answers a request for a part with that part and this status. `range` makes `Content-Range` from the first
+/// byte, the byte after the last, and the file's length.
 fn part(content: &[u8], request: &Request, status: u16, range: fn(usize, usize, usize) -> String) -> Reply {
     match request.range() {
         None => Reply::new(200, content),
@@ -21,7 +21,7 @@ fn part(content: &[u8], request: &Request, status: u16, range: fn(usize, usize, 
     }
 }
 
-/// Gets this into the ground's target.
+/// Gets these URLs into the ground's target, and removes it.
 fn gets(ground: &Ground, urls: &[String], more: &[&str]) {
     run(ground.get_named(urls, more)).expect(0);
     ground.assert_arrived();
@@ -66,7 +66,7 @@ fn the_login_in_the_url_selects_among_those_of_a_netrc_and_a_scheme_is_named() {
     let content = ground.content.clone();
     let site =
         Site::answering(move |request| match (request.path.as_str(), request.field("authorization")) {
-            // bob:of-bob
+            // This is bob:of-bob.
             (PATH, Some("Basic Ym9iOm9mLWJvYg==")) => Reply::new(200, &content),
             (PATH, _) => Reply::new(401, b"").with("www-authenticate", "Basic realm=\"x\""),
             _ => Reply::new(401, b"").with("www-authenticate", "Digest realm=\"x, Basic\", nonce=\"n\""),
@@ -112,7 +112,7 @@ fn a_zone_in_a_url_leads_to_the_option() {
     assert!(done.err.contains("--via"), "{}", done.err);
 }
 
-/// Answers of a mirror.
+/// A change to a mirror's answers.
 trait Twist: Fn(&Request, Reply) -> Reply + Clone + Send + Sync + 'static {}
 impl<T: Fn(&Request, Reply) -> Reply + Clone + Send + Sync + 'static> Twist for T {}
 
@@ -127,7 +127,7 @@ fn alone(len: usize, twist: impl Twist, more: &[&str]) -> (Ground, Done) {
 #[test]
 fn lengths_that_no_file_has() {
     for length in ["18446744073709551615", "9007199254740992", "4503599627370496", "x", "-1"] {
-        // Only a clean part is believed at all.
+        // Only a valid part is believed at all.
         let twist = move |request: &Request, reply: Reply| match request.range() {
             Some(range) => {
                 reply.with("content-range", format!("bytes {}-{}/{length}", range.start, range.end - 1))
@@ -143,7 +143,7 @@ fn lengths_that_no_file_has() {
     }
 }
 
-/// A link that leads to one mirror and not to another, and says nothing: that one is asked over the next.
+/// A link leads to one mirror but silently not to another, which is then asked over the next link.
 #[test]
 fn a_mirror_that_the_first_link_does_not_reach() {
     let ground = Ground::new(8_000_000);
@@ -161,7 +161,7 @@ fn a_mirror_that_the_first_link_does_not_reach() {
     assert!(far.body_bytes() > 2_000_000, "{}", far.body_bytes());
 }
 
-/// More URLs than are asked: that is said, also where none of the others has it.
+/// If there are more URLs than are asked, a message says so, even if none of the asked servers has the file.
 #[test]
 fn what_is_not_asked_is_said() {
     let ground = Ground::new(50_000);

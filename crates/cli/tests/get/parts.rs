@@ -1,4 +1,4 @@
-//! Directories whose files are named like the parts of other files.
+//! Directories with files whose names look like the parts of other files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::common::{Server, noise, wait_until};
 use anabranch::on_disk::{PART_PREFIX, journal};
 use nix::sys::signal::Signal;
 
-/// A directory to serve, with every name that `NAME.part` and `NAME.part.journal` could meet.
+/// Makes a directory to serve, with every name that could collide with `NAME.part` and `NAME.part.journal`.
 fn album(ground: &Ground) -> PathBuf {
     let root = ground.dir.path().join("album");
     fs::create_dir_all(root.join("z.part")).expect("directories");

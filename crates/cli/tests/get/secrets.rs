@@ -1,5 +1,5 @@
-//! Who gets what only its server may know: header fields, cookies, names and passwords. Servers on loopback
-//! with ports of their own are origins of their own (RFC 6454); each records what it is asked.
+//! Which servers get secrets: header fields, cookies, names and passwords. Servers on loopback with different
+//! ports are different origins (RFC 6454). Each server records its requests.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use sha2::{Digest as _, Sha256};
 
 const LENGTH: usize = 40 * BLOCK_BYTES + 77;
 
-/// The fields that a secret may be in here.
+/// The header fields that contain a secret in these tests.
 const FIELDS: [&str; 3] = ["authorization", "cookie", "x-api-key"];
 
 fn has(request: &Request, field: &str) -> bool {
     request.field(field).is_some()
 }
 
-/// Has the file, and tells more of it.
+/// Makes a server that has the file; `more` adds to its answers.
 fn site(content: &[u8], more: impl Fn(&Request, Reply) -> Reply + Send + Sync + 'static) -> Site {
     let content = content.to_vec();
     Site::answering(move |request| {
@@ -70,7 +70,7 @@ impl Ground {
         command
     }
 
-    /// Fetches with each kind of secret, and hands over which fields were sent.
+    /// Fetches with each kind of secret, and passes the fields that were sent to `each`.
     fn with_each_secret(&self, names: &[String], mut each: impl FnMut(&[&str], &Done)) {
         let netrc = format!("--netrc={}", self.netrc().display());
         for (fields, options) in [
@@ -84,8 +84,8 @@ impl Ground {
         }
     }
 
-    /// Of a fetch of these names, `named` gets every secret with every request, and `stranger`, which is
-    /// asked, none. Both forget what they were asked.
+    /// Checks a fetch of these names: `named` gets every secret with every request, and `stranger` is asked
+    /// but gets none. Then clears the requests of both.
     fn assert_kept(&self, names: &[String], named: Option<&Site>, stranger: &Site) {
         self.with_each_secret(names, |fields, done| {
             assert_eq!(done.code, Some(0), "{names:?} {fields:?}: {}", done.err);
@@ -112,7 +112,7 @@ fn who_is_named_by_another_server_gets_none() {
     let content = &ground.content;
     let stranger = site(content, |_, reply| reply);
     let url = stranger.url();
-    // A redirect of all of it, and of its ranges alone.
+    // The whole file redirects, or only its ranges.
     let to = url.clone();
     let leads = site(content, move |_, _| Reply::new(302, b"").with("location", to.clone()));
     ground.assert_kept(&[leads.url()], Some(&leads), &stranger);
@@ -122,11 +122,11 @@ fn who_is_named_by_another_server_gets_none() {
         false => reply,
     });
     ground.assert_kept(&[leads.url()], Some(&leads), &stranger);
-    // A mirror that a header field names.
+    // A header field names a mirror.
     let link = format!("<{url}>; rel=duplicate");
     let links = site(content, move |_, reply| reply.with("link", link.clone()));
     ground.assert_kept(&[links.url()], Some(&links), &stranger);
-    // A Metalink that one names, or that lies beside the file.
+    // A header field names a Metalink, or a Metalink is beside the file.
     let list = metalink(content, std::slice::from_ref(&url));
     let lists = site(content, move |request, reply| match request.path.as_str() {
         "/list" => Reply::new(200, list.as_bytes()).with("content-type", "application/metalink4+xml"),
@@ -139,7 +139,7 @@ fn who_is_named_by_another_server_gets_none() {
         false => reply,
     });
     ground.assert_kept(&[beside.url()], Some(&beside), &stranger);
-    // A Metalink by its URL, for what is named is its server.
+    // The Metalink is given by its URL, so its server is the one that is named.
     ground.assert_kept(&[format!("{}.meta4", beside.url())], Some(&beside), &stranger);
 }
 
@@ -160,7 +160,7 @@ fn who_is_named_in_what_somebody_else_wrote_gets_none() {
 #[test]
 fn who_the_user_names_gets_all_of_them() {
     let ground = Ground::new();
-    // Wherever it leads within itself.
+    // The secret goes along wherever the server redirects within itself.
     let within = site(&ground.content, |request, reply| match request.path.as_str() {
         "/first" => Reply::new(302, b"").with("location", PATH),
         _ => reply,
@@ -209,7 +209,7 @@ fn a_name_alone_asks_for_the_password() {
         let is_right = request.field("authorization") == Some("Basic Ym9iOnMgZWNyZXQ=");
         if is_right { reply } else { Reply::new(401, b"") }
     });
-    // Without a terminal nobody can be asked.
+    // Without a terminal, no password can be asked for.
     let mut command = ground.command(&[closed.url()]);
     command.args(["-u", "bob", "--json"]);
     let done = run(command).expect(2);
@@ -217,7 +217,7 @@ fn a_name_alone_asks_for_the_password() {
     assert!(done.err.contains("--user bob:PASSWORD") && done.err.contains("--netrc"), "{}", done.err);
     assert_eq!(done.err.lines().count(), 1, "{}", done.err);
     assert!(closed.seen().is_empty());
-    // `script` gives it one.
+    // `script` provides a terminal.
     let target = ground.dir.path().join("f");
     let (program, url) = (crate::common::program(), closed.url());
     let line = format!("{program} get {url} -o {} -u bob", target.display());

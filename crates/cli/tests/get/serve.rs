@@ -1,4 +1,4 @@
-//! The source as receivers, scripts and strangers meet it.
+//! The source as receivers, scripts and strangers see it.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -13,10 +13,10 @@ use anabranch_mmtp::wire::{self, Cookie, Packet, Range, RangeKind, Reason};
 use anabranch_mmtp::{ChunksPerBlock, ContentId};
 use assert_cmd::assert::OutputAssertExt as _;
 
-/// Bytes of a packet besides its UDP payload, over IPv4.
+/// The bytes of a packet in addition to its UDP payload, over IPv4.
 const IP_UDP_HEADERS: usize = 28;
 
-/// A receiver of the simplest kind.
+/// The simplest receiver.
 struct Client {
     socket: UdpSocket,
     cookie: Option<Cookie>,
@@ -31,7 +31,8 @@ impl Client {
         Self { socket, cookie: None, tag: 0 }
     }
 
-    /// Sends a request; hands every answer with its tag to `each` until that returns true or nothing comes.
+    /// Sends a request. Passes every answer with its tag to `each`, until that returns true or no more
+    /// answers come.
     fn ask(&mut self, id: &ContentId, ranges: &[Range], mut each: impl FnMut(&Packet<'_>) -> bool) -> bool {
         self.tag += 1;
         let mut request = Vec::new();
@@ -50,11 +51,12 @@ impl Client {
         false
     }
 
-    /// One whose address is proven. All that others sent before has been read by then, and answered.
+    /// Makes a client with a proven address. The source has read and answered all earlier packets of others
+    /// by then.
     fn proven(server: &Server, id: &ContentId) -> Self {
         let mut client = Self::new(server);
         let range = Range { kind: RangeKind::Meta, first: 0, count: 1 };
-        // Where much was sent before, there may have been no room for the request.
+        // After many packets, there may have been no room for the request.
         client.socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
         let is_cookie = |packet: &Packet<'_>| matches!(packet, Packet::Cookie { .. });
         assert!((0..40).any(|_| client.ask(id, &[range], is_cookie)) && client.cookie.is_some());
@@ -62,12 +64,13 @@ impl Client {
         client
     }
 
-    /// The whole content, chunk by chunk; or why the source refuses.
+    /// Fetches the whole content, chunk by chunk; if the source refuses, returns the reason.
     fn fetch(&mut self, id: &ContentId) -> Result<Vec<u8>, Reason> {
         self.fetch_watched(id, || {})
     }
 
-    /// The same; calls `each` when what it asked for at once is there.
+    /// Fetches like [`fetch`](Self::fetch), and calls `each` after each request whose chunks have all
+    /// arrived.
     fn fetch_watched(&mut self, id: &ContentId, mut each: impl FnMut()) -> Result<Vec<u8>, Reason> {
         let cut = ChunksPerBlock::new(12).expect("a cut");
         let mut bytes = Vec::new();
@@ -184,13 +187,13 @@ fn strangers_and_noise_are_counted_and_survived() {
     let refused =
         |want| move |packet: &Packet<'_>| matches!(packet, Packet::Refuse { reason, .. } if *reason == want);
     assert!(client.ask(&unknown, &[meta], refused(Reason::Unknown)));
-    // The right root with another length is no content either.
+    // The right root with another length is no known content either.
     assert!(client.ask(&ContentId { length: 5, ..known }, &[meta], refused(Reason::Unknown)));
     let mut client = Client::proven(&server, &known);
     let cut = ChunksPerBlock::new(12).expect("a cut");
     let beyond = Range { kind: RangeKind::Data(cut), first: known.chunks(cut), count: 1 };
     assert!(client.ask(&known, &[beyond], |packet| matches!(packet, Packet::Refuse { .. })));
-    // Packets that are none, among them every beginning of a good one.
+    // These packets are invalid, among them every prefix of a valid one.
     let mut good = Vec::new();
     wire::emit_request(&mut good, 9, None, false, &known, &[meta]);
     for len in 1..good.len() {
@@ -203,7 +206,7 @@ fn strangers_and_noise_are_counted_and_survived() {
     let mut version = good.clone();
     version[0] = 99;
     client.socket.send(&version).expect("sent");
-    // It is as good as before.
+    // The source still works.
     let mut client = Client::proven(&server, &known);
     assert!(client.fetch(&known).expect("content") == noise(300_000));
     let totals = server.end();
@@ -228,7 +231,7 @@ fn an_unproven_address_gets_three_times_its_bytes_at_most() {
         client.socket.send(&request).expect("sent");
         let mut buffer = vec![0; 1 << 16];
         let mut received = IP_UDP_HEADERS + client.socket.recv(&mut buffer).expect("an answer");
-        // When another one has been answered, all of it is here.
+        // Once a later request has been answered, all earlier answers are here.
         Client::proven(&server, &known);
         client.socket.set_nonblocking(true).expect("an option");
         while let Ok(len) = client.socket.recv(&mut buffer) {
@@ -254,7 +257,7 @@ fn a_file_that_changes_is_refused_not_sent_wrong() {
     assert!(server.end()["changed"].as_u64() > Some(0));
 }
 
-/// One file of a directory that has changed costs that file, and it is named.
+/// If one file of a directory has changed, only that file is missing, and it is named.
 #[test]
 fn of_a_directory_all_comes_but_what_has_changed() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -294,7 +297,7 @@ fn the_limit_holds() {
     assert!(fetched.is_ok());
     let took = times[times.len() - 1];
     assert!(took >= 1.4, "1.5 MB at 1 MB/s took {took} s");
-    // A machine that stalls makes some of the steps longer, and not half of them.
+    // A machine that stalls makes some steps longer, but not half of them.
     let mut steps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     steps.sort_unstable_by(f64::total_cmp);
     let would_take = steps[steps.len() / 2] * steps.len() as f64;
@@ -339,7 +342,8 @@ fn a_signal_that_was_ignored_from_the_start_stays_so() {
         u64::from_str_radix(&mask, 16).expect("hexadecimal") & 1 != 0
     };
     assert!(ignored("SigIgn:") && !ignored("SigCgt:"), "{}", status());
-    // Without, the end of the terminal ends it in order. Whoever runs the tests may ignore it (nohup).
+    // Without `nohup`, the end of the terminal ends it in an orderly way. The tests themselves may run with
+    // `nohup`.
     let mut command = Command::new("env");
     command.arg("--default-signal=HUP").arg(anabranch().get_program());
     command.args(["serve", "--json", "--no-cache", "--listen", "127.0.0.1:0"]).arg(&path);

@@ -1,4 +1,4 @@
-//! The source as browsers, curl and aria2 meet it.
+//! The source as browsers, curl and aria2 see it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_mmtp::tree::{ChainingValue, root_of_leaves};
 use nix::sys::signal::Signal;
 
-/// A source that offers `path` by HTTP too, and where.
+/// Starts a source that offers `path` by HTTP too, and returns its HTTP address.
 fn start(path: &Path, more: &[&str]) -> (Server, SocketAddr) {
     let server = Server::start_at(path, "127.0.0.1:0", &[&["--http", "127.0.0.1:0"], more].concat());
     let url = url(&server);
@@ -31,12 +31,12 @@ fn start(path: &Path, more: &[&str]) -> (Server, SocketAddr) {
     (server, address)
 }
 
-/// The URL of the first offer.
+/// Returns the URL of the first offer.
 fn url(server: &Server) -> String {
     server.offers[0]["http"][0].as_str().expect("a URL").to_owned()
 }
 
-/// A source that offers one file `f`, with these bytes.
+/// Starts a source that offers one file `f` with these bytes.
 fn one_file(content: &[u8]) -> (tempfile::TempDir, Server, SocketAddr) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("f");
@@ -64,13 +64,13 @@ impl Response {
     }
 }
 
-/// Sends these bytes and reads to the end.
+/// Sends these bytes and reads the answer to its end.
 fn raw(address: SocketAddr, request: &[u8]) -> Response {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
     stream.write_all(request).expect("sent");
     let mut all = Vec::new();
-    // A reset is an end too.
+    // A reset also counts as the end.
     let _ = stream.read_to_end(&mut all);
     let end = all.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
     let head = String::from_utf8(all[..end].to_vec()).expect("ASCII");
@@ -78,7 +78,7 @@ fn raw(address: SocketAddr, request: &[u8]) -> Response {
     Response { status, head, body: all[end + 4..].to_vec() }
 }
 
-/// Sends a request of one's own.
+/// Sends a request with this method, target and these header fields.
 fn ask(address: SocketAddr, method: &str, target: &str, fields: &[(&str, &str)]) -> Response {
     let mut request = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     for (name, value) in fields {
@@ -203,7 +203,7 @@ fn preconditions() {
     }
 }
 
-/// The links of a page but those upwards and to Metalinks: (reference, text).
+/// Returns the links of a page, except those upwards and to Metalinks, as (reference, text).
 fn links(page: &str) -> Vec<(String, String)> {
     let mut links = Vec::new();
     for link in page.split("<a href=\"").skip(1) {
@@ -294,7 +294,7 @@ fn nothing_but_what_is_offered() {
     fs::write(dir.path().join("secret"), b"secret").expect("a file");
     std::os::unix::fs::symlink("/etc", root.join("etc")).expect("a link");
     let (_server, address) = start(&root, &[]);
-    // Came after the start.
+    // This file came after the start.
     fs::write(root.join("new"), b"new").expect("a file");
     for target in [
         "/secret",
@@ -365,10 +365,10 @@ fn requests_that_make_no_sense() {
     let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(100_000));
     assert!(matches!(raw(address, long.as_bytes()).status, 414 | 431));
     assert_eq!(raw(address, b"GET /f HTTP/1.0\r\n\r\n").body, b"content");
-    // A body that nobody asked for does not hurt.
+    // An unexpected body in a request does no harm.
     let got = ask(address, "GET", "/f", &[("Content-Length", "3")]);
     assert_eq!(got.body, b"content");
-    // Noise.
+    // Noise does no harm either.
     for n in 0..50 {
         let mut stream = TcpStream::connect(address).expect("a connection");
         let _ = stream.write_all(&noise(n * 97 + 1));
@@ -387,7 +387,7 @@ fn a_connection_serves_many_requests() {
         let end = if n == 39 { "Connection: close\r\n" } else { "" };
         request += &format!("GET /f HTTP/1.1\r\nHost: x\r\nRange: bytes={n}-50000\r\n{end}\r\n");
     }
-    // All at once: answers come in order.
+    // All requests are sent at once; the answers come in order.
     stream.write_all(request.as_bytes()).expect("sent");
     let mut all = Vec::new();
     stream.read_to_end(&mut all).expect("answers");
@@ -426,7 +426,7 @@ fn contents_are_found_by_name_and_by_hash() {
     assert_eq!(get(address, &format!("/b3/{}", hexadecimal(&ContentId::of(b"else")))).status, 404);
     assert_eq!(get(address, &format!("/b3/{hex}/a/b")).status, 404);
     assert_eq!(get(address, &format!("/b3/{hex}/")).status, 404);
-    // A directory is found by the name of its manifest.
+    // A directory can be found by the hash of its manifest.
     let uri: anabranch_mmtp::uri::Uri = server.uri().parse().expect("a URI");
     let d = base32(&uri.id);
     let manifest = get(address, &format!("/b3/{d}")).body;
@@ -461,19 +461,19 @@ fn two_of_the_same_name_are_both_offered() {
     assert_eq!(bodies, ["a", "aa", "b", "bb"]);
 }
 
-/// The last name of a path, as if it were at the root.
+/// Returns the last name of a path, as if it were at the root.
 fn at_root(path: &str) -> String {
     path[path.rfind('/').expect("a slash")..].to_owned()
 }
 
-/// The leaf list that a file of the Metalink at `place` has.
+/// Fetches the leaf list that the Metalink at `place` names for a file.
 fn leaf_list(address: SocketAddr, place: &str, file: &metalink::File) -> Option<LeafList> {
     let base = Url::parse(&format!("http://{address}{place}")).expect("a URL");
     let url = base.join(file.leaves.as_deref()?).expect("a reference");
     Some(LeafList::parse(&get(address, url.path()).body).expect("a leaf list"))
 }
 
-/// The files of a Metalink by their names, each as it is found at its URL and proven by its leaf list.
+/// Returns the files of a Metalink by name, each fetched from its URL and verified by its leaf list.
 fn files_of(address: SocketAddr, place: &str) -> BTreeMap<String, Vec<u8>> {
     let got = get(address, place);
     assert_eq!((got.status, got.field("content-type")), (200, Some("application/metalink4+xml")), "{place}");
@@ -532,7 +532,7 @@ fn a_directory_has_a_metalink_of_all_its_files() {
         raw(address, b"GET /d%20%26%20co.meta4 HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n");
     let text = String::from_utf8(other.body).expect("UTF-8");
     assert_eq!(text.matches("<url>http://a.test/d%20%26%20co/").count(), all.len(), "{text}");
-    // To name the directory is to name its Metalink.
+    // A fetch of the directory's URL uses its Metalink.
     let target = dir.path().join("got");
     fs::create_dir(&target).expect("a directory");
     for (place, here) in [("/d%20%26%20co/", "d & co"), ("/d%20%26%20co/sub/", "sub")] {
@@ -548,7 +548,7 @@ fn a_directory_has_a_metalink_of_all_its_files() {
             assert!(fs::read(target.join(here).join(&name)).expect("it is there") == bytes, "{name}");
         }
     }
-    // What really has the name comes first, and is not told to be what it is not.
+    // A real file of this name comes first, and is not announced as a Metalink of the directory.
     assert_eq!(get(address, "/d%20%26%20co/z.meta4").body, b"not made");
     assert!(!get(address, "/d%20%26%20co/z/").head.contains("describedby"));
     assert!(!get(address, "/").head.contains("describedby"));
@@ -569,7 +569,7 @@ fn no_metalink_is_better_than_one_of_some_of_the_files() {
         let shown = ["\\xff", "new\\nline"][case];
         assert!(none.status == 404 && why.contains("cannot have the name") && why.contains(shown), "{why}");
         assert!(!get(address, &format!("/d{case}/")).head.contains("describedby"));
-        // Each file has its own all the same.
+        // Each file still has its own Metalink.
         let of_one = get(address, &format!("/d{case}/{}.meta4", anabranch_http::server::path::encode(name)));
         let file = &Metalink::parse(&of_one.body).expect("a Metalink").files[0];
         assert_eq!(file.content(), Some(ContentId::of(b"bad")));
@@ -655,7 +655,7 @@ fn a_file_that_changes_is_refused_not_sent_wrong() {
     let content = noise(40_000_000);
     let (dir, server, address) = one_file(&content);
     let path = dir.path().join("f");
-    // In mid body: the answer ends short.
+    // The file changes in the middle of the body: the answer ends early.
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.write_all(format!("GET /f HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).expect("sent");
     let mut begin = vec![0; 100_000];
@@ -668,7 +668,7 @@ fn a_file_that_changes_is_refused_not_sent_wrong() {
     let body = &begin[head..];
     assert!(body.len() < content.len(), "the body is short");
     assert!(*body == content[..body.len()], "and right as far as it goes");
-    // Before the body: refused.
+    // The file changed before the body: the request is refused.
     for method in ["GET", "HEAD"] {
         assert_eq!(ask(address, method, "/f", &[]).status, 410);
     }
@@ -685,12 +685,12 @@ fn a_file_that_is_gone_is_refused() {
     assert_eq!(get(address, "/f").status, 410);
 }
 
-/// Half of the limit is for each of the two kinds while both are busy: two readers by HTTP, and one by mmTP.
+/// Each protocol gets half of the limit while both are busy: two readers by HTTP, and one by mmTP.
 #[test]
 fn the_limit_holds_for_all_together() {
     let _few = anabranch_net::testing::among_few();
     const LIMIT: f64 = 2e6;
-    // Blocks of the four megabytes between which both are looked at.
+    // The numbers of blocks, of the four megabytes, between which both rates are measured.
     const LOOKS: [usize; 2] = [30, 210];
     let ground = Ground::new(4_000_000);
     let (server, address) = start(&ground.source(), &["--limit", "16Mbit"]);
@@ -719,7 +719,7 @@ fn the_limit_holds_for_all_together() {
     assert!((0.5..1.07).contains(&used), "{used} of the limit were used: {totals}");
 }
 
-/// Reads a file, and begins again at its end, until it is over.
+/// Reads a file again and again, until `is_over` is set.
 fn read_again_and_again(address: SocketAddr, bytes: &AtomicU64, is_over: &AtomicBool) {
     let mut buffer = vec![0; 1 << 16];
     while !is_over.load(Ordering::Relaxed) {
@@ -741,18 +741,18 @@ fn connections_are_bounded() {
     let path = dir.path().join("f");
     fs::write(&path, noise(20_000_000)).expect("a file");
     let (server, address) = start(&path, &["--limit", "8Mbit"]);
-    // Those that do nothing make room.
+    // Connections that do nothing make room for others.
     let idle: Vec<TcpStream> = (0..MAX).map(|_| TcpStream::connect(address).expect("a connection")).collect();
     assert_eq!(ask(address, "HEAD", "/f", &[]).status, 200);
     drop(idle);
-    // Those that wait for our own limit do not.
+    // Connections that wait because of our own limit do not make room.
     let mut served: Vec<TcpStream> = Vec::new();
     for _ in 0..MAX {
         let mut stream = TcpStream::connect(address).expect("a connection");
         write!(stream, "GET /f HTTP/1.1\r\nHost: {address}\r\n\r\n").expect("sent");
         served.push(stream);
     }
-    // They are counted as they are accepted.
+    // Connections are counted when they are accepted.
     let mut last = None;
     wait_until(20, || {
         last = Some(ask(address, "HEAD", "/f", &[]));
@@ -805,7 +805,7 @@ fn what_cannot_be_listened_on_is_said() {
     assert!(told.contains("--http") && told.contains(&address.to_string()), "{told}");
 }
 
-/// Runs a program that may not be installed in `dir`; `None` if it is not.
+/// Runs a program in `dir`; returns `None` if the program is not installed.
 fn run(program: &str, dir: &Path, args: &[&str]) -> Option<std::process::Output> {
     let mut command = Command::new(program);
     command.args(args).current_dir(dir).stdin(Stdio::null()).env("no_proxy", "*").env_remove("http_proxy");
@@ -828,7 +828,7 @@ fn curl_fetches_resumes_and_asks() {
     let Some(fetched) = run("curl", &to, &["-sSfO", &url]) else { return };
     assert!(fetched.status.success(), "{fetched:?}");
     assert!(fs::read(to.join("f")).expect("a file") == content);
-    // Half of it is there already.
+    // Part of the file is there already.
     fs::write(to.join("f"), &content[..1_234_567]).expect("a part");
     let resumed = run("curl", &to, &["-sSfO", "-C", "-", &url]).expect("curl");
     assert!(resumed.status.success(), "{resumed:?}");
@@ -855,7 +855,7 @@ fn curl_sees_that_a_body_is_short() {
     let part = dir.path().join("got");
     wait_until(20, || part.metadata().is_ok_and(|meta| meta.len() > 1_000_000));
     fs::write(dir.path().join("f"), b"something else").expect("overwritten");
-    // CURLE_PARTIAL_FILE, or the reset that comes with it.
+    // The status is CURLE_PARTIAL_FILE, or that of the reset that comes with it.
     assert!(matches!(child.wait().expect("its end").code(), Some(18 | 56)));
     let got = fs::read(&part).expect("a part");
     assert!(got.len() < content.len() && got == content[..got.len()]);
@@ -886,7 +886,7 @@ fn aria2_and_wget_fetch_the_same() {
     }
 }
 
-/// What is printed for a directory can be fetched: the URL of its list is that of a page.
+/// The URL that is printed for a directory can be fetched, although the URL of its list shows a page.
 #[test]
 fn the_url_of_a_directory_is_that_of_its_metalink() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -897,7 +897,7 @@ fn the_url_of_a_directory_is_that_of_its_metalink() {
     let urls: Vec<&str> = said.out.lines().filter(|line| line.starts_with("http")).collect();
     assert!(matches!(urls[..], [url] if url.ends_with("/album.meta4")), "{}", said.out);
     assert!(said.err.contains("/album/"), "its list is named for browsers: {}", said.err);
-    // Where there is none, it is said at the start why.
+    // If there is no Metalink, a message at the start says why.
     fs::write(album.join("a\u{1}b"), b"two").expect("a file");
     let said = serve_for_people(&album, &["--http", "127.0.0.1:0"]);
     assert!(!said.out.contains("http"), "{}", said.out);
@@ -908,8 +908,8 @@ fn the_url_of_a_directory_is_that_of_its_metalink() {
     );
 }
 
-/// A mode or another link of a file does not end what is offered of it, and whoever serves is told of what is
-/// not offered any more.
+/// A new mode or a new link of a file does not end its offer, and a message names files that are no longer
+/// offered.
 #[test]
 fn a_mode_does_not_change_a_file_and_what_changed_is_named() {
     let content = noise(3_000_000);

@@ -1,4 +1,4 @@
-//! Several URLs: of one file, as mirrors are, or of several.
+//! Several URLs: of one file, as mirrors are, or of several files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::peers::site::{Reply, Request, Site, Switch, Then, gone, honest};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// A server of these files.
+/// Makes a server of these files.
 fn server(files: &[(&'static str, Vec<u8>)]) -> Site {
     let files = files.to_vec();
     Site::answering(move |request: &Request| {
@@ -30,7 +30,7 @@ fn url(site: &Site, name: &str) -> String {
     format!("http://{}/{name}", site.address)
 }
 
-/// Where files arrive, and a list of hashes beside it.
+/// A directory for the files that arrive, with a list of hashes beside it.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -71,7 +71,7 @@ fn events(out: &str, event: &str) -> Vec<Value> {
 }
 
 /// URLs of different files, typed as for curl and wget, are refused in every order: no file gets the bytes of
-/// another.
+/// another one.
 #[test]
 fn different_files_are_not_taken_for_one() {
     let (mid, album) = (noise(300_000), noise(400_000));
@@ -93,7 +93,7 @@ fn different_files_are_not_taken_for_one() {
     }
 }
 
-/// The query is what tells one server which file is meant.
+/// The query tells a server which file is meant.
 #[test]
 fn a_query_is_a_name_too() {
     let site = Site::answering(|request| {
@@ -104,8 +104,8 @@ fn a_query_is_a_name_too() {
     assert!(urls.iter().all(|url| done.err.contains(url.as_str())), "{}", done.err);
 }
 
-/// The list tells before any server is asked, also of one that does not answer, and whatever the file is
-/// to be called.
+/// The list shows the error before any server is asked, even for a silent server, and whatever name the file
+/// is to have.
 #[test]
 fn a_list_with_another_hash_of_each_is_an_error_at_once() {
     let (old, new) = (noise(300_000), noise(400_000));
@@ -128,7 +128,7 @@ fn a_list_with_another_hash_of_each_is_an_error_at_once() {
     assert!(one.seen().is_empty() && two.seen().is_empty(), "nobody is asked");
 }
 
-/// Mirrors rename files. What has one name in a list of hashes has that name.
+/// Mirrors rename files. A URL with a name from the list of hashes keeps that name.
 #[test]
 fn renamed_mirrors_are_mirrors() {
     let content = noise(2_000_000);
@@ -144,8 +144,9 @@ fn renamed_mirrors_are_mirrors() {
     place.assert_has(&[("os.iso", &content)]);
 }
 
-/// A mirror of that very name has another version: it is named, by its URL where its server has several, and
-/// the others bring theirs. With a name that the user gives, all are of one file, whatever they are called.
+/// A mirror of the same name has another version. It is left out and named, by its URL if its server has
+/// several, and the others send theirs. If the user gives a name, all URLs are of one file, whatever they are
+/// called.
 #[test]
 fn another_version_is_left_out_and_named() {
     let content = noise(300_000);
@@ -167,7 +168,8 @@ fn each_url_is_a_file_of_its_own() {
     let site = server(&[("a.iso", one.clone()), ("b.iso", two.clone()), ("c.iso", one.clone())]);
     let urls = ["a.iso", "missing.iso", "c.iso", "b.iso"].map(|name| url(&site, name));
     let urls = urls.each_ref().map(String::as_str);
-    // No line is of c.iso: a matter of that file alone. The first that fails tells the exit status.
+    // No line of the list is for c.iso, which affects only that file. The first failure gives the exit
+    // status.
     for (urls, exits, code) in [
         (&urls[..], &[0, 3, 2, 0][..], 3),
         (&[urls[2], urls[1], urls[0]], &[2, 3, 0], 2),
@@ -200,14 +202,14 @@ fn each_url_is_a_file_of_its_own() {
         assert_eq!(summary["target"], "new/");
         assert_eq!(summary["verified_by"], "user");
     }
-    // For people, without an option but that.
+    // Without --json, `--each` is the only option.
     let place = Place::new();
     let done = run(place.get(&urls, &["--each"])).expect(3);
     place.assert_has(&[("a.iso", &one), ("b.iso", &two), ("c.iso", &one)]);
     assert!(done.err.contains("1 of 4 files could not be had (missing.iso)"), "{}", done.err);
 }
 
-/// A pipe gives the list once.
+/// A pipe can be read only once.
 #[test]
 fn the_list_of_each_is_read_once() {
     let (one, two) = (noise(300_000), noise(400_000));
@@ -246,8 +248,8 @@ fn what_is_of_one_file_does_not_go_with_each() {
     place.assert_has(&[("there", b"x")]);
 }
 
-/// A server that sends no parts and no version: what came of it is of use to nobody, and the same command
-/// begins anew, as it says.
+/// The server supports neither ranges nor versions. The part that came cannot be used again, and the same
+/// command starts over, as its message says.
 #[test]
 fn what_cannot_be_resumed_begins_anew() {
     let (content, is_healthy) = (noise(300_000), Switch::default());
@@ -268,7 +270,7 @@ fn what_cannot_be_resumed_begins_anew() {
     place.assert_has(&[("f", &content)]);
 }
 
-/// A file that another program has begun, as curl leaves it: what hashes of blocks or pieces prove is kept.
+/// Another program, such as curl, has begun the file. Bytes that hashes of blocks or pieces prove are kept.
 #[test]
 fn what_another_program_has_begun_is_gone_on_with_as_far_as_it_is_proven() {
     let content = noise(2_000_000);
@@ -282,7 +284,7 @@ fn what_another_program_has_begun_is_gone_on_with_as_far_as_it_is_proven() {
          <pieces length=\"1048576\" type=\"sha-256\">{pieces}</pieces><url>{url}</url></file></metalink>",
         content.len()
     );
-    // One block is wrong: the others are kept, of pieces those of the other one.
+    // One block is wrong. The other blocks are kept, or with hashes of pieces, the other piece.
     let mut begun = content[..1_500_000].to_vec();
     begun[1_200_000] ^= 1;
     for (names, kept) in [([&*uri, &*url], (1_500_000 / 16_384 - 1) * 16_384), (["-", "-"], 1 << 20)] {
@@ -293,7 +295,7 @@ fn what_another_program_has_begun_is_gone_on_with_as_far_as_it_is_proven() {
         fs::write(&list, &metalink).expect("a file");
         let list = list.to_str().expect("UTF-8");
         let names = if is_listed { &[list][..] } else { &names[..] };
-        // Without it nothing is touched.
+        // Without `-C -`, the file is not touched.
         run(place.get(names, &[])).expect(6);
         place.assert_has(&[("f", &begun)]);
         let done = run(place.get(names, &["-C", "-", "--json"])).expect(0);
@@ -302,7 +304,7 @@ fn what_another_program_has_begun_is_gone_on_with_as_far_as_it_is_proven() {
     }
 }
 
-/// Without such hashes it stays, and what to do is said.
+/// Without such hashes the file stays, and a message says what to do.
 #[test]
 fn what_another_program_has_begun_stays_where_nothing_proves_it() {
     let content = noise(2_000_000);

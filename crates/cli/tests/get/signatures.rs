@@ -1,4 +1,4 @@
-//! `get --keyring`: a file that is signed by a key of the user's arrives, whoever has it; no other does.
+//! `get --keyring`: a file signed by a key of the user arrives from any server; no other file does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::peers::site::{PATH, Reply, Site, Switch, honest, wrong};
 use anabranch_mmtp::ContentId;
 use anabranch_mmtp::uri::Uri;
 
-/// A key, and what signs with it.
+/// A key, and the means to sign with it.
 struct Signing {
     home: tempfile::TempDir,
-    /// What `gpg` is told of the time.
+    /// The options that set the time for `gpg`.
     then: &'static [&'static str],
 }
 
@@ -23,7 +23,7 @@ impl Signing {
         Self::since(&[], "never")
     }
 
-    /// One that was made in 2020 and has expired; it signs as if it were still then.
+    /// Makes a key in 2020 that has expired; it signs as if it were still 2020.
     fn expired() -> Option<Self> {
         Self::since(&["--faked-system-time", "20200101T000000"], "1y")
     }
@@ -52,12 +52,12 @@ impl Signing {
         output.stdout
     }
 
-    /// An armored signature of a file.
+    /// Returns an armored signature of a file.
     fn sign(&self, file: &Path) -> Vec<u8> {
         self.gpg(&["--armor", "--detach-sign", "--output", "-", file.to_str().expect("UTF-8")])
     }
 
-    /// The option that names its keyring, which `gpg` writes with these options.
+    /// Writes the keyring with these options of `gpg`, and returns the option that names it.
     fn option(&self, how: &[&str]) -> String {
         let path: PathBuf = self.home.path().join("keyring");
         fs::write(&path, self.gpg(&[how, &["--export"]].concat())).expect("a file");
@@ -68,7 +68,7 @@ impl Signing {
     fn revoke(&self) {
         let certificates = fs::read_dir(self.home.path().join("openpgp-revocs.d")).expect("gpg makes one");
         let certificate = certificates.last().expect("one").expect("one").path();
-        // A colon keeps it from being used by mistake.
+        // A colon in the certificate prevents its use by mistake.
         let text = fs::read_to_string(&certificate).expect("a file").replace(":-----BEGIN", "-----BEGIN");
         fs::write(&certificate, text).expect("a file");
         self.gpg(&["--import", certificate.to_str().expect("UTF-8")]);
@@ -82,7 +82,7 @@ impl Drop for Signing {
     }
 }
 
-/// A server of the content, with what lies beside it as `NAME.asc`.
+/// Makes a server of the content, with `beside` as `NAME.asc`.
 fn site(content: &[u8], beside: Option<&[u8]>) -> Site {
     let (content, beside) = (content.to_vec(), beside.map(<[u8]>::to_vec));
     Site::answering(move |request| match (request.path.as_str(), &beside) {
@@ -92,8 +92,8 @@ fn site(content: &[u8], beside: Option<&[u8]>) -> Site {
     })
 }
 
-/// Bytes of the file that were asked for, but for what its length is seen by. At the end some are asked of
-/// two.
+/// Returns the bytes of the file that were requested, except for the request that shows its length. At the
+/// end, some are requested from two servers.
 fn asked_bytes(sites: &[&Site]) -> usize {
     let seen = sites.iter().flat_map(|site| site.seen().clone());
     let ranges = seen.filter(|request| request.path == PATH && request.is_for_bytes());
@@ -196,7 +196,7 @@ fn where_every_block_is_verified_the_error_is_of_the_signature_too() {
     ground.assert_arrived();
 }
 
-/// The user demands it: it is waited for longer than what merely may lie beside a file.
+/// The user demands the signature, so `get` waits longer for it than for optional files.
 #[test]
 fn a_signature_that_takes_its_time_is_waited_for() {
     let Some(signing) = Signing::new() else { return };
@@ -214,7 +214,7 @@ fn a_signature_that_takes_its_time_is_waited_for() {
     ground.assert_arrived();
 }
 
-/// No bytes can make such a signature good.
+/// No bytes can make such a signature valid.
 #[test]
 fn a_key_that_is_not_in_the_keyring_is_told_before_the_first_byte() {
     let (Some(signing), Some(stranger)) = (Signing::new(), Signing::new()) else { return };
@@ -249,7 +249,7 @@ fn a_key_that_has_expired_or_is_revoked_costs_no_second_fetch() {
     }
 }
 
-/// The bytes are known to be those of the hash, so no others can be signed.
+/// The hash already determines the bytes, so no other bytes can be signed.
 #[test]
 fn what_has_the_hash_and_no_good_signature_is_neither_fetched_again_nor_lost() {
     let Some(signing) = Signing::new() else { return };
@@ -294,7 +294,7 @@ fn what_is_there_already_is_recognised_by_its_signature() {
     assert_eq!((&summary["verified"], &summary["complete"]), (&"whole".into(), &true.into()), "{summary}");
     assert!(summary["verified_by"].as_str().is_some_and(|by| by.starts_with("signature by ")), "{summary}");
     ground.assert_arrived();
-    // Anything else stays.
+    // A file with other content stays.
     let mut wrong = ground.content.clone();
     wrong[1_000_000] ^= 1;
     fs::write(ground.target(), &wrong).expect("a file");
@@ -305,7 +305,7 @@ fn what_is_there_already_is_recognised_by_its_signature() {
     ground.assert_arrived();
 }
 
-/// That the servers say that nothing has changed is not enough where a signature is demanded.
+/// If a signature is demanded, it is not enough that the servers report no change.
 #[test]
 fn what_is_remembered_does_not_stand_for_a_signature() {
     let Some(signing) = Signing::new() else { return };
@@ -332,7 +332,7 @@ fn what_is_remembered_does_not_stand_for_a_signature() {
     assert!(done.err.contains("with other content"), "{}", done.err);
 }
 
-/// Two liars agree on a length, and both send the good signature of the file that the third has.
+/// Two liars agree on a length, and both send the valid signature of the file that the third server has.
 #[test]
 fn whose_length_most_servers_say_does_not_decide_where_a_signature_does() {
     let Some(signing) = Signing::new() else { return };
@@ -346,8 +346,8 @@ fn whose_length_most_servers_say_does_not_decide_where_a_signature_does() {
         run(ground.get_named(&urls, &["--json", &signing.option(&[])])).expect(0);
         ground.assert_arrived();
         fs::remove_file(ground.target()).expect("the file");
-        // The honest one does not say any. A liar of the right length falls silent: its bytes are not mixed
-        // with what comes.
+        // The honest server does not tell a length. A liar with the right length falls silent: its bytes are
+        // not mixed with those that come.
         let untold = Site::untold(&ground.content);
         let wrong = wrong(&ground.content);
         let silent = Switch::default().silent_after(1_000_000, &wrong, 4_000_000);
@@ -360,7 +360,7 @@ fn whose_length_most_servers_say_does_not_decide_where_a_signature_does() {
     }
 }
 
-/// What servers say of parts of their own files is true of each, and two of three are liars.
+/// Each server tells the true hashes of its own file, and two of three are liars.
 #[test]
 fn hashes_that_servers_say_do_not_keep_a_signed_file_away() {
     let Some(signing) = Signing::new() else { return };
@@ -382,7 +382,7 @@ fn hashes_that_servers_say_do_not_keep_a_signed_file_away() {
     ground.assert_arrived();
 }
 
-/// Wherever it stands in the list of those that the user names.
+/// The mirror with the signature may have any place in the user's list.
 #[test]
 fn a_signature_is_looked_for_beside_every_mirror_that_is_named() {
     let Some(signing) = Signing::new() else { return };
@@ -399,7 +399,7 @@ fn a_signature_is_looked_for_beside_every_mirror_that_is_named() {
     }
 }
 
-/// The server has a longer file by now, which is signed as well.
+/// By now the server has a longer file, which is signed as well.
 #[test]
 fn a_part_of_another_length_is_not_in_the_way_of_what_is_signed() {
     let Some(signing) = Signing::new() else { return };
@@ -425,7 +425,7 @@ fn a_part_of_another_length_is_not_in_the_way_of_what_is_signed() {
     ground.assert_arrived();
 }
 
-/// A server that says "not now" may have one: it is asked again, as for the file itself.
+/// A server that answers "not now" may have a signature, so it is asked again, as for the file itself.
 #[test]
 fn a_signature_that_cannot_come_now_is_asked_for_again() {
     let Some(signing) = Signing::new() else { return };
@@ -451,14 +451,14 @@ fn a_signature_that_cannot_come_now_is_asked_for_again() {
         ground.assert_arrived();
         fs::remove_file(ground.target()).expect("the file");
     }
-    // For good: the time-out is for that as for all, and it is said who could not be asked.
+    // If that goes on, the usual time-out applies, and the error names the server that could not be asked.
     let (never, option) = (busy(usize::MAX), signing.option(&[]));
     let done = run(ground.get_named(&[never.url()], &["--json", "--timeout", "3", &option])).expect(4);
     assert!(done.err.contains("could not be asked") && done.err.contains(&never.name()), "{}", done.err);
     assert_eq!(asked_bytes(&[&never]), 0);
 }
 
-/// The same signature is of the same file, whether or not the server tells versions apart.
+/// The same signature means the same file, whether or not the server tells versions apart.
 #[test]
 fn a_part_is_known_again_by_the_signature() {
     let Some(signing) = Signing::new() else { return };

@@ -1,4 +1,4 @@
-//! `anabranch soak` as scripts meet it.
+//! `anabranch soak` as scripts use it.
 
 use crate::common::anabranch;
 use crate::common::fetch::{Done, spawn};
@@ -24,7 +24,7 @@ fn seeds_run_and_are_counted() {
     }
 }
 
-/// What a world was, and its digest, are the same whatever runs beside it.
+/// The description and the digest of a world do not depend on the seeds that run in parallel.
 #[test]
 fn jobs_change_nothing() {
     let of = |jobs| {

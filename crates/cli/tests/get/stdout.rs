@@ -1,4 +1,4 @@
-//! `get --output -`: one file, in order, into a pipe; and how it ends when that does.
+//! `get --output -`: writes one file in order into a pipe, and ends when the reader does.
 
 use std::fs;
 use std::io::Read as _;
@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sha2::{Digest as _, Sha256};
 
-/// `get` to standard output, in `dir`, where nothing is to be left.
+/// Makes a `get` to standard output that runs in `dir`, where nothing is to be left.
 fn get(names: &[&str], dir: &Path) -> Command {
     let mut command = anabranch();
     command.current_dir(dir).arg("get").args(names).args(["--output", "-"]);
@@ -31,7 +31,7 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A file of `content`, served by both protocols.
+/// Serves a file of `content` by both protocols.
 fn serve(dir: &Path, content: &[u8]) -> Server {
     fs::write(dir.join("f.bin"), content).expect("a file");
     fs::create_dir(dir.join("to")).expect("a directory");
@@ -52,7 +52,7 @@ fn it_has_the_bytes_and_leaves_nothing_else() {
         let output = output(get(&names, &to));
         assert!(output.status.success(), "{}", err(&output));
         assert!(Sha256::digest(&output.stdout) == Sha256::digest(&content), "other bytes");
-        // By the URL alone its server's word is all there is.
+        // With the URL alone, only the server vouches for the file.
         let verdict = if names == [&*url] { "UNVERIFIED, but as 127.0.0.1:" } else { "verified" };
         let says = format!("standard output: 45.0 MB {verdict}");
         assert!(err(&output).contains(&says), "{}", err(&output));
@@ -114,7 +114,7 @@ fn a_pipe_that_is_closed_ends_it_quietly() {
     pipe.read_exact(&mut [0; 100_000]).expect("the beginning");
     drop(pipe);
     let output = child.wait_with_output().expect("its end");
-    // 141 in a shell, as of any other program there.
+    // A shell shows this as 141, as for any other program.
     assert_eq!(output.status.signal(), Some(Signal::SIGPIPE as i32), "{}", err(&output));
     let said = err(&output);
     assert!(!said.contains("panic") && !said.contains("anabranch: "), "{said}");
@@ -145,7 +145,7 @@ fn what_cannot_be_written_is_refused() {
     let json = output(get(&[&server.uri(), "--json"], &to));
     assert_eq!(json.status.code(), Some(2));
     assert!(json.stdout.is_empty() && err(&json).contains("both write to standard output"), "{}", err(&json));
-    // All of it comes, and is not what was asked for: a script sees that.
+    // The whole file comes, but it is not the requested one: a script can see that.
     let wrong = format!("--checksum=sha-256={}", "0".repeat(64));
     let wrong = output(get(&[&server.uri(), &wrong], &to));
     assert_eq!((wrong.status.code(), wrong.stdout.len()), (Some(5), content.len()), "{}", err(&wrong));
@@ -164,7 +164,7 @@ fn what_cannot_be_written_is_refused() {
     assert_eq!(full.status.code(), Some(6), "{}", err(&full));
 }
 
-/// There is no file of which one could see later that nothing vouched for it.
+/// No file is left that could show later that nothing vouched for it.
 #[test]
 fn what_nobody_vouches_for_is_told_even_to_who_wants_errors_only() {
     let dir = tempfile::tempdir().expect("a directory");

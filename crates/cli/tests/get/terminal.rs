@@ -1,4 +1,4 @@
-//! What servers, lists and file names say reaches a terminal as text and nothing else, and a program exactly.
+//! Text of servers, lists and file names reaches a terminal only as visible text, but a program exactly.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -13,13 +13,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Sets the title, clears the screen as C0 and as C1, reorders the line.
+/// Sets the title, clears the screen as C0 and as C1, and reorders the line.
 const EVIL: &str = "a\x1b]0;t\x07\x1b[2J\u{9b}2J\u{202e}b\u{7f}";
-/// The same, as far as a header field and a file name may have it.
+/// The control characters of [`EVIL`] that a header field and a file name may contain.
 const EVIL_FIELD: &str = "a\u{9b}2J\u{202e}b\u{2067}";
 const SHOWN_FIELD: &str = "a\\u{9b}2J\\u{202e}b\\u{2067}";
 
-/// Whether a terminal only shows it.
+/// Fails if the text contains characters that control a terminal.
 fn assert_clean(text: &str) {
     let acts = |c: char| {
         (c.is_control() && c != '\n')
@@ -95,7 +95,7 @@ fn what_a_server_answers() {
         let leads = Site::new(&content, move |_, _| Reply::new(302, b"").with("location", location.clone()));
         assert_clean(&get(dir.path(), &[&leads.url()]).expect(3).err);
     }
-    // A name that a URL hides.
+    // A URL encodes the name here.
     let there = content.clone();
     let named = Site::answering(move |request| match request.path.ends_with(".exe") {
         true => honest(request, &there, "\"v\""),
@@ -126,7 +126,7 @@ fn what_is_served() {
     assert!(said.contains("\\x1b]0;t\\x07"), "{said}");
 }
 
-/// A terminal that cannot move its cursor gets lines, no control sequences.
+/// A terminal that cannot move its cursor gets lines without control sequences.
 #[test]
 fn what_a_dumb_terminal_gets() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -143,7 +143,7 @@ fn what_a_dumb_terminal_gets() {
     assert_clean(&shown("dumb"));
 }
 
-/// What `serve` says on standard error until it says how to fetch.
+/// Returns the standard error of `serve` until it says how to fetch.
 fn until_it_listens(mut command: Command) -> String {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a source");
     let mut said = String::new();

@@ -1,4 +1,4 @@
-//! Whole transfers between processes. `faults*.rs` have what can go wrong with one.
+//! Whole transfers between processes. Transfers in which something goes wrong are in `faults*.rs`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,7 +13,7 @@ use crate::peers::relay::Relay;
 #[test]
 fn three_sources_one_file() {
     let ground = Ground::new(30_000_000);
-    // Two need three seconds, in which the third has answered.
+    // Two servers would need three seconds, in which the third one also answers.
     let servers = [(); 3].map(|()| Server::start_at(&ground.source(), "127.0.0.1:0", &["--limit", "5M"]));
     let done = run(ground.get(&servers.each_ref().map(|s| s.address), &[])).expect(0);
     ground.assert_arrived();
@@ -77,10 +77,10 @@ fn a_five_gigabyte_hole() {
     let path = dir.path().join("sparse");
     fs::File::create(&path).and_then(|file| file.set_len(5 << 30)).expect("a file");
     let server = Server::start(&path);
-    // Whether there is room is looked at as if it had no holes.
+    // The check for free space ignores the holes of the file.
     let Some(room) = Roomy::new(5 << 30) else { return };
     let to = room.path().join("arrived");
-    // Not by `run`, whose time is too short for this on a busy machine.
+    // `run` is not used here, because its time limit is too short for this on a busy machine.
     let output = fetch(server.uri(), &to).output().expect("it runs");
     assert!(output.status.success(), "{output:?}");
     let meta = fs::metadata(&to).expect("a file");
@@ -91,7 +91,7 @@ fn a_five_gigabyte_hole() {
 #[test]
 fn nobody_answers() {
     let ground = Ground::new(100_000);
-    // A closed port; and an address of documentation, to which no route leads.
+    // The first address is a closed port; the second is for documentation, and no route leads to it.
     for source in ["127.0.0.1:9", "[2001:db8::1]:9"] {
         let from = source.parse().expect("an address");
         run(ground.get(&[from], &["--timeout", "1"])).expect(4);
@@ -114,7 +114,7 @@ fn targets_that_do_not_take_it() {
     let ground = Ground::new(3_000_000);
     let server = Server::start(&ground.source());
     run(fetch(server.uri(), Path::new("/proc/f"))).expect(6);
-    // A limit on the size of files: what fits is kept, and more room lets it go on.
+    // With a limit on file sizes, the bytes that fit are kept; with a higher limit, the transfer resumes.
     let get = fetch(server.uri(), &ground.target());
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -f 2000; exec \"$0\" \"$@\""]).arg(get.get_program()).args(get.get_args());

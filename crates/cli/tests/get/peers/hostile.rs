@@ -1,5 +1,5 @@
-//! A source inside the test's own process, built from the library, that behaves as badly as it is told to. It
-//! counts what it sends to whom.
+//! A source in the test's own process, built from the library, that misbehaves in a chosen way. It counts the
+//! bytes that it sends to each receiver.
 
 #[path = "../../../../products/anabranch/tests/memory_source/mod.rs"]
 mod memory_source;
@@ -17,10 +17,10 @@ use anabranch_mmtp::tree::Outboard;
 use anabranch_mmtp::wire::{self, Cookie, DATA_HEADER, Packet, Reason};
 use memory_source::MemorySource;
 
-/// What a source does with the content that it is asked for.
+/// What a source does with requests for its content.
 #[derive(Clone, Debug)]
 pub(crate) enum Mode {
-    /// Sends it, as a source should.
+    /// Sends the content, as a source should.
     Honest,
     /// Flips one bit of every chunk.
     WrongBytes,
@@ -32,12 +32,11 @@ pub(crate) enum Mode {
     WrongHashes,
     /// Sends nothing.
     Silent,
-    /// Sends every packet five times, with chunks that nobody asked for in between.
+    /// Sends every packet five times, with unrequested chunks in between.
     TooMuch,
-    /// Sends packets that are none: cut off anywhere, of unknown version or type, far too long, random,
-    /// empty.
+    /// Sends invalid packets: cut off anywhere, of unknown version or type, far too long, random, empty.
     Malformed,
-    /// Sends chunks that are a byte too short, in packets that are well-formed.
+    /// Sends chunks that are a byte too short, in well-formed packets.
     ShortChunks,
     /// Says that it does not have the content.
     Unknown,
@@ -47,18 +46,18 @@ pub(crate) enum Mode {
     Cookies,
 }
 
-/// What a source has sent.
+/// The counters of a source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SentCounters {
-    /// Requests that it could read.
+    /// Requests that the source could parse.
     pub(crate) requests: u64,
-    /// Payload bytes of DATA for each receiver (each run of `get` has ports of its own) and block.
+    /// Payload bytes of DATA for each receiver (each run of `get` has its own ports) and block.
     pub(crate) sent: BTreeMap<SocketAddr, BTreeMap<u64, u64>>,
 }
 
-/// A source on loopback, until dropped.
+/// A source on loopback, which ends when this is dropped.
 pub(crate) struct Hostile {
-    /// Where it listens.
+    /// The address at which the source listens.
     pub(crate) address: SocketAddr,
     tally: Arc<Mutex<SentCounters>>,
     stop: Arc<AtomicBool>,
@@ -66,12 +65,12 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
-    /// A source that is asked for `content`.
+    /// Starts a source that is asked for `content`.
     pub(crate) fn start(content: &[u8], mode: Mode) -> Self {
         Self::paced(content, mode, u64::MAX)
     }
 
-    /// The same, which sends at most so many bytes a second.
+    /// Starts a source that sends at most `rate_bytes` bytes per second.
     pub(crate) fn paced(content: &[u8], mode: Mode, rate_bytes: u64) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
@@ -97,7 +96,7 @@ impl Hostile {
         Self { address, tally, stop, thread: Some(thread) }
     }
 
-    /// What it has sent so far.
+    /// Returns the counters so far.
     pub(crate) fn tally(&self) -> SentCounters {
         lock(&self.tally).clone()
     }
@@ -141,7 +140,7 @@ impl Source {
             let _ = self.socket.send_to(&curt, from);
             return;
         }
-        // It takes every address as proven for as long as it lives: the time stands still.
+        // Its time stands still, so that it takes every address as proven for as long as it lives.
         for packet in self.memory.answer(Time::ZERO, from, request) {
             for distorted in self.distort(packet) {
                 if stop.load(Ordering::Relaxed) {
@@ -158,7 +157,7 @@ impl Source {
         }
     }
 
-    /// What is sent instead of `packet`.
+    /// Returns the packets that are sent instead of `packet`.
     fn distort(&mut self, mut packet: Vec<u8>) -> Vec<Vec<u8>> {
         self.turn += 1;
         let turn = self.turn;
@@ -192,8 +191,8 @@ impl Source {
             Mode::TooMuch => {
                 let mut all = vec![packet.clone(); 5];
                 if data {
-                    // The same tag with a chunk that was not asked for, and the same chunk with a made-up
-                    // tag.
+                    // One packet has the same tag with an unrequested chunk, the other the same chunk with a
+                    // made-up tag.
                     let mut unsolicited = packet.clone();
                     unsolicited[DATA_HEADER - 2] ^= 0x40;
                     let mut made_up = packet;
@@ -205,7 +204,7 @@ impl Source {
             }
             Mode::Malformed => {
                 match turn % 6 {
-                    // A prefix that ends within the header, so that no cut makes it a shorter good one.
+                    // The prefix ends within the header, so that no cut makes a shorter valid packet.
                     0 => packet.truncate(turn / 6 % wire::PREFIX),
                     1 => packet[0] = 77,
                     2 => packet[1] = 200,
@@ -213,7 +212,7 @@ impl Source {
                     4 => random(turn, &mut packet),
                     _ => packet.clear(),
                 }
-                // A long COOKIE, or noise, may happen to be a packet after all: its version spoils it.
+                // A long COOKIE or noise may happen to be a valid packet; a wrong version makes it invalid.
                 if wire::parse(&packet).is_ok() {
                     packet[0] = 0;
                 }
@@ -229,7 +228,7 @@ impl Source {
     }
 }
 
-/// Spreads what is sent over time.
+/// Limits the rate of sending.
 struct Pace {
     rate_bytes: u64,
     free_at: Instant,
@@ -238,7 +237,7 @@ struct Pace {
 impl Pace {
     fn take(&mut self, bytes: usize) {
         let now = now();
-        // Oversleeping is made up for, but not more than 20 ms of it.
+        // Time lost by oversleeping is made up for, but not more than 20 ms.
         self.free_at = self.free_at.max(now.checked_sub(Duration::from_millis(20)).unwrap_or(now));
         if self.free_at > now + Duration::from_millis(1) {
             thread::sleep(self.free_at - now);
@@ -252,7 +251,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Fills `bytes` with what depends on `turn` only.
+/// Fills `bytes` with bytes that depend on `turn` only.
 fn random(turn: usize, bytes: &mut [u8]) {
     blake3::Hasher::new().update(&turn.to_le_bytes()).finalize_xof().fill(bytes);
 }

@@ -1,5 +1,5 @@
-//! What the command meets in tests of `get`: web servers, sources that misbehave, a relay that loses packets,
-//! a terminal.
+//! The other programs in tests of `get`: web servers, sources that misbehave, a relay that changes packets, a
+//! terminal.
 
 pub(crate) mod hostile;
 pub(crate) mod nginx;

@@ -1,4 +1,4 @@
-//! Real nginx, several servers in one process, without privileges, gone when dropped.
+//! Real nginx without privileges: several servers in one process, which ends when dropped.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,32 +10,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::fetch::skipped;
 use crate::common::wait_until;
 
-/// How many were started.
+/// The number of nginx processes started.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
-/// What makes a server note what it has answered on which connection.
+/// A line for a server's block that makes the server log its answers by connection.
 pub(crate) const LOGGED: &str = "access_log connections.log connections;";
 
-/// A running nginx; each of its servers has a directory and an address of its own.
+/// A running nginx. Each of its servers has its own directory and address.
 pub(crate) struct Nginx {
     child: Child,
     dir: tempfile::TempDir,
-    /// Where each server listens.
+    /// The address at which each server listens.
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
 impl Nginx {
-    /// A server for each of `servers`, which is what else stands in its block; or says in one line why not.
+    /// Starts a server for each of `servers`, which are further lines for its block. If that is impossible,
+    /// prints why.
     pub(crate) fn start(test: &str, servers: &[&str]) -> Option<Self> {
         Self::start_as(test, "", servers)
     }
 
-    /// The same by TLS at 127.0.0.2, with the certificate `cert.pem` and the key `key.pem` in this text form.
+    /// Starts a server by TLS at 127.0.0.2, with the certificate `cert.pem` and the key `key.pem` in text
+    /// form.
     pub(crate) fn start_tls(test: &str, cert: &str, key: &str) -> Option<Self> {
         Self::start_secure(test, " ssl", cert, key, "")
     }
 
-    /// The same with HTTP/2, and `more` in the server's block.
+    /// Starts a server by TLS and HTTP/2 at 127.0.0.2, with `more` in the server's block.
     pub(crate) fn start_h2(test: &str, cert: &str, key: &str, more: &str) -> Option<Self> {
         Self::start_secure(test, " ssl http2", cert, key, more)
     }
@@ -50,7 +52,7 @@ impl Nginx {
             at_key.display()
         );
         let new = Self::start_as(test, kind, &[&tls]);
-        // It has read them.
+        // nginx has read the files by now.
         drop(dir);
         new
     }
@@ -62,7 +64,7 @@ impl Nginx {
         let mut addresses: Vec<SocketAddr> = Vec::new();
         let mut blocks = String::new();
         for (i, more) in servers.iter().enumerate() {
-            // Addresses of its own: what is free now may be taken when nginx has started.
+            // Each run uses other addresses, because a port that is free now may be taken when nginx starts.
             let (a, b) = if kind.is_empty() { (std::process::id() % 250, number % 250) } else { (0, 0) };
             let free = TcpListener::bind((format!("127.{a}.{b}.{}", i + 2), 0)).expect("a free port");
             let address = free.local_addr().expect("an address");
@@ -70,7 +72,7 @@ impl Nginx {
             let _ = write!(blocks, "server {{ listen {address}{kind}; root {at}/{i};\n{more}\n}}\n");
             addresses.push(address);
         }
-        // As root it would become somebody else, who may not read the directory.
+        // As root, nginx would switch to another user, who may not read the directory.
         let user = if nix::unistd::geteuid().is_root() { "user root;" } else { "" };
         let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .iter()
@@ -106,8 +108,8 @@ impl Nginx {
         Some(new)
     }
 
-    /// What it has answered: the number of the connection and what was asked for, of servers with [`LOGGED`].
-    /// It notes an answer after it has sent it, so it is waited for `count` of them.
+    /// Returns the answers of servers with [`LOGGED`]: the number of the connection, and the requested path.
+    /// nginx logs an answer after it has sent it, so this waits for `count` lines.
     pub(crate) fn answered(&self, count: usize) -> Vec<(u64, String)> {
         let read = || fs::read_to_string(self.dir.path().join("connections.log")).unwrap_or_default();
         wait_until(20, || read().lines().count() >= count);
@@ -118,22 +120,22 @@ impl Nginx {
         read().lines().map(line).collect()
     }
 
-    /// The directory of a server.
+    /// Returns the directory of a server.
     pub(crate) fn root(&self, server: usize) -> PathBuf {
         self.dir.path().join(server.to_string())
     }
 
-    /// Gives a server a file.
+    /// Puts a file into a server's directory.
     pub(crate) fn put(&self, server: usize, name: &str, bytes: &[u8]) {
         fs::write(self.root(server).join(name), bytes).expect("a file");
     }
 
-    /// The URL of a file.
+    /// Returns the URL of a file.
     pub(crate) fn url(&self, server: usize, name: &str) -> String {
         format!("http://{}/{name}", self.addresses[server])
     }
 
-    /// The name of a server in a summary.
+    /// Returns the name of a server in a summary.
     pub(crate) fn name(&self, server: usize) -> String {
         self.addresses[server].to_string()
     }

@@ -1,4 +1,4 @@
-//! Someone on the way: relays between receivers and a source, and changes packets.
+//! A relay between receivers and a source that changes packets.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use anabranch_mmtp::wire::{self, DATA_HEADER, Packet};
 
-/// A relay on loopback, until dropped.
+/// A relay on loopback, which ends when this is dropped.
 pub(crate) struct Relay {
-    /// Where it listens.
+    /// The address at which the relay listens.
     pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// Relays to `source`, but flips bits in the payload of every `every`-th DATA.
+    /// Relays to `source`, but flips bits in the payload of every `every`-th DATA packet.
     pub(crate) fn liar(source: SocketAddr, every: usize) -> Self {
         let mut count = 0;
         Self::start(source, move |packet| {
@@ -32,7 +32,7 @@ impl Relay {
         })
     }
 
-    /// Relays to `source`. `pass` may change what comes back, and says whether it goes on.
+    /// Relays to `source`. `pass` may change a packet that comes back, and says whether to forward it.
     fn start(source: SocketAddr, mut pass: impl FnMut(&mut [u8]) -> bool + Send + 'static) -> Self {
         let front = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let address = front.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! A web server that also does what no honest one would: one file, and somebody who twists the answers.
+//! A web server of one file, whose answers a test can change in ways that no honest server would.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use anabranch_http::client::METADATA_BYTES;
 
-/// The path of the one file.
+/// The path of the file.
 pub(crate) const PATH: &str = "/f.bin";
 
-/// An address at which nobody listens any more.
+/// Returns an address at which no process listens any more.
 pub(crate) fn gone() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address")
 }
@@ -21,69 +21,69 @@ pub(crate) fn gone() -> SocketAddr {
 /// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// Its path.
+    /// The path of the URL.
     pub(crate) path: String,
-    /// Header fields, with small letters.
+    /// The header fields, with names in lower case.
     pub(crate) fields: Vec<(String, String)>,
-    /// How many requests for bytes of the file there were before.
+    /// The number of earlier requests for bytes of the file.
     pub(crate) number: usize,
-    /// Who asks.
+    /// The address of the client.
     pub(crate) from: SocketAddr,
 }
 
 impl Request {
-    /// A header field.
+    /// Returns the value of a header field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The bytes that are asked for.
+    /// Returns the requested range of bytes.
     pub(crate) fn range(&self) -> Option<Range<usize>> {
         let (first, last) = self.field("range")?.strip_prefix("bytes=")?.split_once('-')?;
         Some(first.parse().ok()?..last.parse::<usize>().ok()? + 1)
     }
 
-    /// Whether it is for bytes, not for the metadata alone.
+    /// Whether the request is for bytes, not for the metadata alone.
     pub(crate) fn is_for_bytes(&self) -> bool {
         self.range() != Some(0..METADATA_BYTES as usize)
     }
 }
 
-/// What follows a body.
+/// What the server does after a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// The next request.
+    /// Waits for the next request.
     Keep,
-    /// The end of the connection.
+    /// Closes the connection.
     Close,
-    /// Nothing at all.
+    /// Does nothing, and keeps the connection open.
     Stall,
-    /// Nothing at all, and there was no answer either.
+    /// Does nothing, and has not sent an answer either.
     Mute,
 }
 
-/// A path with a page that people are to log in on.
+/// The path of a page where people are to log in.
 pub(crate) const LOGIN: &str = "/login";
 
 /// An answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
-    /// Its status.
+    /// The status code.
     pub(crate) status: u16,
-    /// Header fields but for the length.
+    /// The header fields except for the length.
     pub(crate) fields: Vec<(&'static str, String)>,
-    /// What `Content-Length` says, if it is not the body's length.
+    /// The value of `Content-Length`, if it is not the body's length.
     pub(crate) length: Option<usize>,
     /// The body.
     pub(crate) body: Vec<u8>,
-    /// How fast, bytes a second; below 1,000 they come one by one.
+    /// The rate in bytes per second; below 1,000, bytes are sent one by one.
     pub(crate) rate: u64,
-    /// What comes then.
+    /// What the server does after the body.
     pub(crate) then: Then,
 }
 
 impl Reply {
-    /// A short one without any fields.
+    /// Makes an answer without header fields.
     pub(crate) fn new(status: u16, body: &[u8]) -> Self {
         Self {
             status,
@@ -95,39 +95,40 @@ impl Reply {
         }
     }
 
-    /// With a field set, or another value of it.
+    /// Sets a header field, or replaces its value.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.fields.retain(|(key, _)| *key != name);
         self.fields.push((name, value.into()));
         self
     }
 
-    /// In chunks, so that nobody knows how long it is.
+    /// Sends the body in chunks, so that its length is not known.
     pub(crate) fn chunked(self) -> Self {
         self.with("transfer-encoding", "chunked")
     }
 
-    /// Without a field.
+    /// Removes a header field.
     pub(crate) fn without(mut self, name: &str) -> Self {
         self.fields.retain(|(key, _)| *key != name);
         self
     }
 
-    /// Only so many bytes of the body, though the length of all is told; and then this.
+    /// Sends only `bytes` bytes of the body, although `Content-Length` is that of the whole; then does
+    /// `then`.
     pub(crate) fn cut(mut self, bytes: usize, then: Then) -> Self {
         self.length = Some(self.body.len());
         self.body.truncate(bytes);
         Self { then, ..self }
     }
 
-    /// Not faster than this, bytes a second.
+    /// Limits the rate, in bytes per second.
     pub(crate) fn at(mut self, rate: u64) -> Self {
         self.rate = rate;
         self
     }
 }
 
-/// What an honest server answers to a request for the file.
+/// Returns the answer of an honest server to a request for the file.
 pub(crate) fn honest(request: &Request, content: &[u8], etag: &str) -> Reply {
     let fresh = request.field("if-range").is_none_or(|wanted| wanted == etag);
     let reply = match request.range().filter(|_| fresh) {
@@ -141,28 +142,28 @@ pub(crate) fn honest(request: &Request, content: &[u8], etag: &str) -> Reply {
     reply.with("accept-ranges", "bytes").with("content-type", "application/octet-stream").with("etag", etag)
 }
 
-/// Other bytes throughout.
+/// Returns other bytes of the same length, all of them wrong.
 pub(crate) fn wrong(content: &[u8]) -> Vec<u8> {
     content.iter().map(|byte| byte ^ 0x55).collect()
 }
 
-/// Turned while servers that know it answer.
+/// A switch that changes the behaviour of servers that share it.
 #[derive(Clone, Default)]
 pub(crate) struct Switch(Arc<AtomicBool>);
 
 impl Switch {
-    /// Turns it, or turns it back.
+    /// Turns the switch on or off.
     pub(crate) fn set(&self, is_turned: bool) {
         self.0.store(is_turned, Ordering::Relaxed);
     }
 
-    /// Whether it is turned.
+    /// Whether the switch is on.
     pub(crate) fn is_turned(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A server of these bytes, at this rate, that falls silent when it has been asked for so many, until
-    /// this is turned.
+    /// Makes a server of these bytes, at this rate, that falls silent after requests for `bytes` bytes, until
+    /// the switch is on.
     pub(crate) fn silent_after(&self, bytes: usize, content: &[u8], rate: u64) -> Site {
         let (switch, asked) = (self.clone(), AtomicUsize::new(0));
         Site::new(content, move |request, reply| {
@@ -184,15 +185,15 @@ struct Shared {
     seen: Mutex<Vec<Request>>,
 }
 
-/// A server on loopback, until dropped.
+/// A server on loopback, which ends when this is dropped.
 pub(crate) struct Site {
-    /// Where it listens.
+    /// The address at which the server listens.
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl Site {
-    /// Offers `content`; each answer of its about the file goes through `twist`.
+    /// Offers `content`. Each answer about the file goes through `twist`.
     pub(crate) fn new(
         content: &[u8],
         twist: impl Fn(&Request, Reply) -> Reply + Send + Sync + 'static,
@@ -205,7 +206,7 @@ impl Site {
         })
     }
 
-    /// Answers every request so.
+    /// Answers every request with `answer`.
     pub(crate) fn answering(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let address = listener.local_addr().expect("an address");
@@ -232,38 +233,38 @@ impl Site {
         Self { address, shared }
     }
 
-    /// An honest one.
+    /// Makes an honest server.
     pub(crate) fn good(content: &[u8]) -> Self {
         Self::new(content, |_, reply| reply)
     }
 
-    /// One that does not say how long its file is.
+    /// Makes a server that does not tell the length of its file.
     pub(crate) fn untold(content: &[u8]) -> Self {
         let content = content.to_vec();
         Self::new(&content.clone(), move |_, _| Reply::new(200, &content).chunked().at(20_000_000))
     }
 
-    /// An honest one that sends each body at this rate, bytes a second.
+    /// Makes an honest server that sends each body at this rate, in bytes per second.
     pub(crate) fn slow(content: &[u8], rate: u64) -> Self {
         Self::new(content, move |_, reply| reply.at(rate))
     }
 
-    /// The file's URL.
+    /// Returns the URL of the file.
     pub(crate) fn url(&self) -> String {
         format!("http://{}{PATH}", self.address)
     }
 
-    /// Its name in a summary.
+    /// Returns the name of the server in a summary.
     pub(crate) fn name(&self) -> String {
         self.address.to_string()
     }
 
-    /// Bytes of bodies that it has sent.
+    /// Returns the number of body bytes sent.
     pub(crate) fn body_bytes(&self) -> u64 {
         self.shared.body_bytes.load(Ordering::Relaxed)
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub(crate) fn seen(&self) -> MutexGuard<'_, Vec<Request>> {
         self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -277,7 +278,7 @@ impl Drop for Site {
 
 impl Shared {
     fn talk(&self, stream: TcpStream) {
-        // Not blocking for ever, so that the thread ends with its site.
+        // Reads and writes have time-outs, so that the thread ends with its site.
         stream.set_nonblocking(false).expect("a mode");
         stream.set_nodelay(true).expect("an option");
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
@@ -313,7 +314,7 @@ impl Shared {
         Some(request)
     }
 
-    /// Whether the connection goes on.
+    /// Sends an answer. Returns whether the connection goes on.
     fn send(&self, mut stream: &TcpStream, reply: &Reply) -> bool {
         if reply.then == Then::Mute {
             return self.idle();
@@ -350,7 +351,7 @@ impl Shared {
         reply.then == Then::Keep && (!is_whole || stream.write_all(b"0\r\n\r\n").is_ok())
     }
 
-    /// Does nothing for as long as there is anybody.
+    /// Does nothing until the site is dropped.
     fn idle(&self) -> bool {
         while !self.stop.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(10));

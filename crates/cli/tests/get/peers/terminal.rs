@@ -1,4 +1,4 @@
-//! Commands on a terminal.
+//! Runs commands on a terminal.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Runs a command line on a terminal of 80 columns, as `script` of util-linux makes one; returns what it
-/// showed. Of a question and its answer, the answer is typed once it asks, until it ends.
+/// Runs a command line on a terminal of 80 columns, made by `script` of util-linux, and returns its output.
+/// If `dialogue` is a question and its answer, types the answer once the question appears, until the command
+/// ends.
 pub(crate) fn on_a_terminal(line: &str, dialogue: Option<(&str, &str)>) -> String {
     let mut script = Command::new("script");
     script.args(["-q", "-e", "-c", &format!("stty cols 80 rows 24; {line}"), "/dev/null"]);
@@ -27,7 +28,7 @@ pub(crate) fn on_a_terminal(line: &str, dialogue: Option<(&str, &str)>) -> Strin
         {
             let (ended, answer) = (Arc::clone(&ended), answer.to_owned());
             typist = Some(thread::spawn(move || {
-                // What is typed before the echo is off is dropped, so it may have to be typed again.
+                // Input before the echo is switched off is dropped, so it may have to be typed again.
                 for turn in 0.. {
                     thread::sleep(Duration::from_millis(if turn == 0 { 500 } else { 5_000 }));
                     if ended.load(Ordering::Relaxed) {
