@@ -1,9 +1,9 @@
 //! The view of a transfer: a line per path while it runs and a table at the end, or JSON.
 //!
 //! The library sends events at the pace of [`Mode::interval`], and [`View::draw`] draws them. On a terminal
-//! the lines are redrawn in place on standard error, with the cursor left below them at all times, so that
-//! Ctrl-C or kill -9 at any moment leaves a sane terminal. Without a terminal there is a plain line every few
-//! seconds; with `--json` one object a second on standard output.
+//! the lines are redrawn in place on standard error. The cursor is always left below them, so that Ctrl-C or
+//! kill -9 at any moment leaves a sane terminal. Without a terminal there is a plain line every few seconds;
+//! with `--json` one object a second on standard output.
 
 mod lines;
 mod table;

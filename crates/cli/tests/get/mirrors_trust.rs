@@ -208,7 +208,7 @@ fn who_refuses_is_named_with_what_was_sent_there() {
     assert!(!refusing.seen().iter().any(is_secret));
     let (code, said) = get(dir.path(), &[&leading.url()]);
     assert!(code == Some(9) && said.contains(": name a URL of this server"), "{said}");
-    // This holds for every way to give a password.
+    // These secrets are for the refusing server itself. The error calls them wrong, however they were given.
     let plain = refusing.url();
     let in_it = plain.replace("http://", "http://ann:secret@");
     let netrc = dir.path().join("netrc");

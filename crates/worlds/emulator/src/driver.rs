@@ -36,9 +36,9 @@ const SLEEP_TRIAL: Span = Span::from_micros(60);
 /// The longest time that the thread spins before a deadline.
 const SPIN_MAX: Span = Span::from_micros(40);
 /// The least mean time between two waits; events in between are handled together. On the virtual machine
-/// where this was measured, a sleep costs 25 us of CPU time, a packet 3 us. With 20 emulators of 4,000
-/// packets a second, 50 us took 88 % of a CPU with a lateness of 0.22 ms (p99), 100 us took 72 % with 0.17
-/// ms, and 200 us took 66 % with 0.28 ms.
+/// where this was measured, a sleep costs 25 us of CPU time, a packet 3 us. There, 20 emulators of 4,000
+/// packets a second took 88 % of a CPU with 50 us, 72 % with 100 us, and 66 % with 200 us. Their p99 lateness
+/// was 0.22 ms, 0.17 ms and 0.28 ms.
 const REST_INTERVAL: Span = Span::from_micros(100);
 /// The number of waits that may follow each other faster, after as many slower ones. So no packet is late
 /// while there are few packets.
@@ -58,8 +58,8 @@ pub(super) enum Request {
 /// dropped.
 ///
 /// Many emulators on one thread cost much less than on a thread each. Most of the cost is going to sleep and
-/// being woken (on a virtual machine 25 µs of CPU time, compared with 3 µs for a packet), and one thread
-/// sleeps less often than many.
+/// being woken: 25 µs of CPU time on a virtual machine, where a packet takes 3 µs. One thread sleeps less
+/// often than many.
 ///
 /// *How it waits.* The thread sleeps until shortly before a deadline, and spins for the rest. It measures how
 /// long waking takes when it starts, and wakes up earlier by that time (40 µs at most). Beyond 10,000 waits a
@@ -82,8 +82,8 @@ struct Handle {
 impl Driver {
     /// Starts the thread.
     ///
+    /// # Errors
     /// If there are no more descriptors or threads, or the kernel is older than Linux 5.11.
-    /// Out of descriptors, of threads; a kernel before Linux 5.11.
     pub fn new() -> io::Result<Self> {
         let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
         let wake = WakeReceiver::new()?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  /sys/fs/bpf/anabranch/NAME/link          keeps NAME registered, without any process
-//!  /sys/fs/bpf/anabranch/NAME/connections   what the subflows of its connections have published
+//!  /sys/fs/bpf/anabranch/NAME/connections   the numbers that the subflows of its connections publish
 //!  /sys/fs/bpf/anabranch/groups             which subflows share a bottleneck; for all controllers
 //! ```
 //!
@@ -318,7 +318,7 @@ mod tests {
             let fresh = Algorithm::by_name(entry.name).expect("in the table");
             assert_eq!(step.mine, fresh.stats(anabranch_algo::Span::ZERO), "{}", entry.name);
             assert_eq!(cwnd, 10);
-            // A timeout, then growth: as the table's own, step by step.
+            // The controllers take a timeout and then growth, step by step as `algo`'s own do.
             let (mut mine, alone) = (fresh, anabranch_algo::control::Group { members: &[], me: 0 });
             for round in 1..200 {
                 step = AnbStep {

@@ -5,8 +5,8 @@
 //! next link at the exact time at which it left the link before, however late the network is polled.
 //!
 //! **Sending on the way.** [`Net::poll`] returns deliveries one at a time, in the order of time. After a
-//! delivery at `t`, which is not after the limit of the call, the caller may send with `now = t` and go on
-//! polling, because nothing later than `t` has happened yet.
+//! delivery at `t` (not after the limit of the call), the caller may send with `now = t` and go on polling.
+//! Nothing later than `t` has happened yet.
 
 use crate::link::{self, Arrival, DropReason, LinkKind, Packet};
 use crate::medium::Medium;
