@@ -158,7 +158,7 @@ impl View {
         }
     }
 
-    /// Prints a line that stays: a source banned, an interface gone. Beyond [`NOTES_MAX`], notes are only
+    /// Prints a line that stays: a source banned, an interface gone. Beyond `NOTES_MAX`, notes are only
     /// counted.
     pub fn note(&mut self, note: &str) {
         self.notes += 1;

@@ -22,9 +22,9 @@ const CE: u8 = 0b11;
 /// * [`bytes`](Packet::bytes): the length of the IP packet.
 /// * [`mark`](Packet::mark): sets congestion experienced (RFC 3168) if the packet is ECN-capable, and updates
 ///   the checksum of an IPv4 header (RFC 1624).
-/// * [`corrupt`](Packet::corrupt): flips a bit behind the IP header, where the checksum of TCP and UDP finds
-///   it. Not found is an error in UDP over IPv4 without a checksum, or in a packet whose checksum is still to
-///   be computed by offload.
+/// * [`corrupt`](Packet::corrupt): flips a bit behind the IP header, where the checksum of TCP or UDP detects
+///   it. There is no such checksum in UDP over IPv4 if its sender left it out, nor in a packet whose checksum
+///   offload has not filled in yet.
 /// * [`flow`](Packet::flow): the number given with the connection, for packets that carry TCP or UDP payload.
 #[derive(Clone, Debug)]
 pub struct IpPacket {

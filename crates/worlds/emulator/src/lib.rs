@@ -1,4 +1,4 @@
-//! Puts the simulator's links between real network stacks, in real time (world 2).
+//! Puts the simulator's links between real network stacks, in real time.
 //!
 //! **Purpose.** Lets programs on this host, such as the kernel's own TCP and unmodified programs, use the
 //! links of a scenario. An [`Emulator`] is an [`anabranch_sim::Net`] whose packets come from TUN devices in

@@ -259,8 +259,8 @@ fn mount_bpffs() -> Result<()> {
     let place = pins::BPFFS;
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     if !mounts.lines().any(|line| line.split(' ').nth(1) == Some(place)) {
-        // Without `mode=700`, the kernel would let all users make directories there, as systemd's mount does
-        // too.
+        // Without `mode=700`, the kernel would let all users make directories there. systemd mounts it with
+        // this mode, too.
         mount(Some("bpf"), place, Some("bpf"), MsFlags::empty(), Some("mode=700"))
             .map_err(|e| refused(&format!("cannot mount bpf at {place}"), &e.into()))?;
     }

@@ -28,7 +28,7 @@ pub enum Selector {
     /// All subflows of the connection with this local token (`linux/mptcp.h`).
     Connection(u32),
     /// All connections that begin from now on, plain TCP too, coupled like the subflows of one connection,
-    /// eight at most. This includes connections in other namespaces with a rule of the same number.
+    /// eight at most. This includes connections in other namespaces with such a rule for the same group.
     All,
 }
 

@@ -11,10 +11,10 @@
 //! * [`rng`]: [`Rng`], one named random stream per component.
 //! * [`config`]: [`LinkConfig`], the whole configuration of a link, with units; [`LinkChange`], changes of a
 //!   running link.
+//! * `packet`: [`Packet`], the trait of packets; how a packet arrives or is dropped.
 //! * [`link`]: [`Link`], a machine: queue, serialization, wire, faults. It is either a `fifo_link` or an
 //!   `event_link`. In the former, the fate of a packet is known when it is offered (one queue, one wake-up).
 //!   In the latter, every step happens when its time comes.
-//!   step happens when its time comes.
 //! * `codel`, `targeted_drop`: queue disciplines.
 //! * [`loss`]: loss in bursts.
 //! * `scripted_loss`: loss of packets by their numbers.

@@ -4,8 +4,7 @@
 //! JACM 37(2), 1990) with digits of six bits. An item's level is the highest digit in which its time differs
 //! from that of the item removed last; the value of that digit is its bucket. So items of the same time are
 //! always in the same bucket in the order of insertion, and need no sequence number. Each item moves down at
-//! most once per level, in practice once or twice. Only the bit maps of the levels are searched; items are
-//! never compared.
+//! most once per level, in practice once or twice. The first item is found by the levels' bit maps alone.
 
 use anabranch_algo::Time;
 
