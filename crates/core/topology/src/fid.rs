@@ -191,6 +191,15 @@ impl Header {
         Self { hop_limit: hops.saturating_add(HOPS_SPARE), fid }
     }
 
+    /// Whether its FID has no more bits than the tags of so many links as it may cross, where the packet
+    /// begins: later on its hop limit is less. Each further bit makes it likelier that a FID which nobody has
+    /// made for a path has the tag of a link.
+    #[must_use]
+    pub const fn fits_hop_limit(&self) -> bool {
+        let links = self.hop_limit.saturating_sub(HOPS_SPARE) as u32;
+        self.fid.bits.ones() <= TAG_BITS as u32 * links
+    }
+
     /// Reads the header at the beginning of a packet, and gives what follows it.
     ///
     /// # Errors
