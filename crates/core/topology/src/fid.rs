@@ -192,6 +192,15 @@ impl Header {
         Self { hop_limit: hops.saturating_add(HOPS_SPARE), fid }
     }
 
+    /// Whether the FID has at most the bits of the tags of as many links as the packet may cross, where the
+    /// packet begins; later its hop limit is less. Each further bit makes it likelier that a random FID
+    /// contains the tag of a link.
+    #[must_use]
+    pub const fn fits_hop_limit(&self) -> bool {
+        let links = self.hop_limit.saturating_sub(HOPS_SPARE) as u32;
+        self.fid.bits.ones() <= TAG_BITS as u32 * links
+    }
+
     /// Parses the header at the beginning of a packet. Returns it with the bytes behind it.
     ///
     /// # Errors

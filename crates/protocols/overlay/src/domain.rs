@@ -96,6 +96,34 @@ impl Domain {
         u32::try_from(epoch.unwrap_or(0)).unwrap_or(u32::MAX)
     }
 
+    /// Links of the longest way that a keyed identifier is made for: twice as many as the longest of the
+    /// shortest ways between two hosts has, which leaves room for detours, and no more than visit each
+    /// forwarder once. The fewer bits an identifier may have, the harder it is to guess.
+    #[must_use]
+    pub fn keyed_links_max(&self) -> usize {
+        let nodes = self.graph.nodes().len();
+        let hosts = (0..nodes).map(|node| NodeId(node as u32)).filter(|node| !self.is_forwarder(*node));
+        let longest = hosts.map(|host| self.links_to_farthest_host(host)).max().unwrap_or(0);
+        (2 * longest).min(self.forwarders.len() + 1)
+    }
+
+    /// Links from a host to the host to which the shortest way has the most of them.
+    fn links_to_farthest_host(&self, host: NodeId) -> usize {
+        let mut seen = BTreeSet::from([host]);
+        let (mut here, mut links, mut farthest) = (vec![host], 0, 0);
+        while !here.is_empty() {
+            links += 1;
+            let next = here.iter().flat_map(|node| self.graph.outgoing(*node));
+            let next: BTreeSet<NodeId> = next.map(|link| self.graph.link(*link).to).collect();
+            let new: Vec<NodeId> = next.into_iter().filter(|node| seen.insert(*node)).collect();
+            if new.iter().any(|node| !self.is_forwarder(*node)) {
+                farthest = links;
+            }
+            here = new.into_iter().filter(|node| self.is_forwarder(*node)).collect();
+        }
+        farthest
+    }
+
     /// Whether a node forwards. The others are hosts: nothing passes through them.
     #[must_use]
     pub fn is_forwarder(&self, node: NodeId) -> bool {

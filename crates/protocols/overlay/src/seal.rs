@@ -21,13 +21,16 @@ use crate::frame;
 pub struct Sealer {
     domain: Arc<Domain>,
     key: DomainKey,
+    /// Forwarders take no identifier of a longer way.
+    links_max: usize,
 }
 
 impl Sealer {
     /// With the domain's key.
     #[must_use]
-    pub const fn new(domain: Arc<Domain>, key: DomainKey) -> Self {
-        Self { domain, key }
+    pub fn new(domain: Arc<Domain>, key: DomainKey) -> Self {
+        let links_max = domain.keyed_links_max();
+        Self { domain, key, links_max }
     }
 
     /// The same way with identifiers of now; `None` if it is too long for one, or packets would branch.
@@ -39,6 +42,9 @@ impl Sealer {
     }
 
     fn header(&self, links: &[LinkId], since_1970: Time) -> Option<Header> {
+        if links.len() > self.links_max {
+            return None;
+        }
         let encoded = self.key.encode(&self.domain.graph, links, self.domain.epoch_at(since_1970)).ok()?;
         (encoded.false_positives == 0).then(|| encoded.header(links))
     }

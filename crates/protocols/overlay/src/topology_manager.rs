@@ -1,9 +1,14 @@
 //! The topology manager: keeps how the links of the domain do, and tells receivers their paths: when they
 //! ask, and again when a link changed that matters to them.
+//!
+//! To look for paths takes milliseconds in a large domain. So questions wait, those of each host in a queue of
+//! its own, and the hosts have [turns](anabranch_algo::fair_share): one that asks without end delays the
+//! others by one question.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use anabranch_algo::fair_share::Turns;
 use anabranch_algo::{Machine, Output, Span, Time};
 use anabranch_mmtp::peer::Peer;
 use anabranch_topology::graph::{LinkId, NodeId};
@@ -21,6 +26,10 @@ use crate::seal::Sealer;
 const WATCHERS_MAX: usize = 100_000;
 /// Of one host at most.
 const WATCHERS_OF_A_HOST_MAX: usize = 64;
+/// Questions of one host that wait, at most. More are dropped: who gets no answer asks again.
+const QUESTIONS_OF_A_HOST_MAX: usize = 8;
+/// Questions that are answered in one turn; then it is looked what has arrived.
+const QUESTIONS_A_TURN: usize = 2;
 /// How often changed paths are sent until they are acknowledged, and after how long again.
 const PUSHES_MAX: u32 = 8;
 const PUSH_WAIT: Span = Span::from_millis(200);
@@ -29,7 +38,7 @@ const LEASE_MAX: Span = Span::from_secs(60);
 /// Receivers for which paths are looked for in one turn, because a line has changed or they did not
 /// acknowledge; the others have theirs in the turns that follow, with what arrives in between.
 const WATCHERS_A_TURN: usize = 8;
-/// From one turn with such work to the next, if there is more.
+/// From one turn with work to the next, if there is more.
 const TURN_PAUSE: Span = Span::from_micros(50);
 
 /// A message and where it goes.
@@ -107,6 +116,14 @@ impl Watcher {
     }
 }
 
+/// A question for paths that waits.
+#[derive(Debug)]
+struct Question {
+    from: Peer,
+    call: u64,
+    request: PathsRequest,
+}
+
 /// The machine; see the [module](self).
 #[derive(Debug)]
 pub struct TopologyManager {
@@ -116,6 +133,7 @@ pub struct TopologyManager {
     dead: BTreeSet<NodeId>,
     /// The last link state of each forwarder: the run, and the number in it.
     heard: BTreeMap<NodeId, (u64, u64)>,
+    questions: Turns<NodeId, Question>,
     watchers: BTreeMap<WatcherKey, Watcher>,
     /// When each of them is to be looked at.
     timers: BTreeSet<(Time, WatcherKey)>,
@@ -142,6 +160,7 @@ impl TopologyManager {
             links,
             dead: BTreeSet::new(),
             heard: BTreeMap::new(),
+            questions: Turns::new(QUESTIONS_OF_A_HOST_MAX),
             watchers: BTreeMap::new(),
             timers: BTreeSet::new(),
             lost: VecDeque::new(),
@@ -301,14 +320,26 @@ impl TopologyManager {
         self.out.push_back(Outgoing::Answer { to, message: Message { call, body }.to_bytes() });
     }
 
-    fn paths(&mut self, now: Time, from: &Peer, call: u64, request: PathsRequest) -> Body {
+    /// Has a question wait for its turn.
+    fn ask(&mut self, now: Time, from: Peer, call: u64, request: PathsRequest) {
         let nodes = self.domain.graph.nodes().len();
         let are_hosts =
             request.targets.iter().all(|node| node.index() < nodes && !self.domain.is_forwarder(*node));
-        if !are_hosts || self.origin(from) != Some(request.from) {
+        if !are_hosts || self.origin(&from) != Some(request.from) {
             self.counters.dropped += 1;
-            return Body::Refused { reason: refusal::OTHER_NODE };
+            return self.answer(now, from, call, Body::Refused { reason: refusal::OTHER_NODE });
         }
+        let (host, question) = (request.from, Question { from, call, request });
+        if let Some(known) = self.questions.of(&host).find(|known| known.call == call) {
+            // It was asked again, maybe by another way.
+            *known = question;
+        } else if self.questions.push(host, question).is_err() {
+            self.counters.dropped += 1;
+        }
+        self.due = now;
+    }
+
+    fn paths(&mut self, now: Time, call: u64, request: PathsRequest) -> Body {
         let mut request = request;
         if let Some(class) = request.class {
             let Some(class) = self.domain.classes.get(class) else {
@@ -383,8 +414,13 @@ impl TopologyManager {
         }
     }
 
-    /// Does what is due for some receivers; returns when the next is.
+    /// Answers some questions, and does what is due for some receivers; returns when the next is.
     fn work(&mut self, now: Time) -> Time {
+        for _ in 0..QUESTIONS_A_TURN {
+            let Some((_, question)) = self.questions.next(|_| true) else { break };
+            let body = self.paths(now, question.call, question.request);
+            self.answer(now, question.from, question.call, body);
+        }
         for number in 0..WATCHERS_A_TURN {
             let due = self.timers.first().filter(|(due, _)| *due <= now).copied();
             // By turns: those that do not acknowledge do not keep the others from new paths.
@@ -400,7 +436,8 @@ impl TopologyManager {
             }
         }
         let next = self.timers.first().map_or(Time::NEVER, |(due, _)| *due);
-        if next <= now || !self.lost.is_empty() || !self.stale.is_empty() { now + TURN_PAUSE } else { next }
+        let has_more = !self.lost.is_empty() || !self.stale.is_empty() || !self.questions.is_empty();
+        if next <= now || has_more { now + TURN_PAUSE } else { next }
     }
 
     /// Looks for the paths of a receiver again, and has them sent if they are others.
@@ -449,8 +486,7 @@ impl Machine for TopologyManager {
             // Who gives no way back cannot be answered.
             Ok(_) if from.way_back.is_none() => self.counters.dropped += 1,
             Ok(Message { call, body: Body::Paths(request) }) => {
-                let body = self.paths(now, &from, call, request);
-                self.answer(now, from, call, body);
+                self.ask(now, from, call, request);
             }
             Ok(Message { call, body: Body::Lines { from: first } }) => {
                 let body = self.tell_down(first);

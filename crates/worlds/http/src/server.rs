@@ -22,7 +22,7 @@ mod shared;
 use std::convert::Infallible;
 use std::future::ready;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,14 +37,17 @@ use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 use tokio::time::sleep;
 
-use connections::{Connection, Connections};
+use anabranch_algo::fair_share::Yields;
+use anabranch_net::Places;
+use anabranch_net::places::host_of;
+use connections::Connection;
 use counting_stream::CountingStream;
 pub use provider::{ContentProvider, PathLookup, Refusal, Resource, ResourceRequest, Unavailable};
 pub use shared::Counters;
 use shared::{ConnectionGuard, Metrics, Shared};
 
 /// The most connections that are served at the same time. A further one replaces a connection that is idle or
-/// slow. If there is no such connection, the new one is answered with 503.
+/// slow, or one of a host that has more. If there is no such connection, the new one is answered with 503.
 pub const CONNECTIONS_MAX: usize = 256;
 /// The most further connections that get the 503. The rest are closed without an answer.
 const TURNED_AWAY_MAX: usize = 64;
@@ -125,9 +128,9 @@ impl Server {
         let thread = thread::Builder::new().name("http".into()).spawn(move || {
             let shared =
                 Arc::new(Shared { provider, metrics: counted, rate_lock: tokio::sync::Mutex::new(()) });
-            let (tasks, connections) = (LocalSet::new(), Rc::new(Connections::default()));
+            let (tasks, places) = (LocalSet::new(), Places::new(CONNECTIONS_MAX as u64));
             for listener in listeners {
-                tasks.spawn_local(accept(listener, Arc::clone(&shared), Rc::clone(&connections)));
+                tasks.spawn_local(accept(listener, Arc::clone(&shared), places.clone()));
             }
             // This returns when the server is stopped. All connections are dropped then.
             let _ = tasks.block_on(&runtime, stopped);
@@ -173,17 +176,17 @@ impl Drop for RunningServer {
 async fn accept<S: ContentProvider>(
     listener: tokio::net::TcpListener,
     shared: Arc<Shared<S>>,
-    connections: Rc<Connections>,
+    places: Places<IpAddr>,
 ) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let open = shared.metrics.connections.fetch_add(1, Ordering::Relaxed) as usize;
         let guard = ConnectionGuard(Arc::clone(&shared.metrics));
-        if open < CONNECTIONS_MAX || connections.evict() {
-            spawn_local(serve(stream, Arc::clone(&shared), connections.add(), guard));
+        if let Ok(place) = places.take(host_of(peer.ip()), Yields::First) {
+            spawn_local(serve(stream, Arc::clone(&shared), Connection::new(place), guard));
         } else {
             shared.metrics.turned_away.fetch_add(1, Ordering::Relaxed);
             if open < CONNECTIONS_MAX + TURNED_AWAY_MAX {

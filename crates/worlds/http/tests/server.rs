@@ -70,8 +70,14 @@ fn start() -> (RunningServer, SocketAddr, Arc<Disk>) {
 
 /// Connects as a client that takes in few bytes at once.
 fn connect(address: SocketAddr) -> TcpStream {
+    connect_from([127, 0, 0, 1], address)
+}
+
+/// Connects from this address as a client that takes in few bytes at once.
+fn connect_from(host: [u8; 4], address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.set_recv_buffer_size(4_096).expect("an option");
+    socket.bind(&SockAddr::from(SocketAddr::from((host, 0)))).expect("an address");
     socket.connect(&SockAddr::from(address)).expect("a connection");
     socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
     socket.into()
@@ -83,7 +89,11 @@ fn ask(stream: &mut TcpStream, path: &str) -> std::io::Result<()> {
 
 /// Returns the answer to a well-behaved client: its status and its body.
 fn get(address: SocketAddr, path: &str) -> (String, Vec<u8>) {
-    let mut stream = connect(address);
+    answer(connect(address), path)
+}
+
+/// Asks for `path` on a connection and returns the status and the body of the answer.
+fn answer(mut stream: TcpStream, path: &str) -> (String, Vec<u8>) {
     let mut all = Vec::new();
     // A reset counts as an answer too, though a bad one.
     let _ = ask(&mut stream, path).and_then(|()| stream.read_to_end(&mut all).map(drop));
@@ -131,19 +141,34 @@ fn many_that_send_their_heads_slowly_keep_nobody_out() {
     assert_eq!(counters.turned_away, 0);
 }
 
-#[test]
-fn many_that_read_their_answers_slowly_lose_their_places() {
-    let (server, address, _disk) = start();
-    let mut slow: Vec<TcpStream> = Vec::new();
-    while slow.len() < CONNECTIONS_MAX {
+/// Opens as many connections as the server takes, each with a long answer under way.
+fn take_all_places(server: &RunningServer, address: SocketAddr) -> Vec<TcpStream> {
+    let mut all: Vec<TcpStream> = Vec::new();
+    while all.len() < CONNECTIONS_MAX {
         let mut stream = connect(address);
         ask(&mut stream, "/long").expect("sent");
-        slow.push(stream);
+        all.push(stream);
         // The server counts requests as it accepts them.
-        while (server.counters().requests as usize) < slow.len() {
+        while (server.counters().requests as usize) < all.len() {
             thread::sleep(Duration::from_millis(1));
         }
     }
+    all
+}
+
+#[test]
+fn one_host_that_has_all_places_keeps_no_other_out() {
+    let (server, address, _disk) = start();
+    let _all = take_all_places(&server, address);
+    for _ in 0..20 {
+        assert_eq!(answer(connect_from([127, 0, 0, 2], address), "/f"), served());
+    }
+}
+
+#[test]
+fn many_that_read_their_answers_slowly_lose_their_places() {
+    let (server, address, _disk) = start();
+    let _slow = take_all_places(&server, address);
     // At first the server cannot know that the clients are slow. Then it finds out about one after the other.
     let get_a_place = || {
         let mut waited_s = 0;

@@ -18,6 +18,7 @@
 //! * [`limits`]: [`Limits`], how fast a transfer may take what comes, in all and over each egress.
 //! * `marked`: how [`udp`] sends packets with a DSCP.
 //! * `route_lookup`: the route that the kernel would take, asked over rtnetlink; behind [`egress`].
+//! * [`places`]: [`Places`], a fair share of what is bounded, for tasks and threads.
 //! * [`poll`]: [`Poller`], waits for sockets until a [`Time`](anabranch_algo::Time); [`WakeReceiver`], ends
 //!   the wait from elsewhere.
 //! * [`private_file`]: files that only their user may write, and secrets.
@@ -54,6 +55,7 @@ mod nearest;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod netlink;
 pub mod network_monitor;
+pub mod places;
 pub mod poll;
 pub mod private_file;
 pub mod prometheus;
@@ -76,6 +78,7 @@ pub use limits::Limits;
 pub use namespace::Namespace;
 pub use nearest::nearest;
 pub use network_monitor::NetworkMonitor;
+pub use places::{HeldPlace, Places};
 pub use poll::{Interest, Poller, Ready, WakeReceiver, Waker};
 pub use resolver::Resolver;
 #[cfg(target_os = "linux")]

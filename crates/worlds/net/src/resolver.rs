@@ -3,9 +3,13 @@
 //! For a transfer, what was found stays. What runs for days says [how long](Resolver::bounded), and of how
 //! many names.
 //!
-//! The system's resolver cannot be interrupted, so it runs on threads; whoever waits goes on meanwhile.
+//! The system's resolver cannot be interrupted, so it runs on threads; whoever waits goes on meanwhile. Threads
+//! and names that are being looked up are [shared](anabranch_algo::fair_share) by those for whom names are
+//! looked up ([`Resolver::of`]): their names are taken in turn, and there is a thread left for one who comes
+//! later, since a name that nobody answers holds a thread for many seconds. A name for which nobody waits any
+//! more leaves the queue.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -15,23 +19,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
+use anabranch_algo::fair_share::{FairShare, Place, Turns, Yields};
 use anabranch_algo::{Span, Time};
 
 use crate::Clock;
 
 /// Names that are looked up at the same time.
-const THREADS_MAX: usize = 64;
+const THREADS_MAX: u64 = 64;
 
 /// What finds the addresses of a name; ports do not count.
 type LookUp = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// What is known of a name.
 enum Entry {
-    /// It is being looked up; who is to be woken, and what was known before.
-    Asked {
-        wakers: Vec<Waker>,
-        before: Vec<SocketAddr>,
-    },
+    /// It is being looked up.
+    Asked(Asked),
     Known {
         found: Vec<SocketAddr>,
         is_distrusted: bool,
@@ -48,18 +50,80 @@ impl Entry {
     /// Since when it is known, if it is.
     fn since(&self) -> Option<Time> {
         match self {
-            Self::Asked { .. } => None,
+            Self::Asked(_) => None,
             Self::Known { since, .. } | Self::Failed { since, .. } => Some(*since),
         }
     }
 }
 
-#[derive(Default)]
+/// A name that is being looked up.
+struct Asked {
+    /// Who is to be woken.
+    wakers: Vec<Waker>,
+    /// What was known before.
+    before: Vec<SocketAddr>,
+    /// In whose queues it is; empty once a thread has taken it.
+    queues: Vec<Client>,
+    /// How many wait for it in [`Resolver::resolve`]. Who has only [polled](Resolver::poll) may come back.
+    waiting: usize,
+    is_polled: bool,
+    /// Its part of the names that may be looked up.
+    place: Place,
+}
+
+/// For whom a name is looked up.
+type Client = Arc<str>;
+
 struct State {
     names: BTreeMap<String, Entry>,
     /// Names that no thread has taken yet.
-    queue: VecDeque<String>,
-    threads: usize,
+    queue: Turns<Client, String>,
+    /// Names that are being looked up.
+    asked: FairShare<Client>,
+    threads: FairShare<Client>,
+}
+
+impl State {
+    fn new(names_max: u64) -> Self {
+        let (asked, threads) = (FairShare::new(names_max), FairShare::new(THREADS_MAX));
+        Self { names: BTreeMap::new(), queue: Turns::new(usize::MAX), asked, threads }
+    }
+
+    /// The next name to be looked up, and the thread's place, if a thread may take one now.
+    fn next(&mut self, now: Time) -> Option<(String, Place)> {
+        let Self { queue, threads, .. } = self;
+        let mut place = None;
+        let (_, name) = queue.next(|client| {
+            place = threads.ask(now, Arc::clone(client), Yields::Never).ok().map(|(place, _)| place);
+            place.is_some()
+        })?;
+        let place = place?;
+        // It is in nobody's queue any more.
+        if let Some(Entry::Asked(asked)) = self.names.get_mut(&name) {
+            for client in std::mem::take(&mut asked.queues) {
+                self.queue.remove(&client, |queued| *queued == name);
+            }
+        }
+        Some((name, place))
+    }
+
+    /// One that has waited for a name does not any more.
+    fn leave(&mut self, host: &str) {
+        let Some(Entry::Asked(asked)) = self.names.get_mut(host) else { return };
+        asked.waiting = asked.waiting.saturating_sub(1);
+        if asked.waiting > 0 || asked.is_polled || asked.queues.is_empty() {
+            return;
+        }
+        let Some(Entry::Asked(asked)) = self.names.remove(host) else { return };
+        self.asked.release(asked.place);
+        for client in asked.queues {
+            self.queue.remove(&client, |queued| queued == host);
+        }
+        if !asked.before.is_empty() {
+            let (found, since) = (asked.before, Time::ZERO);
+            self.names.insert(host.to_owned(), Entry::Known { found, is_distrusted: true, since });
+        }
+    }
 }
 
 /// The addresses of names. Clones share what they know; a name is looked up once for all of them. Dropping it
@@ -68,6 +132,8 @@ struct State {
 pub struct Resolver {
     look_up: Arc<LookUp>,
     state: Arc<Mutex<State>>,
+    /// For whom names are looked up.
+    client: Client,
     clock: Clock,
     /// How long what is known is believed.
     age_max: Option<Span>,
@@ -89,22 +155,32 @@ impl fmt::Debug for Resolver {
 impl Resolver {
     /// One that asks `look_up`, on threads of its own. [`Resolver::default`] asks the system.
     pub fn new(look_up: impl Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
-        let (clock, names_max) = (Clock::start(), usize::MAX);
-        Self { look_up: Arc::new(look_up), state: Arc::default(), clock, age_max: None, names_max }
+        let state = Arc::new(Mutex::new(State::new(u64::MAX)));
+        let (clock, client, names_max) = (Clock::start(), Client::from(""), usize::MAX);
+        Self { look_up: Arc::new(look_up), state, client, clock, age_max: None, names_max }
     }
 
     /// The same, which believes what it has found, and what has failed, for `age_max` only, and knows
-    /// `names_max` names: of more, the oldest one goes. If all of them are being looked up, there is no room
-    /// for another, which is an error of the kind `WouldBlock`.
+    /// `names_max` names: of more, the oldest one goes. If too many are being looked up, for all or for one
+    /// [client](Self::of), there is no room for another, which is an error of the kind `WouldBlock`.
     #[must_use]
     pub fn bounded(self, age_max: Span, names_max: usize) -> Self {
-        Self { age_max: Some(age_max), names_max: names_max.max(1), ..self }
+        let names_max = names_max.max(1);
+        let state = Arc::new(Mutex::new(State::new(names_max as u64)));
+        Self { state, age_max: Some(age_max), names_max, ..self }
     }
 
     /// One that asks the same, and knows nothing yet.
     #[must_use]
     pub fn anew(&self) -> Self {
-        Self { state: Arc::default(), ..self.clone() }
+        let state = Arc::new(Mutex::new(State::new(self.names_max as u64)));
+        Self { state, ..self.clone() }
+    }
+
+    /// The same, for names that this client wants: it shares what is known, and takes turns with the others.
+    #[must_use]
+    pub fn of(&self, client: &str) -> Self {
+        Self { client: client.into(), ..self.clone() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -129,23 +205,21 @@ impl Resolver {
             state.names.remove(host);
         }
         match state.names.get_mut(host) {
-            Some(Entry::Asked { before, .. }) if !before.is_empty() => {
-                return Poll::Ready(Ok(before.clone()));
+            Some(Entry::Asked(asked)) if !asked.before.is_empty() => {
+                return Poll::Ready(Ok(asked.before.clone()));
             }
-            Some(Entry::Asked { wakers, .. }) => {
-                if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-                    wakers.push(cx.waker().clone());
-                }
-            }
+            Some(Entry::Asked(asked)) => asked.wake(cx.waker()),
             Some(Entry::Known { found, .. }) => return Poll::Ready(Ok(found.clone())),
             Some(Entry::Failed { kind, why, .. }) => {
                 return Poll::Ready(Err(io::Error::new(*kind, why.clone())));
             }
-            None => {
-                if let Err(e) = self.ask(&mut state, host, vec![cx.waker().clone()], Vec::new()) {
-                    return Poll::Ready(Err(e));
-                }
-            }
+            None => match self.ask(&mut state, host, Vec::new()) {
+                Ok(asked) => asked.wake(cx.waker()),
+                Err(e) => return Poll::Ready(Err(e)),
+            },
+        }
+        if let Some(Entry::Asked(asked)) = state.names.get_mut(host) {
+            asked.is_polled = true;
         }
         Poll::Pending
     }
@@ -167,85 +241,126 @@ impl Resolver {
     }
 
     /// Puts a name into the queue, with a thread to take it if there is room for one more.
-    fn ask(
+    fn ask<'a>(
         &self,
-        state: &mut State,
+        state: &'a mut State,
         host: &str,
-        wakers: Vec<Waker>,
         before: Vec<SocketAddr>,
-    ) -> io::Result<()> {
+    ) -> io::Result<&'a mut Asked> {
         if !state.names.contains_key(host) {
             self.make_room(state)?;
         }
-        if state.threads < THREADS_MAX {
-            let this = self.clone();
-            match thread::Builder::new().name("resolver".into()).spawn(move || this.work()) {
-                Ok(_) => state.threads += 1,
-                Err(e) if state.threads == 0 => return Err(e),
-                Err(_) => {}
-            }
+        let full = || io::Error::new(io::ErrorKind::WouldBlock, "too many names are being looked up");
+        let asked = state.asked.ask(self.clock.now(), Arc::clone(&self.client), Yields::Never);
+        let (place, _) = asked.map_err(|_| full())?;
+        let (wakers, queues) = (Vec::new(), Vec::new());
+        let asked = Asked { wakers, before, queues, waiting: 0, is_polled: false, place };
+        state.names.insert(host.to_owned(), Entry::Asked(asked));
+        self.queue(state, host);
+        match state.names.get_mut(host) {
+            Some(Entry::Asked(asked)) => Ok(asked),
+            Some(Entry::Failed { kind, why, .. }) => Err(io::Error::new(*kind, why.clone())),
+            _ => Err(full()),
         }
-        state.names.insert(host.to_owned(), Entry::Asked { wakers, before });
-        state.queue.push_back(host.to_owned());
-        Ok(())
     }
 
-    /// Looks names up until none waits.
-    fn work(&self) {
+    /// Has a name wait in the queue of this client too, and begins a thread if there may be one more.
+    fn queue(&self, state: &mut State, host: &str) {
+        // A client's queue has no limit of its own: names that are being looked up have one.
+        let _ = state.queue.push(Arc::clone(&self.client), host.to_owned());
+        if let Some(Entry::Asked(asked)) = state.names.get_mut(host) {
+            asked.queues.push(Arc::clone(&self.client));
+        }
+        let Some((name, place)) = state.next(self.clock.now()) else { return };
+        let (this, first) = (self.clone(), name.clone());
+        if let Err(e) = thread::Builder::new().name("resolver".into()).spawn(move || this.work(first, place))
+        {
+            state.threads.release(place);
+            self.answered(state, name, Err(e)).into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Looks names up until this thread may take none.
+    fn work(&self, mut name: String, mut place: Place) {
         loop {
-            let mut state = self.state();
-            let Some(name) = state.queue.pop_front() else {
-                state.threads -= 1;
-                return;
-            };
-            drop(state);
             // A caller's function that panics must not leave those who wait for it waiting.
             let answer = catch_unwind(AssertUnwindSafe(|| (self.look_up)(&name)))
                 .unwrap_or_else(|_| Err(io::Error::other("the look-up panicked")));
             let mut state = self.state();
-            let Some(Entry::Asked { wakers, before }) = state.names.remove(&name) else { continue };
-            let since = self.clock.now();
-            let entry = match answer {
-                Ok(found) if !found.is_empty() || before.is_empty() => {
-                    Entry::Known { found, is_distrusted: false, since }
-                }
-                Err(e) if before.is_empty() => Entry::Failed { kind: e.kind(), why: e.to_string(), since },
-                Ok(_) | Err(_) => Entry::Known { found: before, is_distrusted: true, since },
-            };
-            state.names.insert(name, entry);
+            state.threads.release(place);
+            let wakers = self.answered(&mut state, name, answer);
+            let next = state.next(self.clock.now());
             drop(state);
             wakers.into_iter().for_each(Waker::wake);
+            match next {
+                Some(next) => (name, place) = next,
+                None => return,
+            }
         }
     }
 
+    /// Enters what was found; who is to be woken.
+    fn answered(&self, state: &mut State, name: String, answer: io::Result<Vec<SocketAddr>>) -> Vec<Waker> {
+        let Some(Entry::Asked(asked)) = state.names.remove(&name) else { return Vec::new() };
+        state.asked.release(asked.place);
+        let (before, since) = (asked.before, self.clock.now());
+        let entry = match answer {
+            Ok(found) if !found.is_empty() || before.is_empty() => {
+                Entry::Known { found, is_distrusted: false, since }
+            }
+            Err(e) if before.is_empty() => Entry::Failed { kind: e.kind(), why: e.to_string(), since },
+            Ok(_) | Err(_) => Entry::Known { found: before, is_distrusted: true, since },
+        };
+        state.names.insert(name, entry);
+        asked.wakers
+    }
+
     /// The addresses of `host`, with port 0. What has failed, or is [distrusted](Self::distrust), is asked
-    /// for again; if that fails, what was known before is the answer.
+    /// for again; if that fails, what was known before is the answer. A name leaves the queue when nobody
+    /// waits for it any more.
     ///
     /// # Errors
     /// That it cannot be looked up.
     pub async fn resolve(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
-        {
-            let mut state = self.state();
-            match state.names.get(host) {
-                Some(Entry::Failed { .. }) => drop(state.names.remove(host)),
-                Some(entry) if self.is_old(entry) => drop(state.names.remove(host)),
-                Some(Entry::Known { found, is_distrusted: true, .. }) => {
-                    let before = found.clone();
-                    self.ask(&mut state, host, Vec::new(), before)?;
+        if let Some(_waits) = self.wait_for(host)? {
+            poll_fn(|cx| match self.state().names.get_mut(host) {
+                // Not what was known before: the new answer.
+                Some(Entry::Asked(asked)) => {
+                    asked.wake(cx.waker());
+                    Poll::Pending
                 }
-                _ => {}
-            }
+                _ => Poll::Ready(()),
+            })
+            .await;
         }
-        poll_fn(|cx| match self.state().names.get_mut(host) {
-            // Not what was known before: the new answer.
-            Some(Entry::Asked { wakers, .. }) => {
-                wakers.push(cx.waker().clone());
-                Poll::Pending
-            }
-            _ => Poll::Ready(()),
-        })
-        .await;
         poll_fn(|cx| self.poll(host, cx)).await
+    }
+
+    /// Has a name looked up if it is to be, in turn with the names of other clients.
+    fn wait_for<'a>(&'a self, host: &'a str) -> io::Result<Option<Waits<'a>>> {
+        if host.parse::<IpAddr>().is_ok() {
+            return Ok(None);
+        }
+        let mut state = self.state();
+        let mut before = Vec::new();
+        match state.names.get(host) {
+            Some(Entry::Known { found, is_distrusted: true, .. }) => before.clone_from(found),
+            Some(entry @ Entry::Known { .. }) if !self.is_old(entry) => return Ok(None),
+            _ => {}
+        }
+        if let Some(Entry::Asked(asked)) = state.names.get(host) {
+            let is_in_queue = !asked.queues.is_empty();
+            if is_in_queue && !asked.queues.contains(&self.client) {
+                self.queue(&mut state, host);
+            }
+        } else {
+            self.ask(&mut state, host, before)?;
+        }
+        if let Some(Entry::Asked(asked)) = state.names.get_mut(host) {
+            asked.waiting += 1;
+        }
+        drop(state);
+        Ok(Some(Waits { resolver: self, host }))
     }
 
     /// Lets names that could not be looked up be asked for again.
@@ -258,6 +373,26 @@ impl Resolver {
         if let Some(Entry::Known { is_distrusted, .. }) = self.state().names.get_mut(host) {
             *is_distrusted = true;
         }
+    }
+}
+
+impl Asked {
+    fn wake(&mut self, waker: &Waker) {
+        if !self.wakers.iter().any(|known| known.will_wake(waker)) {
+            self.wakers.push(waker.clone());
+        }
+    }
+}
+
+/// One that waits for a name, until it is dropped.
+struct Waits<'a> {
+    resolver: &'a Resolver,
+    host: &'a str,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.resolver.state().leave(self.host);
     }
 }
 
@@ -404,12 +539,13 @@ mod tests {
             let _ = held.lock().map(|held| held.recv());
             Ok(Vec::new())
         });
-        let slow = slow.bounded(Span::from_secs(3_600), 2);
+        let slow = slow.bounded(Span::from_secs(3_600), 4);
         let (waker, _woken) = waker();
         let mut cx = Context::from_waker(&waker);
         assert!(slow.poll("0.example", &mut cx).is_pending() && slow.poll("1.example", &mut cx).is_pending());
         let Poll::Ready(Err(full)) = slow.poll("2.example", &mut cx) else { panic!("there is no room") };
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        assert!(slow.of("another").poll("2.example", &mut cx).is_pending(), "half of it is for others");
         drop(release);
     }
 
@@ -418,9 +554,57 @@ mod tests {
         let resolver = Resolver::new(|_| Ok(Vec::new()));
         let (waker, woken) = waker();
         let mut cx = Context::from_waker(&waker);
-        let names: Vec<String> = (0..3 * THREADS_MAX).map(|number| format!("{number}.example")).collect();
+        let names: Vec<String> =
+            (0..3 * THREADS_MAX).map(|number: u64| format!("{number}.example")).collect();
         while !names.iter().map(|name| resolver.poll(name, &mut cx)).all(|found| found.is_ready()) {
             woken.recv().expect("an answer");
         }
+    }
+
+    /// Looks up what begins with `dead` when it is told to, and counts it.
+    fn silent_for_dead_names() -> (Resolver, mpsc::Sender<()>, Arc<AtomicUsize>) {
+        let (release, held) = mpsc::channel::<()>();
+        let (held, asked) = (Mutex::new(held), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&asked);
+        let resolver = Resolver::new(move |host| {
+            if host.starts_with("dead") {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let _ = held.lock().map(|held| held.recv());
+                return Err(io::Error::other("no answer"));
+            }
+            Ok(vec![SocketAddr::from(([192, 0, 2, 1], 0))])
+        });
+        (resolver.bounded(Span::from_secs(60), 10_000), release, asked)
+    }
+
+    #[test]
+    fn a_client_whose_names_nobody_answers_delays_no_other() {
+        let (resolver, release, asked) = silent_for_dead_names();
+        let (waker, woken) = waker();
+        let mut cx = Context::from_waker(&waker);
+        let (a, b) = (resolver.of("a"), resolver.of("b"));
+        let names: Vec<String> = (0..3_000).map(|number| format!("dead{number}.example")).collect();
+        let mut dead: Vec<_> = names.iter().map(|name| Box::pin(a.resolve(name))).collect();
+        assert!(dead.iter_mut().all(|name| name.as_mut().poll(&mut cx).is_pending()));
+        for number in 0..3 {
+            // A name that is in the other's queue already is no exception.
+            let name = format!("live{number}.example");
+            let mut theirs = Box::pin(a.resolve(&name));
+            assert!(theirs.as_mut().poll(&mut cx).is_pending());
+            let mut live = pin!(b.resolve(&name));
+            let found = loop {
+                match live.as_mut().poll(&mut cx) {
+                    Poll::Ready(found) => break found,
+                    Poll::Pending => {
+                        woken.recv_timeout(std::time::Duration::from_secs(20)).expect("an answer");
+                    }
+                }
+            };
+            assert_eq!(found.expect("found").len(), 1);
+        }
+        drop(dead);
+        assert!(resolver.state().queue.is_empty(), "nobody waits for them any more");
+        drop(release);
+        assert!(asked.load(Ordering::Relaxed) <= 32, "half of the threads were for others");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anabranch_algo::Time;
-use anabranch_topology::fid::{Header, Kind};
+use anabranch_topology::fid::{HOPS_SPARE, Header, Kind};
 use anabranch_topology::graph::{LinkId, NodeId};
 use anabranch_topology::keyed::{KeyedForwarder, NodeSecret};
 
@@ -16,13 +16,17 @@ use crate::frame::Routed;
 pub(super) struct Rule {
     domain: Arc<Domain>,
     node: NodeId,
+    /// What a keyed identifier may have as its hop limit.
+    keyed_hops_max: u8,
     /// In a domain with keyed identifiers, once the node's secret is known.
     keyed: Option<KeyedForwarder>,
 }
 
 impl Rule {
     pub(super) fn new(domain: &Arc<Domain>, node: NodeId) -> Self {
-        Self { domain: Arc::clone(domain), node, keyed: None }
+        let links = if domain.is_keyed() { domain.keyed_links_max() } else { 0 };
+        let keyed_hops_max = u8::try_from(links).unwrap_or(u8::MAX).saturating_add(HOPS_SPARE);
+        Self { domain: Arc::clone(domain), node, keyed_hops_max, keyed: None }
     }
 
     pub(super) fn set_secret(&mut self, secret: NodeSecret, since_1970: Time) {
@@ -52,7 +56,16 @@ impl Rule {
         if !self.is_usual(header) && !self.domain.is_for_service(self.node, ingress, header, routed.port) {
             return Err(DropReason::Unkeyed);
         }
+        let comes_from_host = !self.domain.is_forwarder(self.domain.graph.link(ingress).from);
+        self.check_keyed(header, comes_from_host)?;
         self.forward_any(header, Some(ingress), out)
+    }
+
+    /// A keyed identifier is for no longer way than there is, and has no more bits than its way needs: else
+    /// random ones would pass. That is seen where a frame begins, at the forwarder of its host.
+    fn check_keyed(&self, header: &Header, begins: bool) -> Result<(), DropReason> {
+        let is_forged = header.hop_limit > self.keyed_hops_max || begins && !header.fits_hop_limit();
+        if is_keyed(header) && is_forged { Err(DropReason::Forged) } else { Ok(()) }
     }
 
     /// The same for the way back of a request with this header.
@@ -67,6 +80,8 @@ impl Rule {
         if is_keyed(request) != is_keyed(back) {
             return Err(DropReason::WayBack);
         }
+        // The answer begins with it as it is.
+        self.check_keyed(back, true)?;
         self.forward_any(back, ingress, out)
     }
 

@@ -217,6 +217,51 @@ fn turn(manager: &mut TopologyManager, now: Time) -> (Vec<u64>, Time) {
     }
 }
 
+/// A host's question for three paths to each of the targets, whose changes it wants to be told of.
+fn question(from: NodeId, targets: Vec<NodeId>, call: u64) -> Vec<u8> {
+    let policy = Policy::LinkDisjoint;
+    let request = PathsRequest { from, port: 40_000, targets, k: 3, policy, class: None, lease_s: 60 };
+    Message { call, body: Body::Paths(request) }.to_bytes()
+}
+
+#[test]
+fn a_host_that_asks_without_end_delays_the_others_by_one_question() {
+    let network = Network::new();
+    let topology = network.domain.topology;
+    let mut manager = TopologyManager::new(network.domain.clone());
+    let [a, p1, p2] = ["a", "p1", "p2"].map(|name| network.node(name));
+    let (from_a, from_p1) = (peer(&network, "a", topology), peer(&network, "p1", topology));
+    let mut now = network.now;
+    // The questions that are answered before a call's, in the order of their turns.
+    let mut before = |now: &mut Time, calls: std::ops::Range<u64>, own: u64| {
+        for call in calls {
+            manager.handle(*now, (from_a, &question(a, vec![p1, p2], call)));
+        }
+        manager.handle(*now, (from_p1, &question(p1, vec![a], own)));
+        let mut answered = Vec::new();
+        loop {
+            match manager.poll(*now) {
+                Output::Send(Outgoing::Answer { message, .. }) => {
+                    answered.push(Message::parse(&message).expect("a message").call);
+                }
+                Output::Send(_) | Output::Event(_) => {}
+                Output::Wait(_) if answered.contains(&own) => {
+                    return (answered.len() - 1, manager.counters());
+                }
+                Output::Wait(until) => *now = until,
+            }
+        }
+    };
+    let (first, counters) = before(&mut now, 0..1_000, 5_000);
+    assert!(first <= 1, "{first}");
+    assert_eq!(counters.dropped, 1_000 - 8, "who gets no answer asks again");
+    // Its seven are still there; more of them come between the other's questions.
+    for round in 1..20 {
+        let (between, _) = before(&mut now, 1_000 * round..1_000 * round + 10, 5_000 + round);
+        assert!(between <= 2, "{between}");
+    }
+}
+
 #[test]
 fn many_receivers_are_told_in_turns() {
     let network = Network::new();
@@ -226,17 +271,8 @@ fn many_receivers_are_told_in_turns() {
     let targets = vec![network.node("p1")];
     let (a, from_a) = (network.node("a"), peer(&network, "a", topology));
     for call in 0..60 {
-        let request = PathsRequest {
-            from: a,
-            port: 40_000,
-            targets: targets.clone(),
-            k: 3,
-            policy: Policy::LinkDisjoint,
-            class: None,
-            lease_s: 60,
-        };
-        let message = Message { call, body: Body::Paths(request) };
-        manager.handle(now, (from_a, &message.to_bytes()));
+        manager.handle(now, (from_a, &question(a, targets.clone(), call)));
+        turn(&mut manager, now);
     }
     assert_eq!((turn(&mut manager, now).0, manager.watchers()), (Vec::new(), 60));
     let r2 = network.node("r2");

@@ -71,9 +71,9 @@ impl<S: ContentProvider> Body<S> {
 impl<S: ContentProvider> RangeBody<S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Unavailable>> {
         // While the body waits for a disk or for the rate limit, it does not wait for the client.
-        self.progress.waits.set(true);
+        self.progress.set_waits(true);
         let (buffer, read) = ready!(self.poll_read(cx));
-        self.progress.waits.set(false);
+        self.progress.set_waits(false);
         read?;
         self.next += buffer.len() as u64;
         let bytes = buffer.freeze();
@@ -133,7 +133,7 @@ async fn reserve<S: ContentProvider>(shared: Arc<Shared<S>>, bytes: usize) {
 
 impl<S: ContentProvider> Drop for RangeBody<S> {
     fn drop(&mut self) {
-        self.progress.waits.set(false);
+        self.progress.set_waits(false);
     }
 }
 

@@ -78,9 +78,9 @@ pub(super) async fn respond<S: ContentProvider, B>(
         };
         (found, checked)
     });
-    progress.waits.set(true);
+    progress.set_waits(true);
     let (found, checked) = found.await;
-    progress.waits.set(false);
+    progress.set_waits(false);
     match found {
         PathLookup::NotFound(why) => plain(StatusCode::NOT_FOUND, &why, head),
         PathLookup::Refused(refusal, why) => refused(refusal, &why, head),

@@ -1,0 +1,194 @@
+//! Places in the world: a [`FairShare`] that tasks and threads share, and that tells them when to give up.
+//!
+//! A task takes a place ([`Places::take`]), says when it hears of its holder ([`HeldPlace::heard`]), and waits
+//! for [`HeldPlace::given_up`] beside all else that it waits for: then it ends, and drops the place. Until it
+//! has done so, one more than the capacity may be in use.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use anabranch_algo::Span;
+use anabranch_algo::fair_share::{Counters, FairShare, Full, Place, Yields};
+
+use crate::Clock;
+
+/// What a task hears of its holder counts once in so long: more often it makes no difference.
+const HEARD_EVERY: Span = Span::from_millis(10);
+
+/// Who shares a place before anyone has shown who it is: an IPv4 address, or the /64 network of an IPv6
+/// address, for a host has all addresses of such a network (RFC 4291, section 2.5.4).
+#[must_use]
+pub fn host_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
+    }
+}
+
+struct State<K> {
+    share: FairShare<K>,
+    /// Those that wait to be told; `None`: it is told already, and has not been asked since.
+    waiting: BTreeMap<Place, Option<Waker>>,
+}
+
+/// Places that all share. Clones are the same.
+pub struct Places<K> {
+    state: Arc<Mutex<State<K>>>,
+    clock: Clock,
+}
+
+impl<K> Clone for Places<K> {
+    fn clone(&self) -> Self {
+        Self { state: Arc::clone(&self.state), clock: self.clock }
+    }
+}
+
+impl<K> fmt::Debug for Places<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Places").finish_non_exhaustive()
+    }
+}
+
+impl<K: Ord + Clone> Places<K> {
+    /// So many.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        let state = State { share: FairShare::new(capacity), waiting: BTreeMap::new() };
+        Self { state: Arc::new(Mutex::new(state)), clock: Clock::start() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for `holder`; another one may be told to give up for it.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn take(&self, holder: K, yields: Yields) -> Result<HeldPlace<K>, Full> {
+        let mut state = self.lock();
+        let (place, gives_way) = state.share.ask(self.clock.now(), holder, yields)?;
+        state.tell(gives_way);
+        drop(state);
+        Ok(HeldPlace { places: self.clone(), place, heard_ns: AtomicU64::new(0) })
+    }
+
+    /// What was decided in all.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.lock().share.counters()
+    }
+
+    /// Units that are held.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.lock().share.used()
+    }
+}
+
+impl<K> State<K> {
+    fn tell(&mut self, gives_way: Option<Place>) {
+        let told = gives_way.and_then(|place| self.waiting.insert(place, None).flatten());
+        told.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A place that is held until this is dropped.
+pub struct HeldPlace<K: Ord + Clone> {
+    places: Places<K>,
+    place: Place,
+    /// When it was last heard of.
+    heard_ns: AtomicU64,
+}
+
+impl<K: Ord + Clone> fmt::Debug for HeldPlace<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HeldPlace").field(&self.place).finish()
+    }
+}
+
+impl<K: Ord + Clone> HeldPlace<K> {
+    /// Its holder has said or moved something.
+    pub fn heard(&self) {
+        let now = self.places.clock.now();
+        let last = self.heard_ns.load(Ordering::Relaxed);
+        if now.as_nanos() >= last.saturating_add(HEARD_EVERY.as_nanos()) {
+            self.heard_ns.store(now.as_nanos(), Ordering::Relaxed);
+            self.places.lock().share.heard(now, self.place);
+        }
+    }
+
+    /// It is given up more readily now, or less.
+    pub fn set_yields(&self, yields: Yields) {
+        self.places.lock().share.set_yields(self.place, yields);
+    }
+
+    /// It has so many units now; another one may be told to give up for that, or this one.
+    pub fn resize(&self, units: u64) {
+        let mut state = self.places.lock();
+        let gives_way = state.share.resize(self.place, units);
+        state.tell(gives_way);
+    }
+
+    /// Whether it was told to give up since the last time this was ready; `cx` is woken when it is. One task
+    /// waits at a time.
+    pub fn poll_given_up(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.places.lock();
+        if let Some(None) = state.waiting.get(&self.place) {
+            state.waiting.remove(&self.place);
+            return Poll::Ready(());
+        }
+        state.waiting.insert(self.place, Some(cx.waker().clone()));
+        Poll::Pending
+    }
+
+    /// Returns when it is told to give up.
+    pub async fn given_up(&self) {
+        poll_fn(|cx| self.poll_given_up(cx)).await;
+    }
+}
+
+impl<K: Ord + Clone> Drop for HeldPlace<K> {
+    fn drop(&mut self) {
+        let mut state = self.places.lock();
+        state.share.release(self.place);
+        state.waiting.remove(&self.place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    #[test]
+    fn who_gives_way_is_told_once() {
+        let places = Places::new(2);
+        let [old, young] = [(); 2].map(|()| places.take("a", Yields::First).unwrap());
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut waits = pin!(old.given_up());
+        assert!(waits.as_mut().poll(&mut cx).is_pending());
+        let other = places.take("b", Yields::IfOverShare).unwrap();
+        assert!(waits.as_mut().poll(&mut cx).is_ready());
+        assert!(old.poll_given_up(&cx).is_pending() && young.poll_given_up(&cx).is_pending());
+        let last = places.take("c", Yields::IfOverShare).unwrap();
+        assert!(young.poll_given_up(&cx).is_ready(), "told before it asked");
+        drop((other, young, last));
+        assert_eq!((places.used(), places.counters()), (0, Counters { gave_way: 2, refused: 0 }));
+    }
+
+    #[test]
+    fn a_host_is_an_address_or_a_network_of_64_bits() {
+        let host = |text: &str| host_of(text.parse().unwrap()).to_string();
+        assert_eq!(host("192.0.2.7"), "192.0.2.7");
+        assert_eq!(host("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(host("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_eq!(host("::1"), "::");
+    }
+}
