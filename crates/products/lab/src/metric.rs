@@ -32,20 +32,20 @@ pub fn metric(kind: MeasureKind) -> Metric {
     use MeasureKind as Kind;
     let row = |unit, value: fn(&MeasureContext<'_>) -> Option<f64>| Metric { unit, value };
     match kind {
-        Kind::Share => row("%", |m| Some(100.0 * m.goodput() / m.window.goodput(&m.measure.of, &[]))),
-        Kind::OfRate => row("%", |m| Some(100.0 * m.goodput() / m.window.rate_bytes(&m.measure.of))),
+        Kind::Share => row("%", |m| Some(100.0 * m.throughput() / m.window.throughput(&m.measure.of, &[]))),
+        Kind::OfRate => row("%", |m| Some(100.0 * m.throughput() / m.window.rate_bytes(&m.measure.of))),
         Kind::Goodput => row("Mbit/s", |m| Some(m.goodput() * 8.0 / 1e6)),
         Kind::GoodputEach => row("Mbit/s", |m| {
             let rates = m.each_goodput();
             Some(rates.iter().sum::<f64>() / rates.len() as f64 * 8.0 / 1e6)
         }),
-        Kind::Packets => row("pkt/s", |m| Some(m.goodput() / m.observations.packet_bytes as f64)),
+        Kind::Packets => row("pkt/s", |m| Some(m.throughput() / m.observations.packet_bytes as f64)),
         Kind::Utilisation => row("%", |m| Some(m.window.utilisation(&m.measure.links))),
         Kind::LeastUsed => row("%", |m| m.window.least_used(&m.measure.links)),
         Kind::SpreadFastest => row("%", |m| m.spread(|rates| rates.iter().copied().fold(0.0, f64::max))),
         Kind::SpreadMean => row("%", |m| m.spread(|rates| rates.iter().sum::<f64>() / rates.len() as f64)),
         Kind::Jain => row("", |m| {
-            let rates = m.each_goodput();
+            let rates = m.each_throughput();
             let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
             Some(rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares))
         }),
@@ -113,8 +113,17 @@ impl MeasureContext<'_> {
         flows.map(|(f, _)| self.window.goodput_of(f, &self.measure.paths)).collect()
     }
 
+    fn throughput(&self) -> f64 {
+        self.window.throughput(&self.measure.flows, &self.measure.paths)
+    }
+
+    fn each_throughput(&self) -> Vec<f64> {
+        let flows = self.window.flows(&self.measure.flows);
+        flows.map(|(f, _)| self.window.throughput_of(f, &self.measure.paths)).collect()
+    }
+
     fn spread(&self, norm: impl Fn(&[f64]) -> f64) -> Option<f64> {
-        let rates = self.each_goodput();
+        let rates = self.each_throughput();
         Some(100.0 * summary(&rates)?.sd? / norm(&rates))
     }
 
@@ -131,11 +140,14 @@ impl MeasureContext<'_> {
         self.observations.step.as_nanos() as f64 / 1e9
     }
 
-    /// The share of the flows at every step, of what had been delivered by then.
+    /// The share of the flows at every step, of the packets that had been delivered by then.
     fn share_curve(&self) -> ShareCurve {
         let totals = |names: &[String]| -> Vec<u64> {
-            let flows = || self.window.flows(names).map(|(f, _)| &self.observations.totals[f]);
-            self.window.steps().map(|step| flows().map(|totals| totals[step]).sum()).collect()
+            let flows = || self.window.flows(names);
+            let on_wire = |step: usize| {
+                flows().map(|(f, flow)| flow.layout.on_wire(self.observations.totals[f][step])).sum()
+            };
+            self.window.steps().map(on_wire).collect()
         };
         let step_s = self.step_s();
         ShareCurve { step_s, part: totals(&self.measure.flows), whole: totals(&self.measure.of) }

@@ -4,6 +4,7 @@ use anabranch_algo::{Span, Time};
 use anabranch_sim::Stats;
 
 use crate::outcome::{Line, SeriesKind};
+use crate::packet_layout::PacketLayout;
 use crate::scenario::{MeasureKind, Scenario};
 
 /// Steps in which a run is noted.
@@ -22,6 +23,8 @@ pub(crate) struct ObservedFlow {
     /// and the scenario's.
     pub(crate) base: String,
     pub(crate) paths: usize,
+    /// What of its packets is payload.
+    pub(crate) layout: PacketLayout,
     /// What is known of it at the end.
     pub(crate) end: FlowEnd,
 }
@@ -46,7 +49,7 @@ pub(crate) struct Snapshot {
     at: Time,
     /// and when it was looked: a world in real time may be late.
     taken_at: Time,
-    /// Bytes delivered of each flow,
+    /// Payload bytes delivered of each flow,
     totals: Vec<u64>,
     /// and on each of its paths.
     bytes: Vec<Vec<u64>>,
@@ -56,10 +59,10 @@ pub(crate) struct Snapshot {
 
 /// A world that can be looked at; flows and links by their place.
 pub(crate) trait Observe {
-    /// Bytes delivered of a flow, so far.
+    /// Payload bytes delivered of a flow, so far.
     fn total(&self, flow: usize) -> u64;
-    /// Bytes delivered on each path of a flow, so far. They add up to the total where nothing waits for what
-    /// is under way on another path.
+    /// Payload bytes delivered on each path of a flow, so far. They add up to the total where nothing waits
+    /// for what is under way on another path.
     fn bytes(&self, flow: usize) -> Vec<u64>;
     /// Window of each path, packets.
     fn cwnds(&self, flow: usize) -> Vec<f32>;
@@ -80,7 +83,7 @@ pub(crate) struct Observations {
     /// At the times that measures ask for, in order.
     snapshots: Vec<Snapshot>,
     pub(crate) step: Span,
-    /// Of each flow: bytes delivered by the end of each step.
+    /// Of each flow: payload bytes delivered by the end of each step.
     pub(crate) totals: Vec<Vec<u64>>,
     /// Of each flow: whether paths were wrongly apart, wrongly together, at the end of each step.
     pub(crate) groups: Vec<Vec<(bool, bool)>>,
@@ -277,19 +280,34 @@ impl<'a> MeasurementWindow<'a> {
         self.observations.flows.iter().enumerate().filter(named)
     }
 
-    /// Bytes a second delivered on these paths of a flow: on all if there are none.
-    pub(crate) fn goodput_of(&self, flow: usize, paths: &[usize]) -> f64 {
+    /// Payload bytes delivered on these paths of a flow: on all if there are none.
+    fn delivered(&self, flow: usize, paths: &[usize]) -> u64 {
         if paths.is_empty() {
-            return (self.after.totals[flow] - self.before.totals[flow]) as f64 / self.secs();
+            return self.after.totals[flow] - self.before.totals[flow];
         }
         let pairs = self.before.bytes[flow].iter().zip(&self.after.bytes[flow]).enumerate();
-        let bytes = pairs.filter(|(p, _)| paths.contains(p)).map(|(_, (a, b))| b - a);
-        bytes.sum::<u64>() as f64 / self.secs()
+        pairs.filter(|(p, _)| paths.contains(p)).map(|(_, (a, b))| b - a).sum()
+    }
+
+    /// Payload of a flow, bytes a second, on these paths: on all if there are none.
+    pub(crate) fn goodput_of(&self, flow: usize, paths: &[usize]) -> f64 {
+        self.delivered(flow, paths) as f64 / self.secs()
     }
 
     /// The same of several flows.
     pub(crate) fn goodput(&self, names: &'a [String], paths: &[usize]) -> f64 {
         self.flows(names).map(|(f, _)| self.goodput_of(f, paths)).sum()
+    }
+
+    /// The whole packets of a flow, headers included, bytes a second.
+    pub(crate) fn throughput_of(&self, flow: usize, paths: &[usize]) -> f64 {
+        let layout = self.observations.flows[flow].layout;
+        layout.on_wire(self.delivered(flow, paths)) as f64 / self.secs()
+    }
+
+    /// The same of several flows.
+    pub(crate) fn throughput(&self, names: &'a [String], paths: &[usize]) -> f64 {
+        self.flows(names).map(|(f, _)| self.throughput_of(f, paths)).sum()
     }
 
     /// What the links of these names had seen before and after.

@@ -38,7 +38,7 @@ pub struct Lateness {
     pub packets: u64,
     /// Half of them were not later than this, µs,
     pub p50_us: f64,
-    /// 99 in 100 not later than this, µs,
+    /// 99 in 100 of each path and direction not later than this, µs: what decides whether the run counts,
     pub p99_us: f64,
     /// and none later than this, µs.
     pub max_us: f64,
@@ -154,8 +154,8 @@ pub struct Row {
     /// Conditions that were not met, with their seeds.
     #[serde(rename = "faults")]
     pub violations: Vec<String>,
-    /// The 99th percentile of how late packets were, µs, of the worst of its runs; none where time is not
-    /// real.
+    /// The 99th percentile of how late packets were, µs, of the worst path of the worst of its runs; none
+    /// where time is not real.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_p99_us: Option<f64>,
 }

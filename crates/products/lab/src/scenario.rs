@@ -172,7 +172,7 @@ pub struct Flow {
     pub start_within: Duration,
     /// When it stops; default: never.
     pub stop: Option<Duration>,
-    /// How much it transfers; default: without end.
+    /// How much payload it transfers, in packets full ones; default: without end.
     pub size: Option<SizeSpec>,
     /// Of mmTP: what arrives within this time is handed over together, as interrupt moderation and GRO do.
     #[serde(default)]
@@ -336,26 +336,26 @@ pub enum Statistic {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeasureKind {
-    /// Goodput of `flows` in percent of that of the flows `of`.
+    /// Packets of `flows` that arrived, headers included, in percent of those of the flows `of`.
     #[default]
     Share,
-    /// Goodput of `flows` in percent of the rate of the links `of`.
+    /// The same in percent of the rate of the links `of`.
     OfRate,
-    /// Goodput of `flows`, Mbit/s.
+    /// Payload of `flows` that arrived, Mbit/s.
     Goodput,
     /// Mean goodput of one of `flows`, Mbit/s.
     GoodputEach,
-    /// Goodput of `flows`, packets of the scenario's size per second.
+    /// Packets of `flows` that arrived, in packets of the scenario's size per second.
     Packets,
     /// What `links` carried, in percent of their rate.
     Utilisation,
     /// The same of the one of `links` that carried the least.
     LeastUsed,
-    /// Sample standard deviation of the goodput of `flows`, in percent of the largest.
+    /// Sample standard deviation of the rates of `flows` (packets, as of `share`), in percent of the largest.
     SpreadFastest,
     /// The same in percent of their mean.
     SpreadMean,
-    /// Jain's index of the goodput of `flows`: 1 if all are equal.
+    /// Jain's index of the same rates: 1 if all are equal.
     Jain,
     /// Packets dropped on `links`, in percent of those that came.
     Loss,
@@ -426,6 +426,6 @@ pub enum Condition {
     Rtt,
     /// Timeouts of `flow`.
     Timeouts,
-    /// Goodput of `flow` since `count_from`, Mbit/s.
+    /// Goodput (payload) of `flow` since `count_from`, Mbit/s.
     Goodput,
 }

@@ -79,6 +79,14 @@ impl Snapshot {
         all
     }
 
+    /// What 99 of 100 packets of each connection were not later than: the 99th percentile of that connection
+    /// where it is largest. All packets together would say less of a connection with few.
+    #[must_use]
+    pub fn late_p99(&self) -> Span {
+        let each = self.connections.iter().map(|connection| connection.lateness.quantile(0.99));
+        each.max().unwrap_or(Span::ZERO)
+    }
+
     /// In which ways the run was not what the links were told to do, in words; `None` if in none. How late
     /// packets may be, only the caller knows.
     #[must_use]

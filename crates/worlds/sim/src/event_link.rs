@@ -285,7 +285,8 @@ impl<P: Packet> EventLink<P> {
             return self.drop(at, reason, packet);
         }
         self.account_queue(at);
-        if self.config.mark_above_bytes.is_some_and(|threshold| self.queued_bytes > threshold) {
+        let above = self.config.mark_above_bytes.is_some_and(|threshold| self.queued_bytes > threshold);
+        if above && packet.is_ect() {
             packet.mark();
             self.stats.marked += 1;
         }

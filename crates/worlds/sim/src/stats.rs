@@ -66,7 +66,7 @@ pub struct Stats {
     pub congestions: u64,
     /// Packets that the wire doubled.
     pub duplicated: u64,
-    /// Packets told to carry a congestion mark.
+    /// Packets that were given a congestion mark: of those that [can carry one](crate::Packet::is_ect).
     pub marked: u64,
     /// Packets with a flipped bit.
     pub corrupted: u64,

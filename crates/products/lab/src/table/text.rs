@@ -17,11 +17,11 @@ const VIOLATIONS_SHOWN_MAX: usize = 30;
 /// Between columns.
 const GAP: usize = 2;
 
-/// How late packets were, in a sentence; `p99_us` is the 99th percentile of the worst run.
+/// How late packets were, in a sentence; `p99_us` is the 99th percentile of the worst path of the worst run.
 #[must_use]
 pub fn lateness(p99_us: f64) -> String {
     format!(
-        "Lateness of the emulated links: 99 % of the packets within {:.3} ms, in the worst run.",
+        "Lateness of the emulated links: 99 % of the packets of each path within {:.3} ms, in the worst run.",
         p99_us / 1e3
     )
 }
