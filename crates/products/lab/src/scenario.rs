@@ -347,7 +347,7 @@ pub enum MeasureKind {
     GoodputEach,
     /// Packets of `flows` that arrived, in packets of the scenario's size per second.
     Packets,
-    /// What `links` carried, in percent of their rate.
+    /// What `links` carried, in percent of their rate, or of what their traces offered.
     Utilisation,
     /// The same of the one of `links` that carried the least.
     LeastUsed,
@@ -361,10 +361,12 @@ pub enum MeasureKind {
     Loss,
     /// That of `links` over the mean of those of the links `of`.
     LossRatio,
-    /// Mean queue of `links`, ms.
+    /// Mean queue of `links`, ms: in time of their rate; of links with a trace the mean time that packets
+    /// stay.
     Queue,
-    /// 99th percentile of the queue of the link of `links` where that is longest, as seen at the end of each
-    /// step of the run (a thousandth of it, at least 50 ms), ms.
+    /// 99th percentile of the queue of the link of `links` where that is longest, ms: as seen at the end of
+    /// each step of the run (a thousandth of it, at least 50 ms); of a link with a trace, of the time that
+    /// packets stay.
     QueueP99,
     /// Time from the start of `flows` to their last byte, s; mean over the flows.
     Completion,

@@ -1,9 +1,7 @@
 //! What an emulator counts.
 
 use anabranch_algo::{Span, Time};
-use anabranch_sim::{RouteId, Stats};
-
-use super::Histogram;
+use anabranch_sim::{Histogram, RouteId, Stats};
 
 /// A TUN device of an [`Emulator`](super::Emulator), by the order in which they were given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +60,8 @@ pub struct Snapshot {
     pub waits: u64,
     /// What each link saw, by the order in which they were made.
     pub links: Vec<Stats>,
+    /// How long packets stayed at each link that plays a trace; none of others.
+    pub sojourns: Vec<Option<Histogram>>,
     /// What each connection carried, by the order in which they were made.
     pub connections: Vec<ConnectionStats>,
     /// What was read from each device, by the order in which they were given.

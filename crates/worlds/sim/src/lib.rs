@@ -19,6 +19,7 @@
 //! * `codel`, `targeted_drop`: queue disciplines; [`loss`]: bursts; `scripted_loss`: loss by number;
 //!   [`trace`]: links that follow a recording; [`medium`]: links that share the air.
 //! * `transmitter`: exact departure times in integers, without drift.
+//! * [`histogram`]: [`Histogram`], how times are distributed.
 //! * [`stats`]: [`Stats`], what a link saw, so that a scenario can prove that its conditions happened.
 //! * [`queue`]: [`EventQueue`], what happens next: by time, then by insertion; `radix_heap`
 //!   is its store for what is not near.
@@ -53,6 +54,7 @@ pub mod config;
 pub mod cross_traffic;
 mod event_link;
 mod fifo_link;
+pub mod histogram;
 pub mod link;
 pub mod loss;
 pub mod medium;
@@ -69,6 +71,7 @@ mod transmitter;
 
 pub use config::{Discipline, LinkChange, LinkConfig, VictimPolicy};
 pub use cross_traffic::{CrossTraffic, CrossTrafficSource};
+pub use histogram::Histogram;
 pub use link::Link;
 pub use loss::GilbertElliott;
 pub use medium::MediumId;

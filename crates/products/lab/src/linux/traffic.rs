@@ -183,6 +183,8 @@ impl Traffic {
         self.latest.totals = self.flows.iter().map(SocketFlow::total).collect();
         self.latest.bytes = self.flows.iter().map(SocketFlow::bytes).collect();
         self.latest.cwnds = self.flows.iter().map(SocketFlow::cwnds).collect();
+        let ids = self.testbed.links.ids.values();
+        self.latest.sojourns = ids.map(|id| snapshot.sojourns[id.0 as usize].clone()).collect();
         self.latest.links.clone_from(&links);
         self.before = (snapshot.at, links);
     }

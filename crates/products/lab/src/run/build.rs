@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anabranch_algo::Span;
 use anabranch_algo::control::{Algorithm, Window};
 use anabranch_mmtp::subscriber::Grouping;
-use anabranch_sim::Stats;
+use anabranch_sim::{Histogram, Stats};
 
 use super::flow_instances::{FlowInstance, flow_instances, udp_payload_max};
 use super::groups::TopologyGroups;
@@ -245,6 +245,10 @@ impl Observe for SimulatedScenario {
 
     fn links(&self) -> Vec<Stats> {
         self.links.ids.values().map(|link| self.simulation.stats(*link)).collect()
+    }
+
+    fn sojourns(&self) -> Vec<Option<Histogram>> {
+        self.links.ids.values().map(|link| self.simulation.sojourns(*link).cloned()).collect()
     }
 
     fn queued_bytes(&self, link: usize) -> f64 {

@@ -273,3 +273,35 @@ fn a_size_in_bytes_is_payload() {
     let packets = run(&scenario(&text), "reno", 1).values[2].expect("a value") * 60.0;
     assert_eq!(packets.round(), 1_000.0);
 }
+
+/// A link with a trace has a queue, which is the time that packets stay, and a utilisation, which is of what
+/// the trace offered; and a measure without a value says why.
+#[test]
+fn a_trace_has_queue_and_utilisation_and_no_value_has_a_reason() {
+    // 1,500 bytes each 10 ms: as a rate of 1.2 Mbit/s.
+    let path = std::env::temp_dir().join(format!("anabranch-trace-{}.trace", std::process::id()));
+    std::fs::write(&path, "10\n").expect("written");
+    let text = |limit: &str| {
+        format!(
+            "title = \"t\"\nduration = \"60 s\"\ncount_from = \"20 s\"\n\
+             [link.a]\n{limit}\nqueue = \"20 pkt\"\n\
+             [flow.f]\nsize = \"1 GB\"\npaths = [{{ via = [\"a\"], rtt = \"50 ms\" }}]\n\
+             [[measure]]\nmetric = \"queue\"\nkind = \"queue\"\nlinks = [\"a\"]\n\
+             [[measure]]\nmetric = \"p99\"\nkind = \"queue_p99\"\nlinks = [\"a\"]\n\
+             [[measure]]\nmetric = \"use\"\nkind = \"utilisation\"\nlinks = [\"a\"]\n\
+             [[measure]]\nmetric = \"time\"\nkind = \"completion\"\n\
+             [[measure]]\nmetric = \"m\"\nkind = \"factor_m\"\n"
+        )
+    };
+    let traced = run(&scenario(&text(&format!("trace = {path:?}"))), "nmcc", 1);
+    let rated = run(&scenario(&text("rate = \"1.2 Mbit/s\"")), "nmcc", 1);
+    std::fs::remove_file(&path).expect("removed");
+    for (place, tolerance) in [(0, 0.1), (1, 0.1), (2, 0.02)] {
+        let of = |outcome: &Outcome| outcome.values[place].expect("a value");
+        let (traced, rated) = (of(&traced), of(&rated));
+        assert!((traced - rated).abs() < tolerance * rated, "{place}: {traced}, by rate {rated}");
+    }
+    assert_eq!(traced.values[3..], [None, None]);
+    let why: Vec<&str> = traced.no_value.iter().map(|(_, why)| why.as_str()).collect();
+    assert_eq!(why, ["flow f was not complete at the end", "no flow has coupled paths"]);
+}
