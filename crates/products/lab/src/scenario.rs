@@ -265,6 +265,9 @@ pub struct Case {
     /// Keys of the scenario and their values here: `{ "link.c.rate" = "250 pkt/s" }`.
     #[serde(default)]
     pub set: toml::Table,
+    /// Keys of the scenario that are not there here: `["link.c.codel"]`. They go before `set`.
+    #[serde(default)]
+    pub remove: Vec<String>,
     /// Only with these controllers; default: with all.
     #[serde(default)]
     pub controllers: Vec<String>,
@@ -278,6 +281,9 @@ pub struct Measure {
     pub metric: String,
     /// How it is computed.
     pub kind: MeasureKind,
+    /// Only in these cases; default: in all.
+    #[serde(default)]
+    pub cases: Vec<String>,
     /// Of which flows; default: all.
     #[serde(default)]
     pub flows: Vec<String>,
@@ -395,6 +401,9 @@ pub enum MeasureKind {
 pub struct Assert {
     /// What.
     pub what: Condition,
+    /// Only of runs of these cases; default: of all.
+    #[serde(default)]
+    pub cases: Vec<String>,
     /// Only of runs with these controllers; default: of all.
     #[serde(default)]
     pub controllers: Vec<String>,

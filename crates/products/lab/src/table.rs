@@ -36,6 +36,7 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
                 continue;
             }
             let base = measure.versus.as_deref().map(|versus| plan.beside(variant, versus));
+            let in_base = base.flatten().and_then(|base| place_of(base, &measure.metric));
             let pairs = plan.controllers_of(variant).flat_map(|c| plan.worlds.iter().map(move |w| (c, *w)));
             for (controller, world) in pairs {
                 let mine = &seeded(of(variant, controller, world), measure)[..];
@@ -46,7 +47,10 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
                     Some(base) => {
                         row.unit = "%".into();
                         let other = base.map_or(&[][..], |base| of(base, controller, world));
-                        let values = difference(&counted(mine, index), &counted(other, index));
+                        let values = difference(
+                            &counted(mine, index),
+                            &in_base.map_or(Vec::new(), |index| counted(other, index)),
+                        );
                         if values.is_empty() && row.no_value.is_empty() {
                             let versus = measure.versus.as_deref().unwrap_or_default();
                             row.no_value
@@ -75,6 +79,11 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
         }
     }
     rows
+}
+
+/// The place of a measure of this name among those of a variant.
+fn place_of(variant: &Variant, metric: &str) -> Option<usize> {
+    variant.scenario.measure.iter().position(|measure| measure.metric == metric)
 }
 
 /// Those runs whose seeds the measure is about.

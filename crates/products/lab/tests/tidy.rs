@@ -30,7 +30,7 @@ const LARGE: &[(&str, usize)] = &[
     ("fields of products/anabranch: mirror_list::listed::ListedFile", 16),
     ("fields of products/anabranch: report::source::Stats", 17),
     ("fields of products/lab: linux::flow::SocketFlow", 18),
-    ("fields of products/lab: scenario::Measure", 16),
+    ("fields of products/lab: scenario::Measure", 17),
     ("fields of products/lab: scenario::link::Link", 18),
     ("fields of products/proxy: client::Options", 16),
     ("fields of products/proxy: leg::Leg", 17),
