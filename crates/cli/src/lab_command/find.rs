@@ -21,13 +21,13 @@ pub(super) struct FoundScenario {
     pub(super) path: Option<PathBuf>,
 }
 
-/// Finds, reads and checks what `file` names.
-pub(super) fn find(file: &Path) -> Outcome<FoundScenario> {
+/// Finds, reads and checks what `file` names, of which `only` this case is to run.
+pub(super) fn find(file: &Path, only: Option<&str>) -> Outcome<FoundScenario> {
     if file == Path::new("-") {
         let mut text = String::new();
         let read = std::io::stdin().take(FILE_BYTES_MAX).read_to_string(&mut text);
         read.map_err(|e| Failure::usage(format!("standard input cannot be read: {e}")))?;
-        let scenario = Scenario::parse(&text, "standard input").map_err(wrong)?;
+        let scenario = Scenario::parse_case(&text, "standard input", only).map_err(wrong)?;
         return Ok(FoundScenario { name: "stdin".into(), scenario, path: None });
     }
     let Some(path) = file_of(file) else {
@@ -35,7 +35,7 @@ pub(super) fn find(file: &Path) -> Outcome<FoundScenario> {
         let scenario = Scenario::built_in(name).ok_or_else(|| unknown(file))?.map_err(wrong)?;
         return Ok(FoundScenario { name: name.into(), scenario, path: None });
     };
-    let scenario = Scenario::load(&path).map_err(wrong)?;
+    let scenario = Scenario::load_case(&path, only).map_err(wrong)?;
     Ok(FoundScenario { name: stem(&path), scenario, path: Some(path) })
 }
 

@@ -40,13 +40,14 @@ pub(super) fn run(args: &Run) -> Outcome {
     let mut all = Vec::new();
     let every = if args.all { every()? } else { Vec::new() };
     for file in args.files.iter().chain(&every) {
-        let FoundScenario { name, scenario, path } = find(file)?;
+        let FoundScenario { name, scenario, path } = find(file, args.choice.case.as_deref())?;
         if args.save && path.is_none() {
             return Err(Failure::usage(format!(
                 "--save needs a file to save the table beside: {name} is none (`anabranch lab new` makes one)"
             )));
         }
-        let mut plan = Plan::new(&name, scenario, &args.sets).map_err(wrong)?;
+        let case = args.choice.case.as_deref();
+        let mut plan = Plan::of_case(&name, scenario, &args.sets, case).map_err(wrong)?;
         choose(&mut plan, &args.choice)?;
         if let Some(path) = path.as_deref().filter(|_| args.save) {
             check_writable(&table_path(path))?;
@@ -154,9 +155,6 @@ fn jobs(world: World, choice: &Choice, tasks: &[Task]) -> usize {
 
 /// What the command line chose, in place of what the scenario says.
 pub(super) fn choose(plan: &mut Plan, choice: &Choice) -> Outcome {
-    if let Some(case) = &choice.case {
-        plan.only(case).map_err(wrong)?;
-    }
     plan.worlds =
         World::ALL.into_iter().filter(|w| choice.world.iter().any(|c| World::from(*c) == *w)).collect();
     if let Some(seeds) = &choice.seeds {

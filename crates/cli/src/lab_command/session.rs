@@ -4,7 +4,6 @@
 use std::fmt::Write as _;
 
 use anabranch_lab::linux;
-use anabranch_lab::scenario::error::nearest;
 use anabranch_lab::scenario::{Duration, Groups, Scenario, TraceFile, Transport};
 
 use super::args::{Down, Exec, Status, Up};
@@ -27,7 +26,7 @@ const PEER: &str = "ANABRANCH_PEER";
 /// 2 if the scenario makes no sense or this is a host of a laboratory, 1 if it cannot be set up.
 pub(super) fn up(args: &Up) -> Outcome {
     commands::refuse_inside()?;
-    let FoundScenario { name, scenario, .. } = find(&args.file)?;
+    let FoundScenario { name, scenario, .. } = find(&args.file, args.case.as_deref())?;
     let scenario = hosts_only(configure(scenario, args)?);
     linux::supports(&scenario).map_err(Failure::usage)?;
     let name = plain_name(args.name.as_deref().unwrap_or(&name));
@@ -42,15 +41,9 @@ fn configure(mut scenario: Scenario, args: &Up) -> Outcome<Scenario> {
     let case = args.case.as_deref().or(scenario.case.first().map(|case| case.name.as_str()));
     if let Some(case) = case.map(str::to_owned) {
         let known: Vec<String> = scenario.case.iter().map(|case| case.name.clone()).collect();
-        let found = scenario.cases().map_err(wrong)?.into_iter();
-        let found =
-            found.filter(|(name, _)| name.as_ref() == Some(&case)).map(|(_, scenario)| scenario).next();
-        let Some(found) = found else {
-            let near = nearest(&case, known.iter().map(String::as_str));
-            let hint = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-            let all = if known.is_empty() { "it has none".into() } else { quoted(&known) };
-            return Err(Failure::usage(format!("there is no case `{case}`: {hint}The cases: {all}")));
-        };
+        let cases = scenario.cases_of(Some(&case)).map_err(wrong)?;
+        let found = cases.into_iter().find(|(name, _)| name.as_ref() == Some(&case));
+        let found = found.map_or(scenario, |(_, scenario)| scenario.for_case(Some(&case)));
         if args.case.is_none() && known.len() > 1 {
             note(&format!("case `{case}`, the first of {}: --case NAME takes another", quoted(&known)));
         }

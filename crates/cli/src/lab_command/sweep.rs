@@ -23,8 +23,9 @@ use crate::view::note;
 /// 2 if the scenario makes no sense, 6 if a file cannot be written, 7 if a condition was not met or a value
 /// is not where it is expected, 130 on Ctrl-C.
 pub(super) fn sweep(args: &Sweep) -> Outcome {
-    let found = find(&args.file)?;
-    let mut plan = Plan::new(&found.name, found.scenario, &args.sets).map_err(wrong)?;
+    let found = find(&args.file, args.choice.case.as_deref())?;
+    let case = args.choice.case.as_deref();
+    let mut plan = Plan::of_case(&found.name, found.scenario, &args.sets, case).map_err(wrong)?;
     choose(&mut plan, &args.choice)?;
     let output = Output::new(&args.choice)?;
     let tasks = plan.tasks();

@@ -123,7 +123,7 @@ fn an_unknown_key_is_an_error_with_file_line_and_the_nearest() {
     let said = bench.err(2, &["run", "small", "--set", "flow.sp.conut=4"]);
     assert!(said.contains("unknown key `conut` in flow.sp: did you mean `count`?"), "{said}");
     let said = bench.err(2, &["run", "small", "--case", "wdie"]);
-    assert!(said.contains("small has no case `wdie`: did you mean `wide`?"), "{said}");
+    assert!(said.contains("there is no case `wdie`: did you mean `wide`?"), "{said}");
     let said = bench.err(2, &["run", "small", "--cc", "nmcc,rneo"]);
     assert!(said.contains("did you mean `reno`?"), "{said}");
 }

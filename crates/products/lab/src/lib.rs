@@ -30,6 +30,7 @@ pub mod metric;
 mod observations;
 pub mod outcome;
 pub mod packet_flows;
+mod packet_layout;
 pub mod report;
 pub mod run;
 pub mod scenario;

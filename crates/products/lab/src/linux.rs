@@ -11,15 +11,17 @@
 //! noted at the times at which the simulator would. Measures and conditions are the same in both worlds. What
 //! this one cannot see (the groups that a controller believes in, NMCC's m) has no value.
 //!
-//! **What differs.** Bytes of flows are what programs get, so goodput is lower than the links' utilisation
-//! by the headers: a packet of 1,500 bytes carries 1,448 of TCP, 1,428 of MPTCP. A flow begins when its
-//! socket connects: the handshakes are part of its time. Bytes of a path are what its subflow had
-//! acknowledged, in whatever order they can be read. Loss detection, timers, pacing and the choice of a
-//! path for each byte are the kernel's.
+//! **What differs.** Goodput is payload in both worlds: of a packet of 1,500 bytes 1,448 are of TCP, 1,428
+//! of MPTCP. Shares count whole packets, as if all were full. ECN is on in the hosts of flows whose data
+//! crosses a link that marks, and off elsewhere, where it has no effect. A flow begins when its socket
+//! connects: the handshakes are part of its time. Bytes of a path are what its subflow had acknowledged, in
+//! whatever order they can be read. Loss detection, timers, pacing and the choice of a path for each byte
+//! are the kernel's.
 //!
 //! **A run that cannot be trusted says so.** Beside the scenario's conditions: each path has its subflow in
-//! time, each subflow the controller asked for; the emulated links hand 99 % of the packets over within a
-//! tenth of the path's delay of their time ([`LATE_PARTS`]), and lose none that they should not.
+//! time, each subflow the controller asked for; the emulated links hand 99 % of the packets of each path and
+//! direction over within a tenth of the path's delay of their time ([`LATE_PARTS`]), and lose none that they
+//! should not. The lateness that is reported is the same number: the 99th percentile of the latest path.
 //!
 //! **What is left behind.** Nothing, however it ends: namespaces, devices and sockets are held by descriptors
 //! of this process alone, and sockets end without lingering.
@@ -40,7 +42,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::outcome::Outcome;
 use crate::run::flow_instances::flow_instances;
-use crate::scenario::{Condition, Groups, Scenario, SizeSpec, Transport};
+use crate::scenario::{Groups, Scenario, SizeSpec, Transport};
 use crate::task::Task;
 
 /// A packet of the 99th percentile may be late by the path's delay over this.
@@ -140,10 +142,6 @@ pub fn supports(scenario: &Scenario) -> Result<(), String> {
     let flows: usize = scenario.flow.values().map(|flow| flow.count as usize).sum();
     if flows > FLOWS_MAX {
         return refuse(format!("has at most {FLOWS_MAX} flows, and there are {flows}"));
-    }
-    let marks = scenario.assert.iter().any(|assert| assert.what == Condition::Marks);
-    if marks {
-        return refuse("lets flows negotiate no ECN, so nothing is marked: leave the condition out".into());
     }
     Ok(())
 }

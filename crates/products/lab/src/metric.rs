@@ -6,7 +6,7 @@
 use serde::Deserialize as _;
 use serde::de::value::{Error as Unknown, StrDeserializer};
 
-use crate::observations::{MeasurementWindow, Observations};
+use crate::observations::{MeasurementWindow, Observations, ObservedFlow};
 use crate::scenario::schema::measure_kinds;
 use crate::scenario::{Measure, MeasureKind, Scenario, Statistic};
 use crate::share_curve::ShareCurve;
@@ -16,9 +16,14 @@ use crate::stats::summary;
 pub struct Metric {
     /// The unit of its values.
     pub unit: &'static str,
-    /// The value, if there is one.
-    value: fn(&MeasureContext<'_>) -> Option<f64>,
+    /// The value, or why there is none.
+    value: fn(&MeasureContext<'_>) -> Measured,
+    /// Why the value is no number, where it is none: a quotient by nothing.
+    by_nothing: &'static str,
 }
+
+/// A value, or why there is none.
+pub(crate) type Measured = Result<f64, String>;
 
 /// All kinds, by the names that scenarios have for them.
 pub fn kinds() -> impl Iterator<Item = (&'static str, MeasureKind)> {
@@ -30,51 +35,73 @@ pub fn kinds() -> impl Iterator<Item = (&'static str, MeasureKind)> {
 #[must_use]
 pub fn metric(kind: MeasureKind) -> Metric {
     use MeasureKind as Kind;
-    let row = |unit, value: fn(&MeasureContext<'_>) -> Option<f64>| Metric { unit, value };
+    let row = |unit, by_nothing, value| Metric { unit, value, by_nothing };
     match kind {
-        Kind::Share => row("%", |m| Some(100.0 * m.goodput() / m.window.goodput(&m.measure.of, &[]))),
-        Kind::OfRate => row("%", |m| Some(100.0 * m.goodput() / m.window.rate_bytes(&m.measure.of))),
-        Kind::Goodput => row("Mbit/s", |m| Some(m.goodput() * 8.0 / 1e6)),
-        Kind::GoodputEach => row("Mbit/s", |m| {
-            let rates = m.each_goodput();
-            Some(rates.iter().sum::<f64>() / rates.len() as f64 * 8.0 / 1e6)
+        Kind::Share => row("%", "no packet of the flows `of` arrived", |m| {
+            Ok(100.0 * m.throughput() / m.window.throughput(&m.measure.of, &[]))
         }),
-        Kind::Packets => row("pkt/s", |m| Some(m.goodput() / m.observations.packet_bytes as f64)),
-        Kind::Utilisation => row("%", |m| Some(m.window.utilisation(&m.measure.links))),
-        Kind::LeastUsed => row("%", |m| m.window.least_used(&m.measure.links)),
-        Kind::SpreadFastest => row("%", |m| m.spread(|rates| rates.iter().copied().fold(0.0, f64::max))),
-        Kind::SpreadMean => row("%", |m| m.spread(|rates| rates.iter().sum::<f64>() / rates.len() as f64)),
-        Kind::Jain => row("", |m| {
+        Kind::OfRate => {
+            row("%", NOTHING_OFFERED, |m| Ok(100.0 * m.throughput() / m.window.rate_bytes(&m.measure.of)))
+        }
+        Kind::Goodput => row("Mbit/s", NO_TIME, |m| Ok(m.goodput() * 8.0 / 1e6)),
+        Kind::GoodputEach => row("Mbit/s", NO_FLOW, |m| {
             let rates = m.each_goodput();
+            Ok(rates.iter().sum::<f64>() / rates.len() as f64 * 8.0 / 1e6)
+        }),
+        Kind::Packets => row("pkt/s", NO_TIME, |m| Ok(m.throughput() / m.observations.packet_bytes as f64)),
+        Kind::Utilisation => row("%", NOTHING_OFFERED, |m| Ok(m.window.utilisation(&m.measure.links))),
+        Kind::LeastUsed => row("%", NOTHING_OFFERED, |m| Ok(m.window.least_used(&m.measure.links))),
+        Kind::SpreadFastest => {
+            row("%", NOTHING_ARRIVED, |m| m.spread(|rates| rates.iter().copied().fold(0.0, f64::max)))
+        }
+        Kind::SpreadMean => {
+            row("%", NOTHING_ARRIVED, |m| m.spread(|rates| rates.iter().sum::<f64>() / rates.len() as f64))
+        }
+        Kind::Jain => row("", NOTHING_ARRIVED, |m| {
+            let rates = m.each_throughput();
             let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
-            Some(rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares))
+            Ok(rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares))
         }),
-        Kind::Loss => row("%", |m| Some(100.0 * m.window.loss(&m.measure.links))),
-        Kind::LossRatio => row("", |m| {
+        Kind::Loss => {
+            row("%", "no packet came to the links", |m| Ok(100.0 * m.window.loss(&m.measure.links)))
+        }
+        Kind::LossRatio => row("", "no packet was lost on the links `of`, or none came to a link", |m| {
             let of = &m.measure.of;
             let others = of.iter().map(|link| m.window.loss(std::slice::from_ref(link)));
-            Some(m.window.loss(&m.measure.links) / (others.sum::<f64>() / of.len() as f64))
+            Ok(m.window.loss(&m.measure.links) / (others.sum::<f64>() / of.len() as f64))
         }),
-        Kind::Queue => row("ms", |m| Some(m.window.queue_ms(&m.measure.links))),
-        Kind::QueueP99 => row("ms", |m| m.window.queue_p99_ms(&m.measure.links)),
-        Kind::Completion => row("s", |m| m.completion()),
-        Kind::Converged => row("s", |m| m.share_curve().settled(m.measure.mean)),
-        Kind::Grouped => row("s", |m| m.grouped()),
-        Kind::WrongSplit => row("%", |m| m.misgrouped(|(split, _)| split)),
-        Kind::WrongMerge => row("%", |m| m.misgrouped(|(_, merge)| merge)),
-        Kind::Timeouts => row("", |m| {
+        Kind::Queue => row("ms", "no packet left the links", |m| Ok(m.window.queue_ms(&m.measure.links))),
+        Kind::QueueP99 => row("ms", NOTHING_OFFERED, |m| m.window.queue_p99_ms(&m.measure.links)),
+        Kind::Completion => row("s", NO_FLOW, |m| m.completion()),
+        Kind::Converged => {
+            row("s", NO_TIME, |m| m.share_curve().settled(m.measure.mean).ok_or_else(|| NOT_SETTLED.into()))
+        }
+        Kind::Grouped => row("s", NO_TIME, |m| m.grouped()),
+        Kind::WrongSplit => row("%", NO_TIME, |m| m.misgrouped(|(split, _)| split)),
+        Kind::WrongMerge => row("%", NO_TIME, |m| m.misgrouped(|(_, merge)| merge)),
+        Kind::Timeouts => row("", NO_FLOW, |m| {
             let flows = m.window.flows(&m.measure.flows);
-            Some(flows.map(|(_, flow)| flow.end.timeouts).sum::<u64>() as f64)
+            Ok(flows.map(|(_, flow)| flow.end.timeouts).sum::<u64>() as f64)
         }),
-        Kind::TimeoutShare => row("%", |m| m.timeout_share()),
-        Kind::Window => row("pkt", |m| m.mean_window()),
-        Kind::FactorM => row("", |m| m.factor()),
+        Kind::TimeoutShare => row("%", NO_FLOW, |m| m.timeout_share()),
+        Kind::Window => row("pkt", NO_TIME, |m| m.mean_window()),
+        Kind::FactorM => row("", NO_TIME, |m| m.factor()),
     }
 }
 
-/// The value of a measure, if there is one.
-pub(crate) fn value(scenario: &Scenario, observations: &Observations, measure: &Measure) -> Option<f64> {
-    (metric(measure.kind).value)(&context(scenario, observations, measure))
+const NOTHING_OFFERED: &str = "the links offered nothing in that time";
+const NOTHING_ARRIVED: &str = "no packet of the flows arrived";
+const NO_TIME: &str = "there is no time between `from` and `until`";
+const NO_FLOW: &str = "there is no such flow";
+const NOT_SEEN: &str = "this world cannot see it";
+/// Why a share has no time at which it settled.
+pub(crate) const NOT_SETTLED: &str = "the share did not settle";
+
+/// The value of a measure, or why there is none.
+pub(crate) fn value(scenario: &Scenario, observations: &Observations, measure: &Measure) -> Measured {
+    let metric = metric(measure.kind);
+    let value = (metric.value)(&context(scenario, observations, measure))?;
+    if value.is_finite() { Ok(value) } else { Err(metric.by_nothing.into()) }
 }
 
 fn context<'a>(
@@ -113,44 +140,63 @@ impl MeasureContext<'_> {
         flows.map(|(f, _)| self.window.goodput_of(f, &self.measure.paths)).collect()
     }
 
-    fn spread(&self, norm: impl Fn(&[f64]) -> f64) -> Option<f64> {
-        let rates = self.each_goodput();
-        Some(100.0 * summary(&rates)?.sd? / norm(&rates))
+    fn throughput(&self) -> f64 {
+        self.window.throughput(&self.measure.flows, &self.measure.paths)
     }
 
-    fn completion(&self) -> Option<f64> {
-        let times = self.window.flows(&self.measure.flows).map(|(_, flow)| {
-            let (Some(began), Some(ended)) = (flow.end.began, flow.end.ended) else { return None };
-            Some(ended.since(began).as_nanos() as f64 / 1e9)
-        });
-        let times = times.collect::<Option<Vec<f64>>>()?;
-        Some(times.iter().sum::<f64>() / times.len() as f64)
+    fn each_throughput(&self) -> Vec<f64> {
+        let flows = self.window.flows(&self.measure.flows);
+        flows.map(|(f, _)| self.window.throughput_of(f, &self.measure.paths)).collect()
+    }
+
+    fn spread(&self, norm: impl Fn(&[f64]) -> f64) -> Measured {
+        let rates = self.each_throughput();
+        let sd = summary(&rates).and_then(|summary| summary.sd).ok_or("a spread is of two flows at least")?;
+        Ok(100.0 * sd / norm(&rates))
+    }
+
+    fn completion(&self) -> Measured {
+        let times =
+            self.window.flows(&self.measure.flows).map(|(_, flow)| match (flow.end.began, flow.end.ended) {
+                (Some(began), Some(ended)) => Ok(ended.since(began).as_nanos() as f64 / 1e9),
+                (None, _) => Err(format!("flow {} had not started", flow.name)),
+                (_, None) => Err(format!("flow {} was not complete at the end", flow.name)),
+            });
+        let times: Vec<f64> = times.collect::<Result<_, _>>()?;
+        Ok(times.iter().sum::<f64>() / times.len() as f64)
     }
 
     fn step_s(&self) -> f64 {
         self.observations.step.as_nanos() as f64 / 1e9
     }
 
-    /// The share of the flows at every step, of what had been delivered by then.
+    /// The share of the flows at every step, of the packets that had been delivered by then.
     fn share_curve(&self) -> ShareCurve {
         let totals = |names: &[String]| -> Vec<u64> {
-            let flows = || self.window.flows(names).map(|(f, _)| &self.observations.totals[f]);
-            self.window.steps().map(|step| flows().map(|totals| totals[step]).sum()).collect()
+            let flows = || self.window.flows(names);
+            let on_wire = |step: usize| {
+                flows().map(|(f, flow)| flow.layout.on_wire(self.observations.totals[f][step])).sum()
+            };
+            self.window.steps().map(on_wire).collect()
         };
         let step_s = self.step_s();
         ShareCurve { step_s, part: totals(&self.measure.flows), whole: totals(&self.measure.of) }
     }
 
-    fn timeout_share(&self) -> Option<f64> {
+    fn timeout_share(&self) -> Measured {
         let (mut timeouts, mut all) = (0, 0);
         for (_, flow) in self.window.flows(&self.measure.flows) {
             timeouts += flow.end.timeouts;
-            all += flow.end.timeouts + flow.end.reductions?;
+            all += flow.end.timeouts + flow.end.reductions.ok_or(NOT_SEEN)?;
         }
-        (all > 0).then(|| 100.0 * timeouts as f64 / all as f64)
+        if all == 0 {
+            Err("there was no congestion event".into())
+        } else {
+            Ok(100.0 * timeouts as f64 / all as f64)
+        }
     }
 
-    fn mean_window(&self) -> Option<f64> {
+    fn mean_window(&self) -> Measured {
         let paths = &self.measure.paths;
         let (mut sum, mut count) = (0.0, 0_u64);
         for (_, steps) in self.noted(&self.observations.windows)? {
@@ -162,38 +208,47 @@ impl MeasureContext<'_> {
                 (sum, count) = (sum + f64::from(*window), count + 1);
             }
         }
-        (count > 0).then(|| sum / count as f64)
+        Ok(sum / count as f64)
     }
 
-    /// What was noted at each step between the times, of the flows that the measure is about; none if this
-    /// world noted nothing.
-    fn noted<'a, T>(&'a self, notes: &'a [Vec<T>]) -> Option<Vec<(usize, &'a [T])>> {
+    /// What was noted at each step between the times, of the flows that the measure is about; an error if
+    /// this world noted nothing.
+    fn noted<'a, T>(&'a self, notes: &'a [Vec<T>]) -> Result<Vec<(usize, &'a [T])>, String> {
         let steps = self.window.steps();
         let flows = self.window.flows(&self.measure.flows);
-        flows.map(|(f, flow)| Some((flow.paths, notes[f].get(steps.clone())?))).collect()
+        let of = |(f, flow): (usize, &ObservedFlow)| {
+            Ok((flow.paths, notes[f].get(steps.clone()).ok_or(NOT_SEEN)?))
+        };
+        flows.map(of).collect()
     }
 
-    fn grouped(&self) -> Option<f64> {
+    fn grouped(&self) -> Measured {
         let flows = self.noted(&self.observations.groups)?;
         let steps = self.window.steps().len();
         let wrong = |step: usize| flows.iter().any(|(_, notes)| notes[step] != (false, false));
         let right = (0..steps).rev().find(|step| wrong(*step)).map_or(0, |last| last + 1);
-        (right < steps).then(|| right as f64 * self.step_s())
+        match right < steps {
+            true => Ok(right as f64 * self.step_s()),
+            false => Err("the groups were not those of the topology at the end".into()),
+        }
     }
 
-    fn misgrouped(&self, of: impl Fn((bool, bool)) -> bool) -> Option<f64> {
+    fn misgrouped(&self, of: impl Fn((bool, bool)) -> bool) -> Measured {
         let (mut wrong, mut all) = (0, 0);
         for (_, notes) in self.noted(&self.observations.groups)?.iter().filter(|(paths, _)| *paths > 1) {
             wrong += notes.iter().filter(|step| of(**step)).count();
             all += notes.len();
         }
-        (all > 0).then(|| 100.0 * wrong as f64 / all as f64)
+        if all == 0 { Err("no flow has several paths".into()) } else { Ok(100.0 * wrong as f64 / all as f64) }
     }
 
-    fn factor(&self) -> Option<f64> {
+    fn factor(&self) -> Measured {
         let noted = self.noted(&self.observations.factors)?;
         let factors = noted.iter().flat_map(|(_, notes)| notes.iter());
         let factors: Vec<f64> = factors.filter(|m| **m > 0.0).map(|m| f64::from(*m)).collect();
-        (!factors.is_empty()).then(|| factors.iter().sum::<f64>() / factors.len() as f64)
+        match factors.len() {
+            0 => Err("no flow has coupled paths".into()),
+            n => Ok(factors.iter().sum::<f64>() / n as f64),
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! What is noted of a run, in whichever world it was: all that measures and conditions read.
 
 use anabranch_algo::{Span, Time};
-use anabranch_sim::Stats;
+use anabranch_sim::{Histogram, Stats};
 
 use crate::outcome::{Line, SeriesKind};
-use crate::scenario::{MeasureKind, Scenario};
+use crate::packet_layout::PacketLayout;
+use crate::scenario::{MeasureKind, Scenario, TraceFile};
 
 /// Steps in which a run is noted.
 pub const STEPS: u64 = 1_000;
@@ -22,6 +23,8 @@ pub(crate) struct ObservedFlow {
     /// and the scenario's.
     pub(crate) base: String,
     pub(crate) paths: usize,
+    /// What of its packets is payload.
+    pub(crate) layout: PacketLayout,
     /// What is known of it at the end.
     pub(crate) end: FlowEnd,
 }
@@ -46,25 +49,29 @@ pub(crate) struct Snapshot {
     at: Time,
     /// and when it was looked: a world in real time may be late.
     taken_at: Time,
-    /// Bytes delivered of each flow,
+    /// Payload bytes delivered of each flow,
     totals: Vec<u64>,
     /// and on each of its paths.
     bytes: Vec<Vec<u64>>,
-    /// Of each link, in the order of their names.
+    /// Of each link, in the order of their names,
     pub(crate) links: Vec<Stats>,
+    /// and how long packets stayed at it, if it plays a trace.
+    sojourns: Vec<Option<Histogram>>,
 }
 
 /// A world that can be looked at; flows and links by their place.
 pub(crate) trait Observe {
-    /// Bytes delivered of a flow, so far.
+    /// Payload bytes delivered of a flow, so far.
     fn total(&self, flow: usize) -> u64;
-    /// Bytes delivered on each path of a flow, so far. They add up to the total where nothing waits for what
-    /// is under way on another path.
+    /// Payload bytes delivered on each path of a flow, so far. They add up to the total where nothing waits
+    /// for what is under way on another path.
     fn bytes(&self, flow: usize) -> Vec<u64>;
     /// Window of each path, packets.
     fn cwnds(&self, flow: usize) -> Vec<f32>;
     /// What each of the scenario's links has seen, in the order of their names.
     fn links(&self) -> Vec<Stats>;
+    /// How long packets stayed at each of them until now, if it plays a trace.
+    fn sojourns(&self) -> Vec<Option<Histogram>>;
     /// What waits at a link, bytes.
     fn queued_bytes(&self, link: usize) -> f64;
     /// Whether paths are wrongly apart, wrongly together; none if this world cannot tell.
@@ -80,7 +87,7 @@ pub(crate) struct Observations {
     /// At the times that measures ask for, in order.
     snapshots: Vec<Snapshot>,
     pub(crate) step: Span,
-    /// Of each flow: bytes delivered by the end of each step.
+    /// Of each flow: payload bytes delivered by the end of each step.
     pub(crate) totals: Vec<Vec<u64>>,
     /// Of each flow: whether paths were wrongly apart, wrongly together, at the end of each step.
     pub(crate) groups: Vec<Vec<(bool, bool)>>,
@@ -149,8 +156,8 @@ impl Recorder {
         times.dedup();
         let (end, step) =
             (scenario.duration.time(), scenario.duration.0.over(STEPS).clamp(STEP_MIN, STEP_MAX));
-        let rated = |(i, link): (usize, &crate::scenario::Link)| link.rate.is_some().then_some(i);
-        let queues: Vec<usize> = scenario.link.values().enumerate().filter_map(rated).collect();
+        let limited = |(i, link): (usize, &crate::scenario::Link)| link.is_limited().then_some(i);
+        let queues: Vec<usize> = scenario.link.values().enumerate().filter_map(limited).collect();
         let count = flows.len();
         let lines = lines(scenario, &flows);
         let observations = Observations {
@@ -188,6 +195,7 @@ impl Recorder {
                 totals,
                 bytes,
                 links: world.links(),
+                sojourns: world.sojourns(),
             });
         }
         if self.step != Some(at) {
@@ -242,7 +250,7 @@ fn lines(scenario: &Scenario, flows: &[ObservedFlow]) -> Vec<Line> {
     let cwnds = flows
         .iter()
         .flat_map(|flow| (0..flow.paths).map(move |p| line(SeriesKind::Cwnd, &format!("{}/{p}", flow.name))));
-    let links = scenario.link.iter().filter(|(_, link)| link.rate.is_some());
+    let links = scenario.link.iter().filter(|(_, link)| link.is_limited());
     let queues = links.map(|(name, _)| line(SeriesKind::Queue, name));
     let lines: Vec<Line> = goodputs.chain(cwnds).chain(queues).take(LINES_MAX + 1).collect();
     if lines.len() > LINES_MAX { Vec::new() } else { lines }
@@ -277,19 +285,34 @@ impl<'a> MeasurementWindow<'a> {
         self.observations.flows.iter().enumerate().filter(named)
     }
 
-    /// Bytes a second delivered on these paths of a flow: on all if there are none.
-    pub(crate) fn goodput_of(&self, flow: usize, paths: &[usize]) -> f64 {
+    /// Payload bytes delivered on these paths of a flow: on all if there are none.
+    fn delivered(&self, flow: usize, paths: &[usize]) -> u64 {
         if paths.is_empty() {
-            return (self.after.totals[flow] - self.before.totals[flow]) as f64 / self.secs();
+            return self.after.totals[flow] - self.before.totals[flow];
         }
         let pairs = self.before.bytes[flow].iter().zip(&self.after.bytes[flow]).enumerate();
-        let bytes = pairs.filter(|(p, _)| paths.contains(p)).map(|(_, (a, b))| b - a);
-        bytes.sum::<u64>() as f64 / self.secs()
+        pairs.filter(|(p, _)| paths.contains(p)).map(|(_, (a, b))| b - a).sum()
+    }
+
+    /// Payload of a flow, bytes a second, on these paths: on all if there are none.
+    pub(crate) fn goodput_of(&self, flow: usize, paths: &[usize]) -> f64 {
+        self.delivered(flow, paths) as f64 / self.secs()
     }
 
     /// The same of several flows.
     pub(crate) fn goodput(&self, names: &'a [String], paths: &[usize]) -> f64 {
         self.flows(names).map(|(f, _)| self.goodput_of(f, paths)).sum()
+    }
+
+    /// The whole packets of a flow, headers included, bytes a second.
+    pub(crate) fn throughput_of(&self, flow: usize, paths: &[usize]) -> f64 {
+        let layout = self.observations.flows[flow].layout;
+        layout.on_wire(self.delivered(flow, paths)) as f64 / self.secs()
+    }
+
+    /// The same of several flows.
+    pub(crate) fn throughput(&self, names: &'a [String], paths: &[usize]) -> f64 {
+        self.flows(names).map(|(f, _)| self.throughput_of(f, paths)).sum()
     }
 
     /// What the links of these names had seen before and after.
@@ -299,11 +322,17 @@ impl<'a> MeasurementWindow<'a> {
         names.iter().filter_map(place).map(|i| (&before.links[i], &after.links[i]))
     }
 
-    /// The rates of these links, bytes a second.
+    /// The rates of these links, bytes a second: of one with a trace, what that offered meanwhile.
     pub(crate) fn rate_bytes(&self, names: &[String]) -> f64 {
-        let rate =
-            |name: &String| self.scenario.link[name].rate.map(|r| r.rate(self.observations.packet_bytes));
-        names.iter().filter_map(rate).map(|rate| rate.as_bytes() as f64).sum()
+        let rate = |name: &String| {
+            let link = &self.scenario.link[name];
+            if let Some(Ok((trace, _))) = link.trace.as_ref().map(TraceFile::read) {
+                let offered = trace.offered_bytes(self.before.taken_at, self.after.taken_at);
+                return offered as f64 / self.secs();
+            }
+            link.rate.map_or(0.0, |rate| rate.rate(self.observations.packet_bytes).as_bytes() as f64)
+        };
+        names.iter().map(rate).sum()
     }
 
     /// What these links carried, in percent of their rate.
@@ -313,8 +342,8 @@ impl<'a> MeasurementWindow<'a> {
     }
 
     /// The same of the one that carried the least.
-    pub(crate) fn least_used(&self, names: &'a [String]) -> Option<f64> {
-        names.iter().map(|name| self.utilisation(std::slice::from_ref(name))).reduce(f64::min)
+    pub(crate) fn least_used(&self, names: &'a [String]) -> f64 {
+        names.iter().map(|name| self.utilisation(std::slice::from_ref(name))).fold(f64::INFINITY, f64::min)
     }
 
     /// Packets dropped by the queues of these links, chance or script, of those offered.
@@ -326,23 +355,52 @@ impl<'a> MeasurementWindow<'a> {
         dropped as f64 / offered as f64
     }
 
-    /// The 99th percentile of the queues noted at the end of each step, of the link where that is largest, ms
-    /// of its rate. None where there are too many lines to note.
-    pub(crate) fn queue_p99_ms(&self, names: &'a [String]) -> Option<f64> {
-        let noted = |name: &String| {
-            let is_it = |line: &&Line| line.kind == SeriesKind::Queue && line.name == *name;
-            let mut queues = self.observations.lines.iter().find(is_it)?.values.get(self.steps())?.to_vec();
-            queues.sort_unstable_by(f32::total_cmp);
-            let packets = *queues.get((queues.len() * 99).div_ceil(100).checked_sub(1)?)?;
-            let bytes = f64::from(packets) * self.observations.packet_bytes as f64;
-            Some(bytes / self.rate_bytes(std::slice::from_ref(name)) * 1e3)
-        };
-        let each: Option<Vec<f64>> = names.iter().map(noted).collect();
-        each?.into_iter().reduce(f64::max)
+    /// How long packets stayed at these links meanwhile, if they play traces.
+    fn sojourns(&self, names: &[String]) -> Option<Histogram> {
+        let mut all = Histogram::new();
+        for name in names {
+            let place = self.scenario.link.keys().position(|key| key == name)?;
+            let before = self.before.sojourns[place].as_ref()?;
+            all.add(&self.after.sojourns[place].as_ref()?.since(before));
+        }
+        Some(all)
     }
 
-    /// The mean queue of these links, ms of their rate.
+    /// The 99th percentile of the queue of the link where that is largest, ms: of the time that packets
+    /// stayed at a link with a trace; else of the queues noted at the end of each step, in time of its rate.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn queue_p99_ms(&self, names: &'a [String]) -> Result<f64, String> {
+        let noted = |name: &String| {
+            if let Some(sojourns) = self.sojourns(std::slice::from_ref(name)) {
+                return match sojourns.count() {
+                    0 => Err(format!("no packet left link {name}")),
+                    _ => Ok(sojourns.quantile(0.99).as_nanos() as f64 / 1e6),
+                };
+            }
+            let is_it = |line: &&Line| line.kind == SeriesKind::Queue && line.name == *name;
+            let line = self.observations.lines.iter().find(is_it);
+            let queues = line.and_then(|line| line.values.get(self.steps()));
+            let mut queues =
+                queues.filter(|queues| !queues.is_empty()).map(<[f32]>::to_vec).ok_or_else(|| {
+                    format!("queues are not noted over time: more than {LINES_MAX} flows, paths and links")
+                })?;
+            queues.sort_unstable_by(f32::total_cmp);
+            let packets = queues[(queues.len() * 99).div_ceil(100) - 1];
+            let bytes = f64::from(packets) * self.observations.packet_bytes as f64;
+            Ok(bytes / self.rate_bytes(std::slice::from_ref(name)) * 1e3)
+        };
+        let each: Vec<f64> = names.iter().map(noted).collect::<Result<_, _>>()?;
+        Ok(each.into_iter().fold(0.0, f64::max))
+    }
+
+    /// The mean queue of these links, ms: the mean time that packets stayed at links with traces; else what
+    /// was queued, in time of their rate.
     pub(crate) fn queue_ms(&self, names: &'a [String]) -> f64 {
+        if let Some(sojourns) = self.sojourns(names) {
+            return if sojourns.count() == 0 { f64::NAN } else { sojourns.mean().as_nanos() as f64 / 1e6 };
+        }
         let bytes: f64 = self
             .stats(names)
             .map(|(a, b)| (b.queue_byte_ns - a.queue_byte_ns) as f64 / 1e9 / self.secs())

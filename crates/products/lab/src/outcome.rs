@@ -12,6 +12,9 @@ pub struct Outcome {
     /// The value of each of the scenario's measures, in their order; none if there was nothing to measure
     /// (a transfer that did not end, a loss ratio without loss). In the unit of [`crate::metric::metric`].
     pub values: Vec<Option<f64>>,
+    /// Of each measure without a value, by its place among them: why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub no_value: Vec<(usize, String)>,
     /// Conditions that were not met; empty if the run counts.
     #[serde(rename = "faults")]
     pub violations: Vec<String>,
@@ -38,7 +41,7 @@ pub struct Lateness {
     pub packets: u64,
     /// Half of them were not later than this, µs,
     pub p50_us: f64,
-    /// 99 in 100 not later than this, µs,
+    /// 99 in 100 of each path and direction not later than this, µs: what decides whether the run counts,
     pub p99_us: f64,
     /// and none later than this, µs.
     pub max_us: f64,
@@ -143,6 +146,24 @@ pub struct Row {
     /// zero.
     #[serde(default)]
     pub alike: bool,
+    /// Why runs have no value that is counted here, each reason with its seeds.
+    #[serde(default)]
+    pub no_value: Vec<String>,
+    /// What it is compared with.
+    #[serde(flatten)]
+    pub reference: Reference,
+    /// Conditions that were not met, with their seeds.
+    #[serde(rename = "faults")]
+    pub violations: Vec<String>,
+    /// The 99th percentile of how late packets were, µs, of the worst path of the worst of its runs; none
+    /// where time is not real.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_p99_us: Option<f64>,
+}
+
+/// What a row is compared with, and how it compares.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reference {
     /// What the source reports.
     pub paper: Option<f64>,
     /// What a fluid model gives.
@@ -151,13 +172,6 @@ pub struct Row {
     pub verdict: Option<Verdict>,
     /// Why it differs from the source, if the scenario says so.
     pub why: Option<String>,
-    /// Conditions that were not met, with their seeds.
-    #[serde(rename = "faults")]
-    pub violations: Vec<String>,
-    /// The 99th percentile of how late packets were, µs, of the worst of its runs; none where time is not
-    /// real.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub late_p99_us: Option<f64>,
 }
 
 impl Row {
@@ -170,6 +184,6 @@ impl Row {
     /// Whether it is, beyond doubt, where it is expected, or expected nowhere.
     #[must_use]
     pub fn is_right(&self) -> bool {
-        self.verdict.is_none_or(|verdict| verdict == Verdict::Ok)
+        self.reference.verdict.is_none_or(|verdict| verdict == Verdict::Ok)
     }
 }

@@ -189,10 +189,15 @@ impl PacketFlows {
 
     // What can be read.
 
+    /// Packets delivered so far on each path of a flow.
+    pub fn delivered_packets(&self, flow: FlowId) -> impl Iterator<Item = u64> {
+        self.subflows[self.subflows_of(flow)].iter().map(|sub| sub.delivered)
+    }
+
     /// Bytes delivered so far on each path of a flow: whole packets, headers included.
     pub fn delivered_bytes(&self, flow: FlowId) -> impl Iterator<Item = u64> {
         let bytes = u64::from(self.flows[flow].bytes);
-        self.subflows[self.subflows_of(flow)].iter().map(move |sub| sub.delivered * bytes)
+        self.delivered_packets(flow).map(move |packets| packets * bytes)
     }
 
     /// Window of each path of a flow, packets.

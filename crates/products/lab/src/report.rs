@@ -139,7 +139,13 @@ fn heading(title: &str, about: &str) -> String {
 
 /// Where the scenario expects the mean of a row to be.
 fn expected(scenario: &Scenario, row: &Row) -> Option<Range> {
-    let measure = scenario.measure.iter().find(|measure| measure.metric == row.metric)?;
+    let case = row.case.as_deref().unwrap_or_default();
+    // In a sweep the case is followed by what was set.
+    let is_of = |name: &String| {
+        case.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with("; "))
+    };
+    let mut measures = scenario.measure.iter().filter(|measure| measure.metric == row.metric);
+    let measure = measures.find(|measure| measure.cases.is_empty() || measure.cases.iter().any(is_of))?;
     lookup_in(row.world, &measure.expect, row.case.as_deref(), &row.controller)?.parse().ok()
 }
 

@@ -43,10 +43,13 @@ pub fn run(scenario: &Scenario, controller: &str, seed: u64) -> Outcome {
 /// What comes out of what was noted.
 pub(crate) fn outcome(scenario: &Scenario, controller: &str, observations: Observations) -> Outcome {
     let values = scenario.measure.iter().map(|measure| metric::value(scenario, &observations, measure));
+    let values: Vec<metric::Measured> = values.collect();
+    let why = |(i, value): (usize, &metric::Measured)| Some((i, value.as_ref().err()?.clone()));
     let curve = |(i, measure)| Some((i, metric::curve(scenario, &observations, measure)?));
     Outcome {
         curves: scenario.measure.iter().enumerate().filter_map(curve).collect(),
-        values: values.map(|value| value.filter(|value| value.is_finite())).collect(),
+        no_value: values.iter().enumerate().filter_map(why).collect(),
+        values: values.into_iter().map(Result::ok).collect(),
         violations: conditions::violations(scenario, controller, &observations),
         series: Series { step_s: observations.step.as_nanos() as f64 / 1e9, lines: observations.lines },
         ..Outcome::default()

@@ -172,7 +172,7 @@ pub struct Flow {
     pub start_within: Duration,
     /// When it stops; default: never.
     pub stop: Option<Duration>,
-    /// How much it transfers; default: without end.
+    /// How much payload it transfers, in packets full ones; default: without end.
     pub size: Option<SizeSpec>,
     /// Of mmTP: what arrives within this time is handed over together, as interrupt moderation and GRO do.
     #[serde(default)]
@@ -265,6 +265,9 @@ pub struct Case {
     /// Keys of the scenario and their values here: `{ "link.c.rate" = "250 pkt/s" }`.
     #[serde(default)]
     pub set: toml::Table,
+    /// Keys of the scenario that are not there here: `["link.c.codel"]`. They go before `set`.
+    #[serde(default)]
+    pub remove: Vec<String>,
     /// Only with these controllers; default: with all.
     #[serde(default)]
     pub controllers: Vec<String>,
@@ -278,6 +281,9 @@ pub struct Measure {
     pub metric: String,
     /// How it is computed.
     pub kind: MeasureKind,
+    /// Only in these cases; default: in all.
+    #[serde(default)]
+    pub cases: Vec<String>,
     /// Of which flows; default: all.
     #[serde(default)]
     pub flows: Vec<String>,
@@ -336,35 +342,37 @@ pub enum Statistic {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeasureKind {
-    /// Goodput of `flows` in percent of that of the flows `of`.
+    /// Packets of `flows` that arrived, headers included, in percent of those of the flows `of`.
     #[default]
     Share,
-    /// Goodput of `flows` in percent of the rate of the links `of`.
+    /// The same in percent of the rate of the links `of`.
     OfRate,
-    /// Goodput of `flows`, Mbit/s.
+    /// Payload of `flows` that arrived, Mbit/s.
     Goodput,
     /// Mean goodput of one of `flows`, Mbit/s.
     GoodputEach,
-    /// Goodput of `flows`, packets of the scenario's size per second.
+    /// Packets of `flows` that arrived, in packets of the scenario's size per second.
     Packets,
-    /// What `links` carried, in percent of their rate.
+    /// What `links` carried, in percent of their rate, or of what their traces offered.
     Utilisation,
     /// The same of the one of `links` that carried the least.
     LeastUsed,
-    /// Sample standard deviation of the goodput of `flows`, in percent of the largest.
+    /// Sample standard deviation of the rates of `flows` (packets, as of `share`), in percent of the largest.
     SpreadFastest,
     /// The same in percent of their mean.
     SpreadMean,
-    /// Jain's index of the goodput of `flows`: 1 if all are equal.
+    /// Jain's index of the same rates: 1 if all are equal.
     Jain,
     /// Packets dropped on `links`, in percent of those that came.
     Loss,
     /// That of `links` over the mean of those of the links `of`.
     LossRatio,
-    /// Mean queue of `links`, ms.
+    /// Mean queue of `links`, ms: in time of their rate; of links with a trace the mean time that packets
+    /// stay.
     Queue,
-    /// 99th percentile of the queue of the link of `links` where that is longest, as seen at the end of each
-    /// step of the run (a thousandth of it, at least 50 ms), ms.
+    /// 99th percentile of the queue of the link of `links` where that is longest, ms: as seen at the end of
+    /// each step of the run (a thousandth of it, at least 50 ms); of a link with a trace, of the time that
+    /// packets stay.
     QueueP99,
     /// Time from the start of `flows` to their last byte, s; mean over the flows.
     Completion,
@@ -393,6 +401,9 @@ pub enum MeasureKind {
 pub struct Assert {
     /// What.
     pub what: Condition,
+    /// Only of runs of these cases; default: of all.
+    #[serde(default)]
+    pub cases: Vec<String>,
     /// Only of runs with these controllers; default: of all.
     #[serde(default)]
     pub controllers: Vec<String>,
@@ -426,6 +437,6 @@ pub enum Condition {
     Rtt,
     /// Timeouts of `flow`.
     Timeouts,
-    /// Goodput of `flow` since `count_from`, Mbit/s.
+    /// Goodput (payload) of `flow` since `count_from`, Mbit/s.
     Goodput,
 }

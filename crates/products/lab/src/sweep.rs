@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 use crate::World;
 use crate::digest::Digest;
 use crate::outcome::Outcome;
-use crate::scenario::error::{ScenarioError, hint};
+use crate::scenario::error::ScenarioError;
 pub use crate::scenario::units::seeds;
 use crate::scenario::{Scenario, TraceFile};
 pub use crate::task::Task;
@@ -150,7 +150,20 @@ impl Plan {
     ///
     /// # Errors
     /// If a key or value makes no sense, or there are too many variants.
-    pub fn new(name: &str, mut scenario: Scenario, axes: &[Axis]) -> Result<Self, ScenarioError> {
+    pub fn new(name: &str, scenario: Scenario, axes: &[Axis]) -> Result<Self, ScenarioError> {
+        Self::of_case(name, scenario, axes, None)
+    }
+
+    /// The same of `only` this case, and those that it is compared with.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and if there is no such case.
+    pub fn of_case(
+        name: &str,
+        mut scenario: Scenario,
+        axes: &[Axis],
+        only: Option<&str>,
+    ) -> Result<Self, ScenarioError> {
         let (throughout, axes): (Vec<&Axis>, Vec<&Axis>) =
             axes.iter().partition(|axis| axis.values.len() == 1);
         for axis in &throughout {
@@ -162,14 +175,13 @@ impl Plan {
                 return Err(ScenarioError::at(&axis.key, format!("cannot be swept: {instead}")));
             }
         }
-        scenario.check()?;
         let mut variants = Vec::new();
         let combinations = axes.iter().try_fold(1_usize, |n, axis| n.checked_mul(axis.values.len()));
         let count = combinations.and_then(|n| n.checked_mul(scenario.case.len().max(1)));
         if count.is_none_or(|count| count > VARIANTS_MAX) {
             return Err(ScenarioError::of("", format!("more than {VARIANTS_MAX} variants")));
         }
-        for (case, scenario) in scenario.cases()? {
+        for (case, scenario) in scenario.cases_of(only)? {
             for index in 0..combinations.unwrap_or(0) {
                 let mut variant = scenario.clone();
                 let sets = combination(&axes, index);
@@ -179,6 +191,7 @@ impl Plan {
                 for (key, value) in &sets {
                     variant.set(key, value)?;
                 }
+                let variant = variant.for_case(case.as_deref());
                 let labelled = |e: ScenarioError| match &case {
                     Some(case) => e.in_case(case),
                     None => e,
@@ -191,22 +204,6 @@ impl Plan {
         let (controllers, seeds) = (scenario.controllers.clone(), 1..=scenario.seeds);
         let worlds = vec![World::Sim];
         Ok(Self { name: name.into(), scenario, with, variants, controllers, seeds, worlds })
-    }
-
-    /// Leaves only this case, and those that it is compared with.
-    ///
-    /// # Errors
-    /// If there is no such case, with the nearest.
-    pub fn only(&mut self, case: &str) -> Result<(), ScenarioError> {
-        let names = || self.scenario.case.iter().map(|case| case.name.as_str());
-        if !names().any(|name| name == case) {
-            let hint = hint(case, names());
-            return Err(ScenarioError::of("case", format!("{} has no case `{case}`{hint}", self.name)));
-        }
-        let versus = |name: &str| self.scenario.measure.iter().any(|m| m.versus.as_deref() == Some(name));
-        let wanted = |name: &str| name == case || versus(name);
-        self.variants.retain(|variant| variant.case.as_deref().is_some_and(wanted));
-        Ok(())
     }
 
     /// The variant that differs from `variant` only in its case.
@@ -342,7 +339,9 @@ pub fn fingerprint(scenario: &Scenario) -> String {
     for measure in &mut bare.measure {
         (measure.versus, measure.paper, measure.model) = (None, BTreeMap::new(), BTreeMap::new());
         (measure.expect, measure.why) = (BTreeMap::new(), BTreeMap::new());
+        measure.cases.clear();
     }
+    bare.assert.iter_mut().for_each(|assert| assert.cases.clear());
     for trace in bare.link.values_mut().filter_map(|link| link.trace.as_mut()) {
         let contents = trace.read().map_or(Digest::default(), |(_, digest)| *digest);
         *trace = TraceFile::new(format!("{:016x}", contents.0));
@@ -458,9 +457,9 @@ mod tests {
 
     #[test]
     fn one_case_brings_those_it_is_compared_with() {
-        let mut plan = Plan::new("t", scenario(), &[]).expect("a plan");
-        assert!(plan.only("twoo").expect_err("none").to_string().contains("did you mean `two`?"));
-        plan.only("two").expect("a case");
+        let only = |case| Plan::of_case("t", scenario(), &[], Some(case));
+        assert!(only("twoo").expect_err("none").to_string().contains("did you mean `two`?"));
+        let plan = only("two").expect("a case");
         let names: Vec<_> = plan.variants.iter().filter_map(|v| v.case.as_deref()).collect();
         assert_eq!(names, ["one", "two"]);
     }

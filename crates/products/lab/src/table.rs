@@ -8,8 +8,8 @@ pub use crate::stats::{SampleSummary, summary, t95, variance};
 pub use text::{WIDTH_MAX, lateness, text};
 
 use crate::World;
-use crate::metric::metric;
-use crate::outcome::{Row, Run};
+use crate::metric::{NOT_SETTLED, metric};
+use crate::outcome::{Reference, Row, Run};
 use crate::scenario::notes::{Range, Verdict, lookup, lookup_in};
 use crate::scenario::{Measure, Statistic};
 use crate::share_curve::ShareCurve;
@@ -36,18 +36,27 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
                 continue;
             }
             let base = measure.versus.as_deref().map(|versus| plan.beside(variant, versus));
+            let in_base = base.flatten().and_then(|base| place_of(base, &measure.metric));
             let pairs = plan.controllers_of(variant).flat_map(|c| plan.worlds.iter().map(move |w| (c, *w)));
             for (controller, world) in pairs {
                 let mine = &seeded(of(variant, controller, world), measure)[..];
                 let mut row = blank(plan, variant, measure, (controller, world), mine);
+                row.no_value = no_value(mine, index);
                 let values = match base {
                     None => counted(mine, index),
                     Some(base) => {
                         row.unit = "%".into();
-                        difference(
+                        let other = base.map_or(&[][..], |base| of(base, controller, world));
+                        let values = difference(
                             &counted(mine, index),
-                            &counted(base.map_or(&[], |b| of(b, controller, world)), index),
-                        )
+                            &in_base.map_or(Vec::new(), |index| counted(other, index)),
+                        );
+                        if values.is_empty() && row.no_value.is_empty() {
+                            let versus = measure.versus.as_deref().unwrap_or_default();
+                            row.no_value
+                                .push(format!("case {versus} has no value, or nothing, to compare with"));
+                        }
+                        values
                     }
                 };
                 row.seeds = values.iter().map(|(seed, _)| *seed).collect();
@@ -57,16 +66,24 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
                     Statistic::Variance => spread(&mut row, &values),
                     Statistic::Pooled => pooled(&mut row, measure, &curves(mine, index)),
                 }
+                if row.value.is_none() && row.no_value.is_empty() {
+                    row.no_value.push(why_none(mine, measure.statistic).into());
+                }
                 let expect = lookup_in(world, &measure.expect, variant.case.as_deref(), controller);
                 // Where nothing ran, nothing is judged.
                 let range = expect.filter(|_| !mine.is_empty()).and_then(|range| range.parse::<Range>().ok());
                 let verdict = |range: Range| row.value.map(|value| range.verdict(value, row.ci95));
-                row.verdict = range.map(|range| verdict(range).unwrap_or(Verdict::Not));
+                row.reference.verdict = range.map(|range| verdict(range).unwrap_or(Verdict::Not));
                 rows.push(row);
             }
         }
     }
     rows
+}
+
+/// The place of a measure of this name among those of a variant.
+fn place_of(variant: &Variant, metric: &str) -> Option<usize> {
+    variant.scenario.measure.iter().position(|measure| measure.metric == metric)
 }
 
 /// Those runs whose seeds the measure is about.
@@ -133,10 +150,13 @@ fn blank(
         sd: None,
         ci95: None,
         alike: are_alike(runs),
-        paper: reference(&measure.paper).copied(),
-        model: reference(&measure.model).copied(),
-        verdict: None,
-        why: lookup_in(world, &measure.why, case, controller).cloned(),
+        no_value: Vec::new(),
+        reference: Reference {
+            paper: reference(&measure.paper).copied(),
+            model: reference(&measure.model).copied(),
+            verdict: None,
+            why: lookup_in(world, &measure.why, case, controller).cloned(),
+        },
         violations: violations(runs),
         late_p99_us: late.reduce(f64::max),
     }
@@ -171,16 +191,41 @@ fn difference(ours: &[(u64, f64)], other: &[(u64, f64)]) -> Vec<(u64, f64)> {
 
 /// Conditions that were not met, each with its seeds.
 fn violations(runs: &[&Run]) -> Vec<String> {
-    let mut by: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-    for run in runs {
-        run.outcome.violations.iter().for_each(|violation| by.entry(violation).or_default().push(run.seed));
+    let each = |run: &&Run| run.outcome.violations.iter().map(|what| (what.clone(), run.seed)).collect();
+    with_seeds(runs.iter().map(each).collect::<Vec<Vec<_>>>().concat())
+}
+
+/// Why runs that count have no value of measure `index`, each reason with its seeds.
+fn no_value(runs: &[&Run], index: usize) -> Vec<String> {
+    let counts = runs.iter().filter(|run| run.outcome.violations.is_empty());
+    let why = |run: &&Run| {
+        let (_, why) = run.outcome.no_value.iter().find(|(measure, _)| *measure == index)?;
+        Some((why.clone(), run.seed))
+    };
+    with_seeds(counts.filter_map(why).collect())
+}
+
+/// Why a row has no value although no run says that it has none.
+fn why_none(runs: &[&Run], statistic: Statistic) -> &'static str {
+    match statistic {
+        _ if runs.is_empty() => "there is no run",
+        _ if runs.iter().all(|run| !run.outcome.violations.is_empty()) => "no run met its conditions",
+        Statistic::Variance => "a variance is of two runs at least",
+        Statistic::Pooled => NOT_SETTLED,
+        Statistic::Mean => "no run has one",
     }
+}
+
+/// Sentences, each with the seeds of the runs that say it.
+fn with_seeds(said: Vec<(String, u64)>) -> Vec<String> {
+    let mut by: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    said.into_iter().for_each(|(what, seed)| by.entry(what).or_default().push(seed));
     let list = |seeds: Vec<u64>| {
         let word = if seeds.len() == 1 { "seed" } else { "seeds" };
         let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
         format!("{word} {}", seeds.join(", "))
     };
-    by.into_iter().map(|(violation, seeds)| format!("{violation} ({})", list(seeds))).collect()
+    by.into_iter().map(|(what, seeds)| format!("{what} ({})", list(seeds))).collect()
 }
 
 /// Whether every condition was met and every value is, beyond doubt, where the scenario expects it.
@@ -191,7 +236,7 @@ pub fn is_right(rows: &[Row]) -> bool {
 
 /// The columns of [`csv`].
 pub const CSV_HEAD: &str = "scenario,world,case,controller,seeds,metric,value,unit,sd,ci95,paper,model,\
-                            verdict,why,faults\n";
+                            verdict,why,faults,no_value\n";
 
 /// Comma-separated values, without the head (RFC 4180, but for line ends). Seeds and violations are separated
 /// by blanks and semicolons; what is not there is empty.
@@ -211,11 +256,12 @@ pub fn csv(rows: &[Row]) -> String {
             row.unit.clone(),
             number(row.sd),
             number(row.ci95),
-            number(row.paper),
-            number(row.model),
-            row.verdict.map_or_else(String::new, |verdict| verdict.to_string()),
-            row.why.clone().unwrap_or_default(),
+            number(row.reference.paper),
+            number(row.reference.model),
+            row.reference.verdict.map_or_else(String::new, |verdict| verdict.to_string()),
+            row.reference.why.clone().unwrap_or_default(),
             row.violations.join("; "),
+            row.no_value.join("; "),
         ];
         fields.map(|field| quoted(&field)).join(",") + "\n"
     };
@@ -304,14 +350,20 @@ mod tests {
         let row = of("one", "mp_share", "nmcc");
         assert_eq!((row.value, row.sd, row.unit.as_str()), (Some(51.0), Some(1.0), "%"));
         assert!((row.ci95.expect("ci") - 4.3027 / 3f64.sqrt()).abs() < 1e-9);
-        assert_eq!((row.paper, row.model, row.verdict), (Some(50.0), Some(33.33333), Some(Verdict::Ok)));
+        assert_eq!(
+            (row.reference.paper, row.reference.model, row.reference.verdict),
+            (Some(50.0), Some(33.33333), Some(Verdict::Ok))
+        );
         assert_eq!((&row.seeds[..], row.world), (&[1, 2, 3][..], World::Sim));
-        assert_eq!(of("one", "mp_share", "reno").paper, Some(51.0));
-        assert_eq!(of("two", "mp_share", "reno").paper, Some(52.0));
-        assert_eq!(of("two", "mp_share", "nmcc").paper, Some(53.0));
-        assert_eq!(of("two", "mp_share", "nmcc").verdict, None);
+        assert_eq!(of("one", "mp_share", "reno").reference.paper, Some(51.0));
+        assert_eq!(of("two", "mp_share", "reno").reference.paper, Some(52.0));
+        assert_eq!(of("two", "mp_share", "nmcc").reference.paper, Some(53.0));
+        assert_eq!(of("two", "mp_share", "nmcc").reference.verdict, None);
         let odd = of("two", "mp_share", "reno");
-        assert_eq!((odd.verdict, odd.why.as_deref()), (Some(Verdict::Not), Some("because")));
+        assert_eq!(
+            (odd.reference.verdict, odd.reference.why.as_deref()),
+            (Some(Verdict::Not), Some("because"))
+        );
         let gain = of("two", "gain", "nmcc");
         assert!((gain.value.expect("a gain") - 50.0).abs() < 1e-9 && gain.unit == "%", "{gain:?}");
         assert!(!is_right(&rows));
@@ -397,7 +449,7 @@ two   gain      reno        50.0 ± 62.1  %
         let rows = rows(&plan(), &runs());
         let csv = csv(&rows);
         assert!(csv.lines().all(|line| !line.contains("late")));
-        assert_eq!(CSV_HEAD.matches(',').count(), 14);
+        assert_eq!(CSV_HEAD.matches(',').count(), 15);
         assert!(csv.starts_with("demo,sim,one,nmcc,1 2 3,mp_share,51,%,1,"), "{csv}");
         assert_eq!(quoted("a,b \"c\""), "\"a,b \"\"c\"\"\"");
         let first = serde_json::to_value(&rows[0]).expect("JSON");

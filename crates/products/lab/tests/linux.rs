@@ -152,6 +152,23 @@ fn a_flow_of_some_size_completes_and_faults_happen() {
     assert_eq!(outcome.values[7], Some(0.0), "it stopped");
 }
 
+/// Where a link marks, hosts negotiate ECN: the queue stays near the threshold, as in the simulator. Without
+/// ECN it fills, up to its end.
+#[test]
+fn a_link_that_marks_is_answered() {
+    if skipped() {
+        return;
+    }
+    let text = TWO
+        .replace("queue = \"40 ms\"", "queue = \"100 ms\"\nmark_above = \"5 ms\"")
+        .replace("what = \"drops\"", "what = \"marks\"")
+        .replace("kind = \"factor_m\"", "kind = \"queue\"\nlinks = [\"a\"]");
+    let outcome = play(&text, "reno");
+    assert_eq!(outcome.violations, [] as [&str; 0]);
+    let queue = outcome.values[4].expect("a queue");
+    assert!(queue < 12.0, "{queue} ms are queued above a threshold of 5 ms");
+}
+
 #[test]
 fn what_this_world_cannot_do_is_refused_before_anything_is_started() {
     let refused = |text: &str, controller: &str, said: &str| {

@@ -330,9 +330,11 @@ impl DriverThread {
     fn snapshot(&mut self, number: u32) -> Option<Snapshot> {
         let cpu = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
         let cpu = cpu.map_or(0, |cpu| u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX));
-        let (at, links, connections, ports) = self.emulation(number)?.stats();
+        let emulation = self.emulation(number)?;
+        let (at, links, connections, ports) = emulation.stats();
+        let sojourns = emulation.sojourns();
         let (realtime, waits, failure) = (self.realtime, self.waits, self.failure.clone());
         let cpu = Span::from_nanos(cpu);
-        Some(Snapshot { at, realtime, cpu, waits, links, connections, ports, failure })
+        Some(Snapshot { at, realtime, cpu, waits, links, sojourns, connections, ports, failure })
     }
 }

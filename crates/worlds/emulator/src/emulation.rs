@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use anabranch_algo::{Machine as _, Output, Time};
-use anabranch_sim::{Delivery, LinkChange, LinkId, Packet as _, Stats, net};
+use anabranch_sim::{Delivery, Histogram, LinkChange, LinkId, Packet as _, Stats, net};
 
 use super::buffer_pool::{BufferPool, SMALL_BYTES};
 use super::cross_traffic::CrossTrafficGenerator;
@@ -195,5 +195,10 @@ impl Emulation {
         let links = (0..self.links).map(|no| self.net.stats(LinkId(no))).collect();
         let stats = self.connections.iter().map(|connection| connection.stats.clone()).collect();
         (at, links, stats, self.ports.iter().map(|port| port.stats).collect())
+    }
+
+    /// How long packets stayed at each link that plays a trace, as of the last look.
+    pub(super) fn sojourns(&self) -> Vec<Option<Histogram>> {
+        (0..self.links).map(|no| self.net.sojourns(LinkId(no)).cloned()).collect()
     }
 }

@@ -60,15 +60,14 @@ mod cross_traffic;
 mod driver;
 mod emulation;
 mod handle;
-mod histogram;
 mod ip_packet;
 mod setup;
 mod stats;
 mod syscalls;
 
+pub use anabranch_sim::Histogram;
 pub use driver::Driver;
 pub use handle::EmulatorHandle;
-pub use histogram::Histogram;
 pub use ip_packet::IpPacket;
 pub use setup::Emulator;
 pub use stats::{ConnectionStats, PortId, PortStats, Snapshot};

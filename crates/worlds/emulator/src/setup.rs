@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use anabranch_sim::{CrossTraffic, LinkConfig, RouteId};
+use anabranch_sim::{CrossTraffic, Histogram, LinkConfig, RouteId};
 
 use super::cross_traffic::CrossTrafficGenerator;
 use super::ip_packet::NO_ID;
-use super::{ConnectionStats, Histogram, IpPacket, PortId, PortStats};
+use super::{ConnectionStats, IpPacket, PortId, PortStats};
 use anabranch_net::Tun;
 
 /// Links, and the devices between which they carry packets; see the [crate](crate).

@@ -1,9 +1,7 @@
 //! The counters of an emulator.
 
 use anabranch_algo::{Span, Time};
-use anabranch_sim::{RouteId, Stats};
-
-use super::Histogram;
+use anabranch_sim::{Histogram, RouteId, Stats};
 
 /// The number of a TUN device of an [`Emulator`](super::Emulator), in the order in which the devices were
 /// added.
@@ -65,6 +63,8 @@ pub struct Snapshot {
     pub waits: u64,
     /// The counters of each link, in the order in which the links were made.
     pub links: Vec<Stats>,
+    /// How long packets stayed at each link that plays a trace; `None` for other links.
+    pub sojourns: Vec<Option<Histogram>>,
     /// The counters of each connection, in the order in which the connections were made.
     pub connections: Vec<ConnectionStats>,
     /// The counters of each device, in the order in which the devices were added.
@@ -80,6 +80,14 @@ impl Snapshot {
         let mut all = Histogram::new();
         self.connections.iter().for_each(|connection| all.add(&connection.lateness));
         all
+    }
+
+    /// Returns the largest 99th percentile of lateness among the connections. A percentile over all packets
+    /// would hide a connection with few.
+    #[must_use]
+    pub fn late_p99(&self) -> Span {
+        let each = self.connections.iter().map(|connection| connection.lateness.quantile(0.99));
+        each.max().unwrap_or(Span::ZERO)
     }
 
     /// Says in words how the run differs from what the links were told to do; `None` if it does not. Lateness

@@ -2,6 +2,7 @@
 
 use crate::codel::{Codel, Queued};
 use crate::config::{Discipline, LinkChange, LinkConfig, Room};
+use crate::histogram::Histogram;
 use crate::loss::GilbertState;
 use crate::packet::{Arrival, DropReason, Event, MAX_OCCUPANCY, Packet};
 use crate::rng::{Rng, RngSeed};
@@ -43,6 +44,8 @@ pub(crate) struct EventLink<P> {
     fault_rngs: FaultRngs,
     scripted_loss: ScriptedLoss,
     aqm: Aqm,
+    /// How long packets stayed until their last bit left, where a trace says when they may.
+    sojourns: Option<Histogram>,
 }
 
 /// A random stream for each fault, so that turning on one fault does not change the others.
@@ -161,6 +164,7 @@ impl<P: Packet> EventLink<P> {
             },
             gilbert: config.bursts.map(|model| GilbertState::new(model, rng_seed.stream("bursts"))),
             scripted_loss: ScriptedLoss::new(&config.scripted_drops, &config.scripted_flow_drops),
+            sojourns: config.trace.is_some().then(Histogram::new),
             queue: VecDeque::new(),
             queued_bytes: 0,
             wire: DelayLine(VecDeque::new()),
@@ -213,6 +217,11 @@ impl<P: Packet> EventLink<P> {
         account_queue(&mut stats, &self.queue, self.queued_bytes, self.clock);
         stats.scripted_left = self.scripted_loss.remaining();
         stats
+    }
+
+    /// How long packets stayed at it, if it plays a trace.
+    pub(crate) const fn sojourns(&self) -> Option<&Histogram> {
+        self.sojourns.as_ref()
     }
 
     pub(crate) const fn config(&self) -> &LinkConfig {
@@ -287,7 +296,8 @@ impl<P: Packet> EventLink<P> {
             return self.drop(at, reason, packet);
         }
         self.account_queue(at);
-        if self.config.mark_above_bytes.is_some_and(|threshold| self.queued_bytes > threshold) {
+        let above = self.config.mark_above_bytes.is_some_and(|threshold| self.queued_bytes > threshold);
+        if above && packet.is_ect() {
             packet.mark();
             self.stats.marked += 1;
         }
@@ -395,7 +405,10 @@ impl<P: Packet> EventLink<P> {
         self.account_queue(at);
         self.transmitter.finish();
         self.granted = false;
-        let Queued { bytes, mut packet, .. } = self.queue.pop_front().expect("a packet was being sent");
+        let Queued { bytes, since, mut packet } = self.queue.pop_front().expect("a packet was being sent");
+        if let Some(sojourns) = &mut self.sojourns {
+            sojourns.record(at.since(since));
+        }
         self.queued_bytes -= u64::from(bytes);
         self.start_next(at, true);
         let bursts = self.gilbert.as_mut().is_some_and(GilbertState::next_is_lost);

@@ -281,7 +281,6 @@ impl<P: Packet> FifoLink<P> {
             return Err(self.count_drop(DropReason::Early, bytes));
         }
         let marked = queued_bytes > optional.mark_above_bytes;
-        optional.marked += u64::from(marked);
         let most = optional.jitter.as_nanos().saturating_add(1);
         let late = optional.jitters.as_mut().map_or(0, |rng| rng.below(most));
         Ok(Admission { late: Span::from_nanos(late), marked })
@@ -304,8 +303,9 @@ impl<P: Packet> FifoLink<P> {
         admission: Admission,
         mut packet: P,
     ) -> Option<Time> {
-        if admission.marked {
+        if admission.marked && packet.is_ect() {
             packet.mark();
+            self.optional().marked += 1;
         }
         let depart = if self.rate == 0 {
             now.max(self.free_at)

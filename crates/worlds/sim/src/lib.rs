@@ -21,6 +21,7 @@
 //! * [`trace`]: links that follow a recording.
 //! * [`medium`]: links that share a medium, as in Wi-Fi.
 //! * `transmitter`: exact departure times in integers, without drift.
+//! * [`histogram`]: [`Histogram`], a distribution of times.
 //! * [`stats`]: [`Stats`], the counters of a link, so that a scenario can prove that its conditions happened.
 //! * [`queue`]: [`EventQueue`], a queue of events by time, then by insertion. `radix_heap` stores the events
 //!   that are far ahead.
@@ -55,6 +56,7 @@ pub mod config;
 pub mod cross_traffic;
 mod event_link;
 mod fifo_link;
+pub mod histogram;
 pub mod link;
 pub mod loss;
 pub mod medium;
@@ -71,6 +73,7 @@ mod transmitter;
 
 pub use config::{Discipline, LinkChange, LinkConfig, VictimPolicy};
 pub use cross_traffic::{CrossTraffic, CrossTrafficSource};
+pub use histogram::Histogram;
 pub use link::Link;
 pub use loss::GilbertElliott;
 pub use medium::MediumId;

@@ -15,6 +15,7 @@
 
 use crate::event_link::EventLink;
 use crate::fifo_link::FifoLink;
+use crate::histogram::Histogram;
 use crate::rng::RngSeed;
 use crate::{LinkChange, LinkConfig, Stats};
 use anabranch_algo::{Machine, Output, Time};
@@ -77,6 +78,13 @@ impl<P: Packet> LinkKind<P> {
         match self {
             Self::Fifo(fifo_link) => fifo_link.stats(now),
             Self::Event(event_link) => event_link.stats(),
+        }
+    }
+
+    pub(crate) fn sojourns(&self) -> Option<&Histogram> {
+        match self {
+            Self::Fifo(_) => None,
+            Self::Event(event_link) => event_link.sojourns(),
         }
     }
 
@@ -149,6 +157,13 @@ impl<P: Packet> Link<P> {
     #[must_use]
     pub fn queued_bytes(&self) -> u64 {
         self.kind.queued_bytes(self.clock)
+    }
+
+    /// Returns how long packets stayed until their last bit left, as of the last call; `None` if the link does
+    /// not play a [trace](LinkConfig::trace).
+    #[must_use]
+    pub fn sojourns(&self) -> Option<&Histogram> {
+        self.kind.sojourns()
     }
 
     /// Returns the time of the next poll, that of [`Output::Wait`], or a time in the past if something is

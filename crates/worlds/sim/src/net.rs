@@ -10,7 +10,7 @@
 
 use crate::link::{self, Arrival, DropReason, LinkKind, Packet};
 use crate::medium::Medium;
-use crate::{EventQueue, LinkChange, LinkConfig, MediumId, Stats};
+use crate::{EventQueue, Histogram, LinkChange, LinkConfig, MediumId, Stats};
 use anabranch_algo::{Machine, Output, Span, Time};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -261,6 +261,16 @@ impl<P: Packet> Net<P> {
     #[must_use]
     pub fn stats(&self, link: LinkId) -> Stats {
         self.links[link.0 as usize].kind.stats(self.clock)
+    }
+
+    /// How long packets stayed at a link until their last bit left, if it plays a
+    /// [trace](LinkConfig::trace); of a link with a rate the queue says so.
+    ///
+    /// # Panics
+    /// If the link is not of this network.
+    #[must_use]
+    pub fn sojourns(&self, link: LinkId) -> Option<&Histogram> {
+        self.links[link.0 as usize].kind.sojourns()
     }
 
     /// Whether a link is up.

@@ -67,7 +67,8 @@ pub struct Stats {
     pub congestions: u64,
     /// Packets that the wire duplicated.
     pub duplicated: u64,
-    /// Packets that the link gave a congestion mark.
+    /// Packets that the link gave a congestion mark. Only packets that [can carry one](crate::Packet::is_ect)
+    /// are marked.
     pub marked: u64,
     /// Packets with a flipped bit.
     pub corrupted: u64,

@@ -145,6 +145,12 @@ impl Trace {
         }
     }
 
+    /// Returns the bytes that the link offers after `from` and up to `until`.
+    #[must_use]
+    pub fn offered_bytes(&self, from: Time, until: Time) -> u64 {
+        self.after(until).saturating_sub(self.after(from)) * u64::from(OPPORTUNITY_BYTES)
+    }
+
     /// Returns the time of opportunity `k`, counted from 0 over all repetitions.
     fn time(&self, k: u64) -> Time {
         let count = self.at_ms.len() as u64;
@@ -315,6 +321,27 @@ mod tests {
         assert_eq!((summary.p5_mbit, summary.p95_mbit), (0.0, 12.0));
         let short = Trace::parse("3\n10\n").expect("a good trace").summary();
         assert_eq!((short.p5_mbit, short.outage), (short.mean_mbit, Span::from_millis(7)));
+    }
+
+    #[test]
+    fn what_is_offered_between_two_times() {
+        let trace = Trace::parse("0\n3\n3\n10\n").expect("a good trace");
+        let ms = |ms: u64| Time::from_nanos(ms * MS);
+        let offered = |from, until| trace.offered_bytes(ms(from), ms(until)) / 1_500;
+        assert_eq!((offered(0, 3), offered(3, 9), offered(3, 10), offered(0, 100)), (2, 0, 2, 40));
+        assert_eq!(offered(7, 3), 0);
+    }
+
+    #[test]
+    fn a_packet_stays_until_its_last_opportunity() {
+        let config = LinkConfig::default().trace(Trace::parse("10\n30\n").expect("a good trace"));
+        let mut link = Link::new(config, 1, "a");
+        for _ in 0..2 {
+            link.handle(Time::ZERO, Input::Packet(Probe(1_500)));
+        }
+        while let Output::Send(_) = link.poll(Time::from_nanos(50 * MS)) {}
+        let sojourns = link.sojourns().expect("it plays a trace");
+        assert_eq!((sojourns.count(), sojourns.mean()), (2, Span::from_millis(20)));
     }
 
     #[test]

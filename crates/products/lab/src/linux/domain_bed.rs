@@ -16,7 +16,7 @@ use anabranch_overlay::domain::Domain;
 use anabranch_sim::{LinkConfig, Net};
 use anabranch_topology::graph::{LinkId, NodeId};
 
-use super::testbed::{driver, late_by, losses};
+use super::testbed::{driver, late_by, losses, millis};
 
 /// The largest packet of a line, bytes.
 const MTU_BYTES: u32 = 1_500;
@@ -92,12 +92,15 @@ impl DomainBed {
         let mut violations = losses(snapshot);
         for id in domain.graph.link_ids() {
             let link = domain.graph.link(id);
-            if let Some(most) = late_by(snapshot, &[id.index()], Span::from_nanos(link.delay_ns)) {
+            if let Some((late, most)) = late_by(snapshot, &[id.index()], Span::from_nanos(link.delay_ns)) {
                 let name = |node: NodeId| &domain.graph.node(node).name;
                 violations.push(format!(
-                    "line {} – {}: 1 % of the packets was late by over {most}: the machine was busy",
+                    "line {} – {}: 99 % of the packets within {:.3} ms only, {:.3} ms wanted: the \
+                     machine was busy",
                     name(link.from),
-                    name(link.to)
+                    name(link.to),
+                    millis(late),
+                    millis(most)
                 ));
             }
         }

@@ -1,6 +1,6 @@
 //! What can be seen of a run in the kernel at a moment.
 
-use anabranch_sim::Stats;
+use anabranch_sim::{Histogram, Stats};
 
 use crate::observations::Observe;
 
@@ -15,6 +15,8 @@ pub(super) struct KernelSnapshot {
     pub(super) cwnds: Vec<Vec<f32>>,
     /// Of each of the scenario's links, by name.
     pub(super) links: Vec<Stats>,
+    /// Of each of them that plays a trace: how long packets stayed there.
+    pub(super) sojourns: Vec<Option<Histogram>>,
     /// Of each of them: its mean queue since the last look, bytes.
     pub(super) queued_bytes: Vec<f64>,
 }
@@ -31,6 +33,9 @@ impl Observe for KernelSnapshot {
     }
     fn links(&self) -> Vec<Stats> {
         self.links.clone()
+    }
+    fn sojourns(&self) -> Vec<Option<Histogram>> {
+        self.sojourns.clone()
     }
     fn queued_bytes(&self, link: usize) -> f64 {
         self.queued_bytes.get(link).copied().unwrap_or(0.0)

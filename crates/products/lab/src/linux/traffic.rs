@@ -61,12 +61,13 @@ pub(super) fn run(
         .collect();
     each_rule(&rules, &testbed.pairs, groups::set)?;
     let flow = |(instance, pair): (&FlowInstance<'_>, &HostPair)| {
-        SocketFlow::new(instance, pair, instance.flow.size.map(|size| testbed.links.bytes_in(size, None)))
+        SocketFlow::new(instance, pair, instance.payload_bytes(testbed.links.packet_bytes))
     };
     let flows =
         instances.iter().zip(&testbed.pairs).map(flow).collect::<io::Result<Vec<_>>>().map_err(said)?;
-    let observed = instances.iter().map(FlowInstance::observed).collect();
-    let mut recorder = Recorder::new(scenario, testbed.links.packet_bytes, observed);
+    let packet_bytes = testbed.links.packet_bytes;
+    let observed = instances.iter().map(|instance| instance.observed(packet_bytes)).collect();
+    let mut recorder = Recorder::new(scenario, packet_bytes, observed);
     let mut changes: Vec<_> = scenario.fault.iter().flat_map(|fault| testbed.links.changes(fault)).collect();
     // The last of equal times stays the last to happen.
     changes.reverse();
@@ -182,6 +183,8 @@ impl Traffic {
         self.latest.totals = self.flows.iter().map(SocketFlow::total).collect();
         self.latest.bytes = self.flows.iter().map(SocketFlow::bytes).collect();
         self.latest.cwnds = self.flows.iter().map(SocketFlow::cwnds).collect();
+        let ids = self.testbed.links.ids.values();
+        self.latest.sojourns = ids.map(|id| snapshot.sojourns[id.0 as usize].clone()).collect();
         self.latest.links.clone_from(&links);
         self.before = (snapshot.at, links);
     }
@@ -205,7 +208,7 @@ impl Traffic {
         let lateness = Lateness {
             packets: late.count(),
             p50_us: micros(late.quantile(0.5)),
-            p99_us: micros(late.quantile(0.99)),
+            p99_us: micros(snapshot.late_p99()),
             max_us: micros(late.max()),
             too_late,
         };

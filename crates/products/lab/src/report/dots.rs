@@ -102,7 +102,14 @@ fn axis(study: &Study<'_>, rows: &[&Row]) -> Axis {
         let ci = interval(row).unwrap_or(0.0);
         let ends =
             expected(study.scenario, row).map_or([None; 2], |e| [e.low, e.high].map(|end| finite(Some(end))));
-        [value.map(|v| v - ci), value.map(|v| v + ci), finite(row.paper), finite(row.model), ends[0], ends[1]]
+        [
+            value.map(|v| v - ci),
+            value.map(|v| v + ci),
+            finite(row.reference.paper),
+            finite(row.reference.model),
+            ends[0],
+            ends[1],
+        ]
     });
     let Some((min, max)) = range(values.flatten()) else { return Axis::exact(0.0, 1.0, 4) };
     let pad = (max - min) * 0.06;
@@ -160,7 +167,7 @@ fn draw(
             );
         }
         out.push_str(&marks(keys, row, &x, y, left));
-        match row.verdict {
+        match row.reference.verdict {
             Some(Verdict::Not) => {
                 put!(out, "<path class=\"miss\" d=\"M{} {}l7 7m0-7l-7 7\"/>", px(right + 9.0), px(y - 3.5));
             }
@@ -178,7 +185,7 @@ fn draw(
 fn marks(keys: &Keys<'_>, row: &Row, x: &dyn Fn(f64) -> f64, y: f64, left: f64) -> String {
     let mut out = String::new();
     let colour = colour(keys.slot(&row.controller));
-    if let Some(model) = finite(row.model) {
+    if let Some(model) = finite(row.reference.model) {
         put!(out, "<path class=\"model\" d=\"M{} {}v13\"/>", px(x(model)), px(y - 6.5));
     }
     match finite(row.value) {
@@ -196,7 +203,7 @@ fn marks(keys: &Keys<'_>, row: &Row, x: &dyn Fn(f64) -> f64, y: f64, left: f64) 
             put!(out, "<text class=\"v over\" x=\"{x}\" y=\"{y}\">no value</text>");
         }
     }
-    if let Some(paper) = finite(row.paper) {
+    if let Some(paper) = finite(row.reference.paper) {
         put!(out, "<path class=\"paper\" d=\"M{} {}l5 5-5 5-5-5z\"/>", px(x(paper)), px(y - 5.0));
     }
     out

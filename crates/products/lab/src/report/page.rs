@@ -40,7 +40,7 @@ fn title<'a>(study: &Study<'a>) -> &'a str {
 
 /// How many expectations were met, and whether all conditions were, in words.
 fn verdicts(study: &Study<'_>) -> (String, String) {
-    let judged = || study.rows.iter().filter_map(|row| row.verdict);
+    let judged = || study.rows.iter().filter_map(|row| row.reference.verdict);
     let met = judged().filter(|verdict| *verdict == Verdict::Ok).count();
     let expected = match judged().count() {
         0 => "none".into(),

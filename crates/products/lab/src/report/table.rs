@@ -100,7 +100,7 @@ fn value(out: &mut String, row: Option<&Row>, decimals: usize) {
 
 /// What others say.
 fn references(out: &mut String, row: &Row, decimals: usize) {
-    for reference in [row.paper, row.model] {
+    for reference in [row.reference.paper, row.reference.model] {
         match reference {
             None => out.push_str("<td class=\"n\"></td>"),
             Some(value) => {
@@ -118,14 +118,17 @@ fn references(out: &mut String, row: &Row, decimals: usize) {
 fn verdict(study: &Study<'_>, row: &Row) -> String {
     let expected = expected(study.scenario, row);
     let range = expected.map(|range| format!(" ({})", escape(&words(range)))).unwrap_or_default();
-    let mut out = match row.verdict {
+    let mut out = match row.reference.verdict {
         Some(Verdict::Ok) => format!("✓ as expected{range}"),
         Some(Verdict::Not) => format!("<strong>✗ not as expected</strong>{range}"),
         Some(Verdict::Unclear) => format!("<strong>? the interval is too wide</strong>{range}"),
         None if expected.is_some() => format!("nothing to compare{range}"),
         None => "–".into(),
     };
-    if let Some(why) = &row.why {
+    if !row.no_value.is_empty() {
+        put!(out, "<div class=\"why\">No value: {}</div>", escape(&row.no_value.join("; ")));
+    }
+    if let Some(why) = &row.reference.why {
         put!(out, "<div class=\"why\">Why: {}</div>", escape(why));
     }
     if !row.violations.is_empty() {

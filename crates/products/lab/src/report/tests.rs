@@ -3,7 +3,7 @@
 use anabranch_sim::Rng;
 
 use super::*;
-use crate::outcome::{Line, Outcome, Series, SeriesKind};
+use crate::outcome::{Line, Outcome, Reference, Series, SeriesKind};
 use crate::scenario::notes::Verdict;
 
 pub(super) fn scenario() -> Scenario {
@@ -120,10 +120,12 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
                 sd: Some(sd),
                 ci95: (n > 1.0).then_some(2.26 * sd / n.sqrt()),
                 alike: false,
-                paper: (i == 0).then_some(mean.round() + 1.5),
-                model: (i == 0 && run.controller != "nmcc").then_some(50.0 + mean / 30.0),
-                verdict: None,
-                why: None,
+                no_value: Vec::new(),
+                reference: Reference {
+                    paper: (i == 0).then_some(mean.round() + 1.5),
+                    model: (i == 0 && run.controller != "nmcc").then_some(50.0 + mean / 30.0),
+                    ..Reference::default()
+                },
                 violations: if run.controller == "ewtcp" && i == 0 {
                     vec!["seed 4: bottleneck dropped 3 packets, at least 10 expected".into()]
                 } else {
@@ -131,8 +133,8 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
                 },
                 late_p99_us: None,
             };
-            row.verdict = expected(scenario, &row).map(|range| range.verdict(mean, row.ci95));
-            row.why = (row.verdict == Some(Verdict::Not))
+            row.reference.verdict = expected(scenario, &row).map(|range| range.verdict(mean, row.ci95));
+            row.reference.why = (row.reference.verdict == Some(Verdict::Not))
                 .then(|| "the source's queue is not known; ours holds 50 ms".into());
             rows.push(row);
         }
@@ -213,7 +215,7 @@ fn every_number_is_in_the_table() {
         let ci = text::number(row.ci95.expect("an interval"), decimals);
         assert!(cells.contains(&value), "{value}");
         assert!(cells.contains(&format!("± {ci}")), "{ci}");
-        for value in [row.paper, row.model].into_iter().flatten() {
+        for value in [row.reference.paper, row.reference.model].into_iter().flatten() {
             assert!(cells.contains(&short(value, decimals)), "{value}");
         }
     }
@@ -257,7 +259,8 @@ fn what_is_no_number_is_said_and_not_drawn() {
     let mut rows = rows(&scenario, &some_runs(&scenario, &[None], 2, 1));
     for (i, row) in rows.iter_mut().enumerate() {
         row.value = [None, Some(odd[i % 6])][i % 2];
-        (row.ci95, row.paper, row.model) = (Some(odd[(i + 1) % 6]), Some(odd[(i + 2) % 6]), None);
+        (row.ci95, row.reference.paper, row.reference.model) =
+            (Some(odd[(i + 1) % 6]), Some(odd[(i + 2) % 6]), None);
     }
     // "not a number" and "∞" in the table, never "NaN" or "inf": `page` looks.
     let page = page(&scenario, &rows, &runs);
@@ -319,7 +322,8 @@ fn strange_names_are_text() {
     }
     let mut rows = rows(&scenario, &runs);
     for row in &mut rows {
-        (row.unit, row.why, row.violations) = (name.into(), Some(name.into()), vec![name.into(); 9]);
+        (row.unit, row.reference.why, row.violations) =
+            (name.into(), Some(name.into()), vec![name.into(); 9]);
     }
     let study = Study { name, scenario: &scenario, rows: &rows, runs: &runs };
     let page = html(&[study, study]);

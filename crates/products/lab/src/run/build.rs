@@ -5,19 +5,18 @@ use std::collections::BTreeMap;
 use anabranch_algo::Span;
 use anabranch_algo::control::{Algorithm, Window};
 use anabranch_mmtp::subscriber::Grouping;
-use anabranch_sim::Stats;
+use anabranch_sim::{Histogram, Stats};
 
-use super::flow_instances::{FlowInstance, flow_instances};
+use super::flow_instances::{FlowInstance, flow_instances, udp_payload_max};
 use super::groups::TopologyGroups;
 use super::links::{Links, UNRATED};
 use crate::content::Content;
 use crate::observations::{FlowEnd, Observe, ObservedFlow};
 use crate::packet_flows::{FlowConfig, FlowId};
+use crate::packet_layout::PacketLayout;
 use crate::scenario::{Flow, Groups, Path, Scenario, Transport};
 use crate::sim_source::Misbehaviour;
-use crate::simulation::{
-    Fault, OVERHEAD_BYTES, PAYLOAD_MAX, PathSpec, ReceiverId, SimSourceId, Simulation, WantId,
-};
+use crate::simulation::{Fault, PathSpec, ReceiverId, SimSourceId, Simulation, WantId};
 
 /// Blocks of the pattern that contents repeat.
 const PATTERN_BLOCKS: usize = 64;
@@ -45,7 +44,7 @@ pub(super) struct FlowHandle {
 /// Which machine runs a flow.
 #[derive(Clone, Copy)]
 pub(super) enum FlowBackend {
-    PacketFlow(FlowId),
+    PacketFlow(FlowId, PacketLayout),
     Receiver(ReceiverId, WantId),
 }
 
@@ -62,7 +61,7 @@ impl SimulatedScenario {
             };
             let topology = TopologyGroups::new(scenario, instance.flow);
             world.flows.push(FlowHandle { backend, topology });
-            world.observed.push(instance.observed());
+            world.observed.push(instance.observed(world.links.packet_bytes));
         }
         for (name, cbr) in &scenario.cbr {
             let config = world.links.cross_traffic(world.simulation.net_mut(), seed, name, cbr);
@@ -74,6 +73,7 @@ impl SimulatedScenario {
 
     fn packet_flow(&mut self, scenario: &Scenario, instance: &FlowInstance<'_>) -> FlowBackend {
         let (flow, control) = (instance.flow, algorithm(instance));
+        let layout = instance.layout(self.links.packet_bytes);
         let groups = TopologyGroups::initial(scenario, flow);
         let mut paths = Vec::new();
         for (p, path) in flow.paths.iter().enumerate() {
@@ -84,14 +84,14 @@ impl SimulatedScenario {
         let config = FlowConfig {
             paths,
             packet_bytes: self.links.packet_bytes as u16,
-            packets: flow
-                .size
-                .map(|size| self.links.bytes_in(size, None).div_ceil(self.links.packet_bytes).max(1)),
+            packets: instance
+                .payload_bytes(self.links.packet_bytes)
+                .map(|bytes| bytes.div_ceil(layout.payload_bytes).max(1)),
             start: instance.start,
             stop: flow.stop.map(|stop| stop.time()),
             detect: (flow.groups == Groups::Auto).then(|| flow.uplinks()),
         };
-        FlowBackend::PacketFlow(self.simulation.packet_flows_mut().flow(&config))
+        FlowBackend::PacketFlow(self.simulation.packet_flows_mut().flow(&config), layout)
     }
 
     fn mmtp_flow(
@@ -115,9 +115,7 @@ impl SimulatedScenario {
             let mut spec = PathSpec::new(&down, &up, control);
             spec.group = groups[p];
             spec.uplink = uplinks[p];
-            spec.payload_max =
-                usize::try_from(self.links.packet_bytes).unwrap_or(usize::MAX) - OVERHEAD_BYTES;
-            spec.payload_max = spec.payload_max.min(PAYLOAD_MAX);
+            spec.payload_max = udp_payload_max(self.links.packet_bytes);
             let source = sources.named[&source_name(instance.base, p, path)];
             let id = self.simulation.path(receiver, source, &spec);
             if let Some(stop) = flow.stop {
@@ -192,7 +190,7 @@ impl SimulatedScenario {
     /// How a flow is at the end.
     pub(super) fn end(&self, flow: &FlowHandle) -> FlowEnd {
         match flow.backend {
-            FlowBackend::PacketFlow(no) => {
+            FlowBackend::PacketFlow(no, _) => {
                 let packet_flows = self.simulation.packet_flows();
                 let (began, ended) = packet_flows.times(no);
                 FlowEnd {
@@ -224,7 +222,10 @@ impl Observe for SimulatedScenario {
 
     fn bytes(&self, flow: usize) -> Vec<u64> {
         match self.flows[flow].backend {
-            FlowBackend::PacketFlow(no) => self.simulation.packet_flows().delivered_bytes(no).collect(),
+            FlowBackend::PacketFlow(no, layout) => {
+                let packets = self.simulation.packet_flows().delivered_packets(no);
+                packets.map(|packets| packets * layout.payload_bytes).collect()
+            }
             FlowBackend::Receiver(r, _) => {
                 self.simulation.paths(r).iter().map(|path| path.counters.bytes).collect()
             }
@@ -233,7 +234,7 @@ impl Observe for SimulatedScenario {
 
     fn cwnds(&self, flow: usize) -> Vec<f32> {
         match self.flows[flow].backend {
-            FlowBackend::PacketFlow(no) => {
+            FlowBackend::PacketFlow(no, _) => {
                 self.simulation.packet_flows().cwnd(no).map(|cwnd| cwnd as f32).collect()
             }
             FlowBackend::Receiver(r, _) => {
@@ -246,6 +247,10 @@ impl Observe for SimulatedScenario {
         self.links.ids.values().map(|link| self.simulation.stats(*link)).collect()
     }
 
+    fn sojourns(&self) -> Vec<Option<Histogram>> {
+        self.links.ids.values().map(|link| self.simulation.sojourns(*link).cloned()).collect()
+    }
+
     fn queued_bytes(&self, link: usize) -> f64 {
         let id = self.links.ids.values().nth(link);
         id.map_or(0.0, |id| self.simulation.queued_bytes(*id) as f64)
@@ -254,7 +259,7 @@ impl Observe for SimulatedScenario {
     fn misgrouped(&self, flow: usize) -> Option<(bool, bool)> {
         let FlowHandle { backend, topology } = &self.flows[flow];
         let groups = || match *backend {
-            FlowBackend::PacketFlow(no) => self.simulation.packet_flows().groups(no),
+            FlowBackend::PacketFlow(no, _) => self.simulation.packet_flows().groups(no),
             FlowBackend::Receiver(r, _) => self.simulation.paths(r).iter().map(|path| path.group).collect(),
         };
         Some(if topology.0.len() < 2 { (false, false) } else { topology.mismatches(&groups()) })
@@ -262,7 +267,7 @@ impl Observe for SimulatedScenario {
 
     /// NMCC's factor m (Thomas, dissertation, equation (4.7)) of the largest group.
     fn factor(&self, flow: usize) -> Option<f32> {
-        let FlowBackend::PacketFlow(no) = self.flows[flow].backend else { return Some(0.0) };
+        let FlowBackend::PacketFlow(no, _) = self.flows[flow].backend else { return Some(0.0) };
         let groups = self.simulation.packet_flows().published(no).filter(|members| members.len() > 1);
         let m2 = groups.map(|members| {
             let counted = members.iter().filter(|member| member.srtt > Span::ZERO);

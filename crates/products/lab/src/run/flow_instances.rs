@@ -4,7 +4,9 @@ use anabranch_algo::{Span, Time};
 use anabranch_sim::Rng;
 
 use crate::observations::{FlowEnd, ObservedFlow};
-use crate::scenario::{Flow, Scenario};
+use crate::packet_layout::PacketLayout;
+use crate::scenario::{Flow, Scenario, SizeSpec, Transport};
+use crate::simulation::{OVERHEAD_BYTES, PAYLOAD_MAX};
 
 /// One of the instances of a flow.
 pub(crate) struct FlowInstance<'a> {
@@ -19,15 +21,45 @@ pub(crate) struct FlowInstance<'a> {
 }
 
 impl FlowInstance<'_> {
+    /// What of its packets, of `packet_bytes` each, is payload.
+    pub(crate) fn layout(&self, packet_bytes: u64) -> PacketLayout {
+        match self.flow.transport {
+            Transport::Packet => PacketLayout::tcp(packet_bytes, self.flow.paths.len()),
+            Transport::Mmtp => PacketLayout::mmtp(udp_payload_max(packet_bytes)),
+        }
+    }
+
+    /// How much payload it transfers, bytes; none: without end. A size in packets means full ones.
+    pub(crate) fn payload_bytes(&self, packet_bytes: u64) -> Option<u64> {
+        self.flow.size.map(|size| match size {
+            SizeSpec::Packets(packets) => packets.saturating_mul(self.layout(packet_bytes).payload_bytes),
+            SizeSpec::Bytes(bytes) => bytes,
+            SizeSpec::Time(_) => unreachable!("checked: a flow's size is no time"),
+        })
+    }
+
+    /// Whether a link that its data crosses marks, so that its packets say that they can be marked.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn asks_for_ecn(&self, scenario: &Scenario) -> bool {
+        self.flow.paths.iter().flat_map(|path| &path.via).any(|name| scenario.link[name].marks())
+    }
+
     /// What is noted of it.
-    pub(crate) fn observed(&self) -> ObservedFlow {
+    pub(crate) fn observed(&self, packet_bytes: u64) -> ObservedFlow {
         ObservedFlow {
             name: self.name.clone(),
             base: self.base.into(),
             paths: self.flow.paths.len(),
+            layout: self.layout(packet_bytes),
             end: FlowEnd::default(),
         }
     }
+}
+
+/// UDP payload that packets of this size carry, as mmTP is told of its interface.
+pub(crate) fn udp_payload_max(packet_bytes: u64) -> usize {
+    let bytes = usize::try_from(packet_bytes).unwrap_or(usize::MAX);
+    bytes.saturating_sub(OVERHEAD_BYTES).min(PAYLOAD_MAX)
 }
 
 /// All flows of a run with this controller under comparison; the seed decides when they start.

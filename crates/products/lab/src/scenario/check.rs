@@ -21,8 +21,8 @@ pub const CASES_MAX: usize = 10_000;
 pub const MEASURES_MAX: usize = 1_000;
 /// The largest packet, bytes.
 pub const PACKET_BYTES_MAX: u64 = 65_535;
-/// The smallest packet, bytes: room for the headers.
-pub const PACKET_BYTES_MIN: u64 = 64;
+/// The smallest packet, bytes: room for the headers, and some payload.
+pub const PACKET_BYTES_MIN: u64 = 128;
 type Checked = Result<(), ScenarioError>;
 
 /// An error at `key` if it is not so.

@@ -56,6 +56,12 @@ impl Link {
     pub const fn is_limited(&self) -> bool {
         self.rate.is_some() || self.trace.is_some()
     }
+
+    /// Whether it marks packets (ECN) that can carry a mark.
+    #[must_use]
+    pub fn marks(&self) -> bool {
+        self.mark_above.is_some() || self.codel.as_ref().is_some_and(|codel| codel.mark)
+    }
 }
 
 /// Random early drop in the last packets of a queue.

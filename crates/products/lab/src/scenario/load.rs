@@ -22,6 +22,14 @@ impl Scenario {
     /// # Errors
     /// If it cannot be read, is no TOML, has unknown keys or makes no sense: with the line and what to do.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        Self::load_case(path, None)
+    }
+
+    /// The same of which `only` this case is to run: no other is checked.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), and if there is no such case.
+    pub fn load_case(path: &Path, only: Option<&str>) -> Result<Self, ScenarioError> {
         let name = path.display().to_string();
         let wrong = |what: String| ScenarioError::of("", what).in_file(&name);
         let length = fs::metadata(path).map_err(|e| wrong(format!("cannot be read: {e}")))?.len();
@@ -29,14 +37,14 @@ impl Scenario {
             return Err(wrong(format!("is larger than a scenario may be ({FILE_BYTES_MAX} bytes)")));
         }
         let text = fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
-        Self::read(&text, &name, path.parent().unwrap_or(Path::new("")))
+        Self::read(&text, &name, path.parent().unwrap_or(Path::new("")), only)
     }
 
     /// The scenario of this name that is part of the program, read and checked; none if there is none.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Result<Self, ScenarioError>> {
         let text = built_in::text(name)?;
-        Some(Self::read(text, &format!("{name} (built in)"), Path::new(built_in::PREFIX)))
+        Some(Self::read(text, &format!("{name} (built in)"), Path::new(built_in::PREFIX), None))
     }
 
     /// Parses and checks a text; `name` is what errors call it. Traces are looked for in the current
@@ -45,10 +53,18 @@ impl Scenario {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(text: &str, name: &str) -> Result<Self, ScenarioError> {
-        Self::read(text, name, Path::new(""))
+        Self::parse_case(text, name, None)
     }
 
-    fn read(text: &str, name: &str, dir: &Path) -> Result<Self, ScenarioError> {
+    /// The same of which `only` this case is to run: no other is checked.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), and if there is no such case.
+    pub fn parse_case(text: &str, name: &str, only: Option<&str>) -> Result<Self, ScenarioError> {
+        Self::read(text, name, Path::new(""), only)
+    }
+
+    fn read(text: &str, name: &str, dir: &Path, only: Option<&str>) -> Result<Self, ScenarioError> {
         let (places, table) = SpanIndex::of(text).map_err(|e| e.in_file(name))?;
         let read = || {
             let tree = toml::Table::deserialize(Deserializer::from(table.clone()));
@@ -56,11 +72,7 @@ impl Scenario {
             let scenario = Self::deserialize(Deserializer::from(table));
             let mut scenario = scenario.map_err(|e| places.explain(&e))?;
             scenario.resolve(dir);
-            scenario.check()?;
-            for (case, scenario) in scenario.cases()? {
-                let case = case.unwrap_or_default();
-                scenario.check().map_err(|e| if case.is_empty() { e } else { e.in_case(&case) })?;
-            }
+            scenario.check_cases(only)?;
             Ok(scenario)
         };
         read().map_err(|mut error: ScenarioError| {

@@ -1,11 +1,14 @@
-//! A scenario with other values: `--set KEY=VALUE`, and the `set` of a case.
+//! A scenario with other values, or fewer keys: `--set KEY=VALUE`, and the `set` and `remove` of a case.
+//!
+//! What does not run is not looked at: neither the scenario as it stands, if it has cases, nor cases that
+//! were not chosen.
 
 use toml::{Table, Value};
 
-use super::Scenario;
-use super::error::{ScenarioError, hint};
+use super::error::{ScenarioError, hint, missing};
 use super::load::{known, verify};
 use super::schema::{SchemaNode, schema_at};
+use super::{Case, Scenario};
 
 impl Scenario {
     /// Gives the dotted `key` (`link.c.rate`, `flow.mp.paths.0.rtt`) another value, written as in TOML; what
@@ -27,24 +30,117 @@ impl Scenario {
     }
 
     /// The variants of this scenario: each case under its name, or the scenario itself if it has no cases.
-    /// They have not been [checked](Self::check).
+    /// They have all measures and conditions ([`for_case`](Self::for_case) leaves those of the case), and
+    /// have not been [checked](Self::check).
     ///
     /// # Errors
-    /// If the `set` of a case names a key that does not exist, or its value makes no sense there.
+    /// If a case sets or removes a key that does not exist, or its value makes no sense there.
     pub fn cases(&self) -> Result<Vec<(Option<String>, Self)>, ScenarioError> {
+        self.cases_of(None)
+    }
+
+    /// The variants that run if `only` this case is asked for: it, and those that it is compared with.
+    ///
+    /// # Errors
+    /// As [`cases`](Self::cases), and if there is no such case.
+    pub fn cases_of(&self, only: Option<&str>) -> Result<Vec<(Option<String>, Self)>, ScenarioError> {
+        let names = || self.case.iter().map(|case| case.name.as_str());
+        if let Some(case) = only.filter(|case| !names().any(|name| name == *case)) {
+            return Err(ScenarioError::of("case", missing("case", case, names())));
+        }
         if self.case.is_empty() {
             return Ok(vec![(None, self.clone())]);
         }
-        let variant = |(index, case): (usize, &super::Case)| {
-            let (mut sets, mut scenario) = (Vec::new(), self.clone());
-            flatten(&case.set, "", &mut sets);
-            scenario.put(&sets).map_err(|e| {
-                let key = format!("case.{index}.set.{}", e.key);
+        let versus = |name: &str| self.measure.iter().any(|m| m.versus.as_deref() == Some(name));
+        let runs = |case: &Case| only.is_none_or(|only| case.name == only || versus(&case.name));
+        let cases = self.case.iter().enumerate().filter(|(_, case)| runs(case));
+        cases.map(|(index, case)| Ok((Some(case.name.clone()), self.variant(index, case)?))).collect()
+    }
+
+    fn variant(&self, index: usize, case: &Case) -> Result<Self, ScenarioError> {
+        let (mut sets, mut scenario) = (Vec::new(), self.clone());
+        flatten(&case.set, "", &mut sets);
+        let at = |field: &'static str| {
+            move |e: ScenarioError| {
+                let key = format!("case.{index}.{field}.{}", e.key);
                 ScenarioError { key, ..e.in_case(&case.name) }
-            })?;
-            Ok((Some(case.name.clone()), scenario))
+            }
         };
-        self.case.iter().enumerate().map(variant).collect()
+        scenario.remove(&case.remove).map_err(at("remove"))?;
+        scenario.put(&sets).map_err(at("set"))?;
+        Ok(scenario)
+    }
+
+    /// The same with those measures and conditions alone that are of this case.
+    #[must_use]
+    pub fn for_case(mut self, case: Option<&str>) -> Self {
+        let has = |cases: &[String]| cases.is_empty() || cases.iter().any(|name| Some(name.as_str()) == case);
+        self.measure.retain(|measure| has(&measure.cases));
+        self.assert.retain(|assert| has(&assert.cases));
+        self
+    }
+
+    /// [Checks](Self::check) what runs if `only` this case is asked for; without a name, all.
+    ///
+    /// # Errors
+    /// The first thing that makes no sense.
+    pub fn check_cases(&self, only: Option<&str>) -> Result<(), ScenarioError> {
+        self.check_references()?;
+        // What is wrong in the scenario as it stands is not said to be of a case.
+        let plain = self.check().err();
+        for (case, scenario) in self.cases_of(only)? {
+            scenario.for_case(case.as_deref()).check().map_err(|error| match case {
+                Some(case) if plain.as_ref() != Some(&error) => error.in_case(&case),
+                _ => error,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether the cases that measures and conditions name exist.
+    fn check_references(&self) -> Result<(), ScenarioError> {
+        let names = || self.case.iter().map(|case| case.name.as_str());
+        let measures = self.measure.iter().map(|measure| &measure.cases).enumerate();
+        let measures = measures.map(|(index, cases)| (format!("measure.{index}"), cases));
+        let asserts = self.assert.iter().map(|assert| &assert.cases).enumerate();
+        let asserts = asserts.map(|(index, cases)| (format!("assert.{index}"), cases));
+        for (key, cases) in measures.chain(asserts) {
+            if let Some(place) = cases.iter().position(|case| names().all(|name| name != case)) {
+                let what = missing("case", &cases[place], names());
+                return Err(ScenarioError::at(format!("{key}.cases.{place}"), what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes keys away, each of which is there: what has a default has it again.
+    ///
+    /// # Errors
+    /// If one is not there, or the rest makes no sense without it.
+    fn remove(&mut self, keys: &[String]) -> Result<(), ScenarioError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let table = Table::try_from(&*self).map_err(|e| ScenarioError::of("", e.to_string()))?;
+        let mut root = Value::Table(table);
+        keys.iter().try_for_each(|key| take(&mut root, key))?;
+        let said = |e: toml::de::Error| e.message().trim().replace("missing field", "missing key");
+        let mut new: Self = root.try_into().map_err(|e| ScenarioError::at(&keys[0], said(e)))?;
+        new.keep_traces(self);
+        *self = new;
+        Ok(())
+    }
+
+    /// What the other has read of traces stays known.
+    fn keep_traces(&mut self, old: &Self) {
+        for (name, link) in &mut self.link {
+            let old = old.link.get(name).and_then(|old| old.trace.as_ref());
+            if let (Some(trace), Some(old)) = (&mut link.trace, old)
+                && trace == old
+            {
+                *trace = old.clone();
+            }
+        }
     }
 
     fn put(&mut self, sets: &[(String, Value)]) -> Result<(), ScenarioError> {
@@ -59,15 +155,7 @@ impl Scenario {
             verify(value, &steps)?;
         }
         let mut new: Self = root.try_into().map_err(|all| self.blame(sets, &all))?;
-        // What was read of traces stays known.
-        for (name, link) in &mut new.link {
-            let old = self.link.get(name).and_then(|old| old.trace.as_ref());
-            if let (Some(trace), Some(old)) = (&mut link.trace, old)
-                && trace == old
-            {
-                *trace = old.clone();
-            }
-        }
+        new.keep_traces(self);
         *self = new;
         Ok(())
     }
@@ -102,6 +190,33 @@ fn flatten(table: &Table, path: &str, into: &mut Vec<(String, Value)>) {
             _ => into.push((path, value.clone())),
         }
     }
+}
+
+/// Takes `key` away, which must be there.
+fn take(root: &mut Value, key: &str) -> Result<(), ScenarioError> {
+    let steps: Vec<&str> = key.split('.').collect();
+    let mut at = root;
+    for (depth, step) in steps.iter().enumerate() {
+        let before = &steps[..depth];
+        known(step, before)?;
+        let Value::Table(table) = at else {
+            return Err(ScenarioError::at(key, "only keys are removed, not places in a list"));
+        };
+        if !table.contains_key(*step) {
+            let of_names = schema_at(before) == Some(SchemaNode::Map);
+            let what = match of_names {
+                true => missing(&before.join("."), step, table.keys().map(String::as_str)),
+                false => "it is not set, so there is nothing to remove".into(),
+            };
+            return Err(ScenarioError::at(key, what));
+        }
+        if depth + 1 == steps.len() {
+            table.remove(*step);
+            return Ok(());
+        }
+        at = &mut table[*step];
+    }
+    Ok(())
 }
 
 /// Puts `value` at `key`, which must be one that a scenario has.
@@ -152,6 +267,9 @@ fn place(root: &mut Value, key: &str, value: Value) -> Result<(), ScenarioError>
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod case_tests;
 
 #[cfg(test)]
 mod tests {

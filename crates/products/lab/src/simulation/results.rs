@@ -2,7 +2,7 @@
 
 use anabranch_algo::Time;
 use anabranch_mmtp::subscriber::{Event, PathReport, SourceId};
-use anabranch_sim::{LinkId, Stats};
+use anabranch_sim::{Histogram, LinkId, Stats};
 
 use super::{Progress, Receiver, ReceiverId, SimSourceId, Simulation, WantId};
 
@@ -56,6 +56,12 @@ impl Simulation {
     #[must_use]
     pub fn stats(&self, link: LinkId) -> Stats {
         self.net.stats(link)
+    }
+
+    /// How long packets stayed at a link, if it plays a trace.
+    #[must_use]
+    pub fn sojourns(&self, link: LinkId) -> Option<&Histogram> {
+        self.net.sojourns(link)
     }
 
     /// Bytes queued at a link.

@@ -17,11 +17,11 @@ const VIOLATIONS_SHOWN_MAX: usize = 30;
 /// Between columns.
 const GAP: usize = 2;
 
-/// How late packets were, in a sentence; `p99_us` is the 99th percentile of the worst run.
+/// How late packets were, in a sentence; `p99_us` is the 99th percentile of the worst path of the worst run.
 #[must_use]
 pub fn lateness(p99_us: f64) -> String {
     format!(
-        "Lateness of the emulated links: 99 % of the packets within {:.3} ms, in the worst run.",
+        "Lateness of the emulated links: 99 % of the packets of each path within {:.3} ms, in the worst run.",
         p99_us / 1e3
     )
 }
@@ -113,7 +113,7 @@ fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
                 (Some(value), ci) => with_interval(value, ci),
             });
         }
-        line.extend([row.unit.clone(), given(row.paper), given(row.model)]);
+        line.extend([row.unit.clone(), given(row.reference.paper), given(row.reference.model)]);
         let verdicts = rows.iter().flat_map(|row| verdict(plan, row));
         line.push(verdicts.collect::<Vec<_>>().join(", "));
         lines.push(line);
@@ -156,7 +156,7 @@ fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
 fn verdict(plan: &Plan, row: &Row) -> Vec<String> {
     let all = (plan.seeds.end() + 1 - plan.seeds.start()) as usize;
     let world = if plan.worlds.len() > 1 { format!("{} ", row.world) } else { String::new() };
-    let mut said: Vec<String> = match row.verdict {
+    let mut said: Vec<String> = match row.reference.verdict {
         None => Vec::new(),
         Some(Verdict::Ok) => vec![format!("{world}ok")],
         Some(Verdict::Not) => vec![format!("{world}NOT {}", expected(plan, row))],
@@ -184,8 +184,12 @@ fn tail(out: &mut String, plan: &Plan, rows: &[Row]) {
     }
     dedup(&mut violations);
     list(out, "Conditions that were not met (those runs do not count):", &violations);
+    let none = rows
+        .iter()
+        .flat_map(|row| row.no_value.iter().map(move |why| format!("{} {}: {why}", row.metric, whose(row))));
+    list(out, "No value:", &none.collect::<Vec<_>>());
     let judged = |verdict: Verdict| -> Vec<String> {
-        let those = rows.iter().filter(|row| row.verdict == Some(verdict));
+        let those = rows.iter().filter(|row| row.reference.verdict == Some(verdict));
         let item = |row: &Row| {
             let value =
                 row.value.map_or_else(|| "no value".into(), |value| with_interval(value, row.interval()));
@@ -201,7 +205,7 @@ fn tail(out: &mut String, plan: &Plan, rows: &[Row]) {
     );
     let mut notes: Vec<(String, Vec<String>)> = Vec::new();
     for row in rows {
-        let Some(why) = &row.why else { continue };
+        let Some(why) = &row.reference.why else { continue };
         let whose = format!("{} {}", row.metric, whose(row));
         match notes.iter_mut().find(|(text, _)| text == why) {
             Some((_, of)) => of.push(whose),

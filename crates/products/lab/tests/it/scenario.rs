@@ -239,3 +239,69 @@ fn a_dead_path_leaves_its_work_to_the_others() {
     // 80 Mbit: some 18 in the first second, the rest at 10 a second.
     assert!((6.5..9.0).contains(&secs), "{secs} s");
 }
+
+/// Goodput is what a program gets, as in the kernel: a packet of 1,500 bytes has 1,448 of TCP's payload, and
+/// 1,428 of MPTCP's. What flows take of links, in percent and in packets, counts whole packets.
+#[test]
+fn goodput_is_payload_and_shares_are_packets() {
+    let text = ONE_BOTTLENECK
+        .replace("packet = \"1000 B\"", "packet = \"1500 B\"")
+        .replace("[[assert]]\nwhat = \"drops\"\nlink = \"neck\"\nat_least = 10\n", "")
+        + "[[measure]]\nmetric = \"goodput of one path\"\nkind = \"goodput\"\nflows = [\"sp\"]\n\
+           [[measure]]\nmetric = \"goodput of two\"\nkind = \"goodput\"\nflows = [\"mp\"]\n\
+           [[measure]]\nmetric = \"packets of one path\"\nkind = \"packets\"\nflows = [\"sp\"]\n\
+           [[measure]]\nmetric = \"packets of two\"\nkind = \"packets\"\nflows = [\"mp\"]\n\
+           [[measure]]\nmetric = \"of rate\"\nkind = \"of_rate\"\nof = [\"neck\"]\n";
+    let values: Vec<f64> =
+        run(&scenario(&text), "reno", 1).values.into_iter().map(|value| value.expect("a value")).collect();
+    let [share, _, one, two, packets_one, packets_two, of_rate] = values[..] else { panic!("{values:?}") };
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-3 * b;
+    assert!(near(one, packets_one * 1_448.0 * 8.0 / 1e6), "{values:?}");
+    assert!(near(two, packets_two * 1_428.0 * 8.0 / 1e6), "{values:?}");
+    assert!(near(share, 100.0 * packets_two / (packets_one + packets_two)), "{values:?}");
+    assert!(near(of_rate, (packets_one + packets_two) / 1_000.0 * 100.0), "{values:?}");
+}
+
+/// So a transfer of some bytes takes as many packets as its payload needs.
+#[test]
+fn a_size_in_bytes_is_payload() {
+    let text = ONE_BOTTLENECK
+        .replace("packet = \"1000 B\"", "packet = \"1500 B\"")
+        .replace("[flow.sp]", "[flow.sp]\nsize = \"1448 kB\"\nstop = \"50 s\"")
+        .replace("[[assert]]\nwhat = \"drops\"\nlink = \"neck\"\nat_least = 10\n", "")
+        + "[[measure]]\nmetric = \"all\"\nkind = \"packets\"\nflows = [\"sp\"]\nfrom = \"0 s\"\n";
+    let packets = run(&scenario(&text), "reno", 1).values[2].expect("a value") * 60.0;
+    assert_eq!(packets.round(), 1_000.0);
+}
+
+/// A link with a trace has a queue, which is the time that packets stay, and a utilisation, which is of what
+/// the trace offered; and a measure without a value says why.
+#[test]
+fn a_trace_has_queue_and_utilisation_and_no_value_has_a_reason() {
+    // 1,500 bytes each 10 ms: as a rate of 1.2 Mbit/s.
+    let path = std::env::temp_dir().join(format!("anabranch-trace-{}.trace", std::process::id()));
+    std::fs::write(&path, "10\n").expect("written");
+    let text = |limit: &str| {
+        format!(
+            "title = \"t\"\nduration = \"60 s\"\ncount_from = \"20 s\"\n\
+             [link.a]\n{limit}\nqueue = \"20 pkt\"\n\
+             [flow.f]\nsize = \"1 GB\"\npaths = [{{ via = [\"a\"], rtt = \"50 ms\" }}]\n\
+             [[measure]]\nmetric = \"queue\"\nkind = \"queue\"\nlinks = [\"a\"]\n\
+             [[measure]]\nmetric = \"p99\"\nkind = \"queue_p99\"\nlinks = [\"a\"]\n\
+             [[measure]]\nmetric = \"use\"\nkind = \"utilisation\"\nlinks = [\"a\"]\n\
+             [[measure]]\nmetric = \"time\"\nkind = \"completion\"\n\
+             [[measure]]\nmetric = \"m\"\nkind = \"factor_m\"\n"
+        )
+    };
+    let traced = run(&scenario(&text(&format!("trace = {path:?}"))), "nmcc", 1);
+    let rated = run(&scenario(&text("rate = \"1.2 Mbit/s\"")), "nmcc", 1);
+    std::fs::remove_file(&path).expect("removed");
+    for (place, tolerance) in [(0, 0.1), (1, 0.1), (2, 0.02)] {
+        let of = |outcome: &Outcome| outcome.values[place].expect("a value");
+        let (traced, rated) = (of(&traced), of(&rated));
+        assert!((traced - rated).abs() < tolerance * rated, "{place}: {traced}, by rate {rated}");
+    }
+    assert_eq!(traced.values[3..], [None, None]);
+    let why: Vec<&str> = traced.no_value.iter().map(|(_, why)| why.as_str()).collect();
+    assert_eq!(why, ["flow f was not complete at the end", "no flow has coupled paths"]);
+}

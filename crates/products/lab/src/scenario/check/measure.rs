@@ -50,6 +50,13 @@ fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
     for (index, name) in measure.links.iter().enumerate() {
         has_rate(scenario, name, at(&format!("links.{index}")), needs.rates)?;
     }
+    let traces = measure.links.iter().filter(|name| scenario.link[*name].trace.is_some()).count();
+    let alike = traces == 0 || traces == measure.links.len();
+    ensure(measure.kind != MeasureKind::Queue || alike, at("links"), || {
+        "the queue of a link with a trace is the time that packets stay, that of others is in time of their \
+         rate: measure them apart"
+            .into()
+    })?;
     for (index, name) in measure.of.iter().enumerate() {
         let key = at(&format!("of.{index}"));
         match needs.of {
@@ -85,7 +92,9 @@ fn subject(scenario: &Scenario, measure: &Measure, key: &str) -> Checked {
 
 fn has_rate(scenario: &Scenario, name: &str, key: String, needed: bool) -> Checked {
     let link = scenario.link_of(name, key.clone())?;
-    ensure(!needed || link.is_limited(), key, || format!("link `{name}` has no `rate` to compare with"))
+    ensure(!needed || link.is_limited(), key, || {
+        format!("link `{name}` has no `rate` or `trace` to compare with")
+    })
 }
 
 /// When, and compared with what.

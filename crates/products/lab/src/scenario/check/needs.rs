@@ -57,8 +57,10 @@ impl MeasureKind {
             | Self::TimeoutShare
             | Self::Window
             | Self::FactorM => FLOWS,
-            Self::Utilisation | Self::LeastUsed | Self::QueueP99 => Needs { rates: true, ..LINKS },
-            Self::Loss | Self::Queue => LINKS,
+            Self::Utilisation | Self::LeastUsed | Self::Queue | Self::QueueP99 => {
+                Needs { rates: true, ..LINKS }
+            }
+            Self::Loss => LINKS,
             Self::LossRatio => Needs { of: Reference::Links, ..LINKS },
             Self::Completion => Needs { sizes: true, ..FLOWS },
             Self::Converged => Needs { mean: true, ..NAMED_FLOWS },

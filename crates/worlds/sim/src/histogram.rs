@@ -93,6 +93,16 @@ impl Histogram {
         Span::ZERO
     }
 
+    /// Returns what was counted after `earlier`, an earlier state of this histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut rest = self.clone();
+        rest.counts.iter_mut().zip(earlier.counts.iter()).for_each(|(now, then)| *now -= *then);
+        rest.count -= earlier.count;
+        rest.sum_nanos -= earlier.sum_nanos;
+        rest
+    }
+
     /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts.iter()).for_each(|(mine, theirs)| *mine += theirs);
@@ -136,6 +146,9 @@ mod tests {
             let (low, seen) = (us as f64 * 1e3, half.quantile(q).as_nanos() as f64);
             assert!(seen >= low && seen <= low * (1.0 + 1.0 / 32.0), "{q}: {seen}");
         }
+        let later = half.since(&rest);
+        assert_eq!((later.count(), later.mean()), (500, Span::from_nanos(250_500)));
+        assert!((490_000..515_000).contains(&later.quantile(0.99).as_nanos()));
         let mut long = Histogram::new();
         long.record(Span::from_secs(4_000));
         assert_eq!(long.quantile(0.5), Span::from_secs(4_000));

@@ -1,0 +1,73 @@
+//! What of a flow's packets is payload.
+//!
+//! **Goodput** (Mbit/s) is payload, in every world: what a program at the far end gets. **Shares** and
+//! percentages of a link's rate count whole packets, headers included, because that is what a flow takes of a
+//! link; where a world counts payload alone, they follow from it by this layout.
+
+use anabranch_mmtp::ChunksPerBlock;
+use anabranch_mmtp::wire::DATA_HEADER;
+
+use crate::simulation::OVERHEAD_BYTES;
+
+/// Headers of a TCP segment: IPv4 (RFC 791) and TCP (RFC 9293), 20 bytes each, and timestamps (RFC 7323), 12
+/// bytes with their padding.
+const TCP_HEADER_BYTES: u64 = 20 + 20 + 12;
+/// What MPTCP adds: a data sequence signal with mapping and 32-bit acknowledgement, 20 bytes (RFC 8684,
+/// section 3.3), as Linux sends it.
+const MPTCP_OPTION_BYTES: u64 = 20;
+
+/// A full packet of data of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PacketLayout {
+    /// Its size on the wire, bytes.
+    pub(crate) wire_bytes: u64,
+    /// What of it is payload, bytes; at least 1.
+    pub(crate) payload_bytes: u64,
+}
+
+impl PacketLayout {
+    /// Of TCP, or of MPTCP if the flow has several paths. Packet flows of the simulator count the same
+    /// headers.
+    pub(crate) const fn tcp(packet_bytes: u64, paths: usize) -> Self {
+        let option = if paths > 1 { MPTCP_OPTION_BYTES } else { 0 };
+        let payload_bytes = match packet_bytes.saturating_sub(TCP_HEADER_BYTES + option) {
+            0 => 1,
+            payload => payload,
+        };
+        Self { wire_bytes: packet_bytes, payload_bytes }
+    }
+
+    /// Of mmTP over an interface that takes UDP payloads of `payload_max` bytes.
+    pub(crate) fn mmtp(payload_max: usize) -> Self {
+        let cut = ChunksPerBlock::fitting(payload_max.saturating_sub(DATA_HEADER));
+        let chunk_bytes = cut.unwrap_or(ChunksPerBlock::MAX).chunk_bytes();
+        let wire_bytes = (chunk_bytes + DATA_HEADER + OVERHEAD_BYTES) as u64;
+        Self { wire_bytes, payload_bytes: chunk_bytes as u64 }
+    }
+
+    /// Bytes of the whole packets that carry so much payload.
+    pub(crate) fn on_wire(self, payload: u64) -> u64 {
+        let wire = u128::from(payload) * u128::from(self.wire_bytes) / u128::from(self.payload_bytes);
+        u64::try_from(wire).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_linux_carries_in_a_packet_of_1500_bytes() {
+        let (tcp, mptcp) = (PacketLayout::tcp(1_500, 1), PacketLayout::tcp(1_500, 2));
+        assert_eq!((tcp.payload_bytes, mptcp.payload_bytes), (1_448, 1_428));
+        assert_eq!((tcp.on_wire(3 * 1_448), mptcp.on_wire(0)), (4_500, 0));
+        assert_eq!(PacketLayout::tcp(52, 2).payload_bytes, 1);
+        assert_eq!(tcp.on_wire(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn what_mmtp_carries_over_ethernet() {
+        let mmtp = PacketLayout::mmtp(1_472);
+        assert_eq!((mmtp.payload_bytes, mmtp.wire_bytes), (1_366, 1_366 + 20 + 42));
+    }
+}
