@@ -97,7 +97,9 @@ proptest! {
     }
 
     #[test]
-    fn read_is_written(bytes in prop::collection::vec(prop_oneof![Just(30_u8), 0..36_u8, any::<u8>()], 0..60)) {
+    fn read_is_written(
+        bytes in prop::collection::vec(prop_oneof![Just(30_u8), 0..36_u8, any::<u8>()], 0..60),
+    ) {
         for option in TcpOptions::new(&bytes).flatten() {
             let mut out = [0; 64];
             if let Some(len) = option.write(&mut out) {

@@ -1,0 +1,39 @@
+//! What schedulers see of subflows, and what they answer.
+
+use anabranch_algo::Span;
+
+/// A subflow as schedulers see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathView {
+    /// Its slot.
+    pub slot: usize,
+    /// Smoothed round-trip time; zero before the first sample.
+    pub srtt: Span,
+    /// Whether its congestion window and the peer's window have room now.
+    pub has_room: bool,
+    /// Whether it is a backup: to be used if no other is there.
+    pub backup: bool,
+    /// Whether it has carried what is to be sent.
+    pub has_carried: bool,
+    /// Whether nothing has been acknowledged since a retransmission timeout.
+    pub is_silent: bool,
+}
+
+/// Chooses subflows.
+pub trait Schedule {
+    /// The slot of the subflow that is to carry the next segment; `None`: none, for now. `paths` has all
+    /// subflows that are established.
+    fn pick(&mut self, paths: &[PathView]) -> Option<usize>;
+
+    /// Whether each subflow is to carry what the others have carried, too.
+    fn is_redundant(&self) -> bool {
+        false
+    }
+}
+
+/// The paths that may be used: not backups, unless all others are silent; not silent ones, unless all are.
+pub(super) fn usable(paths: &[PathView]) -> impl Iterator<Item = &PathView> {
+    let rank = |path: &PathView| (path.is_silent, path.backup);
+    let best = paths.iter().filter(|path| !path.has_carried).map(rank).min();
+    paths.iter().filter(move |path| !path.has_carried && Some(rank(path)) == best)
+}
