@@ -8,6 +8,7 @@ pub(crate) mod handshake;
 mod receiver;
 mod sender;
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use anabranch_algo::control::{Algorithm, Group};
@@ -61,6 +62,19 @@ pub enum SubflowError {
     /// This end reset it.
     Aborted,
 }
+
+impl fmt::Display for SubflowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "the connection was refused",
+            Self::Reset => "the peer reset the connection",
+            Self::TimedOut => "the peer does not answer",
+            Self::Aborted => "the connection was aborted",
+        })
+    }
+}
+
+impl std::error::Error for SubflowError {}
 
 /// What a subflow wants sent.
 #[derive(Clone, Debug)]

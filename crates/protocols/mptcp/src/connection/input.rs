@@ -399,7 +399,9 @@ impl Connection {
                 self.over(if is_regular { None } else { error });
             }
         }
-        if self.paths.iter().flatten().all(|path| path.subflow.is_time_wait()) {
+        // The data level decides: a subflow that does not answer any more is waited for without the program.
+        let is_done = self.is_multipath() && self.send.is_finished() && self.receive.is_finished();
+        if is_done || self.paths.iter().flatten().all(|path| path.subflow.is_time_wait()) {
             self.over(None);
         }
     }
