@@ -29,6 +29,20 @@ impl LocalAddress {
     }
 }
 
+/// What is done when the tail of what was sent may be lost: nothing has been acknowledged for a probe timeout
+/// (RFC 8985 section 7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TailLoss {
+    /// Nothing before the retransmission timeout.
+    Off,
+    /// The subflow sends new data or its last segment again.
+    SamePath,
+    /// Besides that, another subflow carries the last segment, too (Yedugundla, licentiate thesis, section
+    /// 4.2). If it arrives there and earlier data is still missing, that follows at once.
+    #[default]
+    AlternatePath,
+}
+
 /// Settings of each subflow's TCP.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpConfig {
@@ -42,6 +56,8 @@ pub struct TcpConfig {
     pub ack_delay: Span,
     /// How long a closed subflow remembers its addresses: 2 MSL (RFC 9293 section 3.4.2).
     pub time_wait: Span,
+    /// What is done for a lost tail.
+    pub tail_loss: TailLoss,
     /// After this silence an idle subflow is probed; `None`: never (RFC 9293 section 3.8.4).
     pub keepalive: Option<Span>,
     /// Retransmissions without an answer after which a subflow is given up.
@@ -56,6 +72,7 @@ impl Default for TcpConfig {
             mtu_bytes: 1500,
             ack_delay: Span::from_millis(40),
             time_wait: Span::from_secs(60),
+            tail_loss: TailLoss::default(),
             keepalive: None,
             retries_max: 8,
         }

@@ -137,6 +137,15 @@ pub(crate) struct Connection {
     events: VecDeque<ConnectionEvent>,
     /// The slot whose turn it is to send what is due.
     turn: usize,
+    /// A lost tail that another subflow was asked for.
+    tail_probe: Option<TailProbe>,
+}
+
+/// The last segment of a silent subflow, which another subflow carries, too.
+#[derive(Clone, Copy, Debug)]
+struct TailProbe {
+    slot: usize,
+    seq: u64,
 }
 
 fn algorithm(config: &Config) -> Algorithm {
@@ -167,6 +176,7 @@ impl Connection {
             ending: Ending::default(),
             events: VecDeque::new(),
             turn: 0,
+            tail_probe: None,
             config: Arc::clone(config),
         }
     }

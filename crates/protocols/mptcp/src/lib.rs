@@ -39,7 +39,7 @@ mod send;
 pub mod stack;
 mod subflow;
 
-pub use config::{Config, LocalAddress, SUBFLOWS_MAX, TcpConfig};
+pub use config::{Config, LocalAddress, SUBFLOWS_MAX, TailLoss, TcpConfig};
 pub use connection::ConnectionEvent;
 pub use path_manager::PathManager;
 pub use payload::Payload;

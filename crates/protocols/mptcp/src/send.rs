@@ -48,6 +48,7 @@ pub(crate) struct SendQueue {
     next: u64,
     window_end: u64,
     capacity: u64,
+    reinjections: u64,
     fin: Fin,
 }
 
@@ -64,6 +65,7 @@ impl SendQueue {
             next: 1,
             window_end: 1,
             capacity: capacity as u64,
+            reinjections: 0,
             fin: Fin::Open,
         }
     }
@@ -81,6 +83,10 @@ impl SendQueue {
     /// Bytes that the peer's window has room for.
     pub(crate) const fn window_room(&self) -> u64 {
         self.window_end.saturating_sub(self.next)
+    }
+    /// How many times data has been reinjected.
+    pub(crate) const fn reinjections(&self) -> u64 {
+        self.reinjections
     }
     /// Whether something given to subflows has not been acknowledged.
     pub(crate) fn is_flying(&self) -> bool {
@@ -168,6 +174,7 @@ impl SendQueue {
     pub(crate) fn take_reinjection(&mut self, max: u64, slot: usize) -> Option<(u64, Payload)> {
         let seq = self.reinject.pop_first()?;
         let rest = self.carry(self.place(seq), max, slot)?;
+        self.reinjections += 1;
         self.reinject.extend(rest.1);
         Some(rest.0)
     }
@@ -201,6 +208,14 @@ impl SendQueue {
     pub(crate) fn reinject_from(&mut self, slot: usize) {
         let those = self.flying.iter().filter(|flying| flying.carried == 1 << slot);
         self.reinject.extend(those.map(|flying| flying.seq));
+    }
+
+    /// The last bytes that only the subflow in `slot` has carried are to be sent on another one, too; their
+    /// number.
+    pub(crate) fn reinject_last(&mut self, slot: usize) -> Option<u64> {
+        let last = self.flying.iter().rev().find(|flying| flying.carried == 1 << slot)?;
+        self.reinject.insert(last.seq);
+        Some(last.seq)
     }
 
     /// The subflow in `slot` is gone: what it carried alone has not been carried.

@@ -15,13 +15,13 @@ use anabranch_algo::control::{Algorithm, Group};
 use anabranch_algo::{Span, Time};
 use anabranch_mptcp_wire::{OptionBuffer, TcpOption, expand};
 
-use crate::config::TcpConfig;
+use crate::config::{TailLoss, TcpConfig};
 use crate::payload::Payload;
 use crate::secrets::Secrets;
 use crate::segment::{EcnField, Flags, Segment};
 use handshake::{Agreed, TcpFields};
 use receiver::Receiver;
-use sender::{AckInput, Fired, Sender};
+use sender::{AckInput, Fired, ProbeRule, Sender};
 pub(crate) use sender::{Chunk, Outgoing};
 
 /// The first retransmission of a SYN (RFC 6298 section 2.1), and the longest wait for one.
@@ -165,6 +165,7 @@ pub(crate) struct Setup<'a> {
 impl Subflow {
     fn new(now: Time, setup: &Setup<'_>, state: State, irs: u32) -> Self {
         let &Setup { local, remote, config, algorithm, buffer_bytes, secrets } = setup;
+        let probe_rule = ProbeRule { is_on: config.tail_loss != TailLoss::Off, ack_delay: config.ack_delay };
         let iss = secrets.initial_seq(now, local, remote);
         Self {
             local,
@@ -173,7 +174,7 @@ impl Subflow {
             state,
             error: None,
             agreed: Agreed::offer(&config, local, buffer_bytes),
-            sender: Sender::new(iss, algorithm),
+            sender: Sender::new(iss, algorithm, probe_rule),
             receiver: Receiver::new(irs, config.ack_delay),
             syn: SynTimer { iss, count: 0, sent_at: now, due: now },
             timestamp_offset: secrets.timestamp_offset(local, remote),

@@ -224,6 +224,22 @@ impl Connection {
             }
         }
         self.confirm(slot, segment, has_signal);
+        self.note_tail(slot);
+    }
+
+    /// The other subflow has brought the last segment of a silent one. If the peer still does not acknowledge
+    /// it as data, what comes before it is missing, and is sent at once, too.
+    fn note_tail(&mut self, slot: usize) {
+        let Some(probe) = self.tail_probe else { return };
+        if self.send.una() > probe.seq {
+            self.tail_probe = None;
+        } else if slot == probe.slot {
+            // The subflow is not silent any more: it repeats what it lost.
+            self.tail_probe = None;
+        } else if self.paths[slot].as_ref().is_some_and(|path| path.subflow.sender().is_idle()) {
+            self.tail_probe = None;
+            self.send.reinject_from(probe.slot);
+        }
     }
 
     /// The peer has answered the third segment of a subflow's handshake.

@@ -10,10 +10,11 @@ use anabranch_mptcp_wire::{
     AddAddr, DataNumber, Dss, DssMapping, Join, MpCapable, MptcpOption, OptionBuffer, Reset, TcpOption,
 };
 
-use super::{Connection, ConnectionEvent, Mode};
+use super::{Connection, ConnectionEvent, Mode, TailProbe};
+use crate::config::TailLoss;
 use crate::handshake_options::VERSION;
 use crate::path::{Handshake, Path, ResetReason, Signal};
-use crate::scheduler::{PathView, Schedule as _};
+use crate::scheduler::{PathView, Schedule as _, Work};
 use crate::segment::Segment;
 use crate::subflow::{Alarm, Chunk, Due};
 
@@ -88,9 +89,19 @@ impl Connection {
             let (members, me) = self.group(slot);
             let group = Group { members: &members, me };
             let Some(path) = self.paths[slot].as_mut() else { continue };
-            if path.subflow.tick(now, &group) == Alarm::Timeout && self.mode != Mode::Plain {
+            let alarm = path.subflow.tick(now, &group);
+            if !self.is_multipath() {
+                continue;
+            }
+            match alarm {
+                Alarm::Nothing => {}
+                Alarm::Probe => {
+                    if self.config.tcp.tail_loss == TailLoss::AlternatePath && self.tail_probe.is_none() {
+                        self.tail_probe = self.send.reinject_last(slot).map(|seq| TailProbe { slot, seq });
+                    }
+                }
                 // The scheduler chooses another subflow, and this one repeats it, too.
-                self.send.reinject_from(slot);
+                Alarm::Timeout => self.send.reinject_from(slot),
             }
         }
         for path in self.paths.iter_mut().flatten() {
@@ -156,6 +167,10 @@ impl Connection {
             out.push(PathView {
                 slot,
                 srtt: sender.rtt().srtt(),
+                rttvar: sender.rtt().rttvar(),
+                cwnd: sender.cwnd(),
+                in_flight: sender.in_flight(),
+                mss_bytes: path.subflow.payload_max(self.option_bytes()),
                 has_room: path.subflow.room(self.option_bytes()) > 0,
                 backup: path.backup,
                 has_carried: carried & (1 << slot) != 0,
@@ -174,10 +189,17 @@ impl Connection {
             return None;
         }
         let bytes = self.option_bytes();
+        let mut work = Work {
+            now,
+            is_reinjection: true,
+            unsent_bytes: self.send.unsent(),
+            window_bytes: self.send.window_room(),
+            reinjections: self.send.reinjections(),
+        };
         let mut views = Vec::with_capacity(self.paths.len());
         if let Some(carried) = self.send.reinjection() {
             self.views(carried, &mut views);
-            if let Some(slot) = self.scheduler.pick(&views) {
+            if let Some(slot) = self.scheduler.pick(&work, &views) {
                 let room = self.paths[slot].as_ref()?.subflow.room(bytes);
                 let (data_seq, payload) = self.send.take_reinjection(room, slot)?;
                 return Some((slot, self.paths[slot].as_mut()?.subflow.send(now, data_seq, payload)));
@@ -185,8 +207,9 @@ impl Connection {
         }
         if self.send.unsent() > 0 && self.send.window_room() > 0 {
             views.clear();
+            work.is_reinjection = false;
             self.views(0, &mut views);
-            if let Some(slot) = self.scheduler.pick(&views) {
+            if let Some(slot) = self.scheduler.pick(&work, &views) {
                 let room = self.paths[slot].as_ref()?.subflow.room(bytes);
                 let (data_seq, payload) = self.send.take(room, slot)?;
                 return Some((slot, self.paths[slot].as_mut()?.subflow.send(now, data_seq, payload)));

@@ -3,15 +3,15 @@
 //! first, what it has not carried and what is not acknowledged.
 
 use super::min_rtt::MinRtt;
-use super::view::{PathView, Schedule};
+use super::view::{PathView, Schedule, Work};
 
 /// The scheduler `redundant`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Redundant(MinRtt);
 
 impl Schedule for Redundant {
-    fn pick(&mut self, paths: &[PathView]) -> Option<usize> {
-        self.0.pick(paths)
+    fn pick(&mut self, work: &Work, paths: &[PathView]) -> Option<usize> {
+        self.0.pick(work, paths)
     }
 
     fn is_redundant(&self) -> bool {

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 use anabranch_algo::control::{Algorithm, CongestionCause, Group, SubflowStats};
 use anabranch_algo::rtt::RttEstimator;
 use anabranch_algo::sent_packets::Delivery;
-use anabranch_algo::subflow::{AckRule, Subflow, Timer};
+use anabranch_algo::subflow::{AckRule, Patience, Subflow, Timer};
 use anabranch_algo::{Span, Time};
 
 use crate::payload::Payload;
@@ -104,6 +104,14 @@ pub(crate) enum Fired {
     Timeout,
 }
 
+/// Whether a lost tail is probed for, and how long the peer may put an acknowledgement off (RFC 8985 section
+/// 7.2).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProbeRule {
+    pub(crate) is_on: bool,
+    pub(crate) ack_delay: Span,
+}
+
 /// The sending half of a subflow. Numbers are whole: the lowest 32 bits are those on the wire.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
@@ -119,6 +127,7 @@ pub(crate) struct Sender {
     window_seq: u64,
     window_ack: u64,
     window_max: u64,
+    probe_rule: ProbeRule,
     /// Whether a probe is due.
     probe_due: bool,
     /// Timeouts since the last acknowledgement.
@@ -131,7 +140,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// After a SYN with number `iss` that is not acknowledged yet.
-    pub(crate) fn new(iss: u32, algorithm: Algorithm) -> Self {
+    pub(crate) fn new(iss: u32, algorithm: Algorithm, probe_rule: ProbeRule) -> Self {
         let una = (1 << 32) + u64::from(iss);
         Self {
             flow: Subflow::new(algorithm),
@@ -143,6 +152,7 @@ impl Sender {
             window_seq: 0,
             window_ack: 0,
             window_max: 0,
+            probe_rule,
             probe_due: false,
             timeouts: 0,
             persist: None,
@@ -176,6 +186,12 @@ impl Sender {
     }
     pub(crate) const fn rtt(&self) -> &RttEstimator {
         self.flow.rtt()
+    }
+    pub(crate) const fn cwnd(&self) -> u32 {
+        self.flow.cwnd()
+    }
+    pub(crate) const fn in_flight(&self) -> u32 {
+        self.flow.sent_packets().in_flight()
     }
     /// Whether everything that was sent has been acknowledged.
     pub(crate) fn is_idle(&self) -> bool {
@@ -314,7 +330,7 @@ impl Sender {
     /// Does what is due at `now`.
     pub(crate) fn timer(&mut self, now: Time, group: &Group<'_>) -> Fired {
         self.detect(now, group);
-        match self.flow.timer(now) {
+        match self.flow.timer_with(now, Patience { probe: self.probe_at() <= now, rto_max: Span::MAX }) {
             Timer::None => Fired::Nothing,
             Timer::Probe => {
                 self.probe_due = true;
@@ -368,7 +384,22 @@ impl Sender {
     /// When [`timer`](Self::timer) or [`window_probe_due`](Self::window_probe_due) would next do something.
     pub(crate) fn deadline(&self) -> Time {
         let persist = self.persist.map_or(Time::NEVER, |(at, _)| at);
-        self.flow.deadline().min(persist)
+        let packets = self.flow.sent_packets();
+        if packets.in_flight() == 0 {
+            return persist;
+        }
+        let overtaken = packets.next_deadline(self.flow.rtt()).unwrap_or(Time::NEVER);
+        persist.min(overtaken).min(self.flow.timeout_at(Span::MAX)).min(self.probe_at())
+    }
+
+    /// When the tail is to be probed for. A single segment may be acknowledged late, which is waited for.
+    fn probe_at(&self) -> Time {
+        let Some(at) = self.flow.probe_at().filter(|_| self.probe_rule.is_on && self.rtt().has_sample())
+        else {
+            return Time::NEVER;
+        };
+        let ack_delay = if self.in_flight() == 1 { self.probe_rule.ack_delay } else { Span::ZERO };
+        (at + ack_delay).min(self.flow.timeout_at(Span::MAX))
     }
 
     /// Whether CWR is to be set on this new segment; asked once.

@@ -4,4 +4,5 @@ mod attacks;
 mod multipath;
 mod network;
 mod random;
+mod tail_loss;
 mod tcp;

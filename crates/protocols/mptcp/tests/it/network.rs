@@ -47,6 +47,8 @@ pub(crate) struct Host {
     pub(crate) written: usize,
     pub(crate) read: Vec<u8>,
     pub(crate) seed: u8,
+    /// Whether it finishes once all is written.
+    pub(crate) finishes: bool,
     /// Whether it reads.
     pub(crate) reads: bool,
     pub(crate) is_closed: bool,
@@ -67,6 +69,7 @@ impl Host {
             written: 0,
             read: Vec::new(),
             seed,
+            finishes: true,
             reads: true,
             is_closed: false,
         }
@@ -83,7 +86,7 @@ impl Host {
                 count => self.written += count,
             }
         }
-        if self.written == self.to_write {
+        if self.finishes && self.written == self.to_write {
             self.stack.finish(id);
         }
         let mut buffer = [0; 4096];
