@@ -1,0 +1,424 @@
+//! What a segment does to a connection.
+
+use std::net::SocketAddr;
+
+use anabranch_algo::Time;
+use anabranch_algo::control::Group;
+use anabranch_mptcp_wire::keys::join_hmac_short;
+use anabranch_mptcp_wire::{
+    AddAddr, DataNumber, Dss, DssMapping, Join, Key, MpCapable, MptcpOption, Reset, Version,
+};
+
+use super::{Connection, ConnectionEvent, Mode};
+use crate::handshake_options::{VERSION, capable, join};
+use crate::mapping::{Check, MapError, Mapping};
+use crate::path::{Handshake, Path, Signal};
+use crate::secrets::Secrets;
+use crate::segment::{Flags, Segment};
+use crate::subflow::handshake::TcpFields;
+use crate::subflow::{Arrival, Subflow, SubflowError};
+
+/// A number of the data on the wire, counted from `base`, where about `near` is expected.
+fn counted(number: DataNumber, base: u64, near: u64) -> u64 {
+    number.near(base.wrapping_add(near)).wrapping_sub(base)
+}
+
+impl Connection {
+    /// The SYN offers Multipath TCP, or does not.
+    pub(super) fn offered(&mut self, syn: &Segment) {
+        let offer = capable(syn).filter(|offer| {
+            offer.version == VERSION && offer.flags & MpCapable::HMAC != 0 && offer.sender_key.is_none()
+        });
+        match offer {
+            Some(offer) if self.mode == Mode::Offered => {
+                self.keys.checksums |= offer.flags & MpCapable::CHECKSUM != 0;
+            }
+            _ => {
+                self.mode = Mode::Plain;
+                self.send.set_window_end(u64::MAX);
+            }
+        }
+    }
+
+    /// A SYN that is to join this connection; whether it is answered.
+    pub(crate) fn accept_join(
+        &mut self,
+        now: Time,
+        syn: &Segment,
+        (backup, address_id, peer_nonce): (bool, u8, u32),
+        secrets: &mut Secrets,
+    ) -> bool {
+        let Some(slot) = self.free_slot().filter(|_| self.is_multipath() && !self.is_ending()) else {
+            return false;
+        };
+        let nonce = secrets.draw() as u32;
+        let setup = Self::setup(&self.config, syn.target, syn.source, secrets);
+        let subflow = Subflow::accept(now, &setup, syn);
+        let local_id = self.addresses.local(syn.target.ip()).map_or(u8::MAX, |local| local.id);
+        let handshake = Handshake::JoinReceived { nonce, peer_nonce };
+        self.paths[slot] = Some(Path::new(subflow, handshake, backup, (local_id, address_id)));
+        true
+    }
+
+    /// Takes a segment of one of its subflows.
+    pub(crate) fn segment(&mut self, now: Time, segment: &Segment) {
+        let ends =
+            |path: &Path| path.subflow.local == segment.target && path.subflow.remote == segment.source;
+        let Some(slot) = self.paths.iter().position(|path| path.as_ref().is_some_and(ends)) else { return };
+        let (members, me) = self.group(slot);
+        let group = Group { members: &members, me };
+        let fields = TcpFields::read(segment);
+        let Some(path) = self.paths[slot].as_mut() else { return };
+        if self.mode == Mode::Offered && !self.is_client && Self::overtakes_keys(segment) {
+            return;
+        }
+        if !Self::proves_itself(self.keys.own, self.keys.peer, path, segment) {
+            path.abort(Reset::MPTCP_SPECIFIC);
+            return;
+        }
+        let arrival = path.subflow.segment(now, segment, &fields, &group);
+        if arrival.established {
+            self.established(now, slot, segment);
+        }
+        if arrival.is_valid {
+            self.options(now, slot, segment, arrival);
+            self.data(slot);
+        }
+        self.note_ends();
+    }
+
+    /// Whether a segment shows that options pass, but does not have the keys: the third segment was lost or
+    /// overtaken. The client will repeat the keys, with its first data if it has sent any.
+    fn overtakes_keys(segment: &Segment) -> bool {
+        let is_dss = |option| matches!(option, MptcpOption::Dss(_));
+        capable(segment).is_none() && segment.options.iter().mptcp().any(is_dss)
+    }
+
+    /// Whether a segment of a handshake of MP_JOIN has the HMAC that its sender must know; true for all other
+    /// segments.
+    fn proves_itself(own: Key, peer: Option<Key>, path: &mut Path, segment: &Segment) -> bool {
+        let Some(peer) = peer.filter(|_| path.subflow.is_handshake(segment)) else { return true };
+        match path.handshake {
+            Handshake::JoinSent { nonce } if segment.flags.has(Flags::SYN.and(Flags::ACK)) => {
+                let Some(Join::SynAck { hmac, nonce: peer_nonce, backup, .. }) = join(segment) else {
+                    return false;
+                };
+                if hmac != join_hmac_short(&peer.join_hmac(own, peer_nonce, nonce, Version::V1)) {
+                    return false;
+                }
+                let hmac = own.join_hmac(peer, nonce, peer_nonce, Version::V1);
+                let wait = anabranch_algo::rtt::RTO_INITIAL;
+                path.backup |= backup;
+                path.handshake = Handshake::JoinProven { hmac, due: Time::ZERO, wait };
+                true
+            }
+            Handshake::JoinReceived { nonce, peer_nonce } if !segment.flags.has(Flags::SYN) => {
+                if segment.flags.has(Flags::RST) {
+                    return true;
+                }
+                let wanted = peer.join_hmac(own, peer_nonce, nonce, Version::V1);
+                let proves = matches!(join(segment), Some(Join::Ack { hmac }) if hmac == wanted);
+                if proves {
+                    path.handshake = Handshake::Joined;
+                }
+                proves
+            }
+            _ => true,
+        }
+    }
+
+    /// The TCP handshake of a subflow is over with this segment.
+    fn established(&mut self, now: Time, slot: usize, segment: &Segment) {
+        let Some(path) = self.paths[slot].as_mut() else { return };
+        if path.handshake != Handshake::First {
+            if path.handshake == Handshake::Joined {
+                path.subflow.ack_now();
+                self.up(slot);
+            }
+            return;
+        }
+        let option = capable(segment).filter(|option| option.version == VERSION);
+        let both = option.and_then(|option| option.sender_key.zip(Some(option)));
+        match both {
+            Some((key, option)) if self.mode == Mode::Offered => {
+                // The server's third segment has both keys; the client's SYN/ACK the server's.
+                let is_right = self.is_client || option.receiver_key == Some(self.keys.own);
+                if is_right {
+                    self.keys.learn(key);
+                    self.keys.checksums |= self.is_client && option.flags & MpCapable::CHECKSUM != 0;
+                    self.mode = Mode::Multipath { confirmed: false };
+                } else {
+                    self.fall_back();
+                }
+            }
+            _ if self.mode == Mode::Offered => self.fall_back(),
+            _ => {}
+        }
+        let multipath = self.is_multipath();
+        self.events.push_back(ConnectionEvent::Established { multipath });
+        self.up(slot);
+        if multipath {
+            // The window of the SYN/ACK is not scaled; that of a third segment is looked at with its options.
+            let window = if self.is_client { u64::from(segment.window) } else { 0 };
+            self.send.set_window_end(1 + window);
+            self.announce(now);
+        } else {
+            self.send.set_window_end(u64::MAX);
+        }
+    }
+
+    fn up(&mut self, slot: usize) {
+        if let Some(path) = self.paths[slot].as_mut() {
+            path.is_up = true;
+            let (local, remote) = (path.subflow.local, path.subflow.remote);
+            self.events.push_back(ConnectionEvent::SubflowUp { local, remote });
+        }
+    }
+
+    /// Has the peer told of this end's other addresses.
+    fn announce(&mut self, now: Time) {
+        let Some(port) = self.ends().next().map(|(local, _)| local.port()) else { return };
+        for own in self.config.addresses.iter().filter(|own| own.announce) {
+            if let Some(local) = self.addresses.local(own.address).filter(|local| local.id != 0) {
+                self.unechoed.push((local.id, SocketAddr::new(own.address, port)));
+            }
+        }
+        if !self.unechoed.is_empty() {
+            self.timers.announce_at = now;
+        }
+    }
+
+    /// The options of Multipath TCP on a segment that belongs to a subflow.
+    fn options(&mut self, now: Time, slot: usize, segment: &Segment, arrival: Arrival) {
+        if !self.is_multipath() || segment.flags.has(Flags::SYN) {
+            return;
+        }
+        self.confirm_join(slot, arrival);
+        let mut has_signal = false;
+        for option in segment.options.iter().mptcp() {
+            has_signal |= !matches!(option, MptcpOption::Capable(MpCapable { data_bytes: None, .. }));
+            match option {
+                MptcpOption::Dss(dss) => {
+                    self.dss(now, slot, segment, dss);
+                }
+                MptcpOption::Capable(capable) => {
+                    // It stands for a DSS that acknowledges nothing.
+                    let window = self.paths[slot].as_ref().map_or(0, |path| path.subflow.window_of(segment));
+                    self.send.set_window_end(1 + window);
+                    self.capable_with_data(slot, capable);
+                }
+                MptcpOption::AddAddr(address) => self.add_address(slot, address),
+                MptcpOption::RemoveAddr(removed) => self.remove_addresses(removed.address_ids),
+                MptcpOption::Prio { backup, .. } => {
+                    if let Some(path) = self.paths[slot].as_mut() {
+                        path.backup = backup;
+                    }
+                }
+                MptcpOption::FastClose { key } if key == self.keys.own => {
+                    for path in self.paths.iter_mut().flatten() {
+                        path.abort(Reset::UNSPECIFIED);
+                    }
+                    self.over(Some(SubflowError::Reset));
+                }
+                _ => {}
+            }
+        }
+        self.confirm(slot, segment, has_signal);
+        self.note_tail(slot);
+    }
+
+    /// The other subflow has brought the last segment of a silent one. If the peer still does not acknowledge
+    /// it as data, what comes before it is missing, and is sent at once, too.
+    fn note_tail(&mut self, slot: usize) {
+        let Some(probe) = self.tail_probe else { return };
+        if self.send.una() > probe.seq {
+            self.tail_probe = None;
+        } else if slot == probe.slot {
+            // The subflow is not silent any more: it repeats what it lost.
+            self.tail_probe = None;
+        } else if self.paths[slot].as_ref().is_some_and(|path| path.subflow.sender().is_idle()) {
+            self.tail_probe = None;
+            self.send.reinject_from(probe.slot);
+        }
+    }
+
+    /// The peer has answered the third segment of a subflow's handshake.
+    fn confirm_join(&mut self, slot: usize, arrival: Arrival) {
+        let Some(path) = self.paths[slot].as_mut() else { return };
+        if matches!(path.handshake, Handshake::JoinProven { .. }) && !arrival.established {
+            path.handshake = Handshake::Joined;
+            self.up(slot);
+        }
+    }
+
+    /// Options pass on the first subflow, or they do not (RFC 8684 section 3.7).
+    fn confirm(&mut self, slot: usize, segment: &Segment, has_signal: bool) {
+        if self.mode != (Mode::Multipath { confirmed: false }) {
+            return;
+        }
+        let acks_data = self.paths[slot].as_ref().is_some_and(|path| path.subflow.acked_offset() > 1);
+        if has_signal {
+            self.mode = Mode::Multipath { confirmed: true };
+        } else if !segment.payload.is_empty()
+            || segment.flags.has(Flags::FIN)
+            || (acks_data && self.is_client)
+        {
+            self.fall_back();
+        }
+    }
+
+    fn capable_with_data(&mut self, slot: usize, capable: MpCapable) {
+        let (Some(data_bytes), Some(path)) = (capable.data_bytes, self.paths[slot].as_mut()) else { return };
+        let wire_seq = self.keys.peer_base.wrapping_add(1);
+        let check = capable.checksum.map(|checksum| Check { checksum, wire_seq, has_fin: false });
+        let mapping = Mapping { start: 1, len: u64::from(data_bytes), data_seq: 1, check };
+        path.mappings.insert(mapping, path.subflow.unread_offset());
+    }
+
+    fn dss(&mut self, now: Time, slot: usize, segment: &Segment, dss: Dss) {
+        if let Some(ack) = dss.data_ack {
+            let ack = counted(ack, self.keys.own_base, self.send.una());
+            if self.send.acked(ack) {
+                self.timers.retransmit_at = now + self.slowest_rto().times(2);
+            }
+            // A number below the first is no acknowledgement of this data.
+            if ack <= self.send.next() + 1 {
+                let window = self.paths[slot].as_ref().map_or(0, |path| path.subflow.window_of(segment));
+                self.send.set_window_end(ack + window);
+            }
+        }
+        let Some(mapping) = dss.mapping else { return };
+        self.mapping(slot, mapping, dss.data_fin);
+    }
+
+    fn mapping(&mut self, slot: usize, mapping: DssMapping, data_fin: bool) {
+        let base = self.keys.peer_base;
+        let data_seq = counted(mapping.data_seq, base, self.receive.next());
+        let len = u64::from(mapping.data_bytes).saturating_sub(u64::from(data_fin));
+        // What lies more than a window away is of another connection, or a lie.
+        if data_seq.wrapping_sub(self.receive.next()) as i64 > i64::from(u32::MAX) {
+            return;
+        }
+        if data_fin {
+            self.receive.finish_at(data_seq.wrapping_add(len));
+        }
+        let Some(path) = self.paths[slot].as_mut() else { return };
+        if data_fin {
+            path.subflow.ack_now();
+        }
+        let expected = path.subflow.expected_offset();
+        let start = anabranch_mptcp_wire::expand(mapping.subflow_seq, expected);
+        let has_fin = data_fin;
+        let wire_seq = base.wrapping_add(data_seq);
+        let check = mapping.checksum.map(|checksum| Check { checksum, wire_seq, has_fin });
+        path.mappings.insert(Mapping { start, len, data_seq, check }, path.subflow.unread_offset());
+    }
+
+    fn add_address(&mut self, slot: usize, option: AddAddr) {
+        let AddAddr::V1 { echo, address_id, address, port, hmac } = option else { return };
+        if echo {
+            self.unechoed.retain(|(id, _)| *id != address_id);
+            return;
+        }
+        let (Some(peer), Some(path)) = (self.keys.peer, self.paths[slot].as_mut()) else { return };
+        if hmac != Some(peer.add_addr_hmac(self.keys.own, address_id, address, port)) {
+            return;
+        }
+        let (has_port, port) = (port.is_some(), port.unwrap_or_else(|| path.subflow.remote.port()));
+        let address = SocketAddr::new(address, port);
+        path.signal(Signal::Echo { id: address_id, address, has_port });
+        self.addresses.add_remote(address_id, address);
+    }
+
+    fn remove_addresses(&mut self, ids: &[u8]) {
+        for &id in ids {
+            self.addresses.remove_remote(id);
+            for path in self.paths.iter_mut().flatten().filter(|path| path.remote_id == id && id != 0) {
+                path.abort(Reset::UNSPECIFIED);
+            }
+        }
+    }
+
+    /// What the subflow has brought in order finds its place in the data.
+    fn data(&mut self, slot: usize) {
+        let (before, multipath) = (self.receive.readable(), self.is_multipath());
+        let Some(path) = self.paths[slot].as_mut() else { return };
+        let mut failed = None;
+        while let Some((seq, payload)) = path.subflow.pop() {
+            if multipath {
+                let start = path.subflow.received_offset(seq);
+                let receive = &mut self.receive;
+                let mapped = path.mappings.map(start, payload, |at, part| receive.insert(at, part));
+                failed = failed.or(mapped.err());
+            } else {
+                let next = self.receive.next();
+                self.receive.insert(next, payload);
+            }
+        }
+        if !multipath && path.subflow.is_peer_finished() && !self.receive.is_finished() {
+            let next = self.receive.next();
+            self.receive.finish_at(next);
+        }
+        if !multipath {
+            let acked = path.subflow.acked_offset().min(self.send.next());
+            self.send.acked(acked);
+        }
+        if let Some(error) = failed {
+            self.unmapped(slot, error);
+        }
+        if self.receive.readable() > before {
+            self.events.push_back(ConnectionEvent::Readable);
+        }
+        if self.receive.is_finished() && !self.ending.peer_finished {
+            self.ending.peer_finished = true;
+            self.events.push_back(ConnectionEvent::PeerFinished);
+        }
+    }
+
+    /// Bytes that have no place in the data, or a wrong checksum: the subflow is of no use (RFC 8684 section
+    /// 3.7).
+    fn unmapped(&mut self, slot: usize, error: MapError) {
+        let Some(path) = self.paths[slot].as_mut() else { return };
+        if let MapError::Checksum(wire_seq) = error {
+            path.signal(Signal::Fail { wire_seq });
+        }
+        path.abort(Reset::MIDDLEBOX);
+    }
+
+    /// Takes note of subflows that have ended, and of the end of the connection.
+    pub(super) fn note_ends(&mut self) {
+        for slot in 0..self.paths.len() {
+            let Some(path) = self.paths[slot].as_mut() else { continue };
+            if self.mode != Mode::Plain && path.subflow.is_peer_finished() && path.subflow.can_send() {
+                // The peer closes this subflow.
+                path.subflow.close();
+                self.send.reinject_from(slot);
+            }
+            let Some(path) = self.paths[slot].as_ref() else { continue };
+            if !path.subflow.is_closed() {
+                continue;
+            }
+            let (was_up, error, is_first) =
+                (path.is_up, path.subflow.error(), path.handshake == Handshake::First);
+            let (local, remote, ids) =
+                (path.subflow.local, path.subflow.remote, (path.local_id, path.remote_id));
+            self.paths[slot] = None;
+            self.send.forget_subflow(slot);
+            if was_up {
+                self.events.push_back(ConnectionEvent::SubflowDown { local, remote, error });
+            }
+            if error == Some(SubflowError::TimedOut) && !is_first {
+                self.addresses.retry(ids.0, ids.1);
+            }
+            if self.paths.iter().all(Option::is_none) {
+                let is_regular = error.is_none() || (self.send.is_finished() && self.receive.is_finished());
+                self.over(if is_regular { None } else { error });
+            }
+        }
+        // The data level decides: a subflow that does not answer any more is waited for without the program.
+        let is_done = self.is_multipath() && self.send.is_finished() && self.receive.is_finished();
+        if is_done || self.paths.iter().flatten().all(|path| path.subflow.is_time_wait()) {
+            self.over(None);
+        }
+    }
+}

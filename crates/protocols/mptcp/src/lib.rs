@@ -1,0 +1,50 @@
+//! TCP and Multipath TCP (RFC 8684) in user space.
+//!
+//! **Purpose.** Both ends of a connection over one or more subflows, as a machine: segments and the time in;
+//! segments, events and a deadline out. In the simulator it is the TCP of experiments, on a TUN device it
+//! talks to kernels. Each subflow is a whole TCP of its own (RFC 9293), with the congestion control of
+//! [`anabranch_algo`], coupled over the subflows of a connection.
+//!
+//! **Non-goals.** No socket, no clock, no thread, no routes, no fragments. No version 0 of Multipath TCP, no
+//! urgent data, no simultaneous open.
+//!
+//! **Map.** The README draws how these work together.
+//! * [`stack`]: [`Stack`], all connections of a host: the [`Machine`](anabranch_algo::Machine).
+//! * `connection`: one connection over its subflows; what comes in, what goes out.
+//! * `listener`: half-open connections, bounded.
+//! * `handshake_options`: the options that begin connections and subflows.
+//! * `path`: a subflow with what Multipath TCP adds.
+//! * `subflow`: the TCP of one subflow: handshake, receiver, sender.
+//! * `mapping`, `receive`, `send`: from subflow to data, what has arrived, what is to be sent.
+//! * `reassembly`: order out of disorder, of subflows and of data.
+//! * [`scheduler`]: which subflow carries what. [`path_manager`]: which subflows there are.
+//! * [`segment`]: a segment as IP packet. [`payload`]: shared bytes.
+//! * `secrets`: numbers that others must not guess. [`config`]: what a stack is told once.
+#![forbid(unsafe_code)]
+
+pub mod config;
+mod connection;
+mod handshake_options;
+mod listener;
+mod mapping;
+mod path;
+pub mod path_manager;
+pub mod payload;
+mod reassembly;
+mod receive;
+pub mod scheduler;
+mod secrets;
+pub mod segment;
+mod send;
+pub mod stack;
+mod subflow;
+
+pub use config::{Config, LocalAddress, SUBFLOWS_MAX, TailLoss, TcpConfig};
+pub use connection::ConnectionEvent;
+pub use path_manager::PathManager;
+pub use payload::Payload;
+pub use scheduler::{SCHEDULERS, SchedulerKind};
+pub use secrets::Seed;
+pub use segment::{Segment, SegmentError};
+pub use stack::{ConnectionId, Input, Stack, StackEvent};
+pub use subflow::SubflowError;

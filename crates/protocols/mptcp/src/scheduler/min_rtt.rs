@@ -1,0 +1,15 @@
+//! The subflow with the shortest smoothed round-trip time that has room (Raiciu et al., NSDI 2012, section
+//! 4.2; the default of Linux MPTCP 0.9x). One without a sample comes first: it has to get one.
+
+use super::view::{PathView, Schedule, Work, usable};
+
+/// The scheduler `minrtt`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MinRtt;
+
+impl Schedule for MinRtt {
+    fn pick(&mut self, _work: &Work, paths: &[PathView]) -> Option<usize> {
+        let with_room = usable(paths).filter(|path| path.has_room);
+        with_room.min_by_key(|path| path.srtt).map(|path| path.slot)
+    }
+}

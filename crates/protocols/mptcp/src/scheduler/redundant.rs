@@ -1,0 +1,20 @@
+//! Everything on each subflow (Froemmgen et al., "ReMP TCP: low latency Multipath TCP", ICC 2016): new data
+//! goes to the subflow with the shortest round trip that has room, and each other subflow carries, oldest
+//! first, what it has not carried and what is not acknowledged.
+
+use super::min_rtt::MinRtt;
+use super::view::{PathView, Schedule, Work};
+
+/// The scheduler `redundant`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Redundant(MinRtt);
+
+impl Schedule for Redundant {
+    fn pick(&mut self, work: &Work, paths: &[PathView]) -> Option<usize> {
+        self.0.pick(work, paths)
+    }
+
+    fn is_redundant(&self) -> bool {
+        true
+    }
+}

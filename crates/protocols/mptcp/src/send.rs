@@ -1,0 +1,290 @@
+//! The data that is to be sent: kept until the peer has acknowledged it at data level, and given to subflows
+//! as the scheduler decides (RFC 8684 section 3.3).
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::payload::Payload;
+
+/// Small writes are gathered into pieces of this size, bytes.
+const GATHER_BYTES: usize = 16_384;
+
+/// Bytes that were given to subflows and are not acknowledged.
+#[derive(Clone, Debug)]
+struct Flying {
+    seq: u64,
+    payload: Payload,
+    /// The slots of the subflows that carried them.
+    carried: u64,
+}
+
+impl Flying {
+    fn end(&self) -> u64 {
+        self.seq + self.payload.len() as u64
+    }
+}
+
+/// The end of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fin {
+    Open,
+    /// No more is written.
+    Wanted,
+    /// All data is sent; the DATA_FIN has this number.
+    At(u64),
+}
+
+/// The sending half of a connection. Numbers are counted from the initial data sequence number, so that the
+/// first byte has 1.
+#[derive(Clone, Debug)]
+pub(crate) struct SendQueue {
+    unsent: VecDeque<Payload>,
+    unsent_bytes: u64,
+    /// Gathered, not yet a piece.
+    gathered: Vec<u8>,
+    flying: VecDeque<Flying>,
+    /// Numbers of what is to be sent on another subflow, too.
+    reinject: BTreeSet<u64>,
+    una: u64,
+    next: u64,
+    window_end: u64,
+    capacity: u64,
+    reinjections: u64,
+    fin: Fin,
+}
+
+impl SendQueue {
+    /// Nothing is written.
+    pub(crate) const fn new(capacity: u32) -> Self {
+        Self {
+            unsent: VecDeque::new(),
+            unsent_bytes: 0,
+            gathered: Vec::new(),
+            flying: VecDeque::new(),
+            reinject: BTreeSet::new(),
+            una: 1,
+            next: 1,
+            window_end: 1,
+            capacity: capacity as u64,
+            reinjections: 0,
+            fin: Fin::Open,
+        }
+    }
+
+    pub(crate) const fn una(&self) -> u64 {
+        self.una
+    }
+    pub(crate) const fn next(&self) -> u64 {
+        self.next
+    }
+    /// Bytes that were not given to a subflow yet.
+    pub(crate) const fn unsent(&self) -> u64 {
+        self.unsent_bytes
+    }
+    /// Bytes that the peer's window has room for.
+    pub(crate) const fn window_room(&self) -> u64 {
+        self.window_end.saturating_sub(self.next)
+    }
+    /// How many times data has been reinjected.
+    pub(crate) const fn reinjections(&self) -> u64 {
+        self.reinjections
+    }
+    /// Whether something given to subflows has not been acknowledged.
+    pub(crate) fn is_flying(&self) -> bool {
+        !self.flying.is_empty()
+    }
+    /// Bytes that can be written now.
+    pub(crate) fn writable(&self) -> u64 {
+        match self.fin {
+            Fin::Open => self.capacity.saturating_sub(self.unsent_bytes + (self.next - self.una)),
+            _ => 0,
+        }
+    }
+
+    /// Takes bytes of the program, as many as there is room for; how many.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        let len = usize::try_from(self.writable()).unwrap_or(usize::MAX).min(bytes.len());
+        let bytes = &bytes[..len];
+        if self.gathered.len() + len > GATHER_BYTES {
+            self.seal();
+        }
+        if len >= GATHER_BYTES {
+            self.unsent.push_back(Payload::copy_of(bytes));
+        } else {
+            self.gathered.extend_from_slice(bytes);
+        }
+        self.unsent_bytes += len as u64;
+        len
+    }
+
+    fn seal(&mut self) {
+        if !self.gathered.is_empty() {
+            self.unsent.push_back(Payload::from(std::mem::take(&mut self.gathered)));
+        }
+    }
+
+    /// No more is written.
+    pub(crate) fn finish(&mut self) {
+        if self.fin == Fin::Open {
+            self.fin = Fin::Wanted;
+        }
+    }
+
+    /// Takes new data of at most `max` bytes for the subflow in `slot`.
+    pub(crate) fn take(&mut self, max: u64, slot: usize) -> Option<(u64, Payload)> {
+        let max = usize::try_from(max.min(self.window_room())).unwrap_or(usize::MAX);
+        if max == 0 || self.unsent_bytes == 0 {
+            return None;
+        }
+        if self.unsent.front().is_none_or(|front| front.len() < max) {
+            self.seal();
+        }
+        let front = self.unsent.front_mut()?;
+        let mut payload = front.split_to(max);
+        if front.is_empty() {
+            self.unsent.pop_front();
+        }
+        if payload.len() < max && !self.unsent.is_empty() {
+            let mut bytes = payload.as_bytes().to_vec();
+            while let Some(front) = self.unsent.front_mut().filter(|_| bytes.len() < max) {
+                bytes.extend_from_slice(front.split_to(max - bytes.len()).as_bytes());
+                if front.is_empty() {
+                    self.unsent.pop_front();
+                }
+            }
+            payload = Payload::from(bytes);
+        }
+        let (seq, len) = (self.next, payload.len() as u64);
+        self.unsent_bytes -= len;
+        self.next += len;
+        self.flying.push_back(Flying { seq, payload: payload.clone(), carried: 1 << slot });
+        Some((seq, payload))
+    }
+
+    fn place(&self, seq: u64) -> usize {
+        self.flying.partition_point(|flying| flying.seq < seq)
+    }
+
+    /// The slots of the subflows that have carried what is to be reinjected first; `None`: nothing is.
+    pub(crate) fn reinjection(&self) -> Option<u64> {
+        let seq = *self.reinject.first()?;
+        self.flying.get(self.place(seq)).map(|flying| flying.carried)
+    }
+
+    /// Takes what is to be reinjected first, at most `max` bytes of it, for the subflow in `slot`.
+    pub(crate) fn take_reinjection(&mut self, max: u64, slot: usize) -> Option<(u64, Payload)> {
+        let seq = self.reinject.pop_first()?;
+        let rest = self.carry(self.place(seq), max, slot)?;
+        self.reinjections += 1;
+        self.reinject.extend(rest.1);
+        Some(rest.0)
+    }
+
+    /// Takes the first bytes that the subflow in `slot` has not carried, at most `max`.
+    pub(crate) fn take_copy(&mut self, max: u64, slot: usize) -> Option<(u64, Payload)> {
+        let at = self.flying.iter().position(|flying| flying.carried & (1 << slot) == 0)?;
+        Some(self.carry(at, max, slot)?.0)
+    }
+
+    /// The subflow in `slot` carries an entry, too, or its first `max` bytes: then it is cut in two, and the
+    /// number of the second is returned.
+    fn carry(&mut self, at: usize, max: u64, slot: usize) -> Option<((u64, Payload), Option<u64>)> {
+        let flying = self.flying.get_mut(at)?;
+        let mut rest = None;
+        if flying.payload.len() as u64 > max {
+            let front = flying.payload.split_to(max as usize);
+            let seq = flying.seq + max;
+            let back = Flying { seq, payload: std::mem::replace(&mut flying.payload, front), ..*flying };
+            rest = Some(seq);
+            flying.carried |= 1 << slot;
+            let taken = (flying.seq, flying.payload.clone());
+            self.flying.insert(at + 1, back);
+            return Some((taken, rest));
+        }
+        flying.carried |= 1 << slot;
+        Some(((flying.seq, flying.payload.clone()), rest))
+    }
+
+    /// What only the subflow in `slot` has carried is to be sent on another one, too.
+    pub(crate) fn reinject_from(&mut self, slot: usize) {
+        let those = self.flying.iter().filter(|flying| flying.carried == 1 << slot);
+        self.reinject.extend(those.map(|flying| flying.seq));
+    }
+
+    /// The last bytes that only the subflow in `slot` has carried are to be sent on another one, too; their
+    /// number.
+    pub(crate) fn reinject_last(&mut self, slot: usize) -> Option<u64> {
+        let last = self.flying.iter().rev().find(|flying| flying.carried == 1 << slot)?;
+        self.reinject.insert(last.seq);
+        Some(last.seq)
+    }
+
+    /// The subflow in `slot` is gone: what it carried alone has not been carried.
+    pub(crate) fn forget_subflow(&mut self, slot: usize) {
+        for flying in &mut self.flying {
+            flying.carried &= !(1 << slot);
+            if flying.carried == 0 {
+                self.reinject.insert(flying.seq);
+            }
+        }
+    }
+
+    /// The first bytes that are not acknowledged are to be sent again by any subflow.
+    pub(crate) fn reinject_first(&mut self) {
+        if let Some(flying) = self.flying.front_mut() {
+            flying.carried = 0;
+            self.reinject.insert(flying.seq);
+        }
+    }
+
+    /// The peer expects number `ack` next; whether that is news.
+    pub(crate) fn acked(&mut self, ack: u64) -> bool {
+        let end = if let Fin::At(fin) = self.fin { fin + 1 } else { self.next };
+        if ack <= self.una || ack > end {
+            return false;
+        }
+        self.una = ack;
+        while let Some(flying) = self.flying.front_mut() {
+            if flying.end() > ack {
+                if flying.seq < ack {
+                    let was = self.reinject.remove(&flying.seq);
+                    flying.payload.skip((ack - flying.seq) as usize);
+                    flying.seq = ack;
+                    if was {
+                        self.reinject.insert(ack);
+                    }
+                }
+                break;
+            }
+            self.reinject.remove(&flying.seq);
+            self.flying.pop_front();
+        }
+        true
+    }
+
+    /// The peer has room up to number `end`; it does not take that back.
+    pub(crate) fn set_window_end(&mut self, end: u64) {
+        self.window_end = self.window_end.max(end);
+    }
+
+    /// The number of the DATA_FIN once everything has been given to subflows; `None` before, and after it has
+    /// been acknowledged.
+    pub(crate) fn fin_to_send(&mut self) -> Option<u64> {
+        if self.fin == Fin::Wanted && self.unsent_bytes == 0 {
+            self.fin = Fin::At(self.next);
+        }
+        match self.fin {
+            Fin::At(fin) if self.una <= fin => Some(fin),
+            _ => None,
+        }
+    }
+
+    /// Whether the program has written its last and everything has been given to subflows.
+    pub(crate) fn is_all_sent(&self) -> bool {
+        self.fin != Fin::Open && self.unsent_bytes == 0
+    }
+
+    /// Whether the DATA_FIN and everything before it has been acknowledged.
+    pub(crate) fn is_finished(&self) -> bool {
+        matches!(self.fin, Fin::At(fin) if self.una > fin)
+    }
+}

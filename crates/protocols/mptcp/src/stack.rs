@@ -1,0 +1,324 @@
+//! All connections of one host: segments in, segments and events out.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use anabranch_algo::{Machine, Output, Time};
+use anabranch_mptcp_wire::{Join, MptcpOption, OptionBuffer, Reset, TcpOption};
+
+use crate::config::Config;
+use crate::connection::{Connection, ConnectionEvent};
+use crate::handshake_options::join;
+use crate::listener::Listener;
+use crate::payload::Payload;
+use crate::secrets::{Secrets, Seed};
+use crate::segment::{EcnField, Flags, Segment};
+
+/// Names a connection of a [`Stack`]; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnectionId(u64);
+
+/// The first port that is given to connections of this end's own making, and how many there are (RFC 6335
+/// section 6).
+const EPHEMERAL_PORTS: (u16, u16) = (49_152, 16_384);
+/// Answers to segments of no connection that wait to be sent, at most; further ones are dropped.
+const REPLIES_MAX: usize = 64;
+
+/// What a stack is told.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A segment has arrived.
+    Segment(&'a Segment),
+    /// Time has passed.
+    Wake,
+}
+
+/// What a stack reports: which connection, and what.
+pub type StackEvent = (ConnectionId, ConnectionEvent);
+
+/// All connections of one host; see the [crate].
+///
+/// Programs call [`connect`](Self::connect), [`listen`](Self::listen), [`write`](Self::write) and so on.
+/// These are inputs like [`handle`](Machine::handle): after them the stack is [polled](Machine::poll) until
+/// it waits.
+#[derive(Debug)]
+pub struct Stack {
+    config: Arc<Config>,
+    secrets: Secrets,
+    connections: BTreeMap<ConnectionId, Connection>,
+    /// Which connection a subflow belongs to, by its local and remote end.
+    subflows: BTreeMap<(SocketAddr, SocketAddr), ConnectionId>,
+    tokens: BTreeMap<u32, ConnectionId>,
+    listeners: BTreeMap<u16, Listener<ConnectionId>>,
+    replies: Vec<Segment>,
+    next_id: u64,
+    next_port: u16,
+    /// When each connection has something to do next.
+    wakes: BTreeMap<ConnectionId, Time>,
+}
+
+impl Stack {
+    /// A stack without connections. `seed` must be random, and secret.
+    #[must_use]
+    pub fn new(config: Config, seed: Seed) -> Self {
+        let mut secrets = Secrets::new(seed);
+        let next_port = (secrets.draw() % u64::from(EPHEMERAL_PORTS.1)) as u16;
+        Self {
+            config: Arc::new(config),
+            secrets,
+            connections: BTreeMap::new(),
+            subflows: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            replies: Vec::new(),
+            next_id: 0,
+            next_port,
+            wakes: BTreeMap::new(),
+        }
+    }
+
+    /// Takes connections at a port, on all addresses, from now on.
+    pub fn listen(&mut self, port: u16) {
+        self.listeners.entry(port).or_insert_with(Listener::new);
+    }
+
+    /// Half-open connections of a port that gave way to newer ones.
+    #[must_use]
+    pub fn displaced(&self, port: u16) -> u64 {
+        self.listeners.get(&port).map_or(0, |listener| listener.displaced)
+    }
+
+    /// Begins a connection from `local` to `remote`; `None` if all ports are taken.
+    pub fn connect(&mut self, now: Time, local: IpAddr, remote: SocketAddr) -> Option<ConnectionId> {
+        let local = SocketAddr::new(local, self.free_port(local, remote)?);
+        let connection = Connection::connect(now, &self.config, local, remote, &mut self.secrets);
+        Some(self.insert(connection))
+    }
+
+    fn free_port(&mut self, local: IpAddr, remote: SocketAddr) -> Option<u16> {
+        let (first, count) = EPHEMERAL_PORTS;
+        for _ in 0..count {
+            let port = first + self.next_port;
+            self.next_port = (self.next_port + 1) % count;
+            if !self.subflows.contains_key(&(SocketAddr::new(local, port), remote)) {
+                return Some(port);
+            }
+        }
+        None
+    }
+
+    fn insert(&mut self, connection: Connection) -> ConnectionId {
+        let id = ConnectionId(self.next_id);
+        self.next_id += 1;
+        self.subflows.extend(connection.ends().map(|ends| (ends, id)));
+        self.tokens.extend(connection.token().map(|token| (token, id)));
+        self.connections.insert(id, connection);
+        self.wakes.insert(id, Time::ZERO);
+        id
+    }
+
+    fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.wakes.insert(id, Time::ZERO);
+        self.connections.get_mut(&id)
+    }
+
+    /// Gives a connection bytes to send; how many it took: none once it is over or finished.
+    pub fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
+        self.get_mut(id).map_or(0, |connection| connection.write(bytes))
+    }
+
+    /// Takes bytes that have arrived; how many.
+    pub fn read(&mut self, id: ConnectionId, out: &mut [u8]) -> usize {
+        self.get_mut(id).map_or(0, |connection| connection.read(out))
+    }
+
+    /// Nothing more is written to a connection.
+    pub fn finish(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.get_mut(id) {
+            connection.finish();
+        }
+    }
+
+    /// Ends a connection at once, and tells the peer.
+    pub fn abort(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.get_mut(id) {
+            connection.abort();
+        }
+    }
+
+    /// Bytes that can be read now.
+    #[must_use]
+    pub fn readable(&self, id: ConnectionId) -> u64 {
+        self.connections.get(&id).map_or(0, Connection::readable)
+    }
+
+    /// Bytes that can be written now.
+    #[must_use]
+    pub fn writable(&self, id: ConnectionId) -> u64 {
+        self.connections.get(&id).map_or(0, Connection::writable)
+    }
+
+    /// Bytes that were written and that the peer has not acknowledged.
+    #[must_use]
+    pub fn unacknowledged(&self, id: ConnectionId) -> u64 {
+        self.connections.get(&id).map_or(0, Connection::unacknowledged)
+    }
+
+    /// Whether a connection is Multipath TCP.
+    #[must_use]
+    pub fn is_multipath(&self, id: ConnectionId) -> bool {
+        self.connections.get(&id).is_some_and(Connection::is_multipath)
+    }
+
+    /// Connections that are not gone yet, those that only remember their addresses included.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn segment(&mut self, now: Time, segment: &Segment) {
+        let ends = (segment.target, segment.source);
+        if let Some(&id) = self.subflows.get(&ends) {
+            if let Some(connection) = self.get_mut(id) {
+                connection.segment(now, segment);
+            }
+        } else if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) {
+            self.syn(now, segment);
+        } else {
+            self.refuse(segment, None);
+        }
+    }
+
+    /// A segment that begins a connection or a subflow.
+    fn syn(&mut self, now: Time, segment: &Segment) {
+        if let Some(Join::Syn { backup, address_id, token, nonce }) = join(segment) {
+            let owner = self.tokens.get(&token).copied();
+            let connection = owner.and_then(|id| Some((id, self.connections.get_mut(&id)?)));
+            let joined = connection.and_then(|(id, connection)| {
+                let terms = (backup, address_id, nonce);
+                connection.accept_join(now, segment, terms, &mut self.secrets).then_some(id)
+            });
+            match joined {
+                Some(id) => {
+                    self.subflows.insert((segment.target, segment.source), id);
+                    self.wakes.insert(id, Time::ZERO);
+                }
+                None => self.refuse(segment, Some(Reset::MPTCP_SPECIFIC)),
+            }
+            return;
+        }
+        let port = segment.target.port();
+        if !self.listeners.contains_key(&port) {
+            self.refuse(segment, None);
+            return;
+        }
+        let connection = Connection::accept(now, &self.config, segment, &mut self.secrets);
+        let id = self.insert(connection);
+        let max = self.config.half_open_max;
+        if let Some(displaced) = self.listeners.get_mut(&port).and_then(|listener| listener.begin(id, max)) {
+            self.remove(displaced);
+        }
+    }
+
+    /// Answers a segment of no connection with a reset (RFC 9293 section 3.10.7.1).
+    fn refuse(&mut self, segment: &Segment, reason: Option<u8>) {
+        if segment.flags.has(Flags::RST) || self.replies.len() >= REPLIES_MAX {
+            return;
+        }
+        let mut options = OptionBuffer::default();
+        if let Some(reason) = reason {
+            options.push(&TcpOption::Mptcp(MptcpOption::Reset(Reset { flags: 0, reason })));
+        }
+        let has_ack = segment.flags.has(Flags::ACK);
+        self.replies.push(Segment {
+            source: segment.target,
+            target: segment.source,
+            seq: if has_ack { segment.ack } else { 0 },
+            ack: if has_ack { 0 } else { segment.seq.wrapping_add(segment.sequence_len() as u32) },
+            flags: if has_ack { Flags::RST } else { Flags::RST.and(Flags::ACK) },
+            window: 0,
+            ecn: EcnField::NotEct,
+            options,
+            payload: Payload::default(),
+        });
+    }
+
+    fn remove(&mut self, id: ConnectionId) {
+        self.connections.remove(&id);
+        self.wakes.remove(&id);
+        self.subflows.retain(|_, owner| *owner != id);
+        self.tokens.retain(|_, owner| *owner != id);
+        self.listeners.values_mut().for_each(|listener| listener.end(id));
+    }
+
+    /// Makes the subflows that a connection's path manager wants.
+    fn make_subflows(&mut self, now: Time, id: ConnectionId) {
+        while let Some(plan) = self.connections.get_mut(&id).and_then(Connection::next_join) {
+            let Some(port) = self.free_port(plan.local, plan.remote) else { return };
+            let local = SocketAddr::new(plan.local, port);
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.join(now, &plan, local, &mut self.secrets);
+                self.subflows.insert((local, plan.remote), id);
+            }
+        }
+    }
+
+    /// What an event of a connection means for the tables.
+    fn note(&mut self, id: ConnectionId, event: ConnectionEvent) {
+        match event {
+            ConnectionEvent::Established { .. } => {
+                self.listeners.values_mut().for_each(|listener| listener.end(id));
+            }
+            ConnectionEvent::SubflowDown { local, remote, .. } => {
+                self.subflows.remove(&(local, remote));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Machine for Stack {
+    type Input<'a> = Input<'a>;
+    type Transmit = Segment;
+    type Event = StackEvent;
+
+    fn handle(&mut self, now: Time, input: Input<'_>) {
+        match input {
+            Input::Segment(segment) => self.segment(now, segment),
+            Input::Wake => {}
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Output<Segment, StackEvent> {
+        if let Some(reply) = self.replies.pop() {
+            return Output::Send(reply);
+        }
+        while let Some((&id, _)) = self.wakes.iter().find(|(_, at)| **at <= now) {
+            self.make_subflows(now, id);
+            let Some(connection) = self.connections.get_mut(&id) else {
+                self.wakes.remove(&id);
+                continue;
+            };
+            match connection.poll(now) {
+                Output::Send(segment) => return Output::Send(segment),
+                Output::Event(event) => {
+                    self.note(id, event);
+                    return Output::Event((id, event));
+                }
+                Output::Wait(at) => {
+                    debug_assert!(
+                        at > now,
+                        "what is due at {at:?} has been done at {now:?}: {connection:#?}"
+                    );
+                    // A deadline that is past would be asked for again without end.
+                    self.wakes.insert(id, at.max(now + anabranch_algo::rtt::GRANULARITY));
+                    if connection.is_gone() {
+                        self.remove(id);
+                    }
+                }
+            }
+        }
+        Output::Wait(self.wakes.values().min().copied().unwrap_or(Time::NEVER))
+    }
+}
