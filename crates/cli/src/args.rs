@@ -66,6 +66,8 @@ pub enum Command {
     Kernel(crate::kernel_command::args::Kernel),
     #[cfg(feature = "proxy")]
     Proxy(crate::proxy_command::args::Proxy),
+    #[cfg(feature = "tcp")]
+    Tcp(crate::tcp_command::args::Tcp),
     #[cfg(feature = "network")]
     Net(crate::net_command::args::Net),
     #[cfg(feature = "network")]

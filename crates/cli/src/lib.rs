@@ -20,6 +20,7 @@
 //! * `anabranch-lab`: `lab_command`, experiments from scenario files; `soak`, everything in random worlds.
 //! * `anabranch-kernel`: `kernel_command`, congestion control inside Linux.
 //! * `anabranch-proxy`: `proxy_command`, every program on several links.
+//! * `anabranch-tcp`: `tcp_command`, Multipath TCP of this process.
 //! * `anabranch-net`: `net_command`, networks, the paths in them, and whole domains on one machine;
 //!   `member_command`, the servers of a publish/subscribe network.
 //! * `metrics`: metrics for Prometheus; `holder`: the process that keeps laboratories and domains up.
@@ -62,6 +63,8 @@ pub mod signals;
 #[cfg(feature = "lab")]
 pub mod soak;
 pub mod stdout;
+#[cfg(feature = "tcp")]
+pub mod tcp_command;
 #[cfg(any(feature = "lab", feature = "network"))]
 mod toml_name;
 pub mod usage;

@@ -51,6 +51,11 @@ pub const PROGRAMS: &[Program] = &[
         )],
     },
     Program {
+        name: "anabranch-tcp",
+        feature: "tcp",
+        commands: &[("tcp", "TCP and Multipath TCP of this process, on TUN devices")],
+    },
+    Program {
         name: "anabranch-net",
         feature: "network",
         commands: &[

@@ -96,6 +96,8 @@ const LAW: &[(&str, &[&str])] = &[
             "emulator",
             "kernel",
             "lab",
+            "mptcp",
+            "mptcp-tun",
             "mirror",
             "http",
             "anabranch",

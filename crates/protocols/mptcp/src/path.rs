@@ -21,8 +21,6 @@ pub(crate) enum Signal {
     Echo { id: u8, address: SocketAddr, has_port: bool },
     /// DATA_FIN with this number.
     DataFin { data_seq: u64 },
-    /// MP_FAIL of the mapping with this data sequence number.
-    Fail { wire_seq: u64 },
 }
 
 /// How far the handshake of Multipath TCP on a subflow is.
@@ -62,6 +60,8 @@ pub(crate) struct Path {
 pub(crate) enum ResetReason {
     /// MP_TCPRST with this reason.
     Subflow(u8),
+    /// MP_FAIL of the mapping with this data sequence number: its checksum is wrong.
+    Checksum(u64),
     /// MP_FASTCLOSE with the peer's key.
     Connection(Key),
 }
@@ -102,8 +102,8 @@ impl Path {
     }
 
     /// Resets it.
-    pub(crate) fn abort(&mut self, reason: u8) {
-        self.reset = Some(ResetReason::Subflow(reason));
+    pub(crate) fn abort(&mut self, reason: ResetReason) {
+        self.reset = Some(reason);
         self.subflow.abort();
     }
 }

@@ -1,11 +1,12 @@
 //! One connection between two files.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use anabranch_algo::{Span, Time};
-use anabranch_mptcp::{ConnectionEvent, ConnectionId};
+use anabranch_mptcp::{ConnectionEvent, ConnectionId, SubflowError};
 
 use crate::host::TunHost;
 
@@ -19,6 +20,25 @@ pub enum Peer {
     Connect(SocketAddr),
     /// The first that connects to this port.
     Listen(u16),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(remote) => write!(f, "{remote}"),
+            Self::Listen(port) => write!(f, "port {port}"),
+        }
+    }
+}
+
+/// As which kind of error an end of a connection is reported.
+const fn kind(error: SubflowError) -> io::ErrorKind {
+    match error {
+        SubflowError::Refused => io::ErrorKind::ConnectionRefused,
+        SubflowError::Reset => io::ErrorKind::ConnectionReset,
+        SubflowError::TimedOut => io::ErrorKind::TimedOut,
+        SubflowError::Aborted => io::ErrorKind::ConnectionAborted,
+    }
 }
 
 /// What happened.
@@ -71,7 +91,7 @@ pub fn relay(
                 on_event(&event);
             }
             if let (ConnectionEvent::Closed { error: Some(error) }, true) = (event, connection == Some(id)) {
-                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, format!("{error}")));
+                return Err(io::Error::new(kind(error), format!("{peer}: {error}")));
             }
             if let (ConnectionEvent::Closed { error: None }, true) = (event, connection == Some(id)) {
                 totals.received_bytes += drain(host, id, &mut buffer, output)?;

@@ -12,7 +12,7 @@ use anabranch_mptcp_wire::{
 use super::{Connection, ConnectionEvent, Mode};
 use crate::handshake_options::{VERSION, capable, join};
 use crate::mapping::{Check, MapError, Mapping};
-use crate::path::{Handshake, Path, Signal};
+use crate::path::{Handshake, Path, ResetReason, Signal};
 use crate::secrets::Secrets;
 use crate::segment::{Flags, Segment};
 use crate::subflow::handshake::TcpFields;
@@ -73,7 +73,7 @@ impl Connection {
             return;
         }
         if !Self::proves_itself(self.keys.own, self.keys.peer, path, segment) {
-            path.abort(Reset::MPTCP_SPECIFIC);
+            path.abort(ResetReason::Subflow(Reset::MPTCP_SPECIFIC));
             return;
         }
         let arrival = path.subflow.segment(now, segment, &fields, &group);
@@ -216,7 +216,7 @@ impl Connection {
                 }
                 MptcpOption::FastClose { key } if key == self.keys.own => {
                     for path in self.paths.iter_mut().flatten() {
-                        path.abort(Reset::UNSPECIFIED);
+                        path.abort(ResetReason::Subflow(Reset::UNSPECIFIED));
                     }
                     self.over(Some(SubflowError::Reset));
                 }
@@ -334,7 +334,7 @@ impl Connection {
         for &id in ids {
             self.addresses.remove_remote(id);
             for path in self.paths.iter_mut().flatten().filter(|path| path.remote_id == id && id != 0) {
-                path.abort(Reset::UNSPECIFIED);
+                path.abort(ResetReason::Subflow(Reset::UNSPECIFIED));
             }
         }
     }
@@ -379,10 +379,10 @@ impl Connection {
     /// 3.7).
     fn unmapped(&mut self, slot: usize, error: MapError) {
         let Some(path) = self.paths[slot].as_mut() else { return };
-        if let MapError::Checksum(wire_seq) = error {
-            path.signal(Signal::Fail { wire_seq });
-        }
-        path.abort(Reset::MIDDLEBOX);
+        path.abort(match error {
+            MapError::Unmapped => ResetReason::Subflow(Reset::MIDDLEBOX),
+            MapError::Checksum(wire_seq) => ResetReason::Checksum(wire_seq),
+        });
     }
 
     /// Takes note of subflows that have ended, and of the end of the connection.

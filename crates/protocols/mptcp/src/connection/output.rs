@@ -268,6 +268,9 @@ impl Connection {
                 Some(ResetReason::Subflow(reason)) => {
                     push(&mut segment.options, MptcpOption::Reset(Reset { flags: 0, reason }));
                 }
+                Some(ResetReason::Checksum(data_seq)) => {
+                    push(&mut segment.options, MptcpOption::Fail { data_seq });
+                }
                 Some(ResetReason::Connection(key)) => {
                     push(&mut segment.options, MptcpOption::FastClose { key });
                 }
@@ -390,7 +393,6 @@ impl Connection {
                 port: has_port.then_some(address.port()),
                 hmac: None,
             }),
-            Signal::Fail { wire_seq } => MptcpOption::Fail { data_seq: wire_seq },
             Signal::DataFin { .. } => return,
         };
         push(options, option);

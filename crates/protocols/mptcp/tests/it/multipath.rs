@@ -1,7 +1,9 @@
 //! Multipath TCP between two stacks.
 
 use anabranch_algo::Span;
-use anabranch_mptcp::{Config, ConnectionEvent, SchedulerKind};
+use anabranch_mptcp::segment::Flags;
+use anabranch_mptcp::{Config, ConnectionEvent, SchedulerKind, SubflowError};
+use anabranch_mptcp_wire::MptcpOption;
 
 use crate::network::{Faults, Network, transfer};
 
@@ -58,4 +60,53 @@ fn options_that_are_stripped() {
     let links = [Faults { strips: true, ..Faults::none(10) }];
     let network = transfer(Config::default(), Config::default(), &links, (100_000, 100_000), 1);
     assert!(network.hosts[0].has(|event| *event == ConnectionEvent::FellBack));
+}
+
+#[test]
+fn a_path_that_changes_bytes_is_found_by_checksums() {
+    let config = Config { checksums: true, ..Config::default() };
+    let mut network = Network::new(config.clone(), config, &[Faults::none(10), Faults::none(10)], 1);
+    let mut count = 0;
+    network.filter = Some(Box::new(move |from, segment| {
+        if from == 0
+            && segment.source.ip() == crate::network::client_address(1)
+            && !segment.payload.is_empty()
+        {
+            count += 1;
+            if count == 3 {
+                let mut bytes = segment.payload.as_bytes().to_vec();
+                bytes[7] ^= 0x20;
+                segment.payload = bytes.into();
+            }
+        }
+        true
+    }));
+    network.keeps_log = true;
+    network.connect(1_000_000, 0);
+    assert!(network.run_until_closed(Span::from_secs(60)));
+    network.check().unwrap();
+    let fails = network.log.iter().filter(|(_, from, segment)| {
+        let is_fail = |option| matches!(option, MptcpOption::Fail { .. });
+        *from == 1 && segment.flags.has(Flags::RST) && segment.options.iter().mptcp().any(is_fail)
+    });
+    assert_eq!(fails.count(), 1);
+}
+
+#[test]
+fn an_abort_ends_both_ends_and_all_subflows() {
+    for from in 0..2 {
+        let links = [Faults::none(10), Faults::none(20)];
+        let mut network = Network::new(Config::default(), Config::default(), &links, 1);
+        network.connect(3_000_000, 3_000_000);
+        network.run(Span::from_millis(120));
+        let id = network.hosts[from].connection.unwrap();
+        network.hosts[from].stack.abort(id);
+        network.run(Span::from_secs(1));
+        let ends = [SubflowError::Aborted, SubflowError::Reset];
+        for (host, error) in [(from, ends[0]), (1 - from, ends[1])] {
+            let closed = ConnectionEvent::Closed { error: Some(error) };
+            assert!(network.hosts[host].events.contains(&closed), "{:?}", network.hosts[host].events);
+            assert_eq!(network.hosts[host].stack.connection_count(), 0);
+        }
+    }
 }
