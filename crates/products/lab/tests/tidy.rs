@@ -73,6 +73,8 @@ const LAW: &[(&str, &[&str])] = &[
     ("core/algo", &[]),
     ("core/topology", &[]),
     ("protocols/mmtp", &["algo"]),
+    ("protocols/mptcp-wire", &[]),
+    ("protocols/mptcp", &["algo", "mptcp-wire"]),
     ("protocols/mirror", &["algo", "mmtp"]),
     ("protocols/overlay", &["algo", "topology", "mmtp"]),
     ("worlds/sim", &["algo"]),
@@ -127,8 +129,16 @@ fn rooms() -> Vec<String> {
 const HINTS: &str = "crates/products/anabranch/src/error/hint.rs";
 
 /// Crates of machines: they report events and never print.
-const MACHINES: &[&str] =
-    &["core/algo", "core/topology", "protocols/mirror", "protocols/mmtp", "protocols/overlay", "worlds/sim"];
+const MACHINES: &[&str] = &[
+    "core/algo",
+    "core/topology",
+    "protocols/mirror",
+    "protocols/mmtp",
+    "protocols/mptcp",
+    "protocols/mptcp-wire",
+    "protocols/overlay",
+    "worlds/sim",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().expect("the workspace root")
