@@ -22,6 +22,7 @@
 //! * `anabranch-proxy`: `proxy_command`, every program on several links.
 //! * `anabranch-net`: `net_command`, networks, the paths in them, and whole domains on one machine;
 //!   `member_command`, those who serve others in a publish/subscribe network.
+//! * `anabranch-trace`: `trace_command`, captures explained.
 //! * `metrics`: what a program tells Prometheus; `holder`: the process that keeps laboratories and domains
 //!   up.
 
@@ -65,6 +66,8 @@ pub mod soak;
 pub mod stdout;
 #[cfg(any(feature = "lab", feature = "network"))]
 mod toml_name;
+#[cfg(feature = "trace")]
+pub mod trace_command;
 pub mod usage;
 pub mod view;
 
