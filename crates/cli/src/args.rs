@@ -76,6 +76,8 @@ pub enum Command {
     Rendezvous(crate::member_command::args::Rendezvous),
     #[cfg(feature = "network")]
     Topology(crate::member_command::args::Topology),
+    #[cfg(feature = "trace")]
+    Trace(crate::trace_command::Trace),
     Man(Man),
     Completions(Completions),
 }

@@ -67,7 +67,8 @@ pub const CODES: &[(u8, &str)] = &[
     ),
     (
         Code::Corrupt as u8,
-        "wrong bytes came, or servers differ; what one has or only they call wrong is NAME.unverified",
+        "wrong bytes came, or servers differ; what one has or only they call wrong is NAME.unverified; of \
+         trace: the capture is damaged",
     ),
     (Code::Target as u8, "target: disk full, not writable, exists already, or in use by another get"),
     (Code::Unmet as u8, "lab: a condition was not met, or a value is not where the scenario expects it"),

@@ -23,6 +23,7 @@
 //! * `anabranch-tcp`: `tcp_command`, Multipath TCP of this process.
 //! * `anabranch-net`: `net_command`, networks, the paths in them, and whole domains on one machine;
 //!   `member_command`, the servers of a publish/subscribe network.
+//! * `anabranch-trace`: `trace_command`, statistics of captures.
 //! * `metrics`: metrics for Prometheus; `holder`: the process that keeps laboratories and domains up.
 
 // `print!` and `eprint!` panic if their output cannot be written; `stdout` and `view::say` do not.
@@ -67,6 +68,8 @@ pub mod stdout;
 pub mod tcp_command;
 #[cfg(any(feature = "lab", feature = "network"))]
 mod toml_name;
+#[cfg(feature = "trace")]
+pub mod trace_command;
 pub mod usage;
 pub mod view;
 

@@ -65,6 +65,11 @@ pub const PROGRAMS: &[Program] = &[
             ("topology", "Keep how the lines of a publish/subscribe network do, and hand out paths"),
         ],
     },
+    Program {
+        name: "anabranch-trace",
+        feature: "trace",
+        commands: &[("trace", "Explain a capture: which subflow carried what, when and why")],
+    },
 ];
 
 impl Program {

@@ -1,0 +1,32 @@
+//! Reads a capture and prints what is in it: `cargo run -p anabranch-trace --example read -- FILE [json]`.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::ops::ControlFlow;
+
+use anabranch_trace::summary::Summary;
+use anabranch_trace::{Analysis, read_capture};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let path = args.next().ok_or("which capture?")?;
+    let is_json = args.next().is_some();
+    let (mut summary, mut out) = (Summary::default(), std::io::stdout().lock());
+    let mut analysis = Analysis::new(|report| {
+        if is_json {
+            let _ = writeln!(out, "{}", serde_json::to_string(&report).unwrap_or_default());
+        } else {
+            summary.add(report);
+        }
+    });
+    let read = read_capture(File::open(path)?, |frame| {
+        analysis.frame(&frame);
+        ControlFlow::Continue(())
+    });
+    let totals = analysis.finish();
+    if !is_json {
+        write!(out, "{}", summary.text(&totals))?;
+    }
+    read?;
+    Ok(())
+}

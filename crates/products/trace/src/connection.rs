@@ -1,0 +1,332 @@
+//! One connection: its subflows, both directions of its data, and what its segments change of them.
+
+pub(crate) mod options;
+
+use std::net::SocketAddr;
+
+use anabranch_mptcp_wire::{Key, OptionError, TcpOption, TcpOptions, Version};
+
+use crate::audit::Checksums;
+use crate::half::{Half, Mapping};
+use crate::handover::{Cause, Handovers};
+use crate::journal::{Journal, What};
+use crate::segment::{Segment, flag};
+use crate::stream::{Split, Stream};
+use crate::subflow::{Side, Subflow};
+
+/// Subflows of one connection at most; further ones are counted as connections of their own.
+pub(crate) const SUBFLOWS_MAX: usize = 1024;
+
+/// What a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// TCP, from the beginning.
+    Tcp,
+    /// Multipath TCP, version 0 (RFC 6824).
+    Mptcp0,
+    /// Multipath TCP, version 1 (RFC 8684).
+    Mptcp1,
+}
+
+/// Why a connection is or became plain TCP although an end asked for Multipath TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fallback {
+    /// The SYN/ACK has no MP_CAPABLE: the server or a middlebox does not speak it.
+    NotAnswered,
+    /// Data came without a mapping.
+    NoMapping,
+    /// An infinite mapping was sent.
+    Infinite,
+}
+
+/// What was agreed in the first handshake.
+#[derive(Debug, Default)]
+pub(crate) struct Agreement {
+    /// The version that MP_CAPABLE names last.
+    pub(crate) version: Option<u8>,
+    pub(crate) keys: [Option<Key>; 2],
+    pub(crate) fallback: Option<Fallback>,
+    pub(crate) checksums: Checksums,
+    /// Tokens that the table does not know yet.
+    pub(crate) new_tokens: Vec<u32>,
+    /// Options that were cut off by the snap length.
+    pub(crate) options_cut: u64,
+}
+
+impl Agreement {
+    pub(crate) fn hash(&self) -> Option<Version> {
+        match self.version {
+            Some(0) => Some(Version::V0),
+            Some(1) => Some(Version::V1),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self.version {
+            Some(0) => Protocol::Mptcp0,
+            Some(_) => Protocol::Mptcp1,
+            None => Protocol::Tcp,
+        }
+    }
+
+    /// Whether data is numbered as TCP numbers it.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.version.is_none() || matches!(self.fallback, Some(Fallback::NotAnswered))
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// Its number in the capture, from 0.
+    pub(crate) id: u64,
+    pub(crate) begin_ns: u64,
+    pub(crate) end_ns: u64,
+    pub(crate) agreement: Agreement,
+    pub(crate) subflows: Vec<Subflow>,
+    /// What the client and the server send.
+    pub(crate) streams: [Stream; 2],
+    pub(crate) handovers: Handovers,
+    pub(crate) journal: Journal,
+}
+
+impl Connection {
+    pub(crate) fn new(id: u64, now: u64, ends: [SocketAddr; 2]) -> Self {
+        Self {
+            id,
+            begin_ns: now,
+            end_ns: now,
+            agreement: Agreement::default(),
+            subflows: vec![Subflow::new(0, ends, Side::Client, now)],
+            streams: Default::default(),
+            handovers: Handovers::default(),
+            journal: Journal::default(),
+        }
+    }
+
+    /// Adds a subflow between these ends of the client and of the server; `None` if there are too many.
+    pub(crate) fn join(&mut self, now: u64, ends: [SocketAddr; 2], opener: Side) -> Option<u16> {
+        let number = u16::try_from(self.subflows.len()).ok().filter(|n| usize::from(*n) < SUBFLOWS_MAX)?;
+        self.subflows.push(Subflow::new(number, ends, opener, now));
+        Some(number)
+    }
+
+    /// Whether nothing more is to come.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.journal.is_fast_closed() || self.subflows.iter().all(Subflow::is_closed)
+    }
+
+    /// Takes a segment that `sender` sent on subflow `number`.
+    pub(crate) fn segment(&mut self, now: u64, number: u16, sender: Side, segment: &Segment<'_>) {
+        self.end_ns = self.end_ns.max(now);
+        let Some(subflow) = self.subflows.get_mut(usize::from(number)) else { return };
+        handshake(subflow, now, sender, segment);
+        if segment.has(flag::SYN) && sender == Side::Server && number == 0 {
+            let speaks = TcpOptions::new(segment.options)
+                .mptcp()
+                .any(|option| matches!(option, anabranch_mptcp_wire::MptcpOption::Capable(_)));
+            if self.agreement.version.is_some() && !speaks {
+                self.fall_back(now, number, sender, Fallback::NotAnswered);
+            }
+        }
+        let has_dss = self.options(now, number, sender, segment);
+        if segment.has(flag::ACK) && !segment.has(flag::RST) {
+            self.acknowledge(now, number, sender, segment);
+        }
+        if segment.payload_bytes > 0 && !segment.has(flag::RST) {
+            self.payload(now, number, sender, segment, has_dss);
+        }
+        self.ending(now, number, sender, segment);
+        self.handovers.look(now, &self.subflows, &self.streams);
+    }
+
+    /// Reads the options; returns whether there is a DSS, or can be one that was cut off.
+    fn options(&mut self, now: u64, number: u16, sender: Side, segment: &Segment<'_>) -> bool {
+        let mut has_dss = false;
+        for option in TcpOptions::new(segment.options) {
+            match option {
+                Ok(TcpOption::Mptcp(option)) => has_dss |= self.option(now, number, sender, segment, &option),
+                Ok(_) => {}
+                Err(OptionError::Truncated { .. }) => {
+                    self.agreement.options_cut += 1;
+                    has_dss = true;
+                }
+                Err(OptionError::BadLength { .. }) => self.event(now, number, sender, What::Malformed),
+            }
+        }
+        has_dss
+    }
+
+    fn acknowledge(&mut self, now: u64, number: u16, sender: Side, segment: &Segment<'_>) {
+        let of = sender.peer();
+        let Some(subflow) = self.subflows.get_mut(usize::from(number)) else { return };
+        let half = subflow.half(of);
+        half.acknowledge(now, segment.ack);
+        let stream = &mut self.streams[of.index()];
+        let Some(acked) = half.acked.filter(|_| number == 0) else { return };
+        if self.agreement.is_plain() {
+            stream.acknowledge(now, acked);
+        } else if self.agreement.fallback.is_some()
+            && let (Some(first), Some(data_seq)) = (half.first(), stream.first)
+        {
+            stream.acknowledge(now, data_seq.wrapping_add(acked.wrapping_sub(first)));
+        }
+    }
+
+    fn payload(&mut self, now: u64, number: u16, sender: Side, segment: &Segment<'_>, has_dss: bool) {
+        let is_syn = u64::from(segment.has(flag::SYN));
+        let is_plain = self.agreement.is_plain();
+        let Some(subflow) = self.subflows.get_mut(usize::from(number)) else { return };
+        let start = subflow.half(sender).number(segment.seq) + is_syn;
+        let bytes = u64::from(segment.payload_bytes);
+        let index = sender.index();
+        subflow.checksums[index].payload(start, bytes, segment.payload, &mut self.agreement.checksums);
+        let stream = &mut self.streams[index];
+        let half = &mut subflow.halves[index];
+        let mut new = Vec::new();
+        let is_new = half.payload(now, start, start + bytes, |from, to| new.push((from, to)));
+        let (mut split, mut unmapped) = (Split::default(), 0);
+        for (from, to) in new {
+            let mut add = |data_seq, bytes| {
+                let part = stream.add(now, data_seq, bytes, number);
+                split.unique_bytes += part.unique_bytes;
+                split.reinjected_bytes += part.reinjected_bytes;
+                split.resent_bytes += part.resent_bytes;
+            };
+            if is_plain {
+                add(from, to - from);
+                continue;
+            }
+            half.data(from, to, |data_seq, bytes| match data_seq {
+                Some(data_seq) => add(data_seq, bytes),
+                None => unmapped += bytes,
+            });
+        }
+        count(half, &split, unmapped);
+        let alive_ns = subflow.alive_ns();
+        stream.blocks.packet(number);
+        if is_new {
+            if let Some(ended) = stream.busy(now, number) {
+                self.slot(now, index, ended);
+            }
+            let bytes = split.unique_bytes + split.reinjected_bytes + split.resent_bytes;
+            self.handovers.data(now, (number, alive_ns), sender, bytes);
+        }
+        if unmapped > 0 && !has_dss && self.subflows.len() == 1 && self.agreement.fallback.is_none() {
+            self.fall_back(now, number, sender, Fallback::NoMapping);
+            let (stream, half) = (&mut self.streams[index], &mut self.subflows[0].halves[index]);
+            let mut unique_bytes = 0;
+            half.data(start, start + bytes, |data_seq, bytes| {
+                let added = data_seq.map(|data_seq| stream.add(now, data_seq, bytes, number));
+                unique_bytes += added.unwrap_or_default().unique_bytes;
+            });
+            half.counts.unique_bytes += unique_bytes;
+            half.counts.unmapped_bytes -= unique_bytes.min(half.counts.unmapped_bytes);
+        }
+    }
+
+    /// A slot of time is over in which the subflows of these bits carried new data.
+    fn slot(&mut self, now: u64, index: usize, busy: u64) {
+        for subflow in &mut self.subflows {
+            if subflow.number >= 64 || !subflow.is_established() || subflow.opened_ns() > now {
+                continue;
+            }
+            let slots = &mut subflow.halves[index].slots;
+            if busy >> subflow.number & 1 == 1 {
+                slots.0 += 1;
+            } else {
+                slots.1 += 1;
+            }
+        }
+    }
+
+    /// FIN and RST.
+    fn ending(&mut self, now: u64, number: u16, sender: Side, segment: &Segment<'_>) {
+        let Some(subflow) = self.subflows.get_mut(usize::from(number)) else { return };
+        let is_plain = self.agreement.is_plain();
+        let half = subflow.half(sender);
+        if segment.has(flag::RST) && half.times.reset.is_none() {
+            half.times.reset = Some(now);
+            let reason = subflow.reset_reason;
+            self.handovers.leave(subflow, Cause::Reset, now);
+            self.event(now, number, sender, What::Reset { reason });
+        } else if segment.has(flag::FIN) && half.times.fin.is_none() {
+            half.times.fin = Some(now);
+            self.handovers.leave(subflow, Cause::Fin, now);
+            self.event(now, number, sender, What::Fin);
+            if is_plain {
+                self.journal.add(now.saturating_sub(self.begin_ns), number, sender, What::DataFin);
+            }
+        }
+    }
+
+    fn event(&mut self, now: u64, number: u16, sender: Side, what: What) {
+        self.journal.add(now.saturating_sub(self.begin_ns), number, sender, what);
+    }
+
+    /// From here on the only subflow's bytes are the data, one by one.
+    fn fall_back(&mut self, now: u64, number: u16, sender: Side, why: Fallback) {
+        self.agreement.fallback = Some(why);
+        for (stream, half) in self.streams.iter_mut().zip(&mut self.subflows[0].halves) {
+            match (why, half.first(), stream.first) {
+                (Fallback::NotAnswered, ..) => stream.first = None,
+                (Fallback::NoMapping, Some(seq), Some(data_seq)) => {
+                    half.map(Mapping { seq, data_seq, bytes: 1 << 62 });
+                }
+                _ => {}
+            }
+        }
+        self.event(now, number, sender, What::Fallback);
+    }
+
+    /// The capture or the connection ends.
+    pub(crate) fn finish(&mut self) {
+        let is_open = !self.is_closed() && !self.journal.has_ended();
+        for side in Side::BOTH {
+            let index = side.index();
+            if let Some(ended) = self.streams[index].last_slot() {
+                self.slot(self.end_ns, index, ended);
+            }
+            self.streams[index].finish(self.end_ns, is_open);
+            for subflow in &mut self.subflows {
+                subflow.checksums[index].end(&mut self.agreement.checksums);
+            }
+        }
+    }
+}
+
+/// What a segment means for the handshake, and when it was seen.
+fn handshake(subflow: &mut Subflow, now: u64, sender: Side, segment: &Segment<'_>) {
+    let is_opener = sender == subflow.opener;
+    let half = &mut subflow.halves[sender.index()];
+    half.counts.packets += 1;
+    half.times.segment = Some(now);
+    let shakes = &mut subflow.handshake;
+    if segment.has(flag::SYN) {
+        half.syn(segment.seq);
+        // The time of a handshake counts from the last SYN: a lost one is no round trip.
+        match (is_opener, segment.has(flag::ACK)) {
+            (true, _) => shakes.syn = shakes.syn.filter(|_| shakes.syn_ack.is_some()).or(Some(now)),
+            (false, _) => shakes.syn_ack = shakes.syn_ack.filter(|_| shakes.ack.is_some()).or(Some(now)),
+        }
+    } else if segment.has(flag::ACK) && !segment.has(flag::RST) {
+        half.times.ack = Some(now);
+        if is_opener && shakes.syn_ack.is_some() {
+            shakes.ack.get_or_insert(now);
+        }
+    }
+}
+
+/// Adds what a segment's payload was.
+const fn count(half: &mut Half, split: &Split, unmapped_bytes: u64) {
+    let counts = &mut half.counts;
+    counts.unique_bytes += split.unique_bytes;
+    counts.reinjected.0 += split.reinjected_bytes;
+    counts.reinjected.1 += (split.reinjected_bytes > 0) as u64;
+    counts.resent.0 += split.resent_bytes;
+    counts.resent.1 += (split.resent_bytes > 0) as u64;
+    counts.unmapped_bytes += unmapped_bytes;
+}

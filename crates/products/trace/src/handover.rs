@@ -1,0 +1,211 @@
+//! Which subflow took over from which, when and why.
+//!
+//! A subflow *leaves* when it is closed, reset, made a backup, when its address is removed, or when it is
+//! silent while data is on its way. It is a handover if it had carried data shortly before, and another one
+//! carried data for longer than a margin after it.
+
+use serde::Serialize;
+
+use crate::half::Half;
+use crate::stream::{STALL_NS, Stream};
+use crate::subflow::{Side, Subflow};
+
+/// How long after a subflow has left another one must carry data, ns. What follows within it is the end of a
+/// connection whose subflows end one after the other.
+pub const MARGIN_NS: u64 = 200_000_000;
+/// A subflow that had carried no new data for so long before it left was not in use, ns.
+const IN_USE_NS: u64 = 2_000_000_000;
+/// A stall that begins within this time before or after the leave belongs to it, ns.
+const STALL_BEFORE_NS: u64 = 500_000_000;
+const STALL_AFTER_NS: u64 = 2_000_000_000;
+/// After MP_PRIO what was already queued may still be sent, ns.
+const PRIO_GRACE_NS: u64 = 1_000_000_000;
+/// Silence is looked for so often, ns.
+const LOOK_NS: u64 = 50_000_000;
+/// The longest silence that is waited for, however long round trips were, ns.
+const SILENCE_MAX_NS: u64 = 5_000_000_000;
+/// Leaves that are remembered of a connection.
+const LEAVES_MAX: usize = 256;
+
+/// Why a subflow left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Data was on its way and nothing came any more.
+    Silence,
+    /// Its address was removed.
+    RemoveAddr,
+    /// It became a backup.
+    Prio,
+    /// It was closed.
+    Fin,
+    /// It was reset.
+    Reset,
+}
+
+/// A handover.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Handover {
+    /// The subflow that left.
+    pub from: u16,
+    /// The subflow that carried data next.
+    pub to: u16,
+    /// Why.
+    pub cause: Cause,
+    /// When it left, seconds since the connection began. Of silence: when it was last heard.
+    pub at_s: f64,
+    /// From there to the first data on another subflow, milliseconds.
+    pub first_data_after_ms: f64,
+    /// The longest time that the receiver's stream stood still around it, milliseconds; 0 below 200.
+    pub stood_still_ms: f64,
+    /// New data on other subflows until it came back or the connection ended.
+    pub bytes_after: u64,
+    /// When it carried new data again, seconds since the connection began.
+    pub returned_s: Option<f64>,
+}
+
+#[derive(Debug)]
+struct Leave {
+    subflow: u16,
+    cause: Cause,
+    at_ns: u64,
+    /// The subflow had carried new data shortly before, and in which directions.
+    was_used: [bool; 2],
+    /// The first and the last new data on others, and by whom.
+    taken: Option<(u64, u64, u16)>,
+    bytes: u64,
+    returned_ns: Option<u64>,
+}
+
+/// The leaves of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Handovers {
+    leaves: Vec<Leave>,
+    next_look_ns: u64,
+    /// Leaves that no return has ended.
+    open: usize,
+}
+
+impl Handovers {
+    /// `subflow` leaves at `at_ns`. The first cause counts.
+    pub(crate) fn leave(&mut self, subflow: &Subflow, cause: Cause, at_ns: u64) {
+        let has_left =
+            self.leaves.iter().any(|leave| leave.subflow == subflow.number && leave.returned_ns.is_none());
+        if has_left || self.leaves.len() == LEAVES_MAX {
+            return;
+        }
+        let recent = |half: &Half| {
+            let last = half.times.new_data.filter(|_| half.counts.unique_bytes > 0);
+            last.is_some_and(|last| at_ns.saturating_sub(last) <= IN_USE_NS)
+        };
+        let was_used = [recent(&subflow.halves[0]), recent(&subflow.halves[1])];
+        let leave = Leave {
+            subflow: subflow.number,
+            cause,
+            at_ns,
+            was_used,
+            taken: None,
+            bytes: 0,
+            returned_ns: None,
+        };
+        self.leaves.push(leave);
+        self.open += 1;
+    }
+
+    /// `subflow` carries data that is new to it; both its ends were last heard at `alive_ns`.
+    pub(crate) fn data(&mut self, now: u64, (subflow, alive_ns): (u16, u64), sender: Side, bytes: u64) {
+        if self.open == 0 {
+            return;
+        }
+        let is_open = |leave: &&Leave| leave.returned_ns.is_none();
+        let has_left = self.leaves.iter().filter(is_open).any(|leave| leave.subflow == subflow);
+        for leave in self.leaves.iter_mut().filter(|leave| leave.returned_ns.is_none()) {
+            if leave.subflow != subflow {
+                // What is still sent on others that have left takes nothing over.
+                if leave.was_used[sender.index()] && !has_left {
+                    let (first, _, to) = leave.taken.unwrap_or((now, now, subflow));
+                    leave.taken = Some((first, now, to));
+                    leave.bytes += bytes;
+                }
+                continue;
+            }
+            // What is sent into silence is no return before the other end is heard again.
+            let is_back = match leave.cause {
+                Cause::Silence => alive_ns > leave.at_ns,
+                Cause::Prio => now > leave.at_ns + PRIO_GRACE_NS,
+                Cause::RemoveAddr | Cause::Fin | Cause::Reset => false,
+            };
+            if is_back {
+                leave.returned_ns = Some(now);
+                self.open -= 1;
+            }
+        }
+    }
+
+    /// Looks for subflows that are silent while data is on its way.
+    pub(crate) fn look(&mut self, now: u64, subflows: &[Subflow], streams: &[Stream; 2]) {
+        if now < self.next_look_ns || subflows.len() < 2 {
+            return;
+        }
+        self.next_look_ns = now + LOOK_NS;
+        for subflow in subflows {
+            let alive = subflow.alive_ns();
+            let silence = now.saturating_sub(alive);
+            if silence < STALL_NS || subflow.halves.iter().any(Half::is_closed) || !subflow.is_established() {
+                continue;
+            }
+            let is_overdue = |side: Side| {
+                let half = &subflow.halves[side.index()];
+                let rtt_ns = half.rtt_us.max().max(subflow.handshake_rtt_us().unwrap_or(0)) * 1000;
+                let patience = (2 * rtt_ns).clamp(STALL_NS, SILENCE_MAX_NS);
+                let was_used = half.counts.unique_bytes > 0
+                    && half.times.new_data.is_some_and(|last| alive.saturating_sub(last) <= IN_USE_NS);
+                // At the sender's tap what was sent is not acknowledged; at the receiver's the rest of the
+                // stream waits for what never came, from when the bytes that were ahead of it have arrived.
+                let stream = &streams[side.index()];
+                let stands = stream.standing_ns(now);
+                let is_of_it = stands <= silence + STALL_BEFORE_NS && silence <= stands + STALL_AFTER_NS;
+                let waits = stands >= STALL_NS && is_of_it && stream.has_hole();
+                let is_missed = half.outstanding_bytes() > 0 || waits;
+                was_used && silence >= patience && is_missed
+            };
+            let others = subflows.iter().filter(|other| other.number != subflow.number);
+            let is_alone = others.map(Subflow::alive_ns).all(|other| other <= alive);
+            if !is_alone && Side::BOTH.into_iter().any(is_overdue) {
+                self.leave(subflow, Cause::Silence, alive);
+            }
+        }
+    }
+
+    /// The handovers, times relative to `start_ns`.
+    pub(crate) fn report(&self, start_ns: u64, streams: &[Stream; 2]) -> Vec<Handover> {
+        let seconds = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e9;
+        let qualified = self.leaves.iter().filter_map(|leave| {
+            let (first, last, to) = leave.taken?;
+            let goes_on = leave.cause == Cause::Prio
+                && leave.returned_ns.is_some_and(|returned| returned <= leave.at_ns + 2 * PRIO_GRACE_NS);
+            if goes_on || last.saturating_sub(leave.at_ns) < MARGIN_NS {
+                return None;
+            }
+            let around = leave.at_ns.saturating_sub(STALL_BEFORE_NS)..leave.at_ns + STALL_AFTER_NS;
+            let stalls = streams.iter().zip(leave.was_used).filter(|(_, was_used)| *was_used);
+            let stalls = stalls.flat_map(|(stream, _)| &stream.stalls);
+            let stood_still_ns = stalls
+                .filter(|stall| around.contains(&stall.begin_ns))
+                .map(|stall| stall.duration_ns)
+                .max()
+                .unwrap_or(0);
+            Some(Handover {
+                from: leave.subflow,
+                to,
+                cause: leave.cause,
+                at_s: seconds(leave.at_ns),
+                first_data_after_ms: first.saturating_sub(leave.at_ns) as f64 / 1e6,
+                stood_still_ms: stood_still_ns as f64 / 1e6,
+                bytes_after: leave.bytes,
+                returned_s: leave.returned_ns.map(seconds),
+            })
+        });
+        qualified.collect()
+    }
+}

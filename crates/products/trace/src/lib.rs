@@ -1,0 +1,62 @@
+//! Captures of Multipath TCP and TCP in, statistics out.
+//!
+//! **Purpose.** Reads a capture as a stream, finds the connections in it and the subflows of each, and says
+//! byte for byte which subflow carried what, what was sent twice and why, how long the receiver waited, and
+//! which subflow took over from which. It reads what any `tcpdump` writes, also while it writes.
+//!
+//! **Non-goals.** It does not capture, decrypt, reassemble payload or decode applications. It knows no
+//! protocol but TCP and Multipath TCP.
+//!
+//! **Data flow.**
+//!
+//! ```text
+//! bytes ─ read_capture ─▶ Frame ─ segment ─▶ Segment ─ Analysis ─▶ Connection ─ at its end ─▶ report
+//!         pcap, pcapng            link, IP, TCP        4-tuple,     │ subflows: Half, Half
+//!                                                      tokens       │ streams:  Stream, Stream
+//!                                                                   │ handovers, journal, audit
+//! ```
+//!
+//! Nothing is allocated for a segment in order, and all that grows has a limit (`*_MAX`): what goes beyond is
+//! counted in the report.
+//!
+//! **Refused.** What is no capture, a record that contradicts itself, zeros in place of records, a file that
+//! ends within a record: [`CaptureError`] says at which byte and frame; what came before is reported all the
+//! same. Frames that are no TCP, fragments and cut headers are counted in [`Totals`].
+//!
+//! **Definitions** (`exact`; README.md has them with their sources): a byte of data is *unique* when no
+//! subflow has sent it before; *retransmitted* when its TCP sequence number was sent before on its subflow;
+//! *reinjected* when it has a new TCP sequence number and another subflow sent it first; *re-sent* when the
+//! same subflow did. A mapping is never counted by its length, as each segment repeats it.
+//!
+//! **Map.**
+//! * [`capture`]: files and pipes to frames; [`mod@segment`]: frames to TCP segments.
+//! * [`table`]: segments to connections; `connection`, `subflow`, `half`, `stream`: what is known of each.
+//! * `runs`: which numbers were seen and who sent them first; `distribution`: quantiles in constant memory.
+//! * [`handover`], [`journal`], [`audit`]: what is found besides.
+//! * [`report`]: what is told of a connection; [`summary`]: the same for people; [`csv`]: for tables.
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod audit;
+pub mod capture;
+mod connection;
+pub mod csv;
+mod distribution;
+mod half;
+pub mod handover;
+pub mod journal;
+pub mod report;
+mod runs;
+pub mod segment;
+mod stream;
+mod subflow;
+pub mod summary;
+pub mod table;
+
+pub use capture::{CaptureError, Frame, read_capture};
+pub use connection::{Fallback, Protocol};
+pub use distribution::Quantiles;
+pub use report::ConnectionReport;
+pub use stream::{SLOT_NS, STALL_NS};
+pub use subflow::Side;
+pub use table::{Analysis, Totals};

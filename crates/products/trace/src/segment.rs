@@ -1,0 +1,234 @@
+//! Link, IP and TCP headers of a frame.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::capture::Frame;
+
+/// Link types that can be read: <https://www.tcpdump.org/linktypes.html>.
+mod link {
+    pub(super) const NULL: i32 = 0;
+    pub(super) const ETHERNET: i32 = 1;
+    pub(super) const PPP: i32 = 9;
+    /// LINKTYPE_RAW is 101; tcpdump of some systems writes DLT_RAW, 12 or 14.
+    pub(super) const RAW: [i32; 3] = [101, 12, 14];
+    pub(super) const LOOP: i32 = 108;
+    pub(super) const SLL: i32 = 113;
+    pub(super) const IPV4: i32 = 228;
+    pub(super) const IPV6: i32 = 229;
+    pub(super) const SLL2: i32 = 276;
+}
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+/// Tags of VLANs (802.1Q, 802.1ad and what came before it).
+const ETHERTYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const ETHERTYPE_PPPOE: u16 = 0x8864;
+/// Tags before a packet at most.
+const TAGS_MAX: usize = 8;
+const IP_TCP: u8 = 6;
+/// Extension headers of IPv6 that may be skipped: hop by hop, routing, destination.
+const IPV6_EXTENSIONS: [u8; 3] = [0, 43, 60];
+const IPV6_FRAGMENT: u8 = 44;
+const IPV6_EXTENSIONS_MAX: usize = 8;
+
+/// Bits of [`Segment::flags`].
+pub mod flag {
+    /// The sender has no more data.
+    pub const FIN: u8 = 0x01;
+    /// The first segment of either side.
+    pub const SYN: u8 = 0x02;
+    /// The connection does not exist any more.
+    pub const RST: u8 = 0x04;
+    /// The acknowledgement counts.
+    pub const ACK: u8 = 0x10;
+}
+
+/// A TCP segment as it was captured.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// The sender.
+    pub from: SocketAddr,
+    /// The receiver.
+    pub to: SocketAddr,
+    /// The first sequence number.
+    pub seq: u32,
+    /// The next sequence number that the sender expects, if [`flag::ACK`] is set.
+    pub ack: u32,
+    /// See [`flag`].
+    pub flags: u8,
+    /// The receive window, as sent: not scaled.
+    pub window: u16,
+    /// The options that were captured.
+    pub options: &'a [u8],
+    /// Bytes of payload on the wire: by the headers, so that a snap length changes nothing.
+    pub payload_bytes: u32,
+    /// What was captured of them.
+    pub payload: &'a [u8],
+}
+
+impl Segment<'_> {
+    /// Whether a bit of [`flag`] is set.
+    #[must_use]
+    pub const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Why a frame has no segment to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skip {
+    /// A link type that is not known here.
+    LinkType(i32),
+    /// No IP, or IP with another protocol than TCP.
+    NotTcp,
+    /// A fragment of an IP packet: Multipath TCP's segments never are.
+    Fragment,
+    /// The headers are longer than what was captured: the snap length is too short.
+    CutOff,
+    /// A header contradicts itself.
+    Malformed,
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// Finds the TCP segment of a frame.
+///
+/// # Errors
+/// [`Skip`]: why there is none.
+pub fn segment<'a>(frame: &Frame<'a>) -> Result<Segment<'a>, Skip> {
+    let packet = network(frame)?;
+    let wire_bytes =
+        frame.wire_bytes as usize - (frame.bytes.len() - packet.len()).min(frame.wire_bytes as usize);
+    match packet.first().ok_or(Skip::CutOff)? >> 4 {
+        4 => ipv4(packet, wire_bytes),
+        6 => ipv6(packet, wire_bytes),
+        _ => Err(Skip::NotTcp),
+    }
+}
+
+/// What follows the link's header, if it is IP.
+fn network<'a>(frame: &Frame<'a>) -> Result<&'a [u8], Skip> {
+    let bytes = frame.bytes;
+    let after = |count: usize| bytes.get(count..).ok_or(Skip::CutOff);
+    match frame.link_type {
+        link::ETHERNET => ethertype(u16_at(bytes, 12).ok_or(Skip::CutOff)?, after(14)?),
+        link::SLL => ethertype(u16_at(bytes, 14).ok_or(Skip::CutOff)?, after(16)?),
+        link::SLL2 => ethertype(u16_at(bytes, 0).ok_or(Skip::CutOff)?, after(20)?),
+        // The family is a number of the system that captured; the packet says itself which IP it is.
+        link::NULL | link::LOOP => after(4),
+        link::IPV4 | link::IPV6 => Ok(bytes),
+        link::PPP => {
+            // With the address and control bytes of HDLC, or without.
+            let skipped = if bytes.starts_with(&[0xff, 0x03]) { 2 } else { 0 };
+            ppp(bytes.get(skipped..).ok_or(Skip::CutOff)?)
+        }
+        other if link::RAW.contains(&other) => Ok(bytes),
+        other => Err(Skip::LinkType(other)),
+    }
+}
+
+fn ppp(bytes: &[u8]) -> Result<&[u8], Skip> {
+    match u16_at(bytes, 0).ok_or(Skip::CutOff)? {
+        0x0021 | 0x0057 => bytes.get(2..).ok_or(Skip::CutOff),
+        // The protocol may be compressed to one byte, which is odd then.
+        short if [0x21, 0x57].contains(&(short >> 8)) => bytes.get(1..).ok_or(Skip::CutOff),
+        _ => Err(Skip::NotTcp),
+    }
+}
+
+fn ethertype(mut kind: u16, mut rest: &[u8]) -> Result<&[u8], Skip> {
+    for _ in 0..TAGS_MAX {
+        if !ETHERTYPES_VLAN.contains(&kind) {
+            break;
+        }
+        kind = u16_at(rest, 2).ok_or(Skip::CutOff)?;
+        rest = rest.get(4..).ok_or(Skip::CutOff)?;
+    }
+    match kind {
+        ETHERTYPE_IPV4 | ETHERTYPE_IPV6 => Ok(rest),
+        ETHERTYPE_PPPOE => ppp(rest.get(6..).ok_or(Skip::CutOff)?),
+        _ => Err(Skip::NotTcp),
+    }
+}
+
+fn ipv4(packet: &[u8], wire_bytes: usize) -> Result<Segment<'_>, Skip> {
+    let header = packet.get(..20).ok_or(Skip::CutOff)?;
+    if header[9] != IP_TCP {
+        return Err(Skip::NotTcp);
+    }
+    let header_bytes = usize::from(header[0] & 15) * 4;
+    if header_bytes < 20 {
+        return Err(Skip::Malformed);
+    }
+    if u16_at(header, 6).ok_or(Skip::CutOff)? & 0x3fff != 0 {
+        return Err(Skip::Fragment);
+    }
+    // Senders leave the length 0 where the network card is to cut the packet up.
+    let total = match u16_at(header, 2).ok_or(Skip::CutOff)? {
+        0 => wire_bytes,
+        bytes => usize::from(bytes),
+    };
+    let address = |at: usize| Ok(IpAddr::V4(Ipv4Addr::from(u32_at(header, at).ok_or(Skip::CutOff)?)));
+    let segment_bytes = total.checked_sub(header_bytes).ok_or(Skip::Malformed)?;
+    tcp(address(12)?, address(16)?, packet.get(header_bytes..).ok_or(Skip::CutOff)?, segment_bytes)
+}
+
+fn ipv6(packet: &[u8], wire_bytes: usize) -> Result<Segment<'_>, Skip> {
+    let header = packet.get(..40).ok_or(Skip::CutOff)?;
+    let payload_bytes = match u16_at(header, 4).ok_or(Skip::CutOff)? {
+        0 => wire_bytes.saturating_sub(40),
+        bytes => usize::from(bytes),
+    };
+    let address = |at: usize| {
+        let octets: [u8; 16] = header.get(at..at + 16).and_then(|b| b.try_into().ok()).ok_or(Skip::CutOff)?;
+        Ok(IpAddr::V6(Ipv6Addr::from(octets)))
+    };
+    let (mut next, mut at) = (header[6], 40);
+    for _ in 0..IPV6_EXTENSIONS_MAX {
+        if next == IPV6_FRAGMENT {
+            return Err(Skip::Fragment);
+        }
+        if !IPV6_EXTENSIONS.contains(&next) {
+            break;
+        }
+        let extension = packet.get(at..at + 2).ok_or(Skip::CutOff)?;
+        next = extension[0];
+        at += usize::from(extension[1]) * 8 + 8;
+    }
+    if next != IP_TCP {
+        return Err(Skip::NotTcp);
+    }
+    let segment_bytes = (payload_bytes + 40).checked_sub(at).ok_or(Skip::Malformed)?;
+    tcp(address(8)?, address(24)?, packet.get(at..).ok_or(Skip::CutOff)?, segment_bytes)
+}
+
+fn tcp(from: IpAddr, to: IpAddr, bytes: &[u8], segment_bytes: usize) -> Result<Segment<'_>, Skip> {
+    let header = bytes.get(..20).ok_or(Skip::CutOff)?;
+    let port = |at: usize| u16_at(header, at).ok_or(Skip::CutOff);
+    let number = |at: usize| u32_at(header, at).ok_or(Skip::CutOff);
+    let header_bytes = usize::from(header[12] >> 4) * 4;
+    if header_bytes < 20 {
+        return Err(Skip::Malformed);
+    }
+    let payload_bytes = segment_bytes.checked_sub(header_bytes).ok_or(Skip::Malformed)?;
+    // A frame may be longer than its packet: Ethernet fills it up to 60 bytes.
+    let captured = bytes.get(..segment_bytes).unwrap_or(bytes);
+    let options_end = header_bytes.min(captured.len());
+    Ok(Segment {
+        from: SocketAddr::new(from, port(0)?),
+        to: SocketAddr::new(to, port(2)?),
+        seq: number(4)?,
+        ack: number(8)?,
+        flags: header[13],
+        window: port(14)?,
+        options: captured.get(20..options_end).unwrap_or_default(),
+        payload_bytes: payload_bytes as u32,
+        payload: captured.get(header_bytes..).unwrap_or_default(),
+    })
+}

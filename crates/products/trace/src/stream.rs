@@ -1,0 +1,255 @@
+//! One direction of a connection's data: who sent which byte first, and how far the receiver has come.
+
+use std::collections::VecDeque;
+
+use crate::distribution::Distribution;
+use crate::runs::{Piece, Runs};
+
+/// Time without an advance of the acknowledged data that is a stall, ns: Linux's least timeout.
+pub const STALL_NS: u64 = 200_000_000;
+/// Stalls that are listed; the others are counted.
+const STALLS_MAX: usize = 256;
+/// Length of a slot in which a subflow is busy or idle, ns.
+pub const SLOT_NS: u64 = 100_000_000;
+/// Subflows whose slots are told apart.
+const SLOT_SUBFLOWS: u16 = 64;
+const TIMED_MAX: usize = 4096;
+
+/// A time in which the receiver's stream stood still although data was on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stall {
+    pub(crate) begin_ns: u64,
+    pub(crate) duration_ns: u64,
+    /// Bytes that were sent and not acknowledged at its end.
+    pub(crate) outstanding_bytes: u64,
+}
+
+/// Runs of packets of one direction that one subflow sent (000 section 2.3.5.4).
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    pub(crate) count: u64,
+    /// Packets of a block, weighted by packets.
+    pub(crate) packets: Distribution,
+    current: Option<(u16, u64)>,
+}
+
+impl Blocks {
+    pub(crate) fn packet(&mut self, subflow: u16) {
+        match &mut self.current {
+            Some((owner, packets)) if *owner == subflow => *packets += 1,
+            _ => {
+                self.end();
+                self.count += 1;
+                self.current = Some((subflow, 1));
+            }
+        }
+    }
+
+    pub(crate) fn end(&mut self) {
+        if let Some((_, packets)) = self.current.take() {
+            self.packets.add(packets, packets);
+        }
+    }
+}
+
+/// What new and old data a piece of payload was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Split {
+    pub(crate) unique_bytes: u64,
+    /// Sent first by another subflow.
+    pub(crate) reinjected_bytes: u64,
+    /// Sent first by the same subflow.
+    pub(crate) resent_bytes: u64,
+}
+
+/// How long the tap waited for bytes while later ones were there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Holes {
+    since: Option<u64>,
+    pub(crate) total_ns: u64,
+    pub(crate) longest_ns: u64,
+    pub(crate) queue_bytes_max: u64,
+}
+
+/// One direction of the data.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    /// The data sequence number of the first byte; `None` until it is known.
+    pub(crate) first: Option<u64>,
+    pub(crate) unique_bytes: u64,
+    /// Data that is acknowledged, bytes from the first.
+    pub(crate) acked: u64,
+    pub(crate) ack_bytes: Distribution,
+    /// From data to the acknowledgement of it, µs.
+    pub(crate) rtt_us: Distribution,
+    pub(crate) blocks: Blocks,
+    pub(crate) holes: Holes,
+    pub(crate) stalls: Vec<Stall>,
+    /// Number and length of all stalls, and the longest time without an advance.
+    pub(crate) stalled: (u64, u64, u64),
+    pub(crate) last_new_ns: Option<u64>,
+    seen: Runs,
+    timed: VecDeque<(u64, u64)>,
+    /// Since when data has been on its way, or the last advance if that is later.
+    waiting_since: Option<u64>,
+    slot: (u64, u64),
+}
+
+impl Stream {
+    /// Bytes from the first byte to a data sequence number; `None` for numbers before it.
+    pub(crate) fn offset(&self, data_seq: u64) -> Option<u64> {
+        let offset = data_seq.wrapping_sub(self.first?);
+        (offset < 1 << 63).then_some(offset)
+    }
+
+    /// The highest data sequence number so far, near which others lie.
+    pub(crate) fn near(&self) -> u64 {
+        self.first.unwrap_or(0).wrapping_add(self.seen.high())
+    }
+
+    /// The end of the data that was sent, bytes from the first.
+    pub(crate) const fn high(&self) -> u64 {
+        self.seen.high()
+    }
+
+    /// Adds data of `subflow` and says what it was.
+    pub(crate) fn add(&mut self, now: u64, data_seq: u64, bytes: u64, subflow: u16) -> Split {
+        self.first.get_or_insert(data_seq);
+        let Some(start) = self.offset(data_seq) else { return Split::default() };
+        let end = start.saturating_add(bytes).min(1 << 63);
+        let mut split = Split::default();
+        let before = self.seen.high();
+        self.seen.insert(start, end, subflow, |from, to, piece| match piece {
+            Piece::New => split.unique_bytes += to - from,
+            Piece::Seen(owner) if owner == subflow => split.resent_bytes += to - from,
+            Piece::Seen(_) => split.reinjected_bytes += to - from,
+            Piece::Forgotten => split.resent_bytes += to - from,
+        });
+        self.unique_bytes += split.unique_bytes;
+        if split.unique_bytes == 0 {
+            // What is sent twice gives no round-trip time, nor does what waits behind it.
+            while self.timed.back().is_some_and(|(end, _)| *end > start) {
+                self.timed.pop_back();
+            }
+            return split;
+        }
+        self.last_new_ns = Some(now);
+        if end > before && self.timed.len() < TIMED_MAX {
+            self.timed.push_back((end, now));
+        }
+        if self.seen.high() > self.acked && self.waiting_since.is_none() {
+            self.waiting_since = Some(now);
+        }
+        self.hole(now);
+        split
+    }
+
+    fn hole(&mut self, now: u64) {
+        let is_open = self.has_hole();
+        let holes = &mut self.holes;
+        match holes.since {
+            None if is_open => holes.since = Some(now),
+            Some(since) if !is_open => {
+                let duration = now.saturating_sub(since);
+                holes.total_ns += duration;
+                holes.longest_ns = holes.longest_ns.max(duration);
+                holes.since = None;
+            }
+            _ => {}
+        }
+        if is_open {
+            let queue = self.unique_bytes.saturating_sub(self.seen.front());
+            holes.queue_bytes_max = holes.queue_bytes_max.max(queue);
+        }
+    }
+
+    /// The receiver has all data below the data sequence number `ack`.
+    pub(crate) fn acknowledge(&mut self, now: u64, ack: u64) {
+        let Some(ack) = self.offset(ack) else { return };
+        if ack <= self.acked || ack > self.seen.high() + (1 << 32) {
+            return;
+        }
+        let advance = ack - self.acked;
+        self.acked = ack;
+        self.ack_bytes.add(advance, advance);
+        if let Some(since) = self.waiting_since {
+            self.stood_still(since, now);
+            self.waiting_since = (ack < self.seen.high()).then_some(now);
+        }
+        let mut sent = None;
+        while let Some((end, time)) = self.timed.front().copied()
+            && end <= ack
+        {
+            self.timed.pop_front();
+            sent = Some(time);
+        }
+        if let Some(sent) = sent {
+            self.rtt_us.add(now.saturating_sub(sent) / 1000, 1);
+        }
+    }
+
+    fn stood_still(&mut self, begin_ns: u64, now: u64) {
+        let duration_ns = now.saturating_sub(begin_ns);
+        self.stalled.2 = self.stalled.2.max(duration_ns);
+        if duration_ns < STALL_NS {
+            return;
+        }
+        self.stalled.0 += 1;
+        self.stalled.1 += duration_ns;
+        if self.stalls.len() < STALLS_MAX {
+            let outstanding_bytes = self.seen.high().saturating_sub(self.acked);
+            self.stalls.push(Stall { begin_ns, duration_ns, outstanding_bytes });
+        }
+    }
+
+    /// How long the receiver's stream has stood still at `now`, if data is on its way.
+    pub(crate) fn standing_ns(&self, now: u64) -> u64 {
+        self.waiting_since.map_or(0, |since| now.saturating_sub(since))
+    }
+
+    /// Whether bytes are missing before others at the tap.
+    pub(crate) const fn has_hole(&self) -> bool {
+        self.seen.front() < self.seen.high()
+    }
+
+    /// The capture or the connection ends at `now`; what stands still then counts only if it `is_open`.
+    pub(crate) fn finish(&mut self, now: u64, is_open: bool) {
+        if is_open && let Some(since) = self.waiting_since.take() {
+            self.stood_still(since, now);
+        }
+        if let Some(since) = self.holes.since.take() {
+            let duration = now.saturating_sub(since);
+            self.holes.total_ns += duration;
+            self.holes.longest_ns = self.holes.longest_ns.max(duration);
+        }
+        self.blocks.end();
+    }
+
+    /// New data of `subflow` in its slot of time. Returns the subflows of the slot that ended, as bits.
+    pub(crate) fn busy(&mut self, now: u64, subflow: u16) -> Option<u64> {
+        let slot = now / SLOT_NS;
+        let bit = if subflow < SLOT_SUBFLOWS { 1 << subflow } else { 0 };
+        if self.slot.0 == slot {
+            self.slot.1 |= bit;
+            return None;
+        }
+        let ended = std::mem::replace(&mut self.slot, (slot, bit)).1;
+        (ended != 0).then_some(ended)
+    }
+
+    /// The slot that is not over.
+    pub(crate) fn last_slot(&mut self) -> Option<u64> {
+        let ended = std::mem::take(&mut self.slot.1);
+        (ended != 0).then_some(ended)
+    }
+
+    /// Bytes that were never seen although later ones were: lost before the tap, or not captured.
+    pub(crate) fn missing_bytes(&self) -> u64 {
+        self.seen.high().saturating_sub(self.unique_bytes)
+    }
+
+    /// Runs that were forgotten: beyond them a reinjection may count as a re-send.
+    pub(crate) const fn forgotten(&self) -> u64 {
+        self.seen.forgotten()
+    }
+}

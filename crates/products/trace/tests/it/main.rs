@@ -1,0 +1,7 @@
+//! Captures of the kernel with values that other tools confirm, and segments made here.
+
+mod damage;
+mod formats;
+mod kernel;
+mod transfers;
+mod wire;

@@ -1,0 +1,237 @@
+//! Segments, frames and capture files made here.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::ControlFlow;
+
+use anabranch_mptcp_wire::{
+    DataNumber, Dss, DssMapping, Join, Key, MpCapable, MptcpOption, OptionBuffer, TcpOption, Version,
+};
+use anabranch_trace::segment::flag;
+use anabranch_trace::{Analysis, CaptureError, ConnectionReport, Totals, read_capture};
+
+pub(crate) const MS: u64 = 1_000_000;
+/// When captures begin.
+pub(crate) const BEGIN: u64 = 1_700_000_000_000_000_000;
+
+/// A TCP segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    pub(crate) seq: u32,
+    pub(crate) ack: Option<u32>,
+    pub(crate) flags: u8,
+    pub(crate) options: OptionBuffer,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Packet {
+    pub(crate) fn options(&mut self, options: &[MptcpOption<'_>]) {
+        for option in options {
+            assert!(self.options.push(&TcpOption::Mptcp(*option)));
+        }
+    }
+
+    /// IP and TCP.
+    pub(crate) fn ip(&self) -> Vec<u8> {
+        let options = self.options.as_bytes();
+        let tcp_bytes = 20 + options.len() + self.payload.len();
+        let mut bytes = Vec::new();
+        match (self.from.ip(), self.to.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                bytes.extend([0x45, 0]);
+                bytes.extend(((20 + tcp_bytes) as u16).to_be_bytes());
+                bytes.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+                bytes.extend(from.octets());
+                bytes.extend(to.octets());
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                bytes.extend([0x60, 0, 0, 0]);
+                bytes.extend((tcp_bytes as u16).to_be_bytes());
+                bytes.extend([6, 64]);
+                bytes.extend(from.octets());
+                bytes.extend(to.octets());
+            }
+            _ => panic!("two families"),
+        }
+        bytes.extend(self.from.port().to_be_bytes());
+        bytes.extend(self.to.port().to_be_bytes());
+        bytes.extend(self.seq.to_be_bytes());
+        bytes.extend(self.ack.unwrap_or(0).to_be_bytes());
+        let ack = if self.ack.is_some() { flag::ACK } else { 0 };
+        bytes.extend([((20 + options.len()) * 4) as u8, self.flags | ack]);
+        bytes.extend([0xff, 0xff, 0, 0, 0, 0]);
+        bytes.extend(options);
+        bytes.extend(&self.payload);
+        bytes
+    }
+}
+
+/// A pcap of these frames, little endian, with microseconds.
+pub(crate) fn pcap(link_type: u32, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 262_144, link_type] {
+        bytes.extend(word.to_le_bytes());
+    }
+    for (time_ns, frame) in frames {
+        let length = frame.len() as u32;
+        let (seconds, rest) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
+        for word in [seconds as u32, (rest / 1000) as u32, length, length] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+/// What a capture shows.
+pub(crate) fn analyse(bytes: &[u8]) -> (Vec<ConnectionReport>, Totals, Result<u64, CaptureError>) {
+    let mut reports = Vec::new();
+    let mut analysis = Analysis::new(|report| reports.push(report));
+    let read = read_capture(bytes, |frame| {
+        analysis.frame(&frame);
+        ControlFlow::Continue(())
+    });
+    let totals = analysis.finish();
+    reports.sort_by_key(|report| report.id);
+    (reports, totals, read)
+}
+
+/// The only connection of a capture.
+pub(crate) fn only(bytes: &[u8]) -> ConnectionReport {
+    let (mut reports, _, read) = analyse(bytes);
+    assert!(read.is_ok(), "{read:?}");
+    assert_eq!(reports.len(), 1);
+    reports.remove(0)
+}
+
+/// A connection that is written segment by segment.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) now: u64,
+    pub(crate) frames: Vec<(u64, Vec<u8>)>,
+    version: Version,
+    keys: [Key; 2],
+    flows: Vec<[SocketAddr; 2]>,
+    next: Vec<[u32; 2]>,
+}
+
+impl Script {
+    /// With the first subflow's handshake; round trips take 20 ms, at the client.
+    pub(crate) fn new(version: Version) -> Self {
+        let mut script = Self {
+            now: BEGIN,
+            frames: Vec::new(),
+            version,
+            keys: [Key(0x1111_2222_3333_4444), Key(0x5555_6666_7777_8888)],
+            flows: Vec::new(),
+            next: Vec::new(),
+        };
+        let number = if version == Version::V0 { 0 } else { 1 };
+        let capable = |sender_key, receiver_key| {
+            let capable = MpCapable { sender_key, receiver_key, ..MpCapable::new(number, MpCapable::HMAC) };
+            MptcpOption::Capable(capable)
+        };
+        let [client, server] = script.keys.map(Some);
+        let first = client.filter(|_| version == Version::V0);
+        script.open(
+            ["10.1.0.1:40000", "10.9.0.1:80"],
+            [capable(first, None), capable(server, None), capable(client, server)],
+        );
+        script
+    }
+
+    /// A further subflow from another address of the client.
+    pub(crate) fn join(&mut self) {
+        let (nonces, number) = ([7, 9], self.flows.len() as u8);
+        let [client, server] = self.keys;
+        let syn = Join::Syn {
+            backup: false,
+            address_id: number,
+            token: server.token(self.version),
+            nonce: nonces[0],
+        };
+        let hmac = server.join_hmac(client, nonces[1], nonces[0], self.version);
+        let syn_ack = Join::SynAck {
+            backup: false,
+            address_id: 0,
+            hmac: anabranch_mptcp_wire::keys::join_hmac_short(&hmac),
+            nonce: nonces[1],
+        };
+        let ack = Join::Ack { hmac: client.join_hmac(server, nonces[0], nonces[1], self.version) };
+        let from = format!("10.1.{number}.1:4000{number}");
+        self.open([&from, "10.9.0.1:80"], [syn, syn_ack, ack].map(MptcpOption::Join));
+    }
+
+    fn open(&mut self, [client, server]: [&str; 2], [syn, syn_ack, ack]: [MptcpOption<'_>; 3]) {
+        let ends = [client.parse().expect("an address"), server.parse().expect("an address")];
+        let subflow = self.flows.len();
+        self.flows.push(ends);
+        self.next.push([1000, 5000]);
+        self.send(subflow, 0, flag::SYN, &[syn], 0, false);
+        self.now += 20 * MS;
+        self.send(subflow, 1, flag::SYN, &[syn_ack], 0, true);
+        self.send(subflow, 0, 0, &[ack], 0, true);
+    }
+
+    /// The data sequence number of a side's byte.
+    pub(crate) fn data_seq(&self, side: usize, offset: u64) -> u64 {
+        self.keys[side].initial_data_seq(self.version).wrapping_add(1).wrapping_add(offset)
+    }
+
+    /// A segment with these options and `bytes` of payload.
+    pub(crate) fn send(
+        &mut self,
+        subflow: usize,
+        side: usize,
+        flags: u8,
+        options: &[MptcpOption<'_>],
+        bytes: usize,
+        has_ack: bool,
+    ) {
+        let ends = self.flows[subflow];
+        let [seq, ack] =
+            if side == 0 { self.next[subflow] } else { [self.next[subflow][1], self.next[subflow][0]] };
+        let mut packet = Packet {
+            from: ends[side],
+            to: ends[1 - side],
+            seq,
+            ack: has_ack.then_some(ack),
+            flags,
+            options: OptionBuffer::default(),
+            payload: vec![0; bytes],
+        };
+        packet.options(options);
+        let spent = bytes as u32 + u32::from(flags & (flag::SYN | flag::FIN) != 0);
+        self.next[subflow][side] = seq.wrapping_add(spent);
+        self.frames.push((self.now, packet.ip()));
+    }
+
+    /// Data `offset..offset + bytes` of the client on a subflow, with its mapping.
+    pub(crate) fn data(&mut self, subflow: usize, offset: u64, bytes: u16) {
+        let mapping = DssMapping {
+            data_seq: DataNumber::Full(self.data_seq(0, offset)),
+            subflow_seq: self.next[subflow][0].wrapping_sub(1000),
+            data_bytes: bytes,
+            checksum: None,
+        };
+        let dss = Dss { mapping: Some(mapping), ..Dss::default() };
+        self.send(subflow, 0, 0, &[MptcpOption::Dss(dss)], usize::from(bytes), true);
+    }
+
+    /// The server has all of the client's data below `offset`.
+    pub(crate) fn data_ack(&mut self, subflow: usize, offset: u64) {
+        let data_ack = Some(DataNumber::Short(self.data_seq(0, offset) as u32));
+        let dss = Dss { data_ack, ..Dss::default() };
+        self.send(subflow, 1, 0, &[MptcpOption::Dss(dss)], 0, true);
+    }
+
+    /// Goes back on a subflow, for a TCP retransmission.
+    pub(crate) fn back(&mut self, subflow: usize, bytes: u32) {
+        self.next[subflow][0] = self.next[subflow][0].wrapping_sub(bytes);
+    }
+
+    pub(crate) fn report(&self) -> ConnectionReport {
+        only(&pcap(101, &self.frames))
+    }
+}
