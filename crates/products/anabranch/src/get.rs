@@ -200,7 +200,8 @@ impl Get {
     }
 
     /// The congestion controller, by its name: one of [`controllers`], as `lia`, or with another slow start
-    /// than its own, one of [`slow_starts`], as `lia+hystart`.
+    /// than its own, one of [`slow_starts`], as `lia+hystart`. HTTP servers have controllers of their own:
+    /// over mirrors only a scavenger, `ledbat-pp`, has an effect.
     #[must_use]
     pub fn controller(mut self, name: impl Into<String>) -> Self {
         self.settings.controller = name.into();

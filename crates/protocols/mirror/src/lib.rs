@@ -8,7 +8,8 @@
 //! * [`leaf_list`]: the detached list of hashes that makes any mirror verifiable. [`checksum_lines`]: what
 //!   `b3sum`, `sha256sum` and their like print. [`digests`]: hashes of the SHA-2 family.
 //! * [`url`]: where a mirror is. [`fetch_id`]: the names of connections and requests.
-//! * [`range_scheduler`]: which range is asked of which mirror, when; the coupled windows.
+//! * [`range_scheduler`]: which range is asked of which mirror, when.
+//! * [`receive_windows`]: how wide the windows of connections are that share a queue.
 //! * [`file_scheduler`]: which of many small files is asked of which server.
 //! * [`variants`]: which of the files that mirrors have is the one that is wanted.
 //! * [`verified_pool`]: what is missing of a content that only mirrors have, and whether what comes is right.
@@ -23,6 +24,7 @@ pub mod http_fields;
 pub mod leaf_list;
 pub mod metalink;
 pub mod range_scheduler;
+pub mod receive_windows;
 pub mod url;
 pub mod variants;
 pub mod verified_pool;

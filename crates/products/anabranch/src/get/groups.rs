@@ -9,7 +9,6 @@
 //! The first line that fits a path decides. Paths that no line fits are one more group. Empty lines, and
 //! what follows a `#` at the beginning of a word, are skipped.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -27,10 +26,10 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Groups {
     /// Those that seem to. Paths that leave this host by one uplink begin together, those over different
-    /// uplinks apart: an uplink is nearly always the bottleneck behind it. Of paths to sources that speak
-    /// mmTP, those whose delays rise and fall together are joined then, and those parted whose delays and
-    /// losses show, for some seconds, that they pass different bottlenecks. Connections to mirrors stay as
-    /// they begin. Which uplink a tunnel uses is not known: its paths begin together with all others.
+    /// uplinks apart: an uplink is nearly always the bottleneck behind it. Those whose delays rise and fall
+    /// together are joined then, and those parted whose delays and losses show, for some seconds, that they
+    /// pass different bottlenecks. Connections to mirrors are bounded only while there is a queue. Which
+    /// uplink a tunnel uses is not known: its paths begin together with all others.
     #[default]
     Auto,
     /// All. Slower than need be where it is not so.
@@ -92,17 +91,6 @@ impl GroupPolicy {
                 .find(|line| line.names(source, peer) && line.leads(via))
                 .map_or(0, |line| line.group),
         }
-    }
-
-    /// The groups of connections of which no more is known than their uplinks: one for each uplink; all one
-    /// if one of them is not known, as it may be any of the others.
-    pub(super) fn by_uplink(uplinks: &[Option<u32>]) -> Vec<u32> {
-        let known: Option<Vec<u32>> = uplinks.iter().copied().collect();
-        let Some(known) = known else { return vec![0; uplinks.len()] };
-        let first = |uplink| known.iter().position(|other| other == uplink).unwrap_or(0);
-        // Numbered in the order of the first connection of each.
-        let firsts: BTreeSet<usize> = known.iter().map(first).collect();
-        known.iter().map(|uplink| firsts.range(..first(uplink)).count() as u32).collect()
     }
 
     /// Lines whose source is none of these, and no mirror of these names. A mirror's addresses are known only
@@ -234,12 +222,5 @@ mod tests {
         assert_eq!(two(&given(Groups::None)), [4, 5]);
         let error = GroupPolicy::new(&Groups::File("/no/such/file".into())).expect_err("no file");
         assert!(error.to_string().contains("/no/such/file"), "{error}");
-    }
-
-    #[test]
-    fn connections_over_one_uplink_are_one_group() {
-        assert_eq!(GroupPolicy::by_uplink(&[Some(7), Some(3), Some(7)]), [0, 1, 0]);
-        assert_eq!(GroupPolicy::by_uplink(&[Some(7), Some(3), None]), [0, 0, 0], "it may be both");
-        assert_eq!(GroupPolicy::by_uplink(&[None, None]), [0, 0]);
     }
 }

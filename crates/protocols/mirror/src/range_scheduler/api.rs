@@ -6,6 +6,7 @@ use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Span, TcpSample, Time};
 
 use crate::fetch_id::{ConnectionId, FetchId};
+use crate::receive_windows::Sharing;
 
 /// A mirror: a URL that has the bytes.
 pub type MirrorId = u8;
@@ -220,9 +221,9 @@ pub enum State {
 pub struct ConnectionConfig {
     /// Its mirror.
     pub mirror: MirrorId,
-    /// Connections of the same group may share a bottleneck and are coupled.
-    pub group: u32,
-    /// Congestion control.
+    /// With which others it may share a bottleneck.
+    pub sharing: Sharing,
+    /// Congestion control of its receive window, if it yields to all others.
     pub control: Algorithm,
     /// Whether the server answers ranges. If not it is asked for all bytes from the first one on: while no
     /// other connection can be used, or of a long content, of which others bring the end.
@@ -257,7 +258,7 @@ pub struct Counters {
 pub struct ConnectionReport {
     /// Its mirror.
     pub mirror: MirrorId,
-    /// Its group.
+    /// Its group: those of the same number may share a bottleneck.
     pub group: u32,
     /// Its state.
     pub state: State,
@@ -268,7 +269,7 @@ pub struct ConnectionReport {
     pub first_byte: Span,
     /// Smoothed round-trip time; zero before the first sample.
     pub srtt: Span,
-    /// The controller's window in packets.
+    /// Packets on their way: what arrives in a round trip, or the window of a scavenger.
     pub cwnd: u32,
     /// What it may advertise in bytes; none if that was never bounded.
     pub window: Option<u64>,

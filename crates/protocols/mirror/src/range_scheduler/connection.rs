@@ -3,15 +3,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use anabranch_algo::control::SubflowStats;
 use anabranch_algo::{Rate, Span, Time};
 use anabranch_mmtp::id::BLOCK_BYTES;
 
 use super::api::{ConnectionConfig, ConnectionReport, Counters, MirrorId, Pool, State};
-use super::receive_window::ReceiveWindow;
 use super::throughput::Throughput;
 use crate::backoff::{BUSY_MAX, Backoff, RETRY_MAX, RETRY_MIN};
-use crate::fetch_id::FetchId;
+use crate::fetch_id::{ConnectionId, FetchId};
+use crate::receive_windows::ReceiveWindows;
 
 /// The first wait after a stall, in which the connection may come back by itself; doubles too.
 pub const STALL_RETRY_MIN: Span = Span::from_secs(2);
@@ -125,7 +124,6 @@ pub(super) struct WholeFiles {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) mirror: MirrorId,
-    pub(super) group: u32,
     pub(super) ranges: bool,
     pub(super) state: State,
     /// The current request.
@@ -134,7 +132,8 @@ pub(super) struct Connection {
     /// not begun. Only with `fetch`.
     pub(super) prefetch: VecDeque<Fetch>,
     pub(super) throughput: Throughput,
-    pub(super) receive_window: ReceiveWindow,
+    /// The smoothed round-trip time that TCP measures; zero before the first sample.
+    pub(super) srtt: Span,
     /// When it is tried again, and whether it gets small ranges until it has answered one.
     pub(super) backoff: Backoff,
     /// Its next request needs a new TCP connection.
@@ -151,13 +150,12 @@ impl Connection {
     pub(super) fn new(config: &ConnectionConfig) -> Self {
         Self {
             mirror: config.mirror,
-            group: config.group,
             ranges: config.ranges,
             state: State::Opening,
             fetch: None,
             prefetch: VecDeque::new(),
             throughput: Throughput::after(config.delay),
-            receive_window: ReceiveWindow::new(config.control),
+            srtt: Span::ZERO,
             backoff: Backoff::default(),
             cold: true,
             heard_at: Time::ZERO,
@@ -229,20 +227,9 @@ impl Connection {
         fetch.last_rx + (left - self.prefetch_lead())
     }
 
-    /// Whether it answers and takes part of its group's bandwidth.
-    pub(super) fn is_flowing(&self) -> bool {
-        self.state == State::Open && self.fetch.as_ref().is_some_and(|fetch| fetch.has_head)
-    }
-
-    /// What it publishes for its siblings; without weight while nothing flows.
-    pub(super) fn member(&self) -> SubflowStats {
-        self.receive_window.member(self.is_flowing())
-    }
-
     /// The round trip, as far as it is known: the connection's, or what answers take to begin.
     pub(super) fn round_trip(&self) -> Span {
-        let srtt = self.receive_window.srtt();
-        if srtt > Span::ZERO { srtt } else { self.throughput.first_byte() }
+        if self.srtt > Span::ZERO { self.srtt } else { self.throughput.first_byte() }
     }
 
     /// The cost of a new TCP connection.
@@ -321,16 +308,16 @@ impl Connection {
         self.backoff.on_success();
     }
 
-    pub(super) fn report(&self) -> ConnectionReport {
+    pub(super) fn report(&self, me: ConnectionId, windows: &ReceiveWindows) -> ConnectionReport {
         ConnectionReport {
             mirror: self.mirror,
-            group: self.group,
+            group: windows.group(me),
             state: self.state,
             rate: self.throughput.rate(),
             first_byte: self.throughput.first_byte(),
-            srtt: self.receive_window.srtt(),
-            cwnd: self.receive_window.cwnd(),
-            window: self.receive_window.advertised(),
+            srtt: self.srtt,
+            cwnd: windows.packets(me),
+            window: windows.window(me),
             fetching: self.fetch.as_ref().map(|fetch| fetch.at..fetch.end),
             blocked_until: self.backoff.until,
             heard_at: self.heard_at,
