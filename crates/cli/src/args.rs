@@ -228,9 +228,9 @@ pub struct Get {
     #[arg(short, long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub output: Option<PathBuf>,
 
-    /// Congestion control of paths to sources that speak mmTP; HTTP servers have their own, so over HTTP only
-    /// ledbat-pp has an effect. A slow start of your choice goes with any: NAME+standard, NAME+hystart (leaves
-    /// when the round-trip time grows) or NAME+friendly (a group's paths start as one TCP)
+    /// Congestion control of paths to sources that speak mmTP; over HTTP, where servers have their own, only
+    /// ledbat-pp has an effect. A slow start of your choice goes with any: NAME+standard, NAME+hystart
+    /// (leaves when the round-trip time grows) or NAME+friendly (a group's paths start as one TCP)
     #[arg(long, value_name = "NAME")]
     #[arg(default_value = ALGORITHMS[0].name, value_parser = Controllers)]
     pub cc: String,
