@@ -233,8 +233,9 @@ pub struct Get {
     #[arg(short, long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub output: Option<PathBuf>,
 
-    /// Congestion control. A slow start of your choice goes with any: NAME+standard, NAME+hystart (leaves
-    /// when the round-trip time grows) or NAME+friendly (a group's paths start as one TCP)
+    /// Congestion control of paths to sources that speak mmTP; over HTTP, where servers have their own, only
+    /// ledbat-pp has an effect. A slow start of your choice goes with any: NAME+standard, NAME+hystart
+    /// (leaves when the round-trip time grows) or NAME+friendly (a group's paths start as one TCP)
     #[arg(long, value_name = "NAME")]
     #[arg(default_value = ALGORITHMS[0].name, value_parser = Controllers)]
     pub cc: String,
@@ -249,10 +250,10 @@ pub struct Get {
     /// Which paths may share a bottleneck, and so take together what one TCP would
     ///
     /// auto: those that seem to. Paths that leave this host by one uplink begin together, those over
-    /// different uplinks apart: the uplink is nearly always the bottleneck. From sources that speak mmTP they
-    /// are joined when their delays rise and fall together, and parted when delays and losses show for some
-    /// seconds that they pass different bottlenecks. Over mirrors they stay as they begin: say all if two
-    /// uplinks meet in one modem. With a tunnel (VPN) among the interfaces all begin together.
+    /// different uplinks apart: the uplink is nearly always the bottleneck. They are joined when their delays
+    /// rise and fall together, and parted when delays and losses show for some seconds that they pass
+    /// different bottlenecks. Connections to mirrors are held back only while there is a queue. With a tunnel
+    /// (VPN) among the interfaces all begin together.
     ///
     /// all: every one. Slower than need be where it is not so.
     ///

@@ -62,10 +62,15 @@ fn hosts_only(mut scenario: Scenario) -> Scenario {
     scenario.fault.clear();
     scenario.measure.clear();
     scenario.assert.clear();
-    for (name, flow) in scenario.flow.iter_mut().filter(|(_, flow)| flow.transport == Transport::Mmtp) {
-        (flow.transport, flow.coalesce) = (Transport::Packet, Duration::default());
+    for (name, flow) in scenario.flow.iter_mut() {
+        let (whose, serve) = match std::mem::take(&mut flow.transport) {
+            Transport::Packet => continue,
+            Transport::Mmtp => ("mmTP", "serve"),
+            Transport::Mirrors => ("HTTP", "serve --http"),
+        };
+        flow.coalesce = Duration::default();
         note(&format!(
-            "flow {name} is mmTP's: run `anabranch serve` on {name}.tx and `anabranch get` on {name}.rx"
+            "flow {name} is {whose}'s: run `anabranch {serve}` on {name}.tx and `anabranch get` on {name}.rx"
         ));
     }
     for flow in scenario.flow.values_mut().filter(|flow| flow.groups == Groups::Auto) {

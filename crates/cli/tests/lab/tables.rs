@@ -8,9 +8,10 @@ use crate::common::anabranch;
 use anabranch_net::testing::extent;
 
 /// Each takes a few seconds.
-const CHEAP: &[&str] = &["convergence-short", "groups-idle", "trace-lte", "wifi"];
+const CHEAP: &[&str] = &["convergence-short", "groups-idle", "mirrors-shared", "trace-lte", "wifi"];
 /// These take up to ten seconds of a release build's time besides: the long form has them, too.
-const DEARER: &[&str] = &["bench-a", "groups-change", "lan-short", "uplinks-idle", "wide-sources"];
+const DEARER: &[&str] =
+    &["bench-a", "groups-change", "lan-short", "mirrors-idle", "uplinks-idle", "wide-sources"];
 
 #[test]
 fn cheap_tables_are_what_the_code_makes() {

@@ -211,7 +211,8 @@ impl Get {
     }
 
     /// Chooses the congestion controller by name: one of [`controllers`], such as `lia`. A plus sign and one
-    /// of [`slow_starts`] replace its slow start: `lia+hystart`.
+    /// of [`slow_starts`] replace its slow start: `lia+hystart`. HTTP servers have controllers of their own,
+    /// so over mirrors only a scavenger, `ledbat-pp`, has an effect.
     #[must_use]
     pub fn controller(mut self, name: impl Into<String>) -> Self {
         self.settings.controller = name.into();

@@ -129,8 +129,8 @@ pub fn supports(scenario: &Scenario) -> Result<(), String> {
         _ => return refuse(format!("needs packets of at least {PACKET_BYTES_MIN} B")),
     }
     for (name, flow) in &scenario.flow {
-        if flow.transport == Transport::Mmtp {
-            return refuse(format!("has no mmTP: flow.{name}.transport must be `packet`"));
+        if flow.transport != Transport::Packet {
+            return refuse(format!("has no mmTP and no mirrors: flow.{name}.transport must be `packet`"));
         }
         if flow.groups == Groups::Auto {
             return refuse(format!("does not detect groups: flow.{name}.groups must not be `auto`"));

@@ -4,13 +4,14 @@
 //!
 //! A flow has one path or many; each packet is acknowledged by one. What is lost goes back into the flow's
 //! common backlog and may leave again on any path, under a new number: there is no reassembly to wait for, as
-//! with mmTP's chunks, and no receive window. Connections that must keep a byte stream in order are another
-//! matter (issue: MPTCP).
+//! with mmTP's chunks. A receiver may bound its paths' windows, as that of connections to mirrors does.
+//! Connections that must keep a byte stream in order are another matter (issue: MPTCP).
 //!
 //! All flows live in a few flat tables, and a path at rest has one entry in the queue of timers at most.
 
 mod config;
 mod flow;
+mod mirrors;
 mod segment;
 mod send_backlog;
 
@@ -22,6 +23,7 @@ use anabranch_sim::{CrossTraffic, CrossTrafficSource, EventQueue, RouteId};
 
 use crate::digest::Digest;
 pub use config::FlowConfig;
+use mirrors::MirrorReceiver;
 use segment::SegmentKind;
 pub use segment::{ACK_BYTES, Segment, SubflowId};
 use send_backlog::{PayloadKind, SendBacklog};
@@ -74,6 +76,8 @@ struct PacketFlow {
     stopped: bool,
     /// Shared-bottleneck detection, if it has some.
     detector: Option<Box<Detector>>,
+    /// What bounds the windows of its paths, if these are connections to mirrors.
+    mirrors: Option<Box<MirrorReceiver>>,
 }
 
 /// Flows and cross traffic; see the [module](self).
@@ -225,6 +229,9 @@ impl PacketFlows {
     /// The number of the group in which each path of a flow is, from 0.
     #[must_use]
     pub fn groups(&self, flow: FlowId) -> Vec<u32> {
+        if let Some(mirrors) = &self.flows[flow].mirrors {
+            return mirrors.groups();
+        }
         let subflows = &self.subflows[self.subflows_of(flow)];
         let mut starts: Vec<u32> = subflows.iter().map(|sub| sub.group.0).collect();
         starts.sort_unstable();

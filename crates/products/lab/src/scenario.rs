@@ -128,6 +128,9 @@ pub enum Transport {
     Packet,
     /// mmTP as on the wire: real requests, real bytes, verified.
     Mmtp,
+    /// Connections to HTTP mirrors: each path is a packet flow of its own, and the receiver bounds the
+    /// windows of those that share a queue.
+    Mirrors,
 }
 
 /// Which paths of a flow are coupled.

@@ -33,8 +33,8 @@
 //!    Then the rest is requested, and later ranges are no longer than the range that the server sent.
 //! 7. **Failures** hold a connection back for half a second, then twice as long, and so on. A mirror that
 //!    cannot deliver anything, or that is banned, is not used again.
-//! 8. **Friendliness** (`range_scheduler/receive_window.rs`): the connections of a group advertise coupled
-//!    receive windows.
+//! 8. **Friendliness** ([`receive_windows`](crate::receive_windows)): connections that share a queue together
+//!    take about what one connection would take.
 //!
 //! **Not an [`anabranch_algo::Machine`]**, though used like one: call [`RangeScheduler::handle`], then
 //! [`RangeScheduler::poll`] until it returns `Wait`. Both need the pool, which the scheduler cannot own:
@@ -47,7 +47,6 @@ mod connection;
 mod endgame;
 mod limits;
 mod receive;
-mod receive_window;
 mod short;
 mod sizing;
 mod stream;
@@ -56,7 +55,6 @@ mod throughput;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use anabranch_algo::control::{Group, MEMBERS_MAX, SubflowStats};
 use anabranch_algo::{Output, Span, TcpSample, Time};
 
 pub use crate::backoff::{BUSY_MAX, RETRY_MAX, RETRY_MIN, backoff};
@@ -69,10 +67,10 @@ pub use limits::{
     DUPLICATE_BLOCKS_MAX, FIRST_BLOCKS, REQUEST_BLOCKS_MAX, REQUEST_SPAN, REQUEST_SPAN_MAX, SAVING_MIN,
     STREAM_MIN_BLOCKS, TRIAL_BLOCKS, TRICKLE,
 };
-pub use receive_window::{SEGMENTS_MIN, SEGMENTS_MIN_YIELDING, WINDOW_INITIAL_BYTES, WINDOW_LIFTED_BYTES};
 pub use throughput::{STALL_TIMEOUT_MAX, STALL_TIMEOUT_MIN, STALL_TIMEOUT_OPENING};
 
 use crate::fetch_id::fetch_id;
+use crate::receive_windows::ReceiveWindows;
 use connection::{BLOCK, Connection, Fetch, FetchRole};
 
 /// How often a connection without work is compared again with those that have requests.
@@ -90,13 +88,13 @@ pub struct RangeScheduler {
     dirty: bool,
     /// Whether some connection had no request, or too few prefetched ones, at the last check.
     has_spare_capacity: bool,
-    members: Vec<SubflowStats>,
+    windows: ReceiveWindows,
 }
 
 impl RangeScheduler {
     /// Creates a scheduler for a content of `length` bytes, without connections.
     #[must_use]
-    pub const fn new(length: u64) -> Self {
+    pub fn new(length: u64) -> Self {
         Self {
             length,
             connections: Vec::new(),
@@ -106,7 +104,7 @@ impl RangeScheduler {
             deadline: Time::ZERO,
             dirty: true,
             has_spare_capacity: false,
-            members: Vec::new(),
+            windows: ReceiveWindows::new(),
         }
     }
 
@@ -116,20 +114,14 @@ impl RangeScheduler {
             return None;
         }
         self.connections.push(Connection::new(config));
+        self.windows.add(config.sharing, config.control);
         self.dirty = true;
         Some(self.connections.len() - 1)
     }
 
-    /// Moves a connection to another group.
-    pub fn set_group(&mut self, connection: ConnectionId, group: u32) {
-        if let Some(connection) = self.connections.get_mut(connection) {
-            connection.group = group;
-        }
-    }
-
     /// Returns a report of each connection.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionReport> {
-        self.connections.iter().map(Connection::report)
+        self.connections.iter().enumerate().map(|(p, connection)| connection.report(p, &self.windows))
     }
 
     /// Whether some connection is not closed, so that it may still deliver something.
@@ -174,6 +166,7 @@ impl RangeScheduler {
                 if self.connections.get(connection).is_some_and(|connection| connection.state == State::Down)
                 {
                     self.connections[connection].restart();
+                    self.windows.restart(connection);
                     self.events.push_back(Event::StateChanged { connection, state: State::Opening });
                 }
             }
@@ -238,25 +231,10 @@ impl RangeScheduler {
     }
 
     fn sample(&mut self, now: Time, p: ConnectionId, sample: &TcpSample) {
-        self.connections[p].receive_window.on_rtt(now, sample);
-        self.members.clear();
-        let mut me = 0;
-        for (q, connection) in self.connections.iter().enumerate() {
-            if connection.group != self.connections[p].group || (q != p && !connection.is_flowing()) {
-                continue;
-            }
-            if q == p {
-                // If there are more members than a group can have, the first ones stand for all.
-                me = self.members.len().min(MEMBERS_MAX - 1);
-                self.members.truncate(me);
-            }
-            self.members.push(connection.member());
-        }
-        let group = Group { members: &self.members, me };
-        let connection = &mut self.connections[p];
-        connection.receive_window.on_sample(now, sample, &group);
-        if let Some(bytes) = connection.receive_window.update(group.is_alone()) {
-            self.out.push_back(Command::Window { connection: p, bytes });
+        self.windows.sample(now, p, sample);
+        self.connections[p].srtt = self.windows.srtt(p);
+        while let Some((connection, bytes)) = self.windows.next_window() {
+            self.out.push_back(Command::Window { connection, bytes });
         }
     }
 

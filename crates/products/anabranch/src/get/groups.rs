@@ -11,7 +11,6 @@
 //! The first line that matches a path decides. Paths that no line matches are one more group. Empty lines,
 //! and text from a `#` at the beginning of a word on, are skipped.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -29,10 +28,10 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Groups {
     /// Groups the paths that seem to share a bottleneck. At first, paths that leave this host by one uplink
-    /// are one group, because an uplink is nearly always the bottleneck behind it. Later, paths to sources
-    /// that speak mmTP are joined if their delays rise and fall together. They are parted if their delays and
-    /// losses show, for some seconds, that they pass different bottlenecks. Connections to mirrors stay in
-    /// their first groups. The uplink of a tunnel is not known: its paths begin in one group with all others.
+    /// are one group, because an uplink is nearly always the bottleneck behind it. Later, paths are joined if
+    /// their delays rise and fall together. They are parted if their delays and losses show, for some
+    /// seconds, that they pass different bottlenecks. Connections to mirrors are bounded only while there is
+    /// a queue. The uplink of a tunnel is not known: its paths begin in one group with all others.
     #[default]
     Auto,
     /// Puts all paths into one group. This is slower than need be if they do not share a bottleneck.
@@ -97,17 +96,6 @@ impl GroupPolicy {
                 .find(|line| line.names(source, peer) && line.leads(via))
                 .map_or(0, |line| line.group),
         }
-    }
-
-    /// Returns the groups of connections of which only the uplinks are known: one group for each uplink. If
-    /// one uplink is not known, all connections are one group, because it may be any of the others.
-    pub(super) fn by_uplink(uplinks: &[Option<u32>]) -> Vec<u32> {
-        let known: Option<Vec<u32>> = uplinks.iter().copied().collect();
-        let Some(known) = known else { return vec![0; uplinks.len()] };
-        let first = |uplink| known.iter().position(|other| other == uplink).unwrap_or(0);
-        // The groups are numbered in the order of their first connections.
-        let firsts: BTreeSet<usize> = known.iter().map(first).collect();
-        known.iter().map(|uplink| firsts.range(..first(uplink)).count() as u32).collect()
     }
 
     /// Returns the numbers of lines whose source is none of `sources` and of `mirrors`. A mirror's addresses
@@ -240,12 +228,5 @@ mod tests {
         assert_eq!(two(&given(Groups::None)), [4, 5]);
         let error = GroupPolicy::new(&Groups::File("/no/such/file".into())).expect_err("no file");
         assert!(error.to_string().contains("/no/such/file"), "{error}");
-    }
-
-    #[test]
-    fn connections_over_one_uplink_are_one_group() {
-        assert_eq!(GroupPolicy::by_uplink(&[Some(7), Some(3), Some(7)]), [0, 1, 0]);
-        assert_eq!(GroupPolicy::by_uplink(&[Some(7), Some(3), None]), [0, 0, 0], "it may be both");
-        assert_eq!(GroupPolicy::by_uplink(&[None, None]), [0, 0]);
     }
 }

@@ -46,6 +46,7 @@ pub fn rates(network: &Network, seed: u64, marks_s: &[u64]) -> Vec<Vec<f64>> {
             start,
             stop: None,
             detect: None,
+            mirrors: None,
         }));
     }
     let mut delivered = |mark: &u64| -> Vec<u64> {

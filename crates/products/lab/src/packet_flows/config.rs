@@ -2,6 +2,7 @@
 
 use anabranch_algo::Time;
 use anabranch_algo::control::Algorithm;
+use anabranch_mirror::receive_windows::Sharing;
 use anabranch_sim::RouteId;
 
 /// What a flow is made of.
@@ -20,4 +21,7 @@ pub struct FlowConfig {
     /// The uplink of each path, where it is known, if its groups follow shared-bottleneck detection; none:
     /// they are as given.
     pub detect: Option<Vec<Option<u32>>>,
+    /// With which others each path may share a bottleneck, if paths are connections to mirrors, whose windows
+    /// the receiver bounds. Their senders are then coupled by `paths` alone.
+    pub mirrors: Option<Vec<Sharing>>,
 }

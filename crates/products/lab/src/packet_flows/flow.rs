@@ -8,6 +8,7 @@ use anabranch_algo::subflow::{AckRule, Subflow, Timer};
 use anabranch_sim::RouteId;
 
 use super::config::FlowConfig;
+use super::mirrors::MirrorReceiver;
 use super::segment::{Segment, SegmentKind, SubflowId};
 use super::send_backlog::{PayloadKind, SendBacklog};
 use super::{FlowId, PacketFlow, PacketFlows, SubflowEntry, TimerKind};
@@ -33,6 +34,9 @@ impl PacketFlows {
             done: None,
             stopped: false,
             detector: config.detect.as_deref().map(detector),
+            mirrors: config.mirrors.as_deref().map(|sharing| {
+                Box::new(MirrorReceiver::new(sharing, config.paths[0].0, config.packet_bytes))
+            }),
         });
         let detector = self.flows[no].detector.as_ref();
         let groups = detector.map_or_else(
@@ -113,7 +117,10 @@ impl PacketFlows {
                 send(sub.down, data(s, id, flow.bytes));
             }
         } else if !flow.stopped {
-            for _ in 0..u64::from(sub.subflow.room()).min(flow.backlog.sendable()) {
+            let mirrors = flow.mirrors.as_deref();
+            let bound = mirrors.map_or(u32::MAX, |mirrors| mirrors.window(s - flow.first as usize));
+            let room = sub.subflow.room().min(bound.saturating_sub(sub.subflow.sent_packets().in_flight()));
+            for _ in 0..u64::from(room).min(flow.backlog.sendable()) {
                 let id = sub.subflow.sent(now, 1, flow.backlog.take());
                 send(sub.down, data(s, id, flow.bytes));
             }
@@ -247,12 +254,16 @@ impl PacketFlows {
         self.fill(now, s, send);
     }
 
-    /// A data packet has arrived: shared-bottleneck detection looks at its delay.
+    /// A data packet has arrived: the receiver of mirrors counts it, and shared-bottleneck detection looks at
+    /// its delay.
     pub(super) fn observe(&mut self, now: Time, segment: Segment) {
         let sub = &self.subflows[segment.subflow() as usize];
         let no = sub.flow as FlowId;
         let flow = &mut self.flows[no];
         let path = (segment.subflow() - flow.first) as usize;
+        if let Some(mirrors) = &mut flow.mirrors {
+            mirrors.arrived(now, path, sub.subflow.rtt().latest());
+        }
         let Some(detector) = &mut flow.detector else { return };
         let Some(sent_at) = sub.subflow.sent_packets().sent_at(segment.id) else { return };
         detector.rtt_min(path, sub.subflow.rtt().min());

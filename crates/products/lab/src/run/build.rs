@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anabranch_algo::Span;
 use anabranch_algo::control::{Algorithm, Window};
+use anabranch_mirror::receive_windows::Sharing;
 use anabranch_mmtp::subscriber::Grouping;
 use anabranch_sim::{Histogram, Stats};
 
@@ -56,7 +57,7 @@ impl SimulatedScenario {
         let sources = world.sources(scenario);
         for instance in flow_instances(scenario, controller, seed) {
             let backend = match instance.flow.transport {
-                Transport::Packet => world.packet_flow(scenario, &instance),
+                Transport::Packet | Transport::Mirrors => world.packet_flow(scenario, &instance),
                 Transport::Mmtp => world.mmtp_flow(scenario, &instance, &sources),
             };
             let topology = TopologyGroups::new(scenario, instance.flow);
@@ -75,11 +76,20 @@ impl SimulatedScenario {
         let (flow, control) = (instance.flow, algorithm(instance));
         let layout = instance.layout(self.links.packet_bytes);
         let groups = TopologyGroups::initial(scenario, flow);
+        let is_mirrors = flow.transport == Transport::Mirrors;
+        let is_auto = flow.groups == Groups::Auto;
+        let sharing = |uplink: Option<u32>, group: u32| {
+            if is_auto { Sharing::Detected { uplink } } else { Sharing::Given(group) }
+        };
+        let uplinks = flow.uplinks().into_iter().zip(&groups);
+        let mirrors = is_mirrors.then(|| uplinks.map(|(uplink, group)| sharing(uplink, *group)).collect());
         let mut paths = Vec::new();
         for (p, path) in flow.paths.iter().enumerate() {
             let (down, up) = self.links.path(scenario, self.simulation.net_mut(), &instance.name, p, path);
             let up = if up.is_empty() { None } else { Some(self.simulation.route(&up)) };
-            paths.push((control, self.simulation.route(&down), up, groups[p]));
+            // The senders of mirrors know nothing of each other.
+            let group = if is_mirrors { p as u32 } else { groups[p] };
+            paths.push((control, self.simulation.route(&down), up, group));
         }
         let config = FlowConfig {
             paths,
@@ -89,7 +99,8 @@ impl SimulatedScenario {
                 .map(|bytes| bytes.div_ceil(layout.payload_bytes).max(1)),
             start: instance.start,
             stop: flow.stop.map(|stop| stop.time()),
-            detect: (flow.groups == Groups::Auto).then(|| flow.uplinks()),
+            detect: (is_auto && !is_mirrors).then(|| flow.uplinks()),
+            mirrors,
         };
         FlowBackend::PacketFlow(self.simulation.packet_flows_mut().flow(&config), layout)
     }

@@ -153,14 +153,15 @@ impl Links {
     }
 }
 
-/// What a packet of a path is known by on links: the number of the path among those of its transport, which
-/// are made in the order of the flows. Of several copies of a flow it is the first.
+/// What a packet of a path is known by on links: the number of the path among those of mmTP or among the
+/// others, which are made in the order of the flows. Of several copies of a flow it is the first.
 pub(crate) fn number(scenario: &Scenario, flow: &str, path: usize) -> u32 {
-    let transport = scenario.flow[flow].transport;
-    let before = scenario.flow.range(..flow.to_owned()).filter(|(_, other)| other.transport == transport);
+    let is_mmtp = |flow: &scenario::Flow| flow.transport == Transport::Mmtp;
+    let mmtp = is_mmtp(&scenario.flow[flow]);
+    let before = scenario.flow.range(..flow.to_owned()).filter(|(_, other)| is_mmtp(other) == mmtp);
     let paths: usize = before.map(|(_, other)| other.count as usize * other.paths.len()).sum();
     let number = (paths + path) as u32;
-    if transport == Transport::Mmtp { FLOW_DATAGRAMS | number } else { number }
+    if mmtp { FLOW_DATAGRAMS | number } else { number }
 }
 
 /// What a link's queue does before it is full.

@@ -125,7 +125,15 @@ impl PacketFlowSoak<'_> {
         let stop = rng.chance(0.1).then(|| between(rng, Time::ZERO, end));
         let detects = rng.chance(0.3);
         let detect = detects.then(|| vec![None; paths.len()]);
-        let config = FlowConfig { paths, packet_bytes: packet_bytes as u16, packets, start, stop, detect };
+        let config = FlowConfig {
+            paths,
+            packet_bytes: packet_bytes as u16,
+            packets,
+            start,
+            stop,
+            detect,
+            mirrors: None,
+        };
         let no = self.simulation.packet_flows_mut().flow(&config);
         self.run_log.detail(|| {
             let of =

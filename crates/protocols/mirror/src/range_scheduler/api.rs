@@ -6,6 +6,7 @@ use anabranch_algo::control::Algorithm;
 use anabranch_algo::{Span, TcpSample, Time};
 
 use crate::fetch_id::{ConnectionId, FetchId};
+use crate::receive_windows::Sharing;
 
 /// A mirror: a URL of the file.
 pub type MirrorId = u8;
@@ -223,9 +224,9 @@ pub enum State {
 pub struct ConnectionConfig {
     /// The mirror that it requests ranges from.
     pub mirror: MirrorId,
-    /// Its group. Connections of one group may share a bottleneck, so their receive windows are coupled.
-    pub group: u32,
-    /// The congestion control that determines its receive window.
+    /// The other connections with which it may share a bottleneck.
+    pub sharing: Sharing,
+    /// The congestion control of its receive window. It has an effect only if it yields to all other traffic.
     pub control: Algorithm,
     /// Whether the server answers range requests. If not, the connection requests the whole file: while no
     /// other connection can be used, or for a long content whose end the others deliver.
@@ -261,7 +262,7 @@ pub struct Counters {
 pub struct ConnectionReport {
     /// Its mirror.
     pub mirror: MirrorId,
-    /// Its group.
+    /// Its group: those of the same number may share a bottleneck.
     pub group: u32,
     /// Its state.
     pub state: State,
@@ -272,7 +273,7 @@ pub struct ConnectionReport {
     pub first_byte: Span,
     /// Smoothed round-trip time; zero before the first sample.
     pub srtt: Span,
-    /// The congestion window of its controller, in packets.
+    /// The packets in flight: those that arrive in a round trip, or the window of a scavenger.
     pub cwnd: u32,
     /// The receive window that it may advertise, in bytes; `None` if that was never limited.
     pub window: Option<u64>,

@@ -3,15 +3,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use anabranch_algo::control::SubflowStats;
 use anabranch_algo::{Rate, Span, Time};
 use anabranch_mmtp::id::BLOCK_BYTES;
 
 use super::api::{ConnectionConfig, ConnectionReport, Counters, MirrorId, Pool, State};
-use super::receive_window::ReceiveWindow;
 use super::throughput::Throughput;
 use crate::backoff::{BUSY_MAX, Backoff, RETRY_MAX, RETRY_MIN};
-use crate::fetch_id::FetchId;
+use crate::fetch_id::{ConnectionId, FetchId};
+use crate::receive_windows::ReceiveWindows;
 
 /// The first wait after a stall, in which the connection may recover by itself. Each further wait in a row is
 /// twice as long.
@@ -128,7 +127,6 @@ pub(super) struct WholeFiles {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) mirror: MirrorId,
-    pub(super) group: u32,
     pub(super) ranges: bool,
     pub(super) state: State,
     /// The current request.
@@ -137,7 +135,8 @@ pub(super) struct Connection {
     /// have not begun. Empty if there is no `fetch`.
     pub(super) prefetch: VecDeque<Fetch>,
     pub(super) throughput: Throughput,
-    pub(super) receive_window: ReceiveWindow,
+    /// The smoothed round-trip time that TCP measures; zero before the first sample.
+    pub(super) srtt: Span,
     /// When it is tried again, and whether it gets small ranges until it has answered one.
     pub(super) backoff: Backoff,
     /// Whether its next request needs a new TCP connection.
@@ -154,13 +153,12 @@ impl Connection {
     pub(super) fn new(config: &ConnectionConfig) -> Self {
         Self {
             mirror: config.mirror,
-            group: config.group,
             ranges: config.ranges,
             state: State::Opening,
             fetch: None,
             prefetch: VecDeque::new(),
             throughput: Throughput::after(config.delay),
-            receive_window: ReceiveWindow::new(config.control),
+            srtt: Span::ZERO,
             backoff: Backoff::default(),
             cold: true,
             heard_at: Time::ZERO,
@@ -235,20 +233,9 @@ impl Connection {
         fetch.last_rx + (left - self.prefetch_lead())
     }
 
-    /// Whether an answer is arriving, so that it uses a part of its group's bandwidth.
-    pub(super) fn is_flowing(&self) -> bool {
-        self.state == State::Open && self.fetch.as_ref().is_some_and(|fetch| fetch.has_head)
-    }
-
-    /// Returns its state for the coupled controllers of its group. It has no weight while nothing arrives.
-    pub(super) fn member(&self) -> SubflowStats {
-        self.receive_window.member(self.is_flowing())
-    }
-
     /// Returns the smoothed round-trip time. If it is not known, returns the time from a request to its head.
     pub(super) fn round_trip(&self) -> Span {
-        let srtt = self.receive_window.srtt();
-        if srtt > Span::ZERO { srtt } else { self.throughput.first_byte() }
+        if self.srtt > Span::ZERO { self.srtt } else { self.throughput.first_byte() }
     }
 
     /// Returns the time that a new TCP connection costs.
@@ -329,16 +316,16 @@ impl Connection {
         self.backoff.on_success();
     }
 
-    pub(super) fn report(&self) -> ConnectionReport {
+    pub(super) fn report(&self, me: ConnectionId, windows: &ReceiveWindows) -> ConnectionReport {
         ConnectionReport {
             mirror: self.mirror,
-            group: self.group,
+            group: windows.group(me),
             state: self.state,
             rate: self.throughput.rate(),
             first_byte: self.throughput.first_byte(),
-            srtt: self.receive_window.srtt(),
-            cwnd: self.receive_window.cwnd(),
-            window: self.receive_window.advertised(),
+            srtt: self.srtt,
+            cwnd: windows.packets(me),
+            window: windows.window(me),
             fetching: self.fetch.as_ref().map(|fetch| fetch.at..fetch.end),
             blocked_until: self.backoff.until,
             heard_at: self.heard_at,

@@ -7,6 +7,7 @@ use anabranch_mirror::range_scheduler::{
     Command, ConnectionConfig, ConnectionId, Failure, FetchId, Input, PREFETCH_MARGIN, Pool as _,
     RangeScheduler, STALL_RETRY_MIN, State, TRIAL_BLOCKS,
 };
+use anabranch_mirror::receive_windows::Sharing;
 use anabranch_mmtp::id::BLOCK_BYTES;
 
 use crate::simulated_mirrors::Counting;
@@ -42,7 +43,7 @@ impl Hand {
             mirrors
                 .add_connection(&ConnectionConfig {
                     mirror,
-                    group: 0,
+                    sharing: Sharing::Given(0),
                     control,
                     ranges: true,
                     delay: Span::ZERO,

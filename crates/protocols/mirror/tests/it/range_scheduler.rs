@@ -8,6 +8,7 @@ use anabranch_mirror::digests::PieceHashes;
 use anabranch_mirror::range_scheduler::{
     Command, ConnectionConfig, ConnectionReport, Failure, Input, RangeScheduler, State,
 };
+use anabranch_mirror::receive_windows::Sharing;
 use anabranch_mirror::verified_pool::{Check, VerifiedPool};
 use anabranch_mmtp::id::BLOCK_BYTES;
 use anabranch_mmtp::tree::block_cv;
@@ -288,7 +289,7 @@ fn one_server(length: u64, ranges: bool, delay: Span) -> (VerifiedPool, RangeSch
     let pool = VerifiedPool::new(length, Check::Nothing, |_| false).expect("it fits");
     let mut machine = RangeScheduler::new(length);
     let control = Algorithm::by_name("reno").expect("an algorithm");
-    let config = ConnectionConfig { mirror: 0, group: 0, control, ranges, delay };
+    let config = ConnectionConfig { mirror: 0, sharing: Sharing::Given(0), control, ranges, delay };
     assert_eq!(machine.add_connection(&config), Some(0));
     (pool, machine)
 }

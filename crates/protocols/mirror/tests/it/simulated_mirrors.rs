@@ -9,6 +9,7 @@ use anabranch_mirror::range_scheduler::{
     Command, ConnectionConfig, ConnectionId, ConnectionReport, Failure, FetchId, Input, MirrorId, Pool,
     RangeScheduler, State,
 };
+use anabranch_mirror::receive_windows::Sharing;
 use anabranch_mirror::verified_pool::{self, VerifiedPool};
 use anabranch_mmtp::id::BLOCK_BYTES;
 
@@ -295,7 +296,8 @@ impl<'a> World<'a> {
         let control = Algorithm::by_name("nmcc").expect("it is there");
         for link in links {
             let (mirror, ranges) = (link.mirror, link.ranges);
-            let config = ConnectionConfig { mirror, group: 0, control, ranges, delay: Span::ZERO };
+            let config =
+                ConnectionConfig { mirror, sharing: Sharing::Given(0), control, ranges, delay: Span::ZERO };
             mirrors.add_connection(&config).expect("few");
         }
         let lines = links

@@ -3,8 +3,9 @@
 
 use std::net::SocketAddr;
 
-use anabranch_algo::control::{ALGORITHMS, Algorithm};
+use anabranch_algo::control::Algorithm;
 use anabranch_mirror::range_scheduler::{ConnectionConfig, Input, MirrorId, RangeScheduler};
+use anabranch_mirror::receive_windows::Sharing;
 use anabranch_mirror::verified_pool::Check;
 use anabranch_mmtp::subscriber::Subscriber;
 use anabranch_net::Egress;
@@ -19,9 +20,6 @@ use crate::get::routes::{NO_FAMILY, Route, all_lead, ends, host_of, new_ends};
 use crate::get::server_status::ServerStatus;
 use crate::get::world::World;
 use crate::{Error, Result};
-
-/// The default congestion control over TCP, whose senders have a slow start of their own.
-const DEFAULT_OVER_TCP: &str = "cubic-coupled+standard";
 
 impl MirrorConfig {
     /// Looks up the host names of the mirrors.
@@ -50,10 +48,6 @@ impl MirrorDriver {
         first_group: usize,
         cx: &mut Context<'_, '_>,
     ) -> Result<Self> {
-        let algorithm = match Algorithm::by_name(ALGORITHMS[0].name) {
-            Some(default) if default == algorithm => Algorithm::by_name(DEFAULT_OVER_TCP).unwrap_or(default),
-            _ => algorithm,
-        };
         let mirrors = std::mem::take(&mut parts.mirrors).into_iter().map(|mirror| {
             let status = ServerStatus::new(host(&mirror.url));
             MirrorState { status, mirror, source: None, reserve: false, answers: 0, changed: None }
@@ -83,14 +77,13 @@ impl MirrorDriver {
             let name = new.mirrors[number].status.name.clone();
             match new.ends(number, cx) {
                 Ok(found) if found.is_empty() => error = Some(format!("no route to {name}")),
-                Ok(found) => new.connect(number, found),
+                Ok(found) => new.connect(number, found, cx.world),
                 Err(e) => {
                     cx.observer.notice(&format!("{name}: {e}"));
                     error = Some(format!("{name}: {e}"));
                 }
             }
         }
-        new.couple(cx.world);
         all_lead(&new.network.named, &new.network.routes, error.as_deref())?;
         if new.network.routes.is_empty() {
             let why = error.as_deref().unwrap_or(NO_FAMILY);
@@ -106,14 +99,17 @@ impl MirrorDriver {
     }
 
     /// Adds connections to a mirror, one for each pair of local end and remote address.
-    fn connect(&mut self, number: usize, found: Vec<(Egress, SocketAddr)>) {
+    fn connect(&mut self, number: usize, found: Vec<(Egress, SocketAddr)>, world: &dyn World) {
         let state = &self.mirrors[number];
         let mirror = number as MirrorId;
         for (via, peer) in found {
             let index = self.network.first_group + self.network.routes.len();
-            let group = self.network.groups.of(index, &state.status.name, peer, &via);
+            let sharing = match &self.network.groups {
+                GroupPolicy::Auto => Sharing::Detected { uplink: world.uplink(&via) },
+                given => Sharing::Given(given.of(index, &state.status.name, peer, &via)),
+            };
             let (ranges, delay) = (state.mirror.ranges, state.mirror.delay);
-            let config = ConnectionConfig { mirror, group, control: self.network.algorithm, ranges, delay };
+            let config = ConnectionConfig { mirror, sharing, control: self.network.algorithm, ranges, delay };
             if self.machine.add_connection(&config).is_some() {
                 self.network.routes.push(Route {
                     mirror,
@@ -123,17 +119,6 @@ impl MirrorDriver {
                     is_down: false,
                 });
             }
-        }
-    }
-
-    /// Groups the connections by their uplinks, if the group policy is `Auto`.
-    fn couple(&mut self, world: &dyn World) {
-        if self.network.groups != GroupPolicy::Auto {
-            return;
-        }
-        let uplinks: Vec<_> = self.network.routes.iter().map(|route| world.uplink(&route.via)).collect();
-        for (connection, group) in GroupPolicy::by_uplink(&uplinks).into_iter().enumerate() {
-            self.machine.set_group(connection, group);
         }
     }
 
@@ -168,10 +153,9 @@ impl MirrorDriver {
                 && let Ok(found) = self.ends(number, cx)
             {
                 let found = new_ends(&self.network.routes, number as MirrorId, found).collect();
-                self.connect(number, found);
+                self.connect(number, found, cx.world);
             }
         }
-        self.couple(cx.world);
     }
 
     /// Whether the local end of some connection is gone, or the address of some mirror is still being looked
