@@ -124,6 +124,15 @@ pub struct Choice {
     #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
 
+    /// Write goodput, windows and queues over time of every run as comma-separated values
+    #[arg(long, value_name = "FILE.csv", value_hint = ValueHint::FilePath)]
+    pub series: Option<PathBuf>,
+
+    /// Repeat a run in the kernel up to so many times if the emulated links were late
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=100))]
+    pub retry: u32,
+
     /// Where it runs; several, separated by commas, stand side by side in the table
     #[arg(long, value_enum, value_name = "WORLD,...", value_delimiter = ',', default_value = "sim")]
     pub world: Vec<World>,

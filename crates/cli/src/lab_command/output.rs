@@ -1,12 +1,13 @@
 //! Where tables go: standard output, and a page.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anabranch_lab::outcome::{Row, Run};
 use anabranch_lab::report::{Study, html};
 use anabranch_lab::sweep::Plan;
-use anabranch_lab::table;
+use anabranch_lab::{series, table};
 
 use super::args::Choice;
 use crate::exit::{Code, Failure, Outcome};
@@ -26,6 +27,7 @@ enum Form {
 pub(super) struct Output {
     form: Form,
     report: Option<PathBuf>,
+    series: Option<(PathBuf, File)>,
     kept: Vec<(Plan, Vec<Row>, Vec<Run>)>,
     tables: usize,
     /// How many rows have conditions that were not met, and values where they are not expected.
@@ -39,23 +41,30 @@ impl Output {
     /// 6 if the page cannot be written: that is known before the first run.
     pub(super) fn new(choice: &Choice) -> Result<Self, Failure> {
         choice.report.as_deref().map_or(Ok(()), check_writable)?;
+        let made = |path: &PathBuf| match File::create(path) {
+            Ok(file) => Ok((path.clone(), file)),
+            Err(e) => Err(unwritten(path, &e)),
+        };
+        let series = choice.series.as_ref().map(made).transpose()?;
         let form = match (choice.json, choice.csv) {
             (true, _) => Form::Json,
             (_, true) => Form::Csv,
             _ => Form::Text,
         };
-        Ok(Self { form, report: choice.report.clone(), kept: Vec::new(), tables: 0, unmet: (0, 0) })
+        let report = choice.report.clone();
+        Ok(Self { form, report, series, kept: Vec::new(), tables: 0, unmet: (0, 0) })
     }
 
     /// Prints the table of a plan.
     pub(super) fn table(&mut self, plan: &Plan, rows: Vec<Row>, runs: Vec<Run>) -> Outcome {
         let text = match self.form {
             Form::Json => rows.iter().map(|row| json::text("row", row)).collect(),
-            Form::Csv if self.tables == 0 => table::CSV_HEAD.to_owned() + &table::csv(&rows),
-            Form::Csv => table::csv(&rows),
+            Form::Csv if self.tables == 0 => table::csv_head(plan) + &table::csv(plan, &rows),
+            Form::Csv => table::csv(plan, &rows),
             Form::Text if self.tables == 0 => table::text(plan, &rows),
             Form::Text => format!("\n\n{}", table::text(plan, &rows)),
         };
+        self.write_series(plan, &runs)?;
         self.tables += 1;
         self.unmet.0 += rows.iter().filter(|row| !row.violations.is_empty()).count();
         if rows.is_empty() {
@@ -73,6 +82,17 @@ impl Output {
             self.kept.push((plan.clone(), rows, runs));
         }
         print(text.as_bytes())
+    }
+
+    /// Writes how the runs went over time, behind those of other tables.
+    fn write_series(&mut self, plan: &Plan, runs: &[Run]) -> Outcome {
+        let Some((path, file)) = &mut self.series else { return Ok(()) };
+        let head = if self.tables == 0 { series::head(plan) } else { String::new() };
+        let parts = std::iter::once(head).chain(runs.iter().map(|run| series::lines(plan, run)));
+        for part in parts {
+            file.write_all(part.as_bytes()).map_err(|e| unwritten(path, &e))?;
+        }
+        Ok(())
     }
 
     /// Writes the page.

@@ -61,11 +61,10 @@ pub(super) fn run(args: &Run) -> Outcome {
     let (_wake, stop) = stop_signals()?;
     let (total, mut ended, mut printed) = (all.len(), 0, 0);
     let mut result = Ok(());
-    let keep = args.choice.report.is_some();
     each_world(all, &args.choice, &stop, |index, done| {
         ended += 1;
         if let Some(study) = studies.iter_mut().rev().find(|study| study.first <= index) {
-            study.take(index - study.first, done, keep);
+            study.take(index - study.first, done, &args.choice);
         }
         while let Some(study) = studies.get(printed).filter(|study| study.left == 0) {
             result = study.print(&mut output, args.save);
@@ -118,11 +117,11 @@ pub(super) fn each_world(
                 part.iter().map(|task| task.scenario.duration.0).fold(Span::ZERO, |sum, span| sum + span);
             progress = progress.takes(all.over(jobs.min(part.len()) as u64));
         }
-        let (halt, mut broken) = (Arc::clone(stop), false);
+        let (halt, retries, mut broken) = (Arc::clone(stop), choice.retry, false);
         pool::run(
             part,
             jobs,
-            move |task| task.run(&halt),
+            move |task| task.run_again(&halt, retries),
             |event| {
                 if let Event::Done(index, outcome) = event {
                     ended += 1;
@@ -184,10 +183,15 @@ pub(super) fn outcome(done: Done) -> outcome::Outcome {
     })
 }
 
-/// A task that has ended, as the table wants it. How it went over time is kept for the first seed only, and
-/// only if it will be plotted.
+/// Whether it is kept how a run went over time: of all seeds if that is written as data, of the first if it
+/// is drawn.
+pub(super) fn keeps_series(choice: &Choice, plan: &Plan, task: &Task) -> bool {
+    choice.series.is_some() || (choice.report.is_some() && task.seed == *plan.seeds.start())
+}
+
+/// A task that has ended, as the table wants it; `keep` what is known of it over time.
 pub(super) fn as_run(plan: &Plan, task: &Task, mut outcome: outcome::Outcome, keep: bool) -> outcome::Run {
-    if !keep || task.seed != *plan.seeds.start() {
+    if !keep {
         outcome.series = outcome::Series::default();
     }
     let case = plan.variants[task.variant].label();
@@ -195,7 +199,8 @@ pub(super) fn as_run(plan: &Plan, task: &Task, mut outcome: outcome::Outcome, ke
 }
 
 impl Study {
-    fn take(&mut self, index: usize, done: Done, keep: bool) {
+    fn take(&mut self, index: usize, done: Done, choice: &Choice) {
+        let keep = keeps_series(choice, &self.plan, &self.tasks[index]);
         self.runs[index] = Some(as_run(&self.plan, &self.tasks[index], outcome(done), keep));
         self.left -= 1;
     }

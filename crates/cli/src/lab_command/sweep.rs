@@ -11,7 +11,7 @@ use anabranch_lab::{World, outcome, table};
 use super::args::Sweep;
 use super::find::{find, wrong};
 use super::output::Output;
-use super::run::{as_run, choose, each_world, outcome};
+use super::run::{as_run, choose, each_world, keeps_series, outcome};
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
 use crate::signals::stop_signals;
@@ -44,7 +44,7 @@ pub(super) fn sweep(args: &Sweep) -> Outcome {
         file = Some((path, store));
     }
     let (shard, mut begun) = (args.shard.unwrap_or(Shard::ALL), BTreeSet::new());
-    let is_drawn = |task: &Task| args.choice.report.is_some() && task.seed == *plan.seeds.start();
+    let is_drawn = |task: &Task| keeps_series(&args.choice, &plan, task);
     // A run without what is to be drawn is made again: in the simulator it is the same.
     for (index, task) in tasks.iter().enumerate().filter(|(index, _)| shard.has(*index)) {
         let undrawn = results[index].as_ref().is_some_and(|outcome| outcome.series.is_empty());
@@ -102,10 +102,10 @@ fn print(
     tasks: &[Task],
     results: Vec<Option<outcome::Outcome>>,
 ) -> Outcome {
-    let keep = args.choice.report.is_some();
+    let keep = |task: &Task| keeps_series(&args.choice, plan, task);
     let all = tasks.iter().zip(results);
     let runs: Vec<outcome::Run> =
-        all.filter_map(|(task, outcome)| Some(as_run(plan, task, outcome?, keep))).collect();
+        all.filter_map(|(task, outcome)| Some(as_run(plan, task, outcome?, keep(task)))).collect();
     let missing = tasks.len() - runs.len();
     output.table(plan, table::rows(plan, &runs), runs)?;
     if missing > 0 {

@@ -330,7 +330,8 @@ fn loss_may_be_percent() {
         let set = format!("link.bottleneck.loss={loss}");
         bench.out(&["run", "small", "--seeds", "1", "--json", "--set", &set])
     };
-    assert_eq!(set("1 %"), set("0.01"));
+    // Rows say what was set, as it was written.
+    assert_eq!(set("1 %").replace("1 %", "0.01"), set("0.01"));
 }
 
 #[test]
@@ -532,4 +533,20 @@ fn help_teaches() {
     assert!(bench.out(&["--help"]).contains("anabranch lab list"));
     assert!(bench.out(&["run", "--help"]).contains("link.c.rate=250 pkt/s"));
     assert!(bench.out(&["sweep", "--help"]).contains("--shard $N/16"));
+}
+
+#[test]
+fn lines_over_time_and_what_was_set_are_data() {
+    let bench = Bench::new();
+    let set = ["--set", "link.bottleneck.queue=20 ms,40 ms"];
+    let args = ["sweep", "small", "--cc", "nmcc", "--csv", "--series", "time.csv"];
+    let rows = bench.out(&[&args[..], &set[..]].concat());
+    assert!(rows.lines().next().expect("a head").ends_with("no_value,link.bottleneck.queue"), "{rows}");
+    assert!(rows.lines().nth(1).expect("a row").ends_with(",20 ms"), "{rows}");
+    let series = bench.read("time.csv");
+    let mut lines = series.lines();
+    let head = "scenario,world,case,controller,seed,link.bottleneck.queue,kind,name,time_s,value";
+    assert_eq!(lines.next(), Some(head));
+    // Two values in two cases with two seeds; two goodputs, three windows and a queue in 60 steps of 50 ms.
+    assert_eq!(lines.count(), 2 * 2 * 2 * 6 * 60);
 }

@@ -528,7 +528,10 @@ fn tables_show_both_worlds_and_results_resume() {
     let text = sweep(&["--world", "kernel,sim", "--report", "r.html"]);
     assert!(text.contains("simulated and in the kernel"), "{text}");
     assert!(text.contains("metric   controller   sim  kernel  unit"), "{text}");
-    assert!(text.contains("Lateness of the emulated links: 99 % of the packets within"), "{text}");
+    assert!(
+        text.contains("Lateness of the emulated links: 99 % of the packets of each path within"),
+        "{text}"
+    );
     let page = fs::read_to_string(bench.dir.path().join("r.html")).expect("a page");
     assert!(page.contains(">sim</th>") && page.contains(">kernel</th>"));
     // All is there: nothing is run.

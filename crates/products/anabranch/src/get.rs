@@ -62,6 +62,8 @@ pub use groups::Groups;
 pub use reader::Reader;
 pub use reassembly_buffer::READ_AHEAD_BYTES;
 pub use settings::TIMEOUT;
+#[cfg(feature = "tokio")]
+pub use transfer::EventStream;
 pub use transfer::{Events, Transfer};
 
 use std::net::SocketAddr;

@@ -35,7 +35,7 @@
 //! for event in transfer.events() {
 //!     println!("{event:?}");
 //! }
-//! let report = transfer.wait()?; // with the feature "tokio": transfer.await?
+//! let report = transfer.wait()?; // with the feature "tokio": transfer.await?, transfer.events().stream()
 //! # Ok(())
 //! # }
 //! ```
@@ -118,6 +118,8 @@ pub use cache_dir::cache_dir;
 pub use checksum::Checksum;
 pub use error::{Error, ErrorKind, ErrorPlace, Hint, Result};
 pub use event::{Control, Event};
+#[cfg(feature = "tokio")]
+pub use get::EventStream;
 pub use get::{Download, Get, Reader, Transfer, controllers, slow_starts};
 pub use host_port::{HostPort, PORT};
 pub use report::{

@@ -15,7 +15,7 @@
 //! * [`scenario`]: an experiment as a struct, which is its TOML file too.
 //! * [`run`]: a scenario becomes a world and an [`outcome`]; [`metric`]: what can be measured.
 //! * [`linux`]: the same through this machine's own TCP and MPTCP, over emulated links, in real time.
-//! * [`report`]: rows and runs as a page to look at.
+//! * [`report`]: rows and runs as a page to look at; [`series`]: lines over time as data.
 //! * [`sweep`]: many runs on all cores, and their file of results; [`table`]: runs become rows.
 //! * [`soak`]: random worlds by the thousand, and what must hold in all of them.
 //! * [`small_objects`]: how many round trips a short object takes.
@@ -34,6 +34,7 @@ mod packet_layout;
 pub mod report;
 pub mod run;
 pub mod scenario;
+pub mod series;
 pub mod share_curve;
 pub mod sim_source;
 pub mod simulation;

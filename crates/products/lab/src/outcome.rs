@@ -1,5 +1,7 @@
 //! What comes out of an experiment: of one run, and as the rows of a table.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::World;
@@ -138,14 +140,9 @@ pub struct Row {
     pub value: Option<f64>,
     /// Its unit: `%`, `Mbit/s`, `pkt/s`, `s`, `ms`, or empty.
     pub unit: String,
-    /// Standard deviation over the seeds (of the sample).
-    pub sd: Option<f64>,
-    /// Half of the 95 % confidence interval of the value (of a mean: Student's t).
-    pub ci95: Option<f64>,
-    /// Whether all seeds, two or more, gave the same run: nothing was left to chance, and the interval is
-    /// zero.
-    #[serde(default)]
-    pub alike: bool,
+    /// How far apart its runs are.
+    #[serde(flatten)]
+    pub spread: Spread,
     /// Why runs have no value that is counted here, each reason with its seeds.
     #[serde(default)]
     pub no_value: Vec<String>,
@@ -159,6 +156,25 @@ pub struct Row {
     /// where time is not real.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_p99_us: Option<f64>,
+    /// Whether the value is doubtful: of runs that do not count because links were late, for no other counts.
+    #[serde(default)]
+    pub doubtful: bool,
+    /// What was set, by key: on the command line, in every case or as one of several values.
+    #[serde(default)]
+    pub set: BTreeMap<String, String>,
+}
+
+/// How far apart the runs of a row are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Standard deviation over the seeds (of the sample).
+    pub sd: Option<f64>,
+    /// Half of the 95 % confidence interval of the value (of a mean: Student's t).
+    pub ci95: Option<f64>,
+    /// Whether all seeds, two or more, gave the same run: nothing was left to chance, and the interval is
+    /// zero.
+    #[serde(default)]
+    pub alike: bool,
 }
 
 /// What a row is compared with, and how it compares.
@@ -178,7 +194,7 @@ impl Row {
     /// Half of the confidence interval, where runs differ.
     #[must_use]
     pub fn interval(&self) -> Option<f64> {
-        self.ci95.filter(|_| !self.alike)
+        self.spread.ci95.filter(|_| !self.spread.alike)
     }
 
     /// Whether it is, beyond doubt, where it is expected, or expected nowhere.

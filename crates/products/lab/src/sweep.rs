@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::World;
 use crate::digest::Digest;
@@ -219,6 +219,20 @@ impl Plan {
         self.controllers.iter().filter(move |name| named.is_empty() || named.contains(name))
     }
 
+    /// The keys that are set: throughout, then those with several values.
+    pub fn keys_set(&self) -> impl Iterator<Item = &str> {
+        let throughout = self.with.iter().filter_map(|with| Some(with.split_once('=')?.0));
+        let axes = self.variants.first().map_or(&[][..], |variant| &variant.sets);
+        throughout.chain(axes.iter().map(|(key, _)| key.as_str()))
+    }
+
+    /// What is set in a variant, by key: throughout, and of the keys with several values.
+    pub fn set_in(&self, variant: &Variant) -> impl Iterator<Item = (String, String)> {
+        let throughout = self.with.iter().filter_map(|with| with.split_once('='));
+        let throughout = throughout.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        throughout.chain(variant.sets.iter().cloned())
+    }
+
     /// How many runs it is.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -269,12 +283,42 @@ impl Task {
     /// What it panicked with: an invariant was broken, or the scenario asks for what is not there. In the
     /// kernel: that it cannot be set up, or was stopped.
     pub fn run(&self, stop: &AtomicBool) -> Result<Outcome, String> {
+        self.run_again(stop, 0)
+    }
+
+    /// The same, again up to `retries` times as long as emulated links are late, which says nothing about the
+    /// scenario. What was late to the end is what comes out.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_again(&self, stop: &AtomicBool, retries: u32) -> Result<Outcome, String> {
+        in_time(|| self.once(stop), retries, stop)
+    }
+
+    fn once(&self, stop: &AtomicBool) -> Result<Outcome, String> {
         let run = || match self.world {
             World::Sim => Ok(crate::run::run(&self.scenario, &self.controller, self.seed)),
             World::Kernel => crate::linux::run(&self.scenario, &self.controller, self.seed, stop),
         };
         caught(run).unwrap_or_else(|text| Err(format!("which is a bug: {text}")))
     }
+}
+
+/// What `run` gives the first time it is not late, or the last of all times.
+fn in_time(
+    run: impl Fn() -> Result<Outcome, String>,
+    retries: u32,
+    stop: &AtomicBool,
+) -> Result<Outcome, String> {
+    let mut outcome = run();
+    for _ in 0..retries {
+        let late = outcome.as_ref().is_ok_and(Outcome::is_late);
+        if !late || stop.load(Ordering::Relaxed) {
+            break;
+        }
+        outcome = run();
+    }
+    outcome
 }
 
 /// What `run` returns.
@@ -453,6 +497,26 @@ mod tests {
             let error = Plan::new("t", scenario(), &[Axis::many(set).expect("an axis")]).expect_err(set);
             assert!(error.to_string().contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn a_run_is_repeated_while_it_is_late() {
+        use crate::outcome::Lateness;
+        use std::cell::Cell;
+        // Late twice, then in time.
+        let times = |retries: u32, stop: bool| {
+            let count = Cell::new(0);
+            let run = || {
+                count.set(count.get() + 1);
+                let lateness = Lateness { too_late: count.get() <= 2, ..Lateness::default() };
+                Ok(Outcome { lateness: Some(lateness), ..Outcome::default() })
+            };
+            let outcome = in_time(run, retries, &stop.into()).expect("an outcome");
+            (count.get(), outcome.is_late())
+        };
+        assert_eq!((times(0, false), times(1, false)), ((1, true), (2, true)));
+        assert_eq!((times(2, false), times(9, false)), ((3, false), (3, false)));
+        assert_eq!(times(9, true), (1, true));
     }
 
     #[test]

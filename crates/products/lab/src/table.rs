@@ -9,7 +9,7 @@ pub use text::{WIDTH_MAX, lateness, text};
 
 use crate::World;
 use crate::metric::{NOT_SETTLED, metric};
-use crate::outcome::{Reference, Row, Run};
+use crate::outcome::{Reference, Row, Run, Spread};
 use crate::scenario::notes::{Range, Verdict, lookup, lookup_in};
 use crate::scenario::{Measure, Statistic};
 use crate::share_curve::ShareCurve;
@@ -42,7 +42,10 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
                 let mine = &seeded(of(variant, controller, world), measure)[..];
                 let mut row = blank(plan, variant, measure, (controller, world), mine);
                 row.no_value = no_value(mine, index);
+                row.doubtful =
+                    base.is_none() && counted(mine, index).is_empty() && !late(mine, index).is_empty();
                 let values = match base {
+                    None if row.doubtful => late(mine, index),
                     None => counted(mine, index),
                     Some(base) => {
                         row.unit = "%".into();
@@ -72,8 +75,12 @@ pub fn rows(plan: &Plan, runs: &[Run]) -> Vec<Row> {
                 let expect = lookup_in(world, &measure.expect, variant.case.as_deref(), controller);
                 // Where nothing ran, nothing is judged.
                 let range = expect.filter(|_| !mine.is_empty()).and_then(|range| range.parse::<Range>().ok());
-                let verdict = |range: Range| row.value.map(|value| range.verdict(value, row.ci95));
-                row.reference.verdict = range.map(|range| verdict(range).unwrap_or(Verdict::Not));
+                let verdict = |range: Range| match row.value {
+                    Some(_) if row.doubtful => Verdict::Unclear,
+                    Some(value) => range.verdict(value, row.spread.ci95),
+                    None => Verdict::Not,
+                };
+                row.reference.verdict = range.map(verdict);
                 rows.push(row);
             }
         }
@@ -94,14 +101,14 @@ fn seeded<'a>(runs: &[&'a Run], measure: &Measure) -> Vec<&'a Run> {
 
 fn mean(row: &mut Row, values: &[f64]) {
     if let Some(summary) = summary(values) {
-        (row.value, row.sd, row.ci95) = (Some(summary.mean), summary.sd, summary.ci95);
+        (row.value, row.spread.sd, row.spread.ci95) = (Some(summary.mean), summary.sd, summary.ci95);
     }
 }
 
 fn spread(row: &mut Row, values: &[f64]) {
     let without = |i: usize| variance(&[&values[..i], &values[i + 1..]].concat());
-    (row.value, row.ci95) = (variance(values), jackknife95(values.len(), without));
-    row.sd = summary(values).and_then(|summary| summary.sd);
+    (row.value, row.spread.ci95) = (variance(values), jackknife95(values.len(), without));
+    row.spread.sd = summary(values).and_then(|summary| summary.sd);
     if !row.unit.is_empty() {
         row.unit.push('²');
     }
@@ -112,7 +119,7 @@ fn pooled(row: &mut Row, measure: &Measure, curves: &[(u64, &ShareCurve)]) {
         let kept = curves.iter().enumerate().filter(|(i, _)| Some(*i) != out);
         ShareCurve::sum(kept.map(|(_, (_, curve))| *curve))?.settled(measure.mean)
     };
-    (row.value, row.ci95) = (but(None), jackknife95(curves.len(), |i| but(Some(i))));
+    (row.value, row.spread.ci95) = (but(None), jackknife95(curves.len(), |i| but(Some(i))));
     row.seeds = curves.iter().map(|(seed, _)| *seed).collect();
 }
 
@@ -147,9 +154,7 @@ fn blank(
         metric: measure.metric.clone(),
         value: None,
         unit: metric(measure.kind).unit.into(),
-        sd: None,
-        ci95: None,
-        alike: are_alike(runs),
+        spread: Spread { alike: are_alike(runs), ..Spread::default() },
         no_value: Vec::new(),
         reference: Reference {
             paper: reference(&measure.paper).copied(),
@@ -159,6 +164,8 @@ fn blank(
         },
         violations: violations(runs),
         late_p99_us: late.reduce(f64::max),
+        doubtful: false,
+        set: plan.set_in(variant).collect(),
     }
 }
 
@@ -171,10 +178,18 @@ fn are_alike(runs: &[&Run]) -> bool {
 
 /// Seed and value of measure `index` of the runs that count and have one.
 fn counted(runs: &[&Run], index: usize) -> Vec<(u64, f64)> {
-    let of = |run: &&&Run| run.outcome.violations.is_empty();
+    values(runs.iter().filter(|run| run.outcome.violations.is_empty()), index)
+}
+
+/// The same of the runs that do not count because their links were late, and for no other reason.
+fn late(runs: &[&Run], index: usize) -> Vec<(u64, f64)> {
+    values(runs.iter().filter(|run| run.outcome.is_late()), index)
+}
+
+fn values<'a>(runs: impl Iterator<Item = &'a &'a Run>, index: usize) -> Vec<(u64, f64)> {
     let value =
-        |run: &&Run| run.outcome.values.get(index).copied().flatten().filter(|value| value.is_finite());
-    runs.iter().filter(of).filter_map(|run| Some((run.seed, value(run)?))).collect()
+        |run: &Run| run.outcome.values.get(index).copied().flatten().filter(|value| value.is_finite());
+    runs.filter_map(|run| Some((run.seed, value(run)?))).collect()
 }
 
 /// How far ours is from the other, in percent of the other's mean, seed by seed: their mean is how far apart
@@ -234,14 +249,21 @@ pub fn is_right(rows: &[Row]) -> bool {
     rows.iter().all(|row| row.violations.is_empty() && row.is_right())
 }
 
-/// The columns of [`csv`].
+/// The columns of [`csv`] for a plan: behind the common ones a column for each key that is set.
+#[must_use]
+pub fn csv_head(plan: &Plan) -> String {
+    let keys = plan.keys_set().map(|key| format!(",{}", quoted(key))).collect::<String>();
+    format!("{}{keys}\n", CSV_HEAD.trim_end())
+}
+
+/// The common columns of [`csv`].
 pub const CSV_HEAD: &str = "scenario,world,case,controller,seeds,metric,value,unit,sd,ci95,paper,model,\
                             verdict,why,faults,no_value\n";
 
 /// Comma-separated values, without the head (RFC 4180, but for line ends). Seeds and violations are separated
 /// by blanks and semicolons; what is not there is empty.
 #[must_use]
-pub fn csv(rows: &[Row]) -> String {
+pub fn csv(plan: &Plan, rows: &[Row]) -> String {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let line = |row: &Row| {
         let seeds: Vec<String> = row.seeds.iter().map(u64::to_string).collect();
@@ -254,8 +276,8 @@ pub fn csv(rows: &[Row]) -> String {
             row.metric.clone(),
             number(row.value),
             row.unit.clone(),
-            number(row.sd),
-            number(row.ci95),
+            number(row.spread.sd),
+            number(row.spread.ci95),
             number(row.reference.paper),
             number(row.reference.model),
             row.reference.verdict.map_or_else(String::new, |verdict| verdict.to_string()),
@@ -263,12 +285,14 @@ pub fn csv(rows: &[Row]) -> String {
             row.violations.join("; "),
             row.no_value.join("; "),
         ];
-        fields.map(|field| quoted(&field)).join(",") + "\n"
+        let set = plan.keys_set().map(|key| row.set.get(key).cloned().unwrap_or_default());
+        fields.into_iter().chain(set).map(|field| quoted(&field)).collect::<Vec<_>>().join(",") + "\n"
     };
     rows.iter().map(line).collect()
 }
 
-fn quoted(field: &str) -> String {
+/// A field of a line of comma-separated values.
+pub(crate) fn quoted(field: &str) -> String {
     match field.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
         false => field.into(),
@@ -348,8 +372,8 @@ mod tests {
         };
         assert_eq!(rows.len(), 6, "two cases of the share, one of the gain");
         let row = of("one", "mp_share", "nmcc");
-        assert_eq!((row.value, row.sd, row.unit.as_str()), (Some(51.0), Some(1.0), "%"));
-        assert!((row.ci95.expect("ci") - 4.3027 / 3f64.sqrt()).abs() < 1e-9);
+        assert_eq!((row.value, row.spread.sd, row.unit.as_str()), (Some(51.0), Some(1.0), "%"));
+        assert!((row.spread.ci95.expect("ci") - 4.3027 / 3f64.sqrt()).abs() < 1e-9);
         assert_eq!(
             (row.reference.paper, row.reference.model, row.reference.verdict),
             (Some(50.0), Some(33.33333), Some(Verdict::Ok))
@@ -380,13 +404,35 @@ mod tests {
         let plan = plan();
         let rows = rows(&plan, &runs);
         let row = &rows[0];
-        assert_eq!((&row.seeds[..], row.value, row.sd), (&[2][..], Some(51.0), None));
+        assert_eq!((&row.seeds[..], row.value, row.spread.sd), (&[2][..], Some(51.0), None));
         assert_eq!(row.violations, ["drops: 0 (seeds 1, 3)"]);
         let text = text(&plan, &rows);
         // One seed has no interval: it cannot be said whether it fits.
         assert!(text.contains("? 40..60, 1/3 seeds"), "{text}");
         assert!(text.contains("\nNot decided"), "{text}");
         assert_eq!(text.matches("* one/nmcc: drops: 0 (seeds 1, 3)").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn values_of_late_runs_are_shown_as_doubtful_where_there_are_no_others() {
+        let mut runs = runs();
+        for run in runs.iter_mut().filter(|run| run.case.as_deref() == Some("one")) {
+            let lateness = crate::outcome::Lateness { too_late: true, ..Default::default() };
+            (run.outcome.lateness, run.outcome.violations) = (Some(lateness), vec!["late".into()]);
+        }
+        let plan = plan();
+        let rows = rows(&plan, &runs);
+        let row = &rows[0];
+        assert_eq!(
+            (row.value, row.doubtful, row.reference.verdict),
+            (Some(51.0), true, Some(Verdict::Unclear))
+        );
+        assert!(!is_right(&rows) && !rows[2].doubtful);
+        let text = text(&plan, &rows);
+        assert!(text.contains("~51.0 ± 2.5") && text.contains("doubtful: links late"), "{text}");
+        // What did not count for another reason is not shown.
+        runs.iter_mut().for_each(|run| run.outcome.lateness = None);
+        assert_eq!(super::rows(&plan, &runs)[0].value, None);
     }
 
     #[test]
@@ -447,7 +493,7 @@ two   gain      reno        50.0 ± 62.1  %
     #[test]
     fn for_programs() {
         let rows = rows(&plan(), &runs());
-        let csv = csv(&rows);
+        let csv = csv(&plan(), &rows);
         assert!(csv.lines().all(|line| !line.contains("late")));
         assert_eq!(CSV_HEAD.matches(',').count(), 15);
         assert!(csv.starts_with("demo,sim,one,nmcc,1 2 3,mp_share,51,%,1,"), "{csv}");

@@ -29,7 +29,7 @@ pub struct Transfer {
 }
 
 /// The events of a [`Transfer`]: an iterator that waits for the next event and ends after
-/// [`Event::Finished`]. With the feature `tokio` it is also a `Stream`.
+/// [`Event::Finished`]. With the feature `tokio` it is also a `Stream`, but see `stream`.
 ///
 /// If a transfer has several `Events`, each event goes to only one of them. Up to 1,024 events wait to be
 /// taken, and only the newest one about progress; older ones are dropped.
@@ -37,6 +37,21 @@ pub struct Transfer {
 pub struct Events {
     shared: Arc<Shared>,
 }
+
+/// The events of a [`Transfer`] for async code: a `Stream`, and no iterator, so that `next` does not block
+/// the executor.
+///
+/// ```
+/// async fn watch(transfer: &anabranch::Transfer) {
+///     let mut events = transfer.events().stream();
+///     while let Some(event) = events.next().await {
+///         println!("{event:?}");
+///     }
+/// }
+/// ```
+#[cfg(feature = "tokio")]
+#[derive(Debug)]
+pub struct EventStream(Events);
 
 type Shared = Monitor<State>;
 
@@ -181,10 +196,14 @@ impl Future for Transfer {
 }
 
 #[cfg(feature = "tokio")]
-impl futures_core::Stream for Events {
-    type Item = Event;
+impl Events {
+    /// Turns this into a stream for async code. The `next` of [`Events`] itself is that of an iterator, and blocks.
+    #[must_use]
+    pub fn stream(self) -> EventStream {
+        EventStream(self)
+    }
 
-    fn poll_next(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+    fn poll(&self, context: &Context<'_>) -> Poll<Option<Event>> {
         let mut state = self.shared.lock();
         if let Some(event) = state.events.pop_front() {
             return Poll::Ready(Some(event));
@@ -194,6 +213,32 @@ impl futures_core::Stream for Events {
         }
         state.register(context);
         Poll::Pending
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl futures_core::Stream for Events {
+    type Item = Event;
+
+    fn poll_next(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.poll(context)
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl EventStream {
+    /// Returns the next event; `None` after [`Event::Finished`]. A dropped future loses no event.
+    pub async fn next(&mut self) -> Option<Event> {
+        std::future::poll_fn(|context| self.0.poll(context)).await
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl futures_core::Stream for EventStream {
+    type Item = Event;
+
+    fn poll_next(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.0.poll(context)
     }
 }
 

@@ -244,4 +244,23 @@ mod without_an_executor {
         let report = block_on(|context| transfer.as_mut().poll(context));
         assert!(report.expect("a report").complete);
     }
+
+    /// In async code nothing but the stream is at hand: the iterator's `next` would block its thread.
+    #[test]
+    fn events_are_awaited_one_by_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let bytes = noise(1_000_000, 5);
+        let source = serve(bytes.clone(), Duration::ZERO);
+        let transfer = get(&bytes, source).to_file(dir.path().join("f")).start().expect("a thread");
+        let mut events = transfer.events().stream();
+        let mut watch = pin!(async {
+            let mut last = None;
+            while let Some(event) = events.next().await {
+                last = Some(event);
+            }
+            last
+        });
+        let last = block_on(|context| watch.as_mut().poll(context));
+        assert!(matches!(last, Some(Event::Finished(_))));
+    }
 }

@@ -113,7 +113,7 @@ fn section(study: &Study<'_>, number: usize, alone: bool, points: usize) -> Stri
     }
     // Pictures first: a table may have hundreds of rows.
     put!(out, "{distributions}<h3>Table</h3>\n{}", table::table(study, &keys));
-    if study.rows.iter().any(|row| row.alike) {
+    if study.rows.iter().any(|row| row.spread.alike) {
         out.push_str("<p class=\"none\">Rows without ±: all seeds gave the same run.</p>\n");
     }
     out + "</section>\n"

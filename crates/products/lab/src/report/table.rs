@@ -89,7 +89,11 @@ fn repeated(out: &mut String, text: &str, again: bool) {
 /// A value with its interval.
 fn value(out: &mut String, row: Option<&Row>, decimals: usize) {
     match row.and_then(|row| row.value) {
-        Some(value) => put!(out, "<td class=\"n\">{}</td>", number(value, decimals)),
+        Some(value) => {
+            // One that is doubtful is marked.
+            let mark = if row.is_some_and(|row| row.doubtful) { "~" } else { "" };
+            put!(out, "<td class=\"n\">{mark}{}</td>", number(value, decimals));
+        }
         None => out.push_str("<td class=\"n\">–</td>"),
     }
     match row.and_then(|row| row.interval().filter(|_| row.seeds.len() > 1 && row.value.is_some())) {

@@ -3,7 +3,7 @@
 use anabranch_sim::Rng;
 
 use super::*;
-use crate::outcome::{Line, Outcome, Reference, Series, SeriesKind};
+use crate::outcome::{Line, Outcome, Reference, Series, SeriesKind, Spread};
 use crate::scenario::notes::Verdict;
 
 pub(super) fn scenario() -> Scenario {
@@ -117,9 +117,11 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
                 metric: measure.metric.clone(),
                 value: Some(mean),
                 unit: crate::metric::metric(measure.kind).unit.into(),
-                sd: Some(sd),
-                ci95: (n > 1.0).then_some(2.26 * sd / n.sqrt()),
-                alike: false,
+                spread: Spread {
+                    sd: Some(sd),
+                    ci95: (n > 1.0).then_some(2.26 * sd / n.sqrt()),
+                    alike: false,
+                },
                 no_value: Vec::new(),
                 reference: Reference {
                     paper: (i == 0).then_some(mean.round() + 1.5),
@@ -132,8 +134,11 @@ fn rows(scenario: &Scenario, runs: &[Run]) -> Vec<Row> {
                     Vec::new()
                 },
                 late_p99_us: None,
+                doubtful: false,
+                set: std::collections::BTreeMap::new(),
             };
-            row.reference.verdict = expected(scenario, &row).map(|range| range.verdict(mean, row.ci95));
+            row.reference.verdict =
+                expected(scenario, &row).map(|range| range.verdict(mean, row.spread.ci95));
             row.reference.why = (row.reference.verdict == Some(Verdict::Not))
                 .then(|| "the source's queue is not known; ours holds 50 ms".into());
             rows.push(row);
@@ -212,7 +217,7 @@ fn every_number_is_in_the_table() {
         let decimals = table::metric_decimals(rows.iter().filter(|r| r.metric == row.metric));
         assert!(decimals >= 2, "{decimals}");
         let value = text::number(row.value.expect("a value"), decimals);
-        let ci = text::number(row.ci95.expect("an interval"), decimals);
+        let ci = text::number(row.spread.ci95.expect("an interval"), decimals);
         assert!(cells.contains(&value), "{value}");
         assert!(cells.contains(&format!("± {ci}")), "{ci}");
         for value in [row.reference.paper, row.reference.model].into_iter().flatten() {
@@ -259,7 +264,7 @@ fn what_is_no_number_is_said_and_not_drawn() {
     let mut rows = rows(&scenario, &some_runs(&scenario, &[None], 2, 1));
     for (i, row) in rows.iter_mut().enumerate() {
         row.value = [None, Some(odd[i % 6])][i % 2];
-        (row.ci95, row.reference.paper, row.reference.model) =
+        (row.spread.ci95, row.reference.paper, row.reference.model) =
             (Some(odd[(i + 1) % 6]), Some(odd[(i + 2) % 6]), None);
     }
     // "not a number" and "∞" in the table, never "NaN" or "inf": `page` looks.

@@ -73,12 +73,10 @@ impl Record {
     #[must_use]
     pub fn new(plan: &Plan, task: &Task, key: &Key, outcome: Outcome) -> Self {
         let variant = &plan.variants[task.variant];
-        let with = plan.with.iter().filter_map(|with| with.split_once('='));
-        let with = with.map(|(key, value)| (key.to_owned(), value.to_owned()));
         Self {
             key: key.clone(),
             case: variant.case.clone(),
-            set: with.chain(variant.sets.iter().cloned()).collect(),
+            set: plan.set_in(variant).collect(),
             metrics: task.scenario.measure.iter().map(|measure| measure.metric.clone()).collect(),
             outcome,
         }

@@ -82,7 +82,7 @@ fn no_measures(out: &mut String) {
 
 /// That runs are the same whatever the seed, where they are.
 fn same_runs(out: &mut String, rows: &[Row]) {
-    let text = match rows.iter().filter(|row| row.alike).count() {
+    let text = match rows.iter().filter(|row| row.spread.alike).count() {
         0 => return,
         n if n == rows.len() => "All seeds gave the same run",
         _ => "Where there is no ±, all seeds gave the same run",
@@ -110,7 +110,7 @@ fn columns(out: &mut String, plan: &Plan, rows: &[Row]) {
             let row = rows.iter().find(|row| row.world == *world);
             line.push(match row.map_or((None, None), |row| (row.value, row.interval())) {
                 (None, _) => "-".into(),
-                (Some(value), ci) => with_interval(value, ci),
+                (Some(value), ci) => marked(row, with_interval(value, ci)),
             });
         }
         line.extend([row.unit.clone(), given(row.reference.paper), given(row.reference.model)]);
@@ -162,7 +162,9 @@ fn verdict(plan: &Plan, row: &Row) -> Vec<String> {
         Some(Verdict::Not) => vec![format!("{world}NOT {}", expected(plan, row))],
         Some(Verdict::Unclear) => vec![format!("{world}? {}", expected(plan, row))],
     };
-    if row.value.is_none() {
+    if row.doubtful {
+        said.push(format!("{world}doubtful: links late"));
+    } else if row.value.is_none() {
         said.push(format!("{world}no value"));
     } else if row.seeds.len() < all {
         said.push(format!("{world}{}/{all} seeds", row.seeds.len()));
@@ -251,6 +253,11 @@ fn expected<'a>(plan: &'a Plan, row: &Row) -> &'a str {
         lookup_in(row.world, &measure.expect, variant.case.as_deref(), &row.controller)
     };
     variant.and_then(find).map_or("", String::as_str)
+}
+
+/// A value that is doubtful is marked.
+fn marked(row: Option<&Row>, text: String) -> String {
+    if row.is_some_and(|row| row.doubtful) { format!("~{text}") } else { text }
 }
 
 /// A value and, if it has one, half of its interval.

@@ -305,3 +305,30 @@ fn a_trace_has_queue_and_utilisation_and_no_value_has_a_reason() {
     let why: Vec<&str> = traced.no_value.iter().map(|(_, why)| why.as_str()).collect();
     assert_eq!(why, ["flow f was not complete at the end", "no flow has coupled paths"]);
 }
+
+/// The first example that people try is right, so that they see what that looks like.
+#[test]
+fn the_first_example_of_the_page_ends_ok() {
+    use anabranch_lab::outcome::Run;
+    use anabranch_lab::sweep::Plan;
+    use anabranch_lab::table;
+    const PAGE: &str = include_str!("../../../../../docs/lab.md");
+    let text = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let first = Scenario::parse(text, "docs/lab.md").expect("a scenario");
+    let plan = Plan::new("first", first, &[]).expect("a plan");
+    // That which is judged; the others take long.
+    let judged = plan.tasks().into_iter().filter(|task| task.controller == "reno" && task.variant == 0);
+    let runs = judged.map(|task| Run {
+        world: task.world,
+        case: plan.variants[task.variant].label(),
+        controller: task.controller.clone(),
+        seed: task.seed,
+        outcome: run(&task.scenario, &task.controller, task.seed),
+    });
+    let rows = table::rows(&plan, &runs.collect::<Vec<_>>());
+    assert!(rows.iter().any(|row| row.reference.verdict.is_some()) && table::is_right(&rows), "{rows:#?}");
+    // The command above it runs one whose table is right too.
+    let table = include_str!("../../../../../scenarios/bench-b.table");
+    assert!(PAGE.contains("lab run bench-b ") && table.contains(" ok\n"), "{table}");
+    assert!(!table.contains(" NOT ") && !table.contains(" ? "), "{table}");
+}
