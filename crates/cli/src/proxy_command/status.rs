@@ -268,6 +268,7 @@ mod tests {
                 sent_bytes: 5,
                 received_bytes: 7_000,
                 dropped_reports: 0,
+                refused: 0,
             },
             links: vec![link("wlan0", LinkState::Up), dead],
             clients: Vec::new(),

@@ -182,7 +182,8 @@ impl Shared {
     fn new(options: &Options, links: Links) -> Self {
         Self {
             flows: Flows::new(options.timeouts),
-            quotas: Quotas::new(options.user_limits),
+            // Here programs wait instead, before they are let in.
+            quotas: Quotas::new(options.user_limits, u64::MAX),
             manners: Live::new(manners(options)),
             datagrams: DatagramLeg::new(options.via.clone(), links.clone(), options.udp_mode),
             links,
