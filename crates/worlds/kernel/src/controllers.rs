@@ -128,11 +128,20 @@ pub fn load(controllers: &[&'static Controller], options: Options) -> Result<()>
     Err(Error::NotBuilt)
 }
 
+/// Whether this build has what it loads.
+///
+/// # Errors
+/// [`Error::NotBuilt`].
+pub const fn is_built() -> Result<()> {
+    if cfg!(feature = "ebpf") { Ok(()) } else { Err(Error::NotBuilt) }
+}
+
 /// Whether this process may load anything.
 ///
 /// # Errors
-/// [`Error::Permission`].
+/// [`Error::NotBuilt`], which no privilege mends, before [`Error::Permission`].
 pub fn may_load() -> Result<()> {
+    is_built()?;
     allowed("cannot load congestion control")
 }
 
