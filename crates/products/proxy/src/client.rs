@@ -263,6 +263,12 @@ async fn run(
         };
         tasks.spawn(accept(door, listener, service));
     }
+    if !options.installs_rules {
+        let reports = reports.clone();
+        spawn_blocking(move || {
+            redirect::left_behind().into_iter().for_each(|text| reports.put(Event::Notice(text)));
+        });
+    }
     let manage = async {
         let servers = trunks.server_addresses().await;
         links.manage(servers, reports.clone()).await;
