@@ -3,8 +3,8 @@
 //! Connections of programs and to origins would take all. Then no trunk could be made anew, no other client
 //! be let in, no name be looked up, until somebody happens to end. So the last ones are not for them. What a
 //! server has beyond these its clients share ([`Descriptors::handshakes`], [`Descriptors::shared`]). Whatever
-//! else uses some is seen all the same: the kernel gives the lowest number that is free (POSIX.1-2017, section
-//! 2.14), so the number of a new descriptor tells how many there are.
+//! else uses some is seen all the same: the kernel gives the lowest number that is free (POSIX.1-2017,
+//! section 2.14), so the number of a new descriptor tells how many there are.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,6 +1,6 @@
 //! How much memory the trunks of a server may have together for bytes that wait: their clients
-//! [share](anabranch_algo::fair_share) it. Where it is full, the client that has most gives way: of its trunks
-//! the one whose bytes nobody has taken for longest resets the streams that hold the most.
+//! [share](anabranch_algo::fair_share) it. Where it is full, the client that has most gives way: of its
+//! trunks the one whose bytes nobody has taken for longest resets the streams that hold the most.
 
 use std::fs;
 

@@ -100,9 +100,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// A server for these clients at all addresses of the host, which connects to public addresses. It may use
-    /// as many descriptors as its process, and an eighth of the host's memory for what waits in trunks; its
-    /// clients share both.
+    /// A server for these clients at all addresses of the host, which connects to public addresses. It may
+    /// use as many descriptors as its process, and an eighth of the host's memory for what waits in trunks;
+    /// its clients share both.
     #[must_use]
     pub fn new(admission: Admission) -> Self {
         Self {
@@ -227,7 +227,8 @@ impl Server {
                 () = stop.stopped() => break,
                 _ = looks.tick() => {
                     self.end_removed(self.gate.refresh());
-                    self.refusals().told(self.clock.now()).into_iter().for_each(|told| self.reports.put(told));
+                    let told = self.refusals().told(self.clock.now());
+                    told.into_iter().for_each(|told| self.reports.put(told));
                     continue;
                 }
                 Some(_) = trunks.join_next() => continue,

@@ -1,9 +1,9 @@
 //! One client's leg at the server, for the task that has it and those of its flows.
 //!
-//! The server is not told that a program's flow has ended, so a flow ends when nothing has moved for a minute.
-//! A program that opens a flow for each question would have all places taken by then. So of more flows than a
-//! leg may have the one ends that has been silent for longest: the client is never told that there is a flow
-//! which the server refuses.
+//! The server is not told that a program's flow has ended, so a flow ends when nothing has moved for a
+//! minute. A program that opens a flow for each question would have all places taken by then. So of more
+//! flows than a leg may have the one ends that has been silent for longest: the client never tells a program
+//! that it has a flow which the server refuses.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

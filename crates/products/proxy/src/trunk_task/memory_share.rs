@@ -19,8 +19,8 @@ impl MemoryShare {
         Self { place, told_bytes: 0 }
     }
 
-    /// The trunk holds so many bytes now. Ready if it has to free half of them; else `cx` is woken when it has
-    /// to.
+    /// The trunk holds so many bytes now. Ready if it has to free half of them; else `cx` is woken when
+    /// it has to.
     pub(super) fn poll_shed(&mut self, cx: &Context<'_>, held_bytes: usize) -> Poll<()> {
         let Some(place) = &self.place else { return Poll::Pending };
         let bytes = held_bytes as u64;

@@ -4,9 +4,9 @@
 //! it. A server that turned newcomers away when all places are taken could be blocked by a few hundred such
 //! sockets. So the places are [shared](anabranch_algo::fair_share) by the hosts of clients. First goes a
 //! connection that is idle: between two requests, or before its first. Then one that takes its answer more
-//! slowly than [`SLOW_BYTES`] in [`LOOK_EVERY`]; it is never counted as slow while it waits for this side: for
-//! a disk, or for the rate limit. One that is served at a fair pace keeps its place, unless its host has at
-//! least two more than that of the newcomer.
+//! slowly than [`SLOW_BYTES`] in [`LOOK_EVERY`]; it is never counted as slow while it waits for this side:
+//! for a disk, or for the rate limit. One that is served at a fair pace keeps its place, unless its host has
+//! at least two more than that of the newcomer.
 
 use std::cell::Cell;
 use std::net::IpAddr;
