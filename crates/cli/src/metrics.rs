@@ -1,7 +1,8 @@
 //! Serves metrics for Prometheus at `GET /metrics`, and parses the option for it. Each answer is made anew.
 //!
 //! Other crates make the text, and `anabranch_http`'s server sends it. So a widely used library parses the
-//! requests in a process that often runs as root.
+//! requests in a process that often runs as root. A request that names another host is refused, so that no web
+//! site in a browser here can read the metrics, such as both ends of each connection.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -29,6 +30,9 @@ impl<F: Fn() -> Option<String> + Send + Sync + 'static> ContentProvider for Metr
     type Content = Option<String>;
 
     fn find(&self, request: &ResourceRequest<'_>) -> PathLookup<Self::Content> {
+        if let Err(refused) = request.must_be_own() {
+            return refused;
+        }
         if request.path.encode() != PATH {
             return PathLookup::NotFound("the metrics are at /metrics".to_owned());
         }
@@ -84,7 +88,8 @@ mod tests {
     fn it_answers_and_idle_clients_do_not_stop_it() {
         let (_server, address) = serve("127.0.0.1:0".parse().unwrap(), || Some("things 7\n".into())).unwrap();
         let idle: Vec<_> = (0..8).map(|_| TcpStream::connect(address)).collect();
-        let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let answer =
+            ask(address, b"GET /metrics HTTP/1.1\r\nHost: localhost:9155\r\nConnection: close\r\n\r\n");
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let head = head.to_ascii_lowercase();
         assert!(head.starts_with("http/1.1 200 ok\r\n"), "{head}");
@@ -95,6 +100,7 @@ mod tests {
         for (request, status) in [
             (&b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n"[..], "200"),
             (b"GET / HTTP/1.0\r\n\r\n", "404"),
+            (b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", "421"),
             (b"GET /metrics/../x HTTP/1.0\r\n\r\n", "404"),
             (b"POST /metrics HTTP/1.0\r\n\r\n", "405"),
             (b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n", "400"),

@@ -9,7 +9,7 @@ use super::{NamespaceArg, netns_option, wrong, wrong_here};
 use crate::exit::{Code, Failure, Outcome};
 use crate::names::show;
 use crate::stdout;
-use crate::view::plural;
+use crate::view::{note, plural};
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Failure> {
     let mut chosen: Vec<&'static Controller> = Vec::new();
@@ -25,9 +25,24 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Controller>, Failure> {
     Ok(chosen)
 }
 
+/// Says why a controller is a bad default: on sockets without siblings it is not CUBIC.
+fn warning_of_default(controller: &Controller) -> Option<String> {
+    let name = controller.name;
+    match name {
+        "cubic-coupled" => None,
+        "wvegas" => {
+            Some(format!("{name} as the default is itself for connections of one path too, not CUBIC"))
+        }
+        _ => Some(format!(
+            "{name} as the default makes Reno of all connections of one path: cubic-coupled leaves them CUBIC"
+        )),
+    }
+}
+
 /// Loads controllers. Those that are loaded already can be made the default.
 pub(super) fn load(args: &Load) -> Outcome {
     let chosen = chosen(&args.names)?;
+    controllers::is_built().map_err(wrong)?;
     // Errors of the command line are reported before anything is done.
     let place = NamespaceArg::find(args.netns.as_deref())?;
     controllers::may_load().map_err(wrong)?;
@@ -53,6 +68,11 @@ pub(super) fn load(args: &Load) -> Outcome {
         false => String::new(),
     };
     stdout::line(format!("loaded: {}{default}", names.join(", ")));
+    if args.default
+        && let Some(warning) = warning_of_default(chosen[0])
+    {
+        note(&warning);
+    }
     Ok(())
 }
 
@@ -114,4 +134,21 @@ pub(super) fn unload(args: &Unload) -> Outcome {
         Code::Kernel,
         format!("the default is not put back everywhere: {}", show(reset.failed.join("; "))),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_that_is_not_cubic_for_one_path_is_warned_of() {
+        for controller in controllers::CONTROLLERS {
+            let warning = warning_of_default(controller);
+            match controller.name {
+                "cubic-coupled" => assert_eq!(warning, None),
+                "wvegas" => assert!(warning.unwrap().contains("itself")),
+                name => assert!(warning.unwrap().starts_with(&format!("{name} as the default makes Reno"))),
+            }
+        }
+    }
 }

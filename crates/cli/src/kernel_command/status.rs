@@ -71,6 +71,9 @@ pub(super) fn status(args: &Status) -> Outcome {
         stdout::line(text);
         return Ok(());
     }
+    if let Err(e) = controllers::is_built() {
+        stdout::line(e.to_string());
+    }
     stdout::line(format!(
         "MPTCP here: {}",
         match report.mptcp {
@@ -86,7 +89,7 @@ pub(super) fn status(args: &Status) -> Outcome {
         if gone { " (unloaded; `anabranch kernel unload --all` puts the former one back)" } else { "" }
     ));
     stdout::line(format!("to choose from here: {}", report.available.join(" ")));
-    if report.controllers.is_empty() {
+    if report.controllers.is_empty() && controllers::is_built().is_ok() {
         stdout::line("none of ours is loaded: sudo anabranch kernel load cubic-coupled --default");
     }
     for row in &report.controllers {

@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::exit::{Failure, Outcome};
 use crate::metrics;
 use crate::signals::stop_signals;
-use crate::view::{Lines, can_redraw, note, plural, rate, say};
+use crate::view::{Lines, can_redraw, note, plural, printable, rate, say};
 
 /// The shortest interval: more frequent snapshots would cost more than they show.
 const INTERVAL_MIN: Span = Span::from_millis(50);
@@ -192,8 +192,10 @@ const NUMBERS: Range<usize> = 2..7;
 
 /// Draws a picture with at most `lines_max` lines.
 fn picture(snapshot: &Snapshot, lines_max: Option<usize>) -> Vec<String> {
+    // Names of interfaces and controllers may be anybody's who may make some.
+    let shown = |cells: [String; COLUMNS]| cells.map(|cell| printable(&cell).into_owned());
     let rows: Vec<Vec<[String; COLUMNS]>> =
-        snapshot.connections.iter().map(|c| c.subflows.iter().map(|s| row(c, s)).collect()).collect();
+        snapshot.connections.iter().map(|c| c.subflows.iter().map(|s| shown(row(c, s))).collect()).collect();
     let known = snapshot.connections.iter().flat_map(|c| &c.subflows).any(|s| s.factors.is_some());
     let wide = |i: usize| {
         let cells = rows.iter().flatten().map(|row| console::measure_text_width(&row[i])).max().unwrap_or(0);
@@ -354,6 +356,11 @@ mod tests {
         let mut plain = snapshot(1);
         plain.connections[0].subflows.remove(0);
         assert!(!picture(&plain, None).iter().any(|line| line.contains("m_t")));
+        let mut odd = snapshot(1);
+        odd.connections[0].subflows[0].interface = Some("\u{1b}[31mX".into());
+        odd.connections[0].subflows[1].controller = "\u{202e}nmcc".into();
+        let text = picture(&odd, None).concat();
+        assert!(!text.contains(['\u{1b}', '\u{202e}']) && text.contains("[31mX"), "{text}");
         assert_eq!(picture(&Snapshot::default(), None), ["0 MPTCP connections; 0 kbit/s out, 0 kbit/s in"]);
     }
 

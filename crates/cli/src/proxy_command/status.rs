@@ -139,7 +139,7 @@ fn lines(snapshot: &Snapshot, width: usize) -> Vec<String> {
     out.push(String::new());
     let totals = &snapshot.totals;
     out.push(format!(
-        "connections: {} open, {} ended ({} not in order; {} sent, {} received)",
+        "connections: {} open, {} ended ({} failed; {} sent, {} received)",
         snapshot.open_connections,
         totals.connections,
         totals.failed,
@@ -268,6 +268,7 @@ mod tests {
                 sent_bytes: 5,
                 received_bytes: 7_000,
                 dropped_reports: 0,
+                refused: 0,
             },
             links: vec![link("wlan0", LinkState::Up), dead],
             clients: Vec::new(),
@@ -290,7 +291,7 @@ mod tests {
         }
         let wwan0 = lines.iter().find(|line| line.starts_with("wwan0")).unwrap();
         assert!(wwan0.ends_with("dead") && wwan0.contains(" - "), "{wwan0}");
-        assert!(text.contains("connections: 30 open, 3 ended (1 not in order; 5 B sent, 7.0 kB received)"));
+        assert!(text.contains("connections: 30 open, 3 ended (1 failed; 5 B sent, 7.0 kB received)"));
         assert!(text.contains("half closed") && text.contains("… and 29 more"), "{text}");
         assert!(lines.iter().all(|line| console::measure_text_width(line) <= 80), "{text}");
         assert!(!text.chars().any(|c| c.is_control() && c != '\n' || c == '\u{202e}'), "{text:?}");

@@ -68,6 +68,7 @@ struct Summary {
     sent_bytes: u64,
     received_bytes: u64,
     dropped_reports: u64,
+    refused: u64,
     #[serde(flatten)]
     end: End,
 }
@@ -187,6 +188,7 @@ impl View {
                 sent_bytes: totals.sent_bytes,
                 received_bytes: totals.received_bytes,
                 dropped_reports: totals.dropped_reports,
+                refused: totals.refused,
                 end: End::new(ended.as_ref().err()),
             };
             json::put("summary", &summary);

@@ -2,7 +2,7 @@
 //! emulated links join. Needs root, `/dev/net/tun` and nft; says so and passes without.
 #![cfg(target_os = "linux")]
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::bed::{BYTES, Bed};
 use nix::sys::signal::{Signal, kill};
@@ -65,6 +65,15 @@ fn rules_end_with_the_client_and_those_of_a_killed_one_with_the_next() {
         kill(Pid::from_raw(client.id().cast_signed()), signal).expect("it lives");
         client.wait().expect("it ends");
         assert_eq!(has_rules(&bed), signal == Signal::SIGKILL, "{signal}");
+        if signal == Signal::SIGKILL {
+            // The next client names them, whatever its options are.
+            let client = bed.client_command(&[]).stdout(Stdio::piped()).spawn().expect("it runs");
+            std::thread::sleep(std::time::Duration::from_secs(2));
+            kill(Pid::from_raw(client.id().cast_signed()), Signal::SIGTERM).expect("it lives");
+            let said = client.wait_with_output().expect("it ends").stdout;
+            let said = String::from_utf8_lossy(&said);
+            assert!(said.contains("nft delete table inet anabranch_proxy"), "{said}");
+        }
     }
     // However soon it ends: they may be being set just then.
     for millis in 0..12 {

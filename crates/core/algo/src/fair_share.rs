@@ -4,7 +4,7 @@
 //! descriptors, threads, bytes of memory. If the first who comes may have all of it, one client locks the
 //! others out. This module decides instead; the world asks it, and does what it says.
 //!
-//! **Space: [`FairShare`].** A *place* is one unit of the resource, or several: a connection, a thread, bytes.
+//! **Space: [`FairShare`].** A *place* is one unit of the resource or several: a connection, a thread, bytes.
 //! Its *holder* is who shares: a client by its name, or a host by its address while there is no name.
 //!
 //! * Who asks while there is a free place gets it. So a holder that is alone may have everything.
@@ -19,7 +19,7 @@
 //!   *dynamic threshold* with α = 1: Choudhury and Hahne, IEEE/ACM Trans. Networking 6(2), 1998, equation 1).
 //! * Otherwise the one who asks is refused. Both are counted: [`FairShare::counters`].
 //!
-//! **Time: [`Turns`].** What waits for its turn waits in a queue for each holder, and the queues are served one
+//! **Time: [`Turns`].** What waits for its turn waits in a queue for each holder. The queues are served one
 //! after the other. So a holder with a thousand questions delays the others by one question.
 //!
 //! What this cannot do: those who have many names or addresses have many shares.

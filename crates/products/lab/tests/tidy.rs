@@ -55,7 +55,6 @@ const LARGE: &[(&str, usize)] = &[
     ("files of protocols/mmtp: subscriber::state::Subscriber", 7),
     ("files of worlds/net: netlink::rtnetlink::Netlink", 5),
     ("lines of products/proxy: client::datagrams::serve", 88),
-    ("lines of products/proxy: server::serve", 87),
 ];
 
 /// Test executables of a crate at most, besides that of its unit tests; and of all crates, with those. Each

@@ -5,6 +5,8 @@
 //! failed, nothing waits longer than a few seconds, and the thread tries to reach it again.
 
 mod address;
+mod connection;
+mod failure;
 mod store;
 
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -18,7 +20,8 @@ use serde::Serialize;
 
 pub use address::{StateAt, StateServer};
 use anabranch::{Error, Result};
-use store::{Failure, Store};
+use failure::Failure;
+use store::{LeftAlone, Store};
 
 /// Queries that are sent together, at most: an answer has up to 256 records.
 const BATCH_MAX: usize = 256;
@@ -74,8 +77,9 @@ impl Link {
     /// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if it cannot be used,
     /// [`ErrorKind::System`](anabranch::ErrorKind::System) if the system has no descriptors or threads left.
     pub(super) fn open(server: &StateServer, domain: &str) -> Result<(Self, String)> {
+        let clock = Clock::start();
         let connect = || {
-            let mut store = Store::connect(server, domain)?;
+            let mut store = Store::connect(server, domain, clock)?;
             let about = store.describe()?;
             Ok((store, about))
         };
@@ -90,9 +94,10 @@ impl Link {
             asked,
             told,
             waker: wake.waker(),
-            clock: Clock::start(),
+            clock,
             lost_at: None,
             backoff: BACKOFF,
+            left_alone: LeftAlone::default(),
         };
         // It ends by itself when this is dropped; nobody waits for an exchange that hangs.
         std::thread::Builder::new()
@@ -160,6 +165,8 @@ struct Worker {
     /// Since when the server is lost.
     lost_at: Option<Time>,
     backoff: Span,
+    /// What no store is to read, while there is none.
+    left_alone: LeftAlone,
 }
 
 /// The other side is gone.
@@ -208,6 +215,7 @@ impl Worker {
                 Ok(Some(store))
             }
             Err(failure) => {
+                self.left_alone = std::mem::take(&mut store.left_alone);
                 if self.lost_at.is_none() {
                     self.lost_at = Some(self.clock.now());
                     self.report(Report::Lost(failure.text));
@@ -225,7 +233,11 @@ impl Worker {
         loop {
             let now = self.clock.now();
             if now >= until {
-                return Ok(Store::connect(&self.server, &self.domain).ok());
+                let mut store = Store::connect(&self.server, &self.domain, self.clock).ok();
+                if let Some(store) = &mut store {
+                    store.left_alone = std::mem::take(&mut self.left_alone);
+                }
+                return Ok(store);
             }
             match self.asked.recv_timeout(Duration::from_nanos(until.since(now).as_nanos())) {
                 Ok(query) => self.report(Report::Told(vec![(query.id, Told::Failed)], 0)),

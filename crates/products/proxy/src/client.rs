@@ -182,7 +182,8 @@ impl Shared {
     fn new(options: &Options, links: Links) -> Self {
         Self {
             flows: Flows::new(options.timeouts),
-            quotas: Quotas::new(options.user_limits),
+            // Here programs wait instead, before they are let in.
+            quotas: Quotas::new(options.user_limits, u64::MAX),
             manners: Live::new(manners(options)),
             datagrams: DatagramLeg::new(options.via.clone(), links.clone(), options.udp_mode),
             links,
@@ -261,6 +262,12 @@ async fn run(
             manners,
         };
         tasks.spawn(accept(door, listener, service));
+    }
+    if !options.installs_rules {
+        let reports = reports.clone();
+        spawn_blocking(move || {
+            redirect::left_behind().into_iter().for_each(|text| reports.put(Event::Notice(text)));
+        });
     }
     let manage = async {
         let servers = trunks.server_addresses().await;

@@ -1,9 +1,10 @@
 //! Descriptors that this process may have, and those that are kept for what must go on.
 //!
 //! Connections of programs and to origins would take all. Then no trunk could be made anew, no other client
-//! be let in, no name be looked up, until somebody happens to end. So the last ones are not for them. Nobody
-//! counts: the kernel gives the lowest number that is free (POSIX.1-2017, section 2.14), so the number of a
-//! new descriptor tells how many there are.
+//! be let in, no name be looked up, until somebody happens to end. So the last ones are not for them. What a
+//! server has beyond these its clients share ([`Descriptors::handshakes`], [`Descriptors::shared`]). Whatever
+//! else uses some is seen all the same: the kernel gives the lowest number that is free (POSIX.1-2017,
+//! section 2.14), so the number of a new descriptor tells how many there are.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,6 +19,9 @@ use crate::event::{Event, Reports};
 /// So many are kept, if that is no more than half of all: a client's trunks and what watches them have 32,
 /// links, names and whoever looks at the status a few.
 const KEPT: u64 = 64;
+/// Connections that have not shown yet whose they are, at most; and as part of all descriptors: each has two.
+const HANDSHAKES_MAX: u64 = 1_024;
+const HANDSHAKES_PART: u64 = 8;
 /// A shortage is told again after so long.
 const TOLD_AGAIN: Span = Span::from_secs(60);
 
@@ -39,10 +43,34 @@ impl Descriptors {
         Self { all: getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft) }
     }
 
+    fn without_kept(self) -> u64 {
+        self.all - KEPT.min(self.all / 2)
+    }
+
+    /// How many are for connections that have not shown yet whose they are.
+    pub(crate) fn handshakes(self) -> u64 {
+        (self.without_kept() / HANDSHAKES_PART).clamp(1, HANDSHAKES_MAX)
+    }
+
+    /// How many clients share, for their trunks, connections and datagrams.
+    pub(crate) fn shared(self) -> u64 {
+        self.without_kept().saturating_sub(2 * self.handshakes()).max(1)
+    }
+
+    /// So many.
+    pub(crate) const fn of(all: u64) -> Self {
+        Self { all }
+    }
+
+    /// How many there are.
+    pub(crate) const fn all(self) -> u64 {
+        self.all
+    }
+
     /// Whether a descriptor that was made just now is one of those that are kept.
     pub(crate) fn check(self, made: &impl AsRawFd) -> Result<(), Scarce> {
         let number = u64::try_from(made.as_raw_fd()).unwrap_or(0);
-        if number < self.all - KEPT.min(self.all / 2) { Ok(()) } else { Err(Scarce(self.all)) }
+        if number < self.without_kept() { Ok(()) } else { Err(Scarce(self.all)) }
     }
 
     /// Whether the next descriptor will be one of those that are kept. `any` is one that can be copied.

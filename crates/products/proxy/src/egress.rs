@@ -17,6 +17,7 @@ mod spares;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_http::happy_eyeballs::race;
@@ -92,7 +93,7 @@ impl Failed {
 #[derive(Clone, Debug)]
 pub struct Connector {
     resolver: Resolver,
-    policy: Policy,
+    policy: Arc<Policy>,
     options: Options,
     spares: Spares,
     descriptors: Descriptors,
@@ -103,13 +104,20 @@ impl Connector {
     /// [bounded](Resolver::bounded) one.
     #[must_use]
     pub fn new(resolver: Resolver, policy: Policy, options: Options) -> Self {
-        Self { resolver, policy, options, spares: Spares::default(), descriptors: Descriptors::of_process() }
+        let (policy, descriptors) = (Arc::new(policy), Descriptors::of_process());
+        Self { resolver, policy, options, spares: Spares::default(), descriptors }
     }
 
     /// One that has the same resolver, and the same spare connections: each is judged when it is taken.
     #[must_use]
     pub fn with(&self, policy: Policy, options: Options) -> Self {
-        Self { policy, options, ..self.clone() }
+        Self { policy: Arc::new(policy), options, ..self.clone() }
+    }
+
+    /// The same, for a client whose names take turns with those of the others.
+    #[must_use]
+    pub fn of(&self, client: &str) -> Self {
+        Self { resolver: self.resolver.of(client), ..self.clone() }
     }
 
     /// A connection to `destination`, with as much of `first` under way as Fast Open allows.

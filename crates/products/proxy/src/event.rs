@@ -158,6 +158,9 @@ pub struct Totals {
     pub received_bytes: u64,
     /// Reports that were dropped, since nobody took them.
     pub dropped_reports: u64,
+    /// Connections of nobody who is known that the server has refused.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 #[derive(Debug, Default)]
@@ -167,6 +170,7 @@ pub(crate) struct Counters {
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     dropped_reports: AtomicU64,
+    refused: AtomicU64,
     /// The last of them.
     finished: Mutex<VecDeque<Finished>>,
 }
@@ -193,6 +197,7 @@ impl Counters {
             sent_bytes: of(&self.sent_bytes),
             received_bytes: of(&self.received_bytes),
             dropped_reports: of(&self.dropped_reports),
+            refused: of(&self.refused),
         }
     }
 }
@@ -223,6 +228,11 @@ impl Reports {
         if self.sender.try_send(event).is_err() {
             add(&self.counters.dropped_reports, 1);
         }
+    }
+
+    /// The server has refused a connection.
+    pub(crate) fn count_refused(&self) {
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn counters(&self) -> Arc<Counters> {

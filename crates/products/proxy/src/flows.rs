@@ -110,10 +110,22 @@ impl Flow {
         self.is_half_closed.load(Ordering::Relaxed)
     }
 
-    /// Returns when nothing has moved for too long.
-    pub(crate) async fn is_late(&self) {
-        self.late.notified().await;
+    /// Returns when it has to end, and why.
+    pub(crate) async fn ends_early(&self) -> Early {
+        tokio::select! {
+            () = self.late.notified() => Early::Idle,
+            () = self.admitted.given_up() => Early::GaveWay,
+        }
     }
+}
+
+/// Why a connection has to end before its ends want that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Early {
+    /// Nothing has moved for too long.
+    Idle,
+    /// Another user gets its place.
+    GaveWay,
 }
 
 #[derive(Debug)]
@@ -234,6 +246,7 @@ impl Flows {
             let seen = (entry.flow.moved(), entry.flow.is_half_closed());
             if seen != entry.seen {
                 (entry.seen, entry.since) = (seen, now);
+                entry.flow.admitted.heard();
             } else if now.since(entry.since) >= limits[usize::from(seen.1)] {
                 entry.flow.late.notify_one();
             }

@@ -46,8 +46,10 @@ pub use seal::{Protection, SECRET_BYTES};
 
 use crate::trunk::{Destination, Side};
 
-/// Flows of one leg, at most.
-pub const FLOWS_MAX: usize = 4_096;
+/// Flows of one leg, at most: a client opens no more, and a server gives each a socket.
+pub const FLOWS_MAX: usize = 1_024;
+/// Flows that a server's end knows of, at most, some of which are about to end.
+const KNOWN_FLOWS_MAX: usize = 4 * FLOWS_MAX;
 /// The highest number of a flow: 24 bits.
 pub const FLOW_MAX: u32 = 0xff_ffff;
 
@@ -244,7 +246,8 @@ impl Leg {
 
     /// The flow; a new one if there is room.
     fn flow(&mut self, flow: u32, mode: Mode) -> Option<&mut Flow> {
-        if self.flows.len() >= FLOWS_MAX && !self.flows.contains_key(&flow) {
+        let most = if self.side == Side::Client { FLOWS_MAX } else { KNOWN_FLOWS_MAX };
+        if self.flows.len() >= most && !self.flows.contains_key(&flow) {
             return None;
         }
         let next = self.sent_datagrams;

@@ -42,6 +42,7 @@ mod event;
 pub mod keys;
 mod leg_socket;
 pub mod links;
+mod memory;
 pub mod policy;
 pub mod redirect;
 mod relay;

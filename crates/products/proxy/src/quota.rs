@@ -1,8 +1,10 @@
-//! What one user may have: connections, how many new ones in a second, bytes in a second.
+//! What one user may have: connections, how many new ones in a second, bytes in a second; and its share of
+//! the descriptors that all have together.
 //!
 //! A *user* is a client at the server and whoever gave a name and a password at the client; those who need
 //! none there are one together. The rate is [`RateLimits`]'s: who has read pays, and reads nothing more
-//! before that is paid for.
+//! before that is paid for. Descriptors are [shared](anabranch_algo::fair_share): where there are none left,
+//! the user that has most gives way, datagrams before connections.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -12,8 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::Poll;
 use std::time::Duration;
 
+use anabranch_algo::fair_share::Yields;
 use anabranch_algo::{Rate, RateLimiter, RateLimits, Span, Time};
-use anabranch_net::Clock;
+use anabranch_net::{Clock, HeldPlace, Places};
 use tokio::time::{Sleep, sleep};
 
 /// What a user may have; `None`: as much as there is.
@@ -36,6 +39,8 @@ pub(crate) enum TooMany {
     New,
     #[error("there are too many users")]
     Users,
+    #[error("too few descriptors are left of those that this process may have (ulimit -n, LimitNOFILE=)")]
+    Descriptors,
 }
 
 /// Users that are remembered at most: those with connections, and those that had one a moment ago.
@@ -119,12 +124,23 @@ struct State {
 #[derive(Clone, Debug)]
 pub(crate) struct Quotas {
     state: Arc<Mutex<State>>,
+    places: Places<String>,
     clock: Clock,
 }
 
 impl Quotas {
-    pub(crate) fn new(limits: UserLimits) -> Self {
-        Self { state: Arc::new(Mutex::new(State { limits, ..State::default() })), clock: Clock::start() }
+    /// With these limits for each user, and so many descriptors for all.
+    pub(crate) fn new(limits: UserLimits, descriptors: u64) -> Self {
+        let state = Arc::new(Mutex::new(State { limits, ..State::default() }));
+        Self { state, places: Places::new(descriptors), clock: Clock::start() }
+    }
+
+    /// The descriptors of a user's trunk, which are never taken back: its own, and a copy by which it is
+    /// watched ([`Traffic`](crate::traffic::Traffic)).
+    pub(crate) fn trunk(&self, user: &str) -> Result<HeldPlace<String>, TooMany> {
+        let place = self.place(user, Yields::Never)?;
+        place.resize(2);
+        Ok(place)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -158,16 +174,22 @@ impl Quotas {
             }
             has.paid = paid;
         }
+        let place = self.place(user, Yields::IfOverShare)?;
         has.connections += 1;
-        Ok(self.admitted(has, user, true))
+        Ok(self.admitted(has, user, Kind::Connection, place))
     }
 
     /// Something of this user that is no connection, and shares its rate.
     pub(crate) fn join(&self, user: &str) -> Result<Admitted, TooMany> {
         let mut state = self.lock();
         let has = self.known(&mut state, user, self.clock.now())?;
+        let place = self.place(user, Yields::Next)?;
         has.others += 1;
-        Ok(self.admitted(has, user, false))
+        Ok(self.admitted(has, user, Kind::Other, place))
+    }
+
+    fn place(&self, user: &str, yields: Yields) -> Result<HeldPlace<String>, TooMany> {
+        self.places.take(user.to_owned(), yields).map_err(|_| TooMany::Descriptors)
     }
 
     fn known<'a>(&self, state: &'a mut State, user: &str, now: Time) -> Result<&'a mut Has, TooMany> {
@@ -184,9 +206,9 @@ impl Quotas {
         state.users.get_mut(user).ok_or(TooMany::Users)
     }
 
-    fn admitted(&self, has: &mut Has, user: &str, is_connection: bool) -> Admitted {
+    fn admitted(&self, has: &mut Has, user: &str, kind: Kind, place: HeldPlace<String>) -> Admitted {
         has.since = Time::NEVER;
-        Admitted { rate: Arc::clone(&has.rate), quotas: self.clone(), user: user.to_owned(), is_connection }
+        Admitted { rate: Arc::clone(&has.rate), quotas: self.clone(), user: user.to_owned(), kind, place }
     }
 }
 
@@ -200,18 +222,36 @@ fn forget(users: &mut BTreeMap<String, Has>, now: Time) {
     }
 }
 
+/// What is counted of a user.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Connection,
+    Other,
+}
+
 /// A connection that its user may have, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     rate: Arc<UserRate>,
     quotas: Quotas,
     user: String,
-    is_connection: bool,
+    kind: Kind,
+    place: HeldPlace<String>,
 }
 
 impl Admitted {
     pub(crate) fn rate(&self) -> &UserRate {
         &self.rate
+    }
+
+    /// Something has moved.
+    pub(crate) fn heard(&self) {
+        self.place.heard();
+    }
+
+    /// Returns when it has to end: another user gets its place.
+    pub(crate) async fn given_up(&self) {
+        self.place.given_up().await;
     }
 }
 
@@ -219,9 +259,9 @@ impl Drop for Admitted {
     fn drop(&mut self) {
         let now = self.quotas.clock.now();
         if let Some(has) = self.quotas.lock().users.get_mut(&self.user) {
-            match self.is_connection {
-                true => has.connections -= 1,
-                false => has.others -= 1,
+            match self.kind {
+                Kind::Connection => has.connections -= 1,
+                Kind::Other => has.others -= 1,
             }
             if has.connections + has.others == 0 {
                 has.since = now;
@@ -245,6 +285,7 @@ impl Pace {
 
     /// Bytes were moved.
     pub(crate) fn count(&mut self, direction: usize, bytes: usize) {
+        self.admitted.heard();
         if let Some(pause) = self.admitted.rate.charge(direction, bytes) {
             self.rests[direction] = Some(Box::pin(sleep(pause)));
         }
@@ -255,19 +296,31 @@ impl Pace {
         self.rests[direction].is_some()
     }
 
-    /// Waits until one that rests may go on; for ever if none does.
-    pub(crate) async fn rested(&mut self) {
+    /// Waits until one that rests may go on, for ever if none does; or until it has to end.
+    pub(crate) async fn rested(&mut self) -> Rested {
         poll_fn(|cx| {
+            if self.admitted.place.poll_given_up(cx).is_ready() {
+                return Poll::Ready(Rested::GaveWay);
+            }
             let ended = |rest: &mut Option<Pin<Box<Sleep>>>| {
                 let is_over = rest.as_mut().is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready());
                 is_over.then(|| *rest = None).is_some()
             };
             // Both are to wake this.
             let ended = self.rests.iter_mut().map(ended).filter(|ended| *ended).count();
-            if ended > 0 { Poll::Ready(()) } else { Poll::Pending }
+            if ended > 0 { Poll::Ready(Rested::GoOn) } else { Poll::Pending }
         })
-        .await;
+        .await
     }
+}
+
+/// What follows a rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rested {
+    /// It may move more.
+    GoOn,
+    /// Another user gets its place: it ends.
+    GaveWay,
 }
 
 #[cfg(test)]
@@ -277,7 +330,7 @@ mod tests {
     #[test]
     fn a_user_has_so_many_connections_and_the_others_have_theirs() {
         let limits = UserLimits { connections: Some(2), ..UserLimits::default() };
-        let quotas = Quotas::new(limits);
+        let quotas = Quotas::new(limits, 100);
         let (a, b) = (quotas.admit("a").unwrap(), quotas.admit("a").unwrap());
         assert_eq!(quotas.admit("a").unwrap_err(), TooMany::Open);
         let other = quotas.admit("b").unwrap();
@@ -289,10 +342,27 @@ mod tests {
 
     #[test]
     fn new_connections_come_at_their_rate_and_a_second_at_once() {
-        let quotas = Quotas::new(UserLimits { new_connections: Some(5), ..UserLimits::default() });
+        let quotas = Quotas::new(UserLimits { new_connections: Some(5), ..UserLimits::default() }, 200);
         let admitted = (0..100).filter(|_| quotas.admit("a").is_ok()).count();
         assert!((5..=7).contains(&admitted), "{admitted}");
         assert!(quotas.admit("b").is_ok());
+    }
+
+    #[test]
+    fn one_user_has_all_descriptors_until_another_comes() {
+        let quotas = Quotas::new(UserLimits::default(), 10);
+        let trunks = [(); 2].map(|()| quotas.trunk("large").unwrap());
+        let datagrams: Vec<_> = (0..4).map(|_| quotas.join("large").unwrap()).collect();
+        let connections: Vec<_> = (0..4).map(|_| quotas.admit("large").unwrap()).collect();
+        let cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let gone =
+            |all: &[Admitted]| all.iter().filter(|one| one.place.poll_given_up(&cx).is_ready()).count();
+        assert_eq!((gone(&datagrams), gone(&connections)), (2, 0), "datagrams give way to connections");
+        let others: Vec<_> = (0..5).map(|_| quotas.admit("small").unwrap()).collect();
+        assert_eq!((gone(&datagrams), gone(&connections)), (2, 3));
+        assert_eq!(quotas.admit("small").unwrap_err(), TooMany::Descriptors, "both have the same");
+        assert!(quotas.trunk("new").is_ok());
+        drop((trunks, others));
     }
 
     #[test]

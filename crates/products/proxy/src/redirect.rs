@@ -6,12 +6,14 @@
 //! multicast. nft(8) sets the rules, in a table of their own that has one name: whoever sets it replaces what
 //! a client left that was killed.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{Ip6tOriginalDst, OriginalDst};
@@ -21,6 +23,8 @@ use crate::trunk::Destination;
 /// The table of nftables that has the rules.
 pub const TABLE: &str = "anabranch_proxy";
 
+/// A listener of this host takes a connection within so long.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 /// How often it is tried to remove the rules.
 const REMOVALS_MAX: usize = 3;
 
@@ -116,6 +120,30 @@ impl Drop for Installed {
     }
 }
 
+/// What is wrong with rules that a client has left which was killed, in words: connections of programs go
+/// where nobody listens. `None` if there are none, or this process may not know.
+pub(crate) fn left_behind() -> Option<String> {
+    let listed = Command::new("nft").args(["list", "table", "inet", TABLE]).output().ok()?;
+    let ports = ports(&String::from_utf8_lossy(&listed.stdout));
+    let nobody_listens = |port: &u16| {
+        let here = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+        !here
+            .iter()
+            .any(|ip| TcpStream::connect_timeout(&SocketAddr::new(*ip, *port), ANSWERS_WITHIN).is_ok())
+    };
+    let port = ports.into_iter().find(nobody_listens)?;
+    Some(format!(
+        "connections of programs are redirected to port {port}, where nobody listens: a client that was \
+         killed has left its rules, and `nft delete table inet {TABLE}` removes them"
+    ))
+}
+
+/// The ports to which a table redirects, as nft(8) lists it.
+fn ports(listed: &str) -> BTreeSet<u16> {
+    let after = listed.split("redirect to :").skip(1);
+    after.filter_map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()).collect()
+}
+
 fn nft(args: &[&str], text: &str) -> io::Result<()> {
     let command = Command::new("nft")
         .args(args)
@@ -163,6 +191,13 @@ pub(crate) fn destination(tcp: &impl AsFd, local: SocketAddr) -> io::Result<Dest
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_ports_of_rules_are_those_to_which_they_redirect() {
+        let all = rules(&["0.0.0.0:1081".parse().unwrap(), "[::1]:1082".parse().unwrap()], &[]);
+        assert_eq!(ports(&all), BTreeSet::from([1081, 1082]));
+        assert_eq!(ports("table inet x { }"), BTreeSet::new());
+    }
 
     #[test]
     fn each_family_goes_to_its_listener_and_only_reachable_ones_take_the_traffic_of_others() {

@@ -20,7 +20,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{sleep, timeout};
 
 use crate::buffer::{BUFFER_BYTES, poll_read};
-use crate::flows::Flow;
+use crate::flows::{Early, Flow};
 use crate::ingress::{Body, Malformed};
 use crate::redirect;
 use crate::trunk::{Destination, Reason};
@@ -149,10 +149,13 @@ pub(crate) struct Ending {
     pub(crate) why: Option<String>,
 }
 
-impl Ending {
-    /// Nothing moved for too long.
-    pub(crate) fn idle() -> Self {
-        Self { reason: Reason::NoInterest, why: Some("nothing moved for too long".to_owned()) }
+impl From<Early> for Ending {
+    fn from(early: Early) -> Self {
+        let (reason, why) = match early {
+            Early::Idle => (Reason::NoInterest, "nothing moved for too long"),
+            Early::GaveWay => (Reason::Busy, "it gave way to another user: too few descriptors are left"),
+        };
+        Self { reason, why: Some(why.to_owned()) }
     }
 }
 

@@ -20,48 +20,51 @@ mod flow;
 mod gate;
 mod legs;
 mod origin;
+mod refusals;
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use anabranch_algo::Span;
-use anabranch_net::Resolver;
+use anabranch_algo::fair_share::Yields;
+use anabranch_net::places::host_of;
+use anabranch_net::{Clock, HeldPlace, Places, Resolver};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, sleep, timeout};
 
 use crate::PORT;
-use crate::descriptors::Shortage;
+use crate::descriptors::{Descriptors, Shortage};
 use crate::egress::{self, Connector};
 use crate::error::Error;
 use crate::event::{Door, Event, Reports, Stop};
 use crate::flows::{Flows, Timeouts};
 use crate::keys::ClientsError;
+use crate::leg::SECRET_BYTES;
+use crate::memory;
 use crate::policy::Policy;
 use crate::quota::{Quotas, UserLimits};
 use crate::role::{Live, Running, runtime};
 use crate::socket::{ACCEPT_PAUSE, Connection, Listener, SocketOptions, why_single_path};
 use crate::status::{Parts, Role};
 use crate::tls::{HANDSHAKE_TIMEOUT, leg_secret};
-use crate::traffic::{Naming, Traffic};
+use crate::traffic::{Counted, Naming, Traffic};
 use crate::trunk::{Association, GoAwayReason, Settings, Side, Transport};
-use crate::trunk_task::{TrunkHandle, start as start_trunk};
+use crate::trunk_task::{TrunkHandle, start_in_share};
 pub use gate::Admission;
 use gate::{Gate, Pass};
 use legs::Legs;
-use origin::Origins;
+use origin::{Origins, user};
+use refusals::Refusals;
 
 /// How long the addresses of a name are believed, and of how many names.
 const NAME_AGE: Span = Span::from_secs(60);
 const NAMES_MAX: usize = 10_000;
-/// Connections that have not shown yet whose they are.
-const HANDSHAKES_MAX: usize = 1_024;
 /// Trunks of one client: four of its processes.
 const TRUNKS_OF_CLIENT_MAX: usize = 64;
 /// One that has too many trunks may take so long to go.
@@ -90,10 +93,16 @@ pub struct Options {
     pub timeouts: Timeouts,
     /// What each of the clients may have.
     pub client_limits: UserLimits,
+    /// Descriptors that the server may use.
+    pub descriptors: u64,
+    /// Bytes that may wait in all trunks together; see [`Options::new`].
+    pub trunk_memory_bytes: u64,
 }
 
 impl Options {
-    /// A server for these clients at all addresses of the host, which connects to public addresses.
+    /// A server for these clients at all addresses of the host, which connects to public addresses. It may
+    /// use as many descriptors as its process, and an eighth of the host's memory for what waits in trunks;
+    /// its clients share both.
     #[must_use]
     pub fn new(admission: Admission) -> Self {
         Self {
@@ -105,6 +114,8 @@ impl Options {
             resolver: Resolver::default().bounded(NAME_AGE, NAMES_MAX),
             timeouts: Timeouts { handshake: HANDSHAKE_TIMEOUT, ..Timeouts::default() },
             client_limits: UserLimits::default(),
+            descriptors: Descriptors::of_process().all(),
+            trunk_memory_bytes: memory::shared_bytes(),
         }
     }
 }
@@ -127,7 +138,10 @@ pub fn start(options: Options) -> Result<Running, Error> {
     let address = listener.local_addr().map_err(failed)?;
     let addresses = vec![(Door::Trunks, address)];
     let connector = Live::new(Connector::new(options.resolver, options.policy, options.egress));
-    let (flows, quotas) = (Flows::new(options.timeouts), Quotas::new(options.client_limits));
+    let descriptors = Descriptors::of(options.descriptors);
+    let (flows, quotas) =
+        (Flows::new(options.timeouts), Quotas::new(options.client_limits, descriptors.shared()));
+    let memory = Places::new(options.trunk_memory_bytes);
     let reload = {
         let (connector, flows, quotas) = (connector.clone(), flows.clone(), quotas.clone());
         Arc::new(move |new: &dyn Any| {
@@ -159,11 +173,13 @@ pub fn start(options: Options) -> Result<Running, Error> {
         });
         let origins =
             Origins { connector, reports: reports.clone(), flows, quotas, shortage: Shortage::default() };
-        let handshakes = Semaphore::new(HANDSHAKES_MAX);
+        let handshakes = Places::new(descriptors.handshakes());
         let legs = legs.ok();
         // It is set once. Whoever looks does not keep them, for the role has ended when they have.
         legs.iter().for_each(|legs| drop(bound.set(Arc::downgrade(legs))));
-        let server = Server { gate, origins, legs, traffic, reports, handshakes, clients: Mutex::default() };
+        let (refusals, clients, clock) = (Mutex::default(), Mutex::default(), Clock::start());
+        let server =
+            Server { gate, origins, legs, traffic, reports, handshakes, refusals, memory, clients, clock };
         Arc::new(server).run(listener, stop).await;
     }))
 }
@@ -178,13 +194,22 @@ struct Server {
     legs: Option<Arc<Legs>>,
     traffic: Traffic,
     reports: Reports,
-    handshakes: Semaphore,
+    /// Connections that have not shown yet whose they are.
+    handshakes: Places<IpAddr>,
+    refusals: Mutex<Refusals>,
+    /// Bytes that wait in trunks.
+    memory: Places<String>,
     clients: Mutex<Clients>,
+    clock: Clock,
 }
 
 impl Server {
     fn clients(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn run(self: Arc<Self>, listener: Listener, stop: Stop) {
@@ -202,6 +227,8 @@ impl Server {
                 () = stop.stopped() => break,
                 _ = looks.tick() => {
                     self.end_removed(self.gate.refresh());
+                    let told = self.refusals().told(self.clock.now());
+                    told.into_iter().for_each(|told| self.reports.put(told));
                     continue;
                 }
                 Some(_) = trunks.join_next() => continue,
@@ -249,66 +276,120 @@ impl Server {
 
     /// Serves a client's connection, to the end.
     async fn serve(self: Arc<Self>, connection: Connection, peer: SocketAddr, number: u64) {
-        let refuse = |client: Option<String>, why: String| {
-            self.reports.put(Event::TrunkDown { peer: Some(peer), client, why, lost_streams: 0 });
+        let Ok(place) = self.handshakes.take(host_of(peer.ip()), Yields::First) else {
+            return self.refuse(peer, "too many connections do not say whose they are");
         };
-        let Ok(permit) = self.handshakes.try_acquire() else {
-            return refuse(None, "too many connections do not say whose they are".to_owned());
-        };
-        let Connection { stream, transport } = connection;
+        // One time for all steps together.
         let within = self.origins.flows.timeouts().handshake;
-        // A client asks so whether a link is alive: it leaves without a word.
-        if !matches!(timeout(within, stream.peek(&mut [0])).await, Ok(Ok(1..)) | Err(_)) {
-            return;
-        }
-        let counted = self.traffic.watch(&stream, transport);
-        let (trunk, secret, client) = match self.gate.pass(peer.ip()) {
-            Pass::Tls(tls) => match tls.accept_within(within, stream).await {
-                Ok((stream, name)) => {
-                    let secret = leg_secret(stream.get_ref().1);
-                    (begin(stream, transport), secret, Some(name))
-                }
-                Err(e) => return refuse(None, e.to_string()),
+        let admitted = tokio::select! {
+            admitted = timeout(within, self.admit(connection, peer, number, &place)) => match admitted {
+                Ok(admitted) => admitted,
+                Err(_) => Err(Refused::Anyone("it does not say in time whose it is".to_owned())),
             },
-            Pass::Plain => (begin(stream, transport), None, None),
-            Pass::None => return refuse(None, "it is in no network whose clients are believed".to_owned()),
-        };
-        let key = (client.clone().unwrap_or_else(|| peer.ip().to_canonical().to_string()), number);
-        let is_too_many = {
-            let mut clients = self.clients();
-            let has = clients.range((key.0.clone(), 0)..=(key.0.clone(), u64::MAX)).count();
-            let is_too_many = has >= TRUNKS_OF_CLIENT_MAX;
-            if !is_too_many {
-                clients.insert(key.clone(), trunk.clone());
+            () = place.given_up() => {
+                Err(Refused::Anyone("too many connections do not say whose they are".to_owned()))
             }
-            is_too_many
         };
-        if is_too_many {
-            // It leaves together with HELLO: what the client opened after that alone would be reset.
-            trunk.go_away(GoAwayReason::TooManyTrunks);
-            drop(permit);
-            let _ = timeout(LEAVING, trunk.ended()).await;
-            trunk.close();
-            return refuse(client, GoAwayReason::TooManyTrunks.to_string());
+        drop(place);
+        match admitted {
+            Ok(admitted) => self.serve_trunk(admitted, peer).await,
+            Err(Refused::Silent) => {}
+            Err(Refused::Anyone(why)) => self.refuse(peer, &why),
+            Err(Refused::TooMany(trunk, client)) => {
+                // It leaves together with HELLO: what the client opened after that alone would be reset.
+                trunk.go_away(GoAwayReason::TooManyTrunks);
+                let _ = timeout(LEAVING, trunk.ended()).await;
+                trunk.close();
+                self.refuse_client(peer, client, GoAwayReason::TooManyTrunks.to_string());
+            }
+            Err(Refused::Client(client, why)) => self.refuse_client(peer, client, why),
         }
-        let theirs = match timeout(within, trunk.hello()).await {
-            Ok(Ok(theirs)) => theirs,
-            silent => {
-                self.clients().remove(&key);
-                let why = match silent {
-                    Ok(Err(end)) => end.to_string(),
-                    _ => "it does not say HELLO".to_owned(),
-                };
-                return refuse(client, why);
+    }
+
+    /// A connection of nobody who is known is refused.
+    fn refuse(&self, peer: SocketAddr, why: &str) {
+        self.reports.count_refused();
+        self.refusals().note(self.clock.now(), peer, why).into_iter().for_each(|told| self.reports.put(told));
+    }
+
+    fn refuse_client(&self, peer: SocketAddr, client: Option<String>, why: String) {
+        self.reports.put(Event::TrunkDown { peer: Some(peer), client, why, lost_streams: 0 });
+    }
+
+    /// Finds out whose a connection is, and makes a trunk of it.
+    async fn admit(
+        self: &Arc<Self>,
+        connection: Connection,
+        peer: SocketAddr,
+        number: u64,
+        place: &HeldPlace<IpAddr>,
+    ) -> Result<Admitted, Refused> {
+        let Connection { stream, transport } = connection;
+        // A client asks so whether a link is alive: it leaves without a word.
+        if !matches!(stream.peek(&mut [0]).await, Ok(1..)) {
+            return Err(Refused::Silent);
+        }
+        place.heard();
+        let counted = self.traffic.watch(&stream, transport);
+        let within = self.origins.flows.timeouts().handshake;
+        let (trunk, secret, client) = match self.gate.pass(peer.ip()) {
+            Pass::Tls(tls) => {
+                let accepted = tls.accept_within(within, stream).await;
+                let (stream, name) = accepted.map_err(|e| Refused::Anyone(e.to_string()))?;
+                let secret = leg_secret(stream.get_ref().1);
+                (self.begin(stream, transport, name.clone()), secret, Some(name))
+            }
+            Pass::Plain => (self.begin(stream, transport, user(None, peer)), None, None),
+            Pass::None => {
+                let why = "it is in no network whose clients are believed";
+                return Err(Refused::Anyone(why.to_owned()));
             }
         };
-        drop(permit);
+        place.heard();
+        let Some(listed) = self.list(user(client.as_deref(), peer), number, &trunk) else {
+            return Err(Refused::TooMany(trunk, client));
+        };
+        match trunk.hello().await {
+            Ok(theirs) => {
+                let note = why_single_path(transport, theirs);
+                Ok(Admitted { trunk, secret, client, counted, listed, note, transport })
+            }
+            Err(end) => Err(Refused::Client(client, end.to_string())),
+        }
+    }
+
+    /// A trunk on a connection, which holds memory of its client's share.
+    fn begin<S>(&self, connection: S, transport: Transport, owner: String) -> TrunkHandle
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let settings = Settings { transport, ..Settings::default() };
+        // Without a place it holds none: one that has nothing gets one if another has something.
+        let memory = self.memory.take(owner, Yields::Next).ok();
+        let (trunk, task) = start_in_share(connection, Side::Server, settings, memory);
+        tokio::spawn(task);
+        trunk
+    }
+
+    /// Enters a client's trunk; `None` if it has as many as it may have.
+    fn list(self: &Arc<Self>, owner: String, number: u64, trunk: &TrunkHandle) -> Option<Listed> {
+        let key = (owner, number);
+        let mut clients = self.clients();
+        let has = clients.range((key.0.clone(), 0)..=(key.0.clone(), u64::MAX)).count();
+        let descriptor = self.origins.quotas.trunk(&key.0).ok().filter(|_| has < TRUNKS_OF_CLIENT_MAX)?;
+        clients.insert(key.clone(), trunk.clone());
+        drop(clients);
+        Some(Listed { server: Arc::clone(self), key, _descriptor: descriptor })
+    }
+
+    /// Serves a client's trunk, to the end.
+    async fn serve_trunk(&self, admitted: Admitted, peer: SocketAddr) {
+        let Admitted { trunk, secret, client, counted, listed, note, transport } = admitted;
         if !self.gate.knows(client.as_deref()) {
             // It was taken off the list meanwhile.
             trunk.close();
         }
         counted.iter().for_each(|counted| counted.carries(&trunk, client.as_deref()));
-        let note = why_single_path(transport, theirs);
         self.reports.put(Event::TrunkUp { peer, client: client.clone(), transport, note });
         let mut streams = JoinSet::new();
         loop {
@@ -328,8 +409,7 @@ impl Server {
                 }
             }
         }
-        self.clients().remove(&key);
-        drop(counted);
+        drop((listed, counted));
         let (why, lost_streams) = (trunk.ended().await.to_string(), trunk.lost_streams());
         self.reports.put(Event::TrunkDown { peer: Some(peer), client, why, lost_streams });
         // What was sent to its end still goes to origins.
@@ -337,11 +417,39 @@ impl Server {
     }
 }
 
-fn begin<S>(connection: S, transport: Transport) -> TrunkHandle
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (trunk, task) = start_trunk(connection, Side::Server, Settings { transport, ..Settings::default() });
-    tokio::spawn(task);
-    trunk
+/// A client that is let in, and its trunk.
+struct Admitted {
+    trunk: TrunkHandle,
+    secret: Option<[u8; SECRET_BYTES]>,
+    client: Option<String>,
+    counted: Option<Counted>,
+    listed: Listed,
+    /// Why the trunk has one path only, if that is so.
+    note: Option<String>,
+    transport: Transport,
+}
+
+/// Why a connection is not let in.
+enum Refused {
+    /// It has gone without a word.
+    Silent,
+    /// It is of nobody who is known.
+    Anyone(String),
+    /// This client has too many trunks.
+    TooMany(TrunkHandle, Option<String>),
+    /// It is of this client, and why it is no trunk.
+    Client(Option<String>, String),
+}
+
+/// A trunk that is in the list of its client's until this is dropped.
+struct Listed {
+    server: Arc<Server>,
+    key: (String, u64),
+    _descriptor: HeldPlace<String>,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.server.clients().remove(&self.key);
+    }
 }

@@ -22,13 +22,14 @@
 
 mod driver;
 mod end;
+mod memory_share;
 mod shared;
 mod stream;
 
 use std::sync::Arc;
 use std::task::Poll;
 
-use anabranch_net::Clock;
+use anabranch_net::{Clock, HeldPlace};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::pool::Load;
@@ -37,6 +38,7 @@ use crate::trunk::{
 };
 use driver::Driver;
 pub use end::End;
+use memory_share::MemoryShare;
 use shared::Shared;
 pub use stream::Stream;
 
@@ -82,10 +84,24 @@ pub fn start<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    start_in_share(connection, side, settings, None)
+}
+
+/// The same for a trunk that [shares](anabranch_algo::fair_share) memory with others: its place has as many
+/// units as bytes wait in it. If the place is given up, half of these bytes are freed ([`Trunk::shed`]).
+pub(crate) fn start_in_share<S>(
+    connection: S,
+    side: Side,
+    settings: Settings,
+    memory: Option<HeldPlace<String>>,
+) -> (TrunkHandle, impl Future<Output = End> + Send + 'static)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let clock = Clock::start();
     let shared = Arc::new(Shared::new(Trunk::new(side, settings, clock.now()), clock));
     let held = Arc::new(Held { shared: Arc::clone(&shared) });
-    let driver = Driver::new(connection, Arc::clone(&shared));
+    let driver = Driver::new(connection, Arc::clone(&shared), MemoryShare::new(memory));
     (TrunkHandle { shared, _held: held }, driver)
 }
 

@@ -1,8 +1,8 @@
 //! The topology manager: keeps how the links of the domain do, and tells receivers their paths: when they
 //! ask, and again when a link changed that matters to them.
 //!
-//! To look for paths takes milliseconds in a large domain. So questions wait, those of each host in a queue of
-//! its own, and the hosts have [turns](anabranch_algo::fair_share): one that asks without end delays the
+//! To look for paths takes milliseconds in a large domain. So questions wait, those of each host in a queue
+//! of its own, and the hosts have [turns](anabranch_algo::fair_share): one that asks without end delays the
 //! others by one question.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

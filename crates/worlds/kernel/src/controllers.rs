@@ -127,11 +127,20 @@ pub fn load(controllers: &[&'static Controller], options: Options) -> Result<()>
     Err(Error::NotBuilt)
 }
 
+/// Checks that this build has the programs that it loads.
+///
+/// # Errors
+/// [`Error::NotBuilt`] if it has not.
+pub const fn is_built() -> Result<()> {
+    if cfg!(feature = "ebpf") { Ok(()) } else { Err(Error::NotBuilt) }
+}
+
 /// Checks that this process may load controllers.
 ///
 /// # Errors
-/// [`Error::Permission`] if it may not.
+/// [`Error::NotBuilt`], which no privilege mends, before [`Error::Permission`].
 pub fn may_load() -> Result<()> {
+    is_built()?;
     allowed("cannot load congestion control")
 }
 

@@ -1,8 +1,8 @@
 //! Places in the world: a [`FairShare`] that tasks and threads share, and that tells them when to give up.
 //!
-//! A task takes a place ([`Places::take`]), says when it hears of its holder ([`HeldPlace::heard`]), and waits
-//! for [`HeldPlace::given_up`] beside all else that it waits for: then it ends, and drops the place. Until it
-//! has done so, one more than the capacity may be in use.
+//! A task takes a place ([`Places::take`]), says when it hears of its holder ([`HeldPlace::heard`]), and
+//! waits for [`HeldPlace::given_up`] beside all else that it waits for: then it ends, and drops the place.
+//! Until it has done so, one more than the capacity may be in use.
 
 use std::collections::BTreeMap;
 use std::fmt;

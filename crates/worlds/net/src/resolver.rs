@@ -3,11 +3,11 @@
 //! For a transfer, what was found stays. What runs for days says [how long](Resolver::bounded), and of how
 //! many names.
 //!
-//! The system's resolver cannot be interrupted, so it runs on threads; whoever waits goes on meanwhile. Threads
-//! and names that are being looked up are [shared](anabranch_algo::fair_share) by those for whom names are
-//! looked up ([`Resolver::of`]): their names are taken in turn, and there is a thread left for one who comes
-//! later, since a name that nobody answers holds a thread for many seconds. A name for which nobody waits any
-//! more leaves the queue.
+//! The system's resolver cannot be interrupted, so it runs on threads; whoever waits goes on meanwhile.
+//! Threads and names that are being looked up are [shared](anabranch_algo::fair_share) by those for whom
+//! names are looked up ([`Resolver::of`]): their names are taken in turn, and there is a thread left for one
+//! who comes later, since a name that nobody answers holds a thread for many seconds. A name for which nobody
+//! waits any more leaves the queue.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -5,10 +5,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use anabranch_algo::Span;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 
 use anabranch::{Error, Result};
 
+/// How long a server may take to let in, and over all that was sent to it together.
+pub(super) const TIMEOUT: Span = Span::from_secs(2);
 /// What an address begins with.
 const SCHEMES: [&str; 6] = ["redis", "rediss", "redis+unix", "valkey", "valkeys", "valkey+unix"];
 

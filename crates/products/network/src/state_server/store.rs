@@ -1,22 +1,24 @@
 //! The shared state of rendezvous as keys of a Redis or Valkey; docs/wire-overlay.md has the layout.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use anabranch_algo::Span;
+use anabranch_algo::{Span, Time};
 use anabranch_net::Clock;
 use anabranch_overlay::publication::Name;
 use anabranch_overlay::rendezvous::shared::{Ask, Field, Keep, Query, Told};
-use redis::{Cmd, Connection, ErrorKind, RedisError, ServerErrorKind, Value, cmd};
+use redis::{Cmd, RedisError, ServerErrorKind, Value, cmd};
 
-use super::address::StateServer;
+use super::address::{StateServer, TIMEOUT};
+use super::connection::Connection;
+use super::failure::Failure;
 use anabranch::text::printable;
-use anabranch::{Error, ErrorPlace};
 
-/// How long the server may take to let in, and over one answer.
-const TIMEOUT: Duration = Duration::from_secs(2);
-/// How long it may take over all that was sent together.
-const TIMEOUT_ALL: Span = Span::from_secs(4);
+/// A name whose table is too long to be read is left alone for so long: reading it costs the connection, and
+/// with it the answers to all that was asked together.
+const LEFT_ALONE: Span = Span::from_secs(60);
+/// Of how many names that is remembered.
+const LEFT_ALONE_MAX: usize = 1_024;
 /// The version of the layout.
 const FORMAT: &str = "1";
 /// How long it is remembered which layout there is.
@@ -39,64 +41,6 @@ redis.call('PEXPIRE', KEYS[1], ARGV[3], 'GT')
 return 1
 ";
 
-/// Why the server cannot be used.
-#[derive(Debug)]
-pub(super) struct Failure {
-    /// What follows the server's name in a sentence.
-    pub(super) text: String,
-    /// Whether it may be otherwise soon.
-    passes: bool,
-}
-
-impl Failure {
-    fn lasting(text: impl Into<String>) -> Self {
-        Self { text: text.into(), passes: false }
-    }
-
-    /// As an error of the start.
-    pub(super) fn error(&self, server: &StateServer) -> Error {
-        let text = format!("the state {server} {}", self.text);
-        let error = if self.passes { Error::unreachable(text) } else { Error::usage(text) };
-        error.at(ErrorPlace::Url(server.to_string()))
-    }
-}
-
-impl From<RedisError> for Failure {
-    fn from(error: RedisError) -> Self {
-        let said = error.to_string();
-        let said = printable(&said);
-        let kind = error.kind();
-        if error.is_timeout() {
-            let text = format!("does not answer within {} seconds", TIMEOUT.as_secs());
-            return Self { text, passes: true };
-        }
-        match kind {
-            ErrorKind::Io => Self { text: format!("does not answer: {said}"), passes: true },
-            ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
-                Self::lasting(format!("does not let us in, so name or password in `state` are wrong: {said}"))
-            }
-            ErrorKind::Server(
-                ServerErrorKind::BusyLoading
-                | ServerErrorKind::TryAgain
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly,
-            ) => Self { text: format!("is not ready: {said}"), passes: true },
-            _ => match error.code() {
-                Some("NOAUTH" | "WRONGPASS" | "DENIED") => {
-                    Self::lasting(format!("wants a name and a password in `state`: {said}"))
-                }
-                Some("BUSY" | "MISCONF" | "OOM") => {
-                    Self { text: format!("is not ready: {said}"), passes: true }
-                }
-                _ => Self::lasting(format!(
-                    "cannot be used (Redis 7.0 or later, or Valkey, is needed): {said}"
-                )),
-            },
-        }
-    }
-}
-
 /// What came for a command.
 enum Reply {
     Value(Value),
@@ -116,19 +60,34 @@ pub(super) struct Store {
     script: Vec<u8>,
     /// Exchanges with the server so far.
     pub(super) round_trips: u64,
+    pub(super) left_alone: LeftAlone,
     clock: Clock,
 }
 
+/// Tables that were too long to be read, by their keys, and until when they are left alone.
+#[derive(Default)]
+pub(super) struct LeftAlone(BTreeMap<String, Time>);
+
+impl LeftAlone {
+    fn note(&mut self, now: Time, key: String) {
+        self.0.retain(|_, until| *until > now);
+        if self.0.len() < LEFT_ALONE_MAX {
+            self.0.insert(key, now + LEFT_ALONE);
+        }
+    }
+
+    fn has(&self, now: Time, key: &str) -> bool {
+        self.0.get(key).is_some_and(|until| *until > now)
+    }
+}
+
 impl Store {
-    /// Connects, and looks whether all that is needed is there.
-    pub(super) fn connect(server: &StateServer, domain: &str) -> Result<Self, Failure> {
-        let client = redis::Client::open((*server.info).clone())?;
-        let connection = client.get_connection_with_timeout(TIMEOUT)?;
-        connection.set_read_timeout(Some(TIMEOUT))?;
-        connection.set_write_timeout(Some(TIMEOUT))?;
+    /// Connects, and looks whether all that is needed is there. The clock is the caller's.
+    pub(super) fn connect(server: &StateServer, domain: &str, clock: Clock) -> Result<Self, Failure> {
+        let connection = Connection::open(server, TIMEOUT)?;
         let prefix = format!("anabranch:{domain}:");
-        let mut store =
-            Self { connection, prefix, script: Vec::new(), round_trips: 0, clock: Clock::start() };
+        let (script, left_alone) = (Vec::new(), LeftAlone::default());
+        let mut store = Self { connection, prefix, script, round_trips: 0, left_alone, clock };
         store.load()?;
         let about = format!("{}about", store.prefix);
         // What is written is what this needs, so that who must not write is found now.
@@ -219,17 +178,15 @@ impl Store {
             return Ok(Vec::new());
         }
         self.round_trips += 1;
-        let give_up_at = self.clock.now() + TIMEOUT_ALL;
-        let mut bytes = Vec::new();
-        commands.iter().for_each(|command| command.write_packed_command(&mut bytes));
-        self.connection.send_packed_command(&bytes)?;
-        let mut replies = Vec::with_capacity(commands.len());
-        while replies.len() < commands.len() {
-            // After an error of the connection nothing is read any more: each would wait anew.
-            let value = self.connection.recv_response()?;
-            if self.clock.now() > give_up_at {
-                return Err(Failure { text: "is too slow".into(), passes: true });
+        let values = self.connection.exchange(commands, TIMEOUT).map_err(|broken| {
+            let command = broken.too_long.and_then(|place| commands.get(place));
+            if let Some(key) = command.and_then(key_of) {
+                self.left_alone.note(self.clock.now(), key);
             }
+            broken.why
+        })?;
+        let mut replies = Vec::with_capacity(commands.len());
+        for value in values {
             let Value::ServerError(error) = value else {
                 replies.push(Reply::Value(value));
                 continue;
@@ -260,14 +217,21 @@ impl Store {
     /// Answers queries, each in its place: with one exchange for all of them, and one more for what the lists
     /// of contents lead to.
     pub(super) fn run(&mut self, queries: &[Query]) -> Result<Vec<Told>, Failure> {
+        let is_left_alone = |query: &Query| match &query.ask {
+            Ask::Name(name) => self.left_alone.has(self.clock.now(), &self.name_key(name)),
+            Ask::Content { .. } | Ask::Keep(_) => false,
+        };
+        let left_alone: Vec<bool> = queries.iter().map(is_left_alone).collect();
         let mut commands = Vec::new();
-        for query in queries {
+        for (query, _) in queries.iter().zip(&left_alone).filter(|(_, left_alone)| !**left_alone) {
             self.put(&query.ask, &mut commands);
         }
         let mut replies = self.exchange(&commands)?.into_iter();
         let (mut told, mut later, mut mend) = (Vec::new(), Vec::new(), Vec::new());
         for (place, query) in queries.iter().enumerate() {
             told.push(match &query.ask {
+                // It is not known what is there.
+                _ if left_alone[place] => Told::Failed,
                 Ask::Name(name) => fields(name, replies.next()),
                 Ask::Content { .. } => {
                     let (members, nonsense) = members(replies.next());
@@ -397,6 +361,14 @@ const fn list_commands(keep: &Keep) -> usize {
     if keep.list.is_some() { 4 } else { 0 }
 }
 
+/// The key that a command of one key is about.
+fn key_of(command: &Cmd) -> Option<String> {
+    match command.args_iter().nth(1)? {
+        redis::Arg::Simple(key) => std::str::from_utf8(key).ok().map(str::to_owned),
+        _ => None,
+    }
+}
+
 fn command(name: &str, key: &str) -> Cmd {
     let mut command = cmd(name);
     command.arg(key);
@@ -443,4 +415,24 @@ fn fields(name: &Name, reply: Option<Reply>) -> Told {
         fields.push(Field { name: name.clone(), field, value });
     }
     Told::Found { fields, nonsense: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_too_long_is_left_alone_for_a_minute() {
+        let (mut left_alone, now) = (LeftAlone::default(), Time::ZERO + Span::from_secs(5));
+        let key = key_of(&command("HGETALL", "anabranch:d:name:a/b")).unwrap();
+        left_alone.note(now, key);
+        assert!(left_alone.has(now + Span::from_secs(59), "anabranch:d:name:a/b"));
+        assert!(!left_alone.has(now + Span::from_secs(60), "anabranch:d:name:a/b"));
+        for number in 0..5_000 {
+            left_alone.note(now, number.to_string());
+        }
+        assert_eq!(left_alone.0.len(), LEFT_ALONE_MAX);
+        left_alone.note(now + Span::from_secs(60), "x".into());
+        assert_eq!(left_alone.0.len(), 1);
+    }
 }

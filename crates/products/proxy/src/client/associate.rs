@@ -19,9 +19,10 @@ use crate::client::datagrams::{DatagramLeg, ProgramFlow};
 use crate::descriptors::Descriptors;
 use crate::egress;
 use crate::event::{Event, Finished, Protocol, Reports};
+use crate::flows::Early;
 use crate::ingress::capsule::{self, Capsules, Malformed};
 use crate::ingress::{Association, socks_udp};
-use crate::quota::{Pace, Quotas};
+use crate::quota::{Pace, Quotas, Rested};
 use crate::relay::{Broken, Ending, TcpLeg};
 use crate::trunk::{Destination, Host, Reason};
 
@@ -162,7 +163,7 @@ async fn own_port(
                 Ok(_) => {}
                 Err(e) => return Err(Broken::Tcp(e).into()),
             },
-            () = traffic.pace.rested() => {}
+            rested = traffic.pace.rested() => end_if_given_up(rested)?,
             readable = socket.readable(), if !traffic.pace.rests(UP) => {
                 readable.map_err(Broken::Tcp)?;
                 for _ in 0..BATCH_MAX {
@@ -245,7 +246,7 @@ async fn exchange(
             traffic.send(flow, to, payload);
         }
         tokio::select! {
-            () = traffic.pace.rested() => {}
+            rested = traffic.pace.rested() => end_if_given_up(rested)?,
             more = read_some(&mut reading), if !traffic.pace.rests(UP) => {
                 come = more.map_err(Broken::Tcp)?;
                 if come.is_empty() {
@@ -271,6 +272,13 @@ async fn exchange(
             }
         }
         tokio::task::consume_budget().await;
+    }
+}
+
+fn end_if_given_up(rested: Rested) -> Result<(), Ending> {
+    match rested {
+        Rested::GoOn => Ok(()),
+        Rested::GaveWay => Err(Early::GaveWay.into()),
     }
 }
 

@@ -93,7 +93,7 @@ impl Service {
             self.flows.begin(finished.from, finished.client.clone(), request.destination.clone(), admitted);
         let carried = tokio::select! {
             carried = self.carry(leg, request, &flow) => carried,
-            () = flow.is_late() => Err(Ending::idle()),
+            early = flow.ends_early() => Err(early.into()),
         };
         let [from_tcp, to_tcp] = flow.moved();
         (finished.sent_bytes, finished.received_bytes) = (from_tcp, to_tcp);

@@ -1,15 +1,21 @@
 //! One client's leg at the server, for the task that has it and those of its flows.
+//!
+//! The server is not told that a program's flow has ended, so a flow ends when nothing has moved for a
+//! minute. A program that opens a flow for each question would have all places taken by then. So of more
+//! flows than a leg may have the one ends that has been silent for longest: the client never tells a program
+//! that it has a flow which the server refuses.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anabranch_algo::Time;
+use anabranch_algo::fair_share::{FairShare, Place, Yields};
 use anabranch_net::Clock;
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 
-use crate::leg::Leg;
+use crate::leg::{FLOWS_MAX, Leg};
 use crate::trunk::Destination;
 
 /// One client's leg.
@@ -27,7 +33,7 @@ pub(super) struct Association {
 /// What changes of it.
 pub(super) struct State {
     pub(super) leg: Leg,
-    pub(super) flows: BTreeMap<u32, mpsc::Sender<(Destination, Bytes)>>,
+    pub(super) flows: Flows,
     /// To which address of ours the client's addresses send.
     pub(super) locals: BTreeMap<SocketAddr, IpAddr>,
     pub(super) heard_at: Time,
@@ -49,6 +55,7 @@ impl Association {
     pub(super) fn send(&self, flow: u32, datagrams: impl IntoIterator<Item = (Destination, Bytes)>) {
         let now = self.clock.now();
         let mut state = self.lock();
+        state.flows.heard(now, flow);
         for (peer, bytes) in datagrams {
             state.leg.send(now, flow, &peer, bytes);
         }
@@ -57,9 +64,105 @@ impl Association {
     }
 
     /// The flow has ended.
-    pub(super) fn forget(&self, flow: u32) {
+    pub(super) fn forget(&self, flow: FlowId) {
         let mut state = self.lock();
-        state.flows.remove(&flow);
-        state.leg.forget(flow);
+        if state.flows.remove(flow) {
+            state.leg.forget(flow.number);
+        }
+    }
+}
+
+/// A flow: its number, which may be another flow's when this one has ended, and its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FlowId {
+    pub(super) number: u32,
+    place: Place,
+}
+
+/// Datagrams of a flow, and where to.
+pub(super) type Datagrams = mpsc::Sender<(Destination, Bytes)>;
+
+/// The flows of a leg.
+#[derive(Debug)]
+pub(super) struct Flows {
+    open: BTreeMap<u32, (Place, Datagrams)>,
+    share: FairShare<()>,
+}
+
+impl Flows {
+    pub(super) fn new() -> Self {
+        Self { open: BTreeMap::new(), share: FairShare::new(FLOWS_MAX as u64) }
+    }
+
+    /// Something of a flow has moved; where its datagrams go, if it is there.
+    pub(super) fn heard(&mut self, now: Time, flow: u32) -> Option<&Datagrams> {
+        let (place, to_flow) = self.open.get(&flow)?;
+        self.share.heard(now, *place);
+        Some(to_flow)
+    }
+
+    /// One more; the flow that ends for it.
+    ///
+    /// # Panics
+    /// Never: where all places are taken one of the same holder is given up.
+    pub(super) fn insert(&mut self, now: Time, number: u32, to_flow: Datagrams) -> (FlowId, Option<u32>) {
+        let granted = self.share.ask(now, (), Yields::Next);
+        let (place, gives_way) = granted.expect("a place is free, or one of the same holder is given up");
+        let is_it = |(_, (place, _)): &(&u32, &(Place, Datagrams))| Some(*place) == gives_way;
+        let gone = self.open.iter().find(is_it);
+        let gone = gone.map(|(number, (place, _))| FlowId { number: *number, place: *place });
+        gone.into_iter().for_each(|gone| _ = self.remove(gone));
+        self.open.insert(number, (place, to_flow));
+        (FlowId { number, place }, gone.map(|gone| gone.number))
+    }
+
+    /// A flow has ended; whether it was there.
+    fn remove(&mut self, flow: FlowId) -> bool {
+        let is_there = self.open.get(&flow.number).is_some_and(|(place, _)| *place == flow.place);
+        if is_there {
+            self.open.remove(&flow.number);
+            self.share.release(flow.place);
+        }
+        is_there
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Ends all.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    #[test]
+    fn of_more_flows_than_there_may_be_the_longest_silent_ends() {
+        let mut flows = Flows::new();
+        let open = |flows: &mut Flows, now, number| flows.insert(now, number, mpsc::channel(1).0);
+        let (first, _) = open(&mut flows, at(0), 1);
+        let (second, _) = open(&mut flows, at(1), 2);
+        for number in 3..=FLOWS_MAX as u32 {
+            assert_eq!(open(&mut flows, at(2), number).1, None);
+        }
+        assert!(flows.heard(at(3), 1).is_some());
+        // A program that asks 5,000 questions, each in a flow of its own: the first is in use meanwhile.
+        for number in 0..5_000 {
+            flows.heard(at(10 + u64::from(number)), 1);
+            let (_, gone) = open(&mut flows, at(10 + u64::from(number)), 100_000 + number);
+            assert!(gone.is_some_and(|gone| gone != 1));
+        }
+        assert_eq!(flows.len(), FLOWS_MAX);
+        let (again, _) = open(&mut flows, at(9_000), 2);
+        assert!(!flows.remove(second), "that number is another flow's now");
+        assert!(flows.remove(again) && flows.remove(first));
     }
 }

@@ -18,10 +18,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::egress::{Connector, Failed};
 use crate::event::{Event, Finished, Protocol, Reports};
-use crate::quota::Pace;
+use crate::quota::{Pace, Rested};
 use crate::relay::Ending;
 use crate::role::Live;
-use crate::server::association::Association;
+use crate::server::association::{Association, FlowId};
 use crate::trunk::{Destination, Host, Reason};
 
 /// A flow that nobody answered ends after so long,
@@ -124,7 +124,7 @@ pub(super) async fn serve_flow(
     connector: Live<Connector>,
     reports: Reports,
     association: Arc<Association>,
-    flow: u32,
+    flow: FlowId,
     mut from_leg: mpsc::Receiver<(Destination, Bytes)>,
     mut pace: Pace,
 ) {
@@ -136,7 +136,7 @@ pub(super) async fn serve_flow(
         let is_answered = finished.as_ref().is_some_and(|finished| finished.received_bytes > 0);
         let patience = if is_answered { IDLE_BOTH_WAYS } else { IDLE_ONE_WAY };
         tokio::select! {
-            () = pace.rested() => {}
+            rested = pace.rested() => if rested == Rested::GaveWay { break },
             got = from_leg.recv(), if !pace.rests(TO_ORIGIN) => {
                 let Some((to, bytes)) = got else { break };
                 pace.count(TO_ORIGIN, bytes.len());
@@ -144,7 +144,7 @@ pub(super) async fn serve_flow(
                     let finished = Finished::begin(association.from, association.client.clone(), to.clone());
                     Finished { protocol: Protocol::Udp, ..finished }
                 });
-                let connector = connector.get();
+                let connector = connector.get().of(&association.owner);
                 let sent = match peers.address(&connector, &to).await {
                     Ok(address) => {
                         finished.origin = finished.origin.or(Some(address));
@@ -178,7 +178,7 @@ pub(super) async fn serve_flow(
                         answers.push((peer, bytes));
                     }
                 }
-                association.send(flow, answers);
+                association.send(flow.number, answers);
             }
             () = sleep(patience) => break,
         }

@@ -13,6 +13,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 
+use crate::descriptors::Shortage;
 use crate::egress::Connector;
 use crate::event::Reports;
 use crate::leg::packet::{Header, VERSION};
@@ -21,16 +22,15 @@ use crate::leg_socket::{LegSocket, transmit_all};
 use crate::policy::Scope;
 use crate::quota::{Pace, Quotas};
 use crate::role::Live;
-use crate::server::association::{Association, State};
+use crate::server::association::{Association, Flows, State};
 use crate::server::flow::serve_flow;
+use crate::server::origin::user;
 use crate::trunk::{Association as Answer, Side};
 
 /// Associations of one client; of more the one that was silent for the longest ends.
 const ASSOCIATIONS_OF_CLIENT_MAX: usize = 8;
 /// An association without a packet ends after so long. Clients send one each 25 s.
 const SILENCE_MAX: Span = Span::from_secs(300);
-/// Flows of an association: each has a socket.
-const FLOWS_MAX: usize = 1_024;
 /// Datagrams that wait for one flow's socket; more are dropped.
 const FLOW_QUEUE_MAX: usize = 1_024;
 /// Addresses of a client of which it is known to which of ours it sends.
@@ -45,6 +45,7 @@ pub(super) struct Legs {
     associations: Mutex<BTreeMap<u32, Arc<Association>>>,
     connector: Live<Connector>,
     reports: Reports,
+    shortage: Shortage,
     quotas: Quotas,
     clock: Clock,
     secret: [u8; SECRET_BYTES],
@@ -71,7 +72,19 @@ impl Legs {
         }
         let secret = random().ok_or_else(|| io::Error::other("the system has no random numbers"))?;
         let (associations, clock, port) = (Mutex::default(), Clock::start(), address.port());
-        Ok(Self { sockets, port, networks, associations, connector, reports, quotas, clock, secret })
+        let shortage = Shortage::default();
+        Ok(Self {
+            sockets,
+            port,
+            networks,
+            associations,
+            connector,
+            reports,
+            shortage,
+            quotas,
+            clock,
+            secret,
+        })
     }
 
     fn associations(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Association>>> {
@@ -95,10 +108,10 @@ impl Legs {
             None if self.networks.is_some() => Protection::plain(),
             None => return refused,
         };
-        let owner = client.clone().unwrap_or_else(|| from.ip().to_canonical().to_string());
+        let owner = user(client.as_deref(), from);
         let state = State {
             leg: Leg::server(number, protection, Settings::default(), self.secret),
-            flows: BTreeMap::new(),
+            flows: Flows::new(),
             locals: BTreeMap::new(),
             heard_at: self.clock.now(),
             is_ended: false,
@@ -216,24 +229,27 @@ impl Legs {
         });
         while let Some(event) = state.leg.poll_event() {
             let leg::Event::Datagram { flow, peer, bytes } = event else { continue };
-            if let Some(to_flow) = state.flows.get(&flow) {
+            if let Some(to_flow) = state.flows.heard(now, flow) {
                 // An origin's network that is slower than the leg loses its own.
                 let _ = to_flow.try_send((peer, bytes));
-            } else if state.flows.len() < FLOWS_MAX {
-                // Flows have a limit of their own: they last beyond their program, which nobody tells us of.
-                let Ok(admitted) = self.quotas.join(&association.owner) else {
+                continue;
+            }
+            // Flows are counted apart: they last beyond their program, which nobody tells us of.
+            let admitted = match self.quotas.join(&association.owner) {
+                Ok(admitted) => admitted,
+                Err(e) => {
+                    self.shortage.tell(&self.reports, "datagrams are dropped", &e);
                     state.leg.forget(flow);
                     continue;
-                };
-                let (to_flow, from_leg) = mpsc::channel(FLOW_QUEUE_MAX);
-                let _ = to_flow.try_send((peer, bytes));
-                state.flows.insert(flow, to_flow);
-                let (connector, reports) = (self.connector.clone(), self.reports.clone());
-                let pace = Pace::new(admitted);
-                tokio::spawn(serve_flow(connector, reports, Arc::clone(association), flow, from_leg, pace));
-            } else {
-                state.leg.forget(flow);
-            }
+                }
+            };
+            let (to_flow, from_leg) = mpsc::channel(FLOW_QUEUE_MAX);
+            let _ = to_flow.try_send((peer, bytes));
+            let (id, gone) = state.flows.insert(now, flow, to_flow);
+            gone.into_iter().for_each(|gone| state.leg.forget(gone));
+            let (connector, reports) = (self.connector.clone(), self.reports.clone());
+            let pace = Pace::new(admitted);
+            tokio::spawn(serve_flow(connector, reports, Arc::clone(association), id, from_leg, pace));
         }
         Some(state.leg.deadline(now).min(ends_at))
     }

@@ -10,7 +10,7 @@ use crate::egress::{Connector, Failed};
 use crate::event::{Event, Finished, Reports};
 use crate::flows::{Flow, Flows};
 use crate::ingress::Body;
-use crate::quota::Quotas;
+use crate::quota::{Quotas, TooMany};
 use crate::relay::{Broken, Ending, TcpLeg, relay};
 use crate::role::Live;
 use crate::trunk::{Destination, Reason};
@@ -27,6 +27,11 @@ pub(super) struct Origins {
     pub(super) flows: Flows,
     pub(super) quotas: Quotas,
     pub(super) shortage: Shortage,
+}
+
+/// Whose share something is at the server: a client's, or, without keys, that of its host.
+pub(super) fn user(client: Option<&str>, from: SocketAddr) -> String {
+    client.map_or_else(|| from.ip().to_canonical().to_string(), str::to_owned)
 }
 
 impl From<Failed> for Ending {
@@ -47,15 +52,17 @@ impl Origins {
     }
 
     async fn begin(&self, stream: Stream, to: &Destination, finished: &mut Finished) -> Result<(), Ending> {
-        let user = finished.client.clone().unwrap_or_else(|| finished.from.ip().to_canonical().to_string());
-        let admitted = self.quotas.admit(&user).map_err(|e| {
+        let admitted = self.quotas.admit(&user(finished.client.as_deref(), finished.from)).map_err(|e| {
             stream.reset(Reason::Busy);
+            if e == TooMany::Descriptors {
+                self.shortage.tell(&self.reports, "programs are refused", &e);
+            }
             Ending { reason: Reason::Busy, why: Some(e.to_string()) }
         })?;
         let flow = self.flows.begin(finished.from, finished.client.clone(), to.clone(), admitted);
         let carried = tokio::select! {
             carried = self.carry(stream, to, &flow) => carried,
-            () = flow.is_late() => Err(Ending::idle()),
+            early = flow.ends_early() => Err(early.into()),
         };
         finished.origin = flow.origin.get().copied();
         let [from_tcp, to_tcp] = flow.moved();
@@ -71,7 +78,7 @@ impl Origins {
             () = std::future::ready(()) => None,
         };
         let first = first.unwrap_or_default();
-        let connector = self.connector.get();
+        let connector = self.connector.get().of(&user(flow.user.as_deref(), flow.from));
         let connected = tokio::select! {
             connected = connector.connect(to, &first) => connected,
             reason = stream.peer_reset() => return Err(reason.into()),

@@ -56,6 +56,7 @@ pub fn prometheus_text(snapshot: &Snapshot) -> String {
         ("sent_bytes_total", "Bytes of those that have ended, towards origins.", totals.sent_bytes),
         ("received_bytes_total", "Bytes of those that have ended, from origins.", totals.received_bytes),
         ("dropped_reports_total", "Reports that nobody took in time.", totals.dropped_reports),
+        ("refused_total", "Connections of nobody who is known that were refused.", totals.refused),
     ];
     for (name, help, value) in ended {
         one(&format!("proxy_{name}"), Kind::Counter, help, value as f64);

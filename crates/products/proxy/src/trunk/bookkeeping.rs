@@ -1,8 +1,8 @@
 //! Which streams there are, and which lists they are in.
 
-use crate::trunk::Trunk;
 use crate::trunk::frame::{Frame, Reason};
 use crate::trunk::stream::Stream;
+use crate::trunk::{Event, Trunk};
 
 /// Short frames that wait to be sent, beyond two for each stream.
 const CONTROLS_MIN: usize = 1_024;
@@ -25,6 +25,29 @@ impl Trunk {
             && !std::mem::replace(&mut stream.is_credit_listed, true)
         {
             self.credits.push_back(number);
+        }
+    }
+
+    /// Bytes that wait here: that came and were not read, that were written and not sent.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.held + self.queued
+    }
+
+    /// Frees half of what waits here: resets the streams that hold the most ([`Reason::Busy`]).
+    pub fn shed(&mut self) {
+        let enough = self.held_bytes() / 2;
+        let sizes = self
+            .streams
+            .iter()
+            .map(|(number, stream)| (stream.received.len() + stream.queued.len(), *number));
+        let mut largest: Vec<(usize, u32)> = sizes.collect();
+        largest.sort_unstable();
+        while self.held_bytes() > enough
+            && let Some((_, stream)) = largest.pop()
+        {
+            self.reset(stream, Reason::Busy);
+            self.events.push_back(Event::Reset { stream, reason: Reason::Busy });
         }
     }
 

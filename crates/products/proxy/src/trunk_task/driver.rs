@@ -15,6 +15,7 @@ use tokio::time::{Sleep, sleep};
 use crate::buffer::{BUFFER_BYTES, poll_read};
 use crate::tls::{explain, is_key_unknown};
 use crate::trunk_task::end::End;
+use crate::trunk_task::memory_share::MemoryShare;
 use crate::trunk_task::shared::{Shared, State};
 
 /// Bytes that are taken off the machine at once: what was taken is not overtaken by what is more urgent.
@@ -39,10 +40,11 @@ pub(super) struct Driver<S> {
     /// How it ended, while the rest is sent.
     ending: Option<End>,
     wakers: Vec<Waker>,
+    memory: MemoryShare,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
-    pub(super) fn new(connection: S, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(connection: S, shared: Arc<Shared>, memory: MemoryShare) -> Self {
         Self {
             connection,
             shared,
@@ -51,6 +53,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             sleeps_until: Time::NEVER,
             ending: None,
             wakers: Vec::new(),
+            memory,
         }
     }
 
@@ -157,6 +160,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             }
             state.is_blocked = is_blocked;
             state.trunk.note_blocked(now, is_blocked);
+            if self.memory.poll_shed(cx, state.trunk.held_bytes()).is_ready() {
+                state.trunk.shed();
+                state.take_events(&mut self.wakers);
+                continue;
+            }
             // Between the last look and now something may have been written.
             if may_read || (!is_blocked && state.trunk.has_to_send(now)) {
                 continue;

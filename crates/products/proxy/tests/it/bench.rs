@@ -120,6 +120,17 @@ impl Bench {
         Self { dir, pair, options, address, socks, http, server, client }
     }
 
+    /// One more client of the server, under this name; and where it speaks SOCKS5.
+    pub(crate) fn another_client(&self, name: &str) -> (Running, SocketAddr) {
+        let pairing = Pairing::new(self.pair.public()).unwrap();
+        Clients::append(&self.list(), name, pairing.client.public()).unwrap();
+        let mut options = self.options.1.clone();
+        options.pairing = Some(pairing);
+        let running = client::start(options).unwrap();
+        let socks = running.address(Door::Socks).unwrap();
+        (running, socks)
+    }
+
     pub(crate) fn socks(&self) -> SocketAddr {
         self.socks
     }
@@ -258,7 +269,8 @@ pub(crate) fn socks_to(bench: &Bench, to: &[u8], port: u16) -> Result<TcpStream,
     connect(bench.socks(), to, port)
 }
 
-fn connect(at: SocketAddr, to: &[u8], port: u16) -> Result<TcpStream, u8> {
+/// The same at another client.
+pub(crate) fn connect(at: SocketAddr, to: &[u8], port: u16) -> Result<TcpStream, u8> {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     stream.write_all(&[5, 1, 0]).unwrap();

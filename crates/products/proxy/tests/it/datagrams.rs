@@ -28,7 +28,7 @@ fn echo() -> SocketAddr {
 }
 
 /// A program that may send datagrams: its connection, its socket, and where it sends them.
-fn associate(bench: &Bench) -> (TcpStream, UdpSocket, SocketAddr) {
+pub(crate) fn associate(bench: &Bench) -> (TcpStream, UdpSocket, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (control, at) = associate_from(bench, 0);
     socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
@@ -48,13 +48,13 @@ fn associate_from(bench: &Bench, port: u16) -> (TcpStream, SocketAddr) {
 }
 
 /// What SOCKS puts before a datagram to or from this address.
-fn header(address: SocketAddr) -> Vec<u8> {
+pub(crate) fn header(address: SocketAddr) -> Vec<u8> {
     let SocketAddr::V4(v4) = address else { panic!("IPv4") };
     [&[0, 0, 0, 1], &v4.ip().octets()[..], &v4.port().to_be_bytes()].concat()
 }
 
 /// Sends a datagram until it is answered: datagrams may be lost.
-fn ask(socket: &UdpSocket, at: SocketAddr, head: &[u8], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ask(socket: &UdpSocket, at: SocketAddr, head: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut answer = [0; 2_048];
     for _ in 0..10 {
         socket.send_to(&[head, payload].concat(), at).unwrap();

@@ -5,6 +5,7 @@ mod bench;
 mod datagrams;
 mod limits;
 mod roles;
+mod shares;
 mod socket;
 mod status;
 mod tls;

@@ -1,6 +1,6 @@
 //! The interface between the server and the contents that it serves.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::path::Path;
@@ -54,6 +54,39 @@ pub struct ResourceRequest<'a> {
     pub local: SocketAddr,
 }
 
+impl ResourceRequest<'_> {
+    /// Refuses a request that does not name an address of this end, or `localhost` there. Pages with private
+    /// data need this: otherwise a web site could read them by giving its own name this server's address (DNS
+    /// rebinding).
+    ///
+    /// # Errors
+    /// The answer to a request that names another host.
+    pub fn must_be_own<C>(&self) -> Result<(), PathLookup<C>> {
+        if is_own(self.host, self.local.ip()) {
+            return Ok(());
+        }
+        let why = format!("this is not {}: ask for {}", self.host, self.local);
+        Err(PathLookup::Refused(Refusal::Misdirected, why))
+    }
+}
+
+/// Whether a name of the server in a request can only mean this server.
+fn is_own(host: &str, local: IpAddr) -> bool {
+    let (name, port) = match host.rsplit_once(':') {
+        // All colons are those of an address.
+        Some(_) if host.ends_with(']') => (host, ""),
+        Some((name, port)) => (name, port),
+        None => (host, ""),
+    };
+    let local = local.to_canonical();
+    let ip = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
+    let is_here = match ip.map(|ip| ip.to_canonical()) {
+        Some(ip) => ip == local || ip.is_loopback() && local.is_loopback(),
+        None => name.eq_ignore_ascii_case("localhost") && local.is_loopback(),
+    };
+    is_here && port.bytes().all(|c| c.is_ascii_digit())
+}
+
 /// The result of looking a path up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathLookup<C> {
@@ -104,4 +137,35 @@ pub enum Unavailable {
     /// The bytes may be readable later: 503.
     #[error("the file cannot be read at the moment")]
     Busy,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_nobody_else_can_have_are_its_own() {
+        let own = |host, local: &str| is_own(host, local.parse().unwrap());
+        for host in ["127.0.0.1:9000", "127.0.0.1", "localhost:9000", "LOCALHOST", "[::1]:9", "127.0.0.2:1"] {
+            assert!(own(host, "127.0.0.1"), "{host}");
+        }
+        assert!(own("[::1]", "::1") && own("[::1]:8", "::1") && own("localhost:1", "::ffff:127.0.0.1"));
+        assert!(own("192.0.2.1:9000", "192.0.2.1") && own("192.0.2.1:9000", "::ffff:192.0.2.1"));
+        for host in [
+            "evil.example:9000",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:1",
+            "192.0.2.1:9000",
+            "",
+            ":9000",
+            "localhost:9x",
+            "127.0.0.1:9000:1",
+            "[::1",
+        ] {
+            assert!(!own(host, "127.0.0.1"), "{host}");
+        }
+        for host in ["127.0.0.1:9000", "localhost:9000", "192.0.2.2:9000"] {
+            assert!(!own(host, "192.0.2.1"), "{host}");
+        }
+    }
 }

@@ -115,7 +115,7 @@ function linkCard(link, most) {
       ["subflows", link.subflows],
       ["received", bytes(link.received_bytes)],
       ["sent", bytes(link.sent_bytes)],
-      ["sent again", link.retransmissions + " pkts"],
+      ["sent again", plural(link.retransmissions, "packet")],
       ...(link.cap_bytes === null ? [] : [["cap", bytes(link.cap_used_bytes) + " of " + bytes(link.cap_bytes)]]),
       ...(link.cost ? [["cost", link.cost]] : []),
     ]),
@@ -168,7 +168,7 @@ function show(status) {
     total("received now", rate(sum("received_rate_bytes")), bytes(sum("received_bytes")) + " in all"),
     total("sent now", rate(sum("sent_rate_bytes")), bytes(sum("sent_bytes")) + " in all"),
     total("connections", status.open_connections, status.datagram_flows > 0 ? "and " + status.datagram_flows + " with datagrams" : "open"),
-    total("ended", connections, failed + " not in order"),
+    total("ended", connections, failed + " failed"),
     total("trunks", status.trunks.length, plural(subflows, "subflow")),
   );
 
@@ -235,7 +235,7 @@ function show(status) {
     ["link", "", (row) => row.link],
     ["remote", "less", (row) => row.remote],
     ["round trip", "number", (row) => milliseconds(row.rtt_us)],
-    ["window", "number less", (row) => row.cwnd + " pkts"],
+    ["window", "number less", (row) => plural(row.cwnd, "packet")],
     ["received", "number", (row) => bytes(row.received_bytes)],
     ["sent", "number", (row) => bytes(row.sent_bytes)],
     ["again", "number less", (row) => row.retransmissions],

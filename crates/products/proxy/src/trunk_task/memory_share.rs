@@ -1,0 +1,43 @@
+//! A trunk's part of the memory that all trunks share.
+
+use std::task::{Context, Poll};
+
+use anabranch_net::HeldPlace;
+
+/// A change by less is not told: others are to be locked out rarely.
+const STEP_BYTES: u64 = 64 << 10;
+
+/// What is told of a trunk's memory.
+#[derive(Debug)]
+pub(super) struct MemoryShare {
+    place: Option<HeldPlace<String>>,
+    told_bytes: u64,
+}
+
+impl MemoryShare {
+    pub(super) const fn new(place: Option<HeldPlace<String>>) -> Self {
+        Self { place, told_bytes: 0 }
+    }
+
+    /// The trunk holds so many bytes now. Ready if it has to free half of them; else `cx` is woken when
+    /// it has to.
+    pub(super) fn poll_shed(&mut self, cx: &Context<'_>, held_bytes: usize) -> Poll<()> {
+        let Some(place) = &self.place else { return Poll::Pending };
+        let bytes = held_bytes as u64;
+        let is_news = bytes.abs_diff(self.told_bytes) >= STEP_BYTES || bytes == 0 && self.told_bytes > 0;
+        if is_news {
+            if bytes < self.told_bytes {
+                place.heard();
+            }
+            place.resize(bytes);
+            self.told_bytes = bytes;
+        }
+        while place.poll_given_up(cx).is_ready() {
+            self.told_bytes = 0;
+            if bytes > 0 {
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    }
+}
