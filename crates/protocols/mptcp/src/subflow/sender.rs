@@ -321,8 +321,10 @@ impl Sender {
     /// Declares lost what later transmissions have overtaken.
     fn detect(&mut self, now: Time, group: &Group<'_>) {
         let (sent, lost) = (&mut self.sent, &mut self.lost);
-        let newest = self.flow.detect(now, |transmission, _| declare_lost(sent, lost, *transmission));
-        if let Some(newest) = newest {
+        // An episode of losses may narrow the reordering window, by which more is lost at once.
+        while let Some(newest) =
+            self.flow.detect(now, |transmission, _| declare_lost(sent, lost, *transmission))
+        {
             self.reduced |= self.flow.congestion(now, CongestionCause::Loss, newest, group);
         }
     }
