@@ -1,8 +1,8 @@
 //! Serves metrics for Prometheus at `GET /metrics`, and parses the option for it. Each answer is made anew.
 //!
 //! Other crates make the text, and `anabranch_http`'s server sends it. So a widely used library parses the
-//! requests in a process that often runs as root. A request that names another host is refused, so that no web
-//! site in a browser here can read the metrics, such as both ends of each connection.
+//! requests in a process that often runs as root. A request that names another host is refused, so that no
+//! web site in a browser here can read the metrics, such as both ends of each connection.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

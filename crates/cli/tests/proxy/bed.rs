@@ -178,8 +178,8 @@ impl Bed {
         self.ip("tx", &format!("rule del to {address} iif {} blackhole priority 1", device(address)));
     }
 
-    /// The MPTCP connections that have an established subflow from this address, by their tokens. A connection
-    /// may have two: one that began while the kernel was told of the link anew.
+    /// The MPTCP connections that have an established subflow from this address, by their tokens. A
+    /// connection may have two: one that began while the kernel was told of the link anew.
     pub(crate) fn connections(&self, address: &str) -> BTreeSet<String> {
         let all = self.says("tx", &["ss", "-tinH", "state", "established", "src", address]);
         // `token:PEER(id:0)/OWN(id:2)`

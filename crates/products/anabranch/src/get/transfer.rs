@@ -197,7 +197,8 @@ impl Future for Transfer {
 
 #[cfg(feature = "tokio")]
 impl Events {
-    /// Turns this into a stream for async code. The `next` of [`Events`] itself is that of an iterator, and blocks.
+    /// Turns this into a stream for async code. The `next` of [`Events`] itself is that of an iterator, and
+    /// blocks.
     #[must_use]
     pub fn stream(self) -> EventStream {
         EventStream(self)

@@ -25,6 +25,8 @@ impl FlowInstance<'_> {
     pub(crate) fn layout(&self, packet_bytes: u64) -> PacketLayout {
         match self.flow.transport {
             Transport::Packet => PacketLayout::tcp(packet_bytes, self.flow.paths.len()),
+            // Each connection to a mirror is a TCP of its own.
+            Transport::Mirrors => PacketLayout::tcp(packet_bytes, 1),
             Transport::Mmtp => PacketLayout::mmtp(udp_payload_max(packet_bytes)),
         }
     }

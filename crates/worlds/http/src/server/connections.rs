@@ -1,12 +1,12 @@
 //! The connections of a server, and the choice of the one to close when there are too many.
 //!
-//! A client that sends its request or takes its answer slowly occupies a place and does nothing with it. A few
-//! hundred such sockets could block a server that turned newcomers away while all places are taken. So the
-//! hosts of clients [share](anabranch_algo::fair_share) the places. First in line to be closed are connections
-//! without an answer under way, before their first request or between two. Next come connections that take
-//! their answer more slowly than [`SLOW_BYTES`] in [`LOOK_EVERY`]. A connection that waits for this side, that
-//! is, for a disk or for the rate limit, never counts as slow. A connection that takes its answer at a fair
-//! rate stays, unless its host has at least two more places than the host of the newcomer.
+//! A client that sends its request or takes its answer slowly occupies a place and does nothing with it. A
+//! few hundred such sockets could block a server that turned newcomers away while all places are taken. So
+//! the hosts of clients [share](anabranch_algo::fair_share) the places. First in line to be closed are
+//! connections without an answer under way, before their first request or between two. Next come connections
+//! that take their answer more slowly than [`SLOW_BYTES`] in [`LOOK_EVERY`]. A connection that waits for this
+//! side, that is, for a disk or for the rate limit, never counts as slow. A connection that takes its answer
+//! at a fair rate stays, unless its host has at least two more places than the host of the newcomer.
 
 use std::cell::Cell;
 use std::net::IpAddr;
