@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | exact (0) | one bit of 256 per link | none; for domains of at most [`EXACT_LINKS_MAX`] links |
 //! | LIPSIN (1) | 5 bits of 248 per link, from the table (of 8) in the last byte | rare, and known beforehand |
-//! | keyed (2) | as LIPSIN, from a key and the incoming link; the last byte has the epoch | as LIPSIN |
+//! | keyed (2) | as LIPSIN, from a key and the incoming link; last byte: the epoch | as LIPSIN |
 //!
 //! Three rules limit wrong or forged FIDs. A FID with too many bits leads nowhere, a packet never goes back
 //! over the line that it came by, and the hop limit ends every loop. No tag means "deliver here": an endpoint

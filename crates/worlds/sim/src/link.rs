@@ -159,8 +159,8 @@ impl<P: Packet> Link<P> {
         self.kind.queued_bytes(self.clock)
     }
 
-    /// Returns how long packets stayed until their last bit left, as of the last call; `None` if the link does
-    /// not play a [trace](LinkConfig::trace).
+    /// Returns how long packets stayed until their last bit left, as of the last call. It is `None` if the
+    /// link does not play a [trace](LinkConfig::trace).
     #[must_use]
     pub fn sojourns(&self) -> Option<&Histogram> {
         self.kind.sojourns()
