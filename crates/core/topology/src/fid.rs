@@ -6,7 +6,7 @@
 //! | kind | tags | false positives |
 //! | --- | --- | --- |
 //! | exact (0) | one bit of 256 per link | none; for domains of at most [`EXACT_LINKS_MAX`] links |
-//! | LIPSIN (1) | 5 bits of 248 per link, from the table (of 8) in the last byte | rare, and known beforehand |
+//! | LIPSIN (1) | 5 bits of 248 per link, from the table (of 8) in its last byte | rare, known beforehand |
 //! | keyed (2) | as LIPSIN, from a key and the incoming link; last byte: the epoch | as LIPSIN |
 //!
 //! Three rules limit wrong or forged FIDs. A FID with too many bits leads nowhere, a packet never goes back
