@@ -1,28 +1,30 @@
-//! A fair share of what is bounded for all: who may have a place, and who gives one up.
+//! Shares a bounded resource fairly between clients.
 //!
-//! Everything that a server holds for others has a limit: connections that have not shown whose they are,
-//! descriptors, threads, bytes of memory. If the first who comes may have all of it, one client locks the
-//! others out. This module decides instead; the world asks it, and does what it says.
+//! A server has bounded resources: unauthenticated connections, descriptors, threads, bytes of memory.
+//! Without a rule, the first client could take all of a resource and lock the others out. This module has the
+//! rule; the world asks it, and does what it decides.
 //!
-//! **Space: [`FairShare`].** A *place* is one unit of the resource or several: a connection, a thread, bytes.
-//! Its *holder* is who shares: a client by its name, or a host by its address while there is no name.
+//! **Space: [`FairShare`].** A *place* is one or more units of the resource: a connection, a thread, bytes.
+//! Its *holder* is the client that has it: known by its name, or by its address before it is authenticated.
 //!
-//! * Who asks while there is a free place gets it. So a holder that is alone may have everything.
-//! * If there is none, another place is given up for it. The holder that has most gives way, if it has more
-//!   than the one who asks; the one who asks may also lose a place of its own. Of the places of a holder, and
-//!   among holders that have the same, the one goes that has been silent for longest ([`FairShare::heard`]).
-//! * [`Yields`] says how readily a place is given up. One of no use goes before all others, also that of a
-//!   holder that has little. One that is in use goes only if its holder has at least two more than the one
-//!   who asks, so that two holders do not take the same place from each other in turn.
-//! * What cannot be taken back, as a thread that waits for the system, is never given up. Of such places a
-//!   holder may have as many as are still free, so there is one left for a holder that comes later (the
+//! * A request gets a free place if there is one. So a single holder may have the whole resource.
+//! * If no place is free, an existing place is given up. The holder with the most units gives way if it has
+//!   more than the asking holder; the asking holder may also lose a place of its own. Of the places of one
+//!   holder, and among holders with equal units, the place that has been silent longest goes first
+//!   ([`FairShare::heard`]).
+//! * [`Yields`] says how readily a place is given up. An unused place goes before all others, even if its
+//!   holder has few. A used place goes only if its holder has at least two more than the asking holder, so
+//!   that two holders do not take one place from each other in turn.
+//! * A place that cannot be taken back, such as a thread that waits for the system, is never given up. A
+//!   holder may have as many of these as are still free, so that one is left for the next holder (the
 //!   *dynamic threshold* with α = 1: Choudhury and Hahne, IEEE/ACM Trans. Networking 6(2), 1998, equation 1).
-//! * Otherwise the one who asks is refused. Both are counted: [`FairShare::counters`].
+//! * Otherwise the request is refused. Places given up and requests refused are counted:
+//!   [`FairShare::counters`].
 //!
-//! **Time: [`Turns`].** What waits for its turn waits in a queue for each holder. The queues are served one
-//! after the other. So a holder with a thousand questions delays the others by one question.
+//! **Time: [`Turns`].** Each holder has a queue of questions, and the queues are served in turn. So a holder
+//! with a thousand questions delays the others by one question.
 //!
-//! What this cannot do: those who have many names or addresses have many shares.
+//! **Limit.** A client with many names or addresses has many shares.
 
 mod turns;
 
@@ -32,17 +34,17 @@ pub use turns::Turns;
 
 use crate::units::Time;
 
-/// How readily a place is given up; those that go first are first.
+/// How readily a place is given up. Places of an earlier variant go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Yields {
-    /// Little is lost with it: a connection before its first word, or between two requests.
+    /// The place is unused: a connection before its first request, or between two requests.
     First,
-    /// It is used, and what is lost can be made again: a connection that takes its answer too slowly, a port
-    /// for datagrams.
+    /// The place is used, and its client can get it again: a connection that takes its answer too slowly, a
+    /// port for datagrams.
     Next,
-    /// It is used: it goes only if its holder has at least two more than the one who asks.
+    /// The place is used. It goes only if its holder has at least two more than the asking holder.
     IfOverShare,
-    /// It cannot be taken back.
+    /// The place cannot be taken back.
     Never,
 }
 
@@ -54,7 +56,7 @@ pub struct Place(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// What was decided in all.
+/// The number of decisions of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Places that were given up for others.
@@ -66,23 +68,23 @@ pub struct Counters {
 #[derive(Clone, Debug)]
 struct Held<K> {
     holder: K,
-    /// 0: it was given up, and not released yet.
+    /// The units of the place; 0 after it was given up, until it is released.
     units: u64,
     yields: Yields,
     heard: Time,
 }
 
-/// What one holder has.
+/// The units and places of one holder.
 #[derive(Clone, Debug, Default)]
 struct Holding {
     units: u64,
-    /// Those of them that are never given up.
+    /// The units that are never given up.
     kept: u64,
-    /// Places that may be given up, in this order.
+    /// The places that may be given up, in the order in which they go.
     order: BTreeSet<(Yields, Time, Place)>,
 }
 
-/// A resource that all share; see the [module](self).
+/// A shared resource; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct FairShare<K> {
     capacity: u64,
@@ -94,7 +96,7 @@ pub struct FairShare<K> {
 }
 
 impl<K: Ord + Clone> FairShare<K> {
-    /// One of so many units.
+    /// A resource of `capacity` units, all of them free.
     #[must_use]
     pub const fn new(capacity: u64) -> Self {
         Self {
@@ -107,10 +109,10 @@ impl<K: Ord + Clone> FairShare<K> {
         }
     }
 
-    /// A place of one unit for `holder`, and the place that is given up for it.
+    /// Grants a place of one unit to `holder`. Returns it, and the place that is given up for it.
     ///
     /// # Errors
-    /// [`Full`], which is counted.
+    /// [`Full`] if no place is free and none is given up. It is counted.
     pub fn ask(&mut self, now: Time, holder: K, yields: Yields) -> Result<(Place, Option<Place>), Full> {
         let free = self.capacity.saturating_sub(self.used);
         let kept = self.holdings.get(&holder).map_or(0, |has| has.kept);
@@ -127,49 +129,52 @@ impl<K: Ord + Clone> FairShare<K> {
         Ok((place, gives_way))
     }
 
-    /// The holder of a place has said or moved something.
+    /// Records that the holder of a place has sent or moved something.
     pub fn heard(&mut self, now: Time, place: Place) {
         self.change(place, |held| held.heard = now);
     }
 
-    /// The place is given up more readily now, or less.
+    /// Changes how readily a place is given up.
     pub fn set_yields(&mut self, place: Place, yields: Yields) {
         self.change(place, |held| held.yields = yields);
     }
 
-    /// The place has so many units now. If that is more than there are, a place is given up, maybe this one:
-    /// its holder frees what it can, and says what is left by this function.
+    /// Sets the units of a place. If more units are used than there are, returns a place that is given up,
+    /// maybe this one. Its holder frees all units that it can, and reports the rest by this function.
     pub fn resize(&mut self, place: Place, units: u64) -> Option<Place> {
         self.set_units(place, units);
+        if self.used <= self.capacity {
+            return None;
+        }
         let holder = self.places.get(&place)?.holder.clone();
-        if self.used > self.capacity { self.give_way(&holder) } else { None }
+        self.give_way(&holder)
     }
 
-    /// The place is free again.
+    /// Frees a place.
     pub fn release(&mut self, place: Place) {
         self.set_units(place, 0);
         self.places.remove(&place);
     }
 
-    /// Units that are held.
+    /// Returns the units that are used.
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.used
     }
 
-    /// Units that a holder has.
+    /// Returns the units of a holder.
     #[must_use]
     pub fn units_of(&self, holder: &K) -> u64 {
         self.holdings.get(holder).map_or(0, |has| has.units)
     }
 
-    /// What was decided in all.
+    /// Returns the number of decisions of each kind.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// The place that is given up for a holder, if there is one. It has no units any more.
+    /// Chooses a place to give up for `asker`, takes its units away, and returns it.
     fn give_way(&mut self, asker: &K) -> Option<Place> {
         let its = self.units_of(asker);
         let offers = self.holdings.iter().filter_map(|(holder, has)| {
@@ -196,6 +201,9 @@ impl<K: Ord + Clone> FairShare<K> {
         let before = (held.units, held.yields, held.heard);
         change(held);
         let after = (held.units, held.yields, held.heard);
+        if before == after {
+            return;
+        }
         let has = self.holdings.entry(held.holder.clone()).or_default();
         let kept = |(units, yields, _): (u64, Yields, Time)| if yields == Yields::Never { units } else { 0 };
         has.units = has.units - before.0 + after.0;

@@ -11,7 +11,7 @@
 //! * [`softfloat`]: [`Real`](softfloat::Real), a 32-bit mantissa with an exponent: formulas in integers.
 //! * [`split_mix`]: [`SplitMix64`], numbers that follow from a seed.
 //! * [`rate_limit`]: a token bucket that many share.
-//! * [`fair_share`]: who may have a place of what is bounded for all, and who gives one up.
+//! * [`fair_share`]: shares a bounded resource fairly between clients.
 //! * [`rtt`]: round-trip time and timeouts (RFC 6298, RFC 8985).
 //! * [`control`]: congestion control; one file an algorithm; the table [`control::ALGORITHMS`].
 //! * [`sent_packets`]: what was asked on a path and has not come: reordering, loss, spurious loss.
