@@ -32,8 +32,20 @@ pub fn host_of(address: IpAddr) -> IpAddr {
 
 struct State<K> {
     share: FairShare<K>,
-    /// Those that wait to be told; `None`: it is told already, and has not been asked since.
-    waiting: BTreeMap<Place, Option<Waker>>,
+    /// What each place is told. A place has its own lock, so that tasks which wait do not wait for each other.
+    told: BTreeMap<Place, Arc<Mutex<Told>>>,
+}
+
+/// Whether a place was told to give up since that was last asked.
+#[derive(Debug)]
+enum Told {
+    /// It was not told; the waker of the task that waits for it.
+    No(Option<Waker>),
+    Yes,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Places that all share. Clones are the same.
@@ -58,12 +70,12 @@ impl<K: Ord + Clone> Places<K> {
     /// So many.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
-        let state = State { share: FairShare::new(capacity), waiting: BTreeMap::new() };
+        let state = State { share: FairShare::new(capacity), told: BTreeMap::new() };
         Self { state: Arc::new(Mutex::new(state)), clock: Clock::start() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A place for `holder`; another one may be told to give up for it.
@@ -73,9 +85,11 @@ impl<K: Ord + Clone> Places<K> {
     pub fn take(&self, holder: K, yields: Yields) -> Result<HeldPlace<K>, Full> {
         let mut state = self.lock();
         let (place, gives_way) = state.share.ask(self.clock.now(), holder, yields)?;
+        let told = Arc::new(Mutex::new(Told::No(None)));
+        state.told.insert(place, Arc::clone(&told));
         state.tell(gives_way);
         drop(state);
-        Ok(HeldPlace { places: self.clone(), place, heard_ns: AtomicU64::new(0) })
+        Ok(HeldPlace { places: self.clone(), place, told, heard_ns: AtomicU64::new(0) })
     }
 
     /// What was decided in all.
@@ -92,9 +106,11 @@ impl<K: Ord + Clone> Places<K> {
 }
 
 impl<K> State<K> {
-    fn tell(&mut self, gives_way: Option<Place>) {
-        let told = gives_way.and_then(|place| self.waiting.insert(place, None).flatten());
-        told.into_iter().for_each(Waker::wake);
+    fn tell(&self, gives_way: Option<Place>) {
+        let Some(told) = gives_way.and_then(|place| self.told.get(&place)) else { return };
+        if let Told::No(Some(waker)) = std::mem::replace(&mut *lock(told), Told::Yes) {
+            waker.wake();
+        }
     }
 }
 
@@ -102,6 +118,7 @@ impl<K> State<K> {
 pub struct HeldPlace<K: Ord + Clone> {
     places: Places<K>,
     place: Place,
+    told: Arc<Mutex<Told>>,
     /// When it was last heard of.
     heard_ns: AtomicU64,
 }
@@ -138,13 +155,18 @@ impl<K: Ord + Clone> HeldPlace<K> {
     /// Whether it was told to give up since the last time this was ready; `cx` is woken when it is. One task
     /// waits at a time.
     pub fn poll_given_up(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut state = self.places.lock();
-        if let Some(None) = state.waiting.get(&self.place) {
-            state.waiting.remove(&self.place);
-            return Poll::Ready(());
+        match &mut *lock(&self.told) {
+            told @ Told::Yes => {
+                *told = Told::No(None);
+                Poll::Ready(())
+            }
+            Told::No(waker) => {
+                if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                    *waker = Some(cx.waker().clone());
+                }
+                Poll::Pending
+            }
         }
-        state.waiting.insert(self.place, Some(cx.waker().clone()));
-        Poll::Pending
     }
 
     /// Returns when it is told to give up.
@@ -157,7 +179,7 @@ impl<K: Ord + Clone> Drop for HeldPlace<K> {
     fn drop(&mut self) {
         let mut state = self.places.lock();
         state.share.release(self.place);
-        state.waiting.remove(&self.place);
+        state.told.remove(&self.place);
     }
 }
 
