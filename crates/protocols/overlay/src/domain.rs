@@ -101,10 +101,16 @@ impl Domain {
     /// forwarder once. The fewer bits an identifier may have, the harder it is to guess.
     #[must_use]
     pub fn keyed_links_max(&self) -> usize {
-        let nodes = self.graph.nodes().len();
-        let hosts = (0..nodes).map(|node| NodeId(node as u32)).filter(|node| !self.is_forwarder(*node));
-        let longest = hosts.map(|host| self.links_to_farthest_host(host)).max().unwrap_or(0);
-        (2 * longest).min(self.forwarders.len() + 1)
+        let most = self.forwarders.len() + 1;
+        let mut longest = 0;
+        for host in self.graph.node_ids().filter(|node| !self.is_forwarder(*node)) {
+            longest = longest.max(self.links_to_farthest_host(host));
+            // Longer ways change nothing.
+            if 2 * longest >= most {
+                break;
+            }
+        }
+        (2 * longest).min(most)
     }
 
     /// Links from a host to the host to which the shortest way has the most of them.

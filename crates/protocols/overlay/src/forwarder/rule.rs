@@ -56,16 +56,21 @@ impl Rule {
         if !self.is_usual(header) && !self.domain.is_for_service(self.node, ingress, header, routed.port) {
             return Err(DropReason::Unkeyed);
         }
-        let comes_from_host = !self.domain.is_forwarder(self.domain.graph.link(ingress).from);
-        self.check_keyed(header, comes_from_host)?;
+        if is_keyed(header) {
+            let comes_from_host = !self.domain.is_forwarder(self.domain.graph.link(ingress).from);
+            self.check_keyed(header, comes_from_host)?;
+        }
         self.forward_any(header, Some(ingress), out)
     }
 
     /// A keyed identifier is for no longer way than there is, and has no more bits than its way needs: else
     /// random ones would pass. That is seen where a frame begins, at the forwarder of its host.
     fn check_keyed(&self, header: &Header, begins: bool) -> Result<(), DropReason> {
+        if !is_keyed(header) {
+            return Ok(());
+        }
         let is_forged = header.hop_limit > self.keyed_hops_max || begins && !header.fits_hop_limit();
-        if is_keyed(header) && is_forged { Err(DropReason::Forged) } else { Ok(()) }
+        if is_forged { Err(DropReason::Forged) } else { Ok(()) }
     }
 
     /// The same for the way back of a request with this header.
