@@ -29,6 +29,11 @@ pub struct Timeouts {
     pub half_closed: Duration,
 }
 
+/// Returns the user of something at the server: the client, or, without keys, its host.
+pub(crate) fn user(client: Option<&str>, from: SocketAddr) -> String {
+    client.map_or_else(|| from.ip().to_canonical().to_string(), str::to_owned)
+}
+
 impl Default for Timeouts {
     /// 30 s, an hour, ten minutes.
     fn default() -> Self {
@@ -212,8 +217,7 @@ impl Flows {
     pub(crate) fn by_user(&self) -> BTreeMap<String, u64> {
         let mut all = BTreeMap::new();
         for entry in self.lock().flows.values() {
-            let host = || entry.flow.from.ip().to_canonical().to_string();
-            *all.entry(entry.flow.user.clone().unwrap_or_else(host)).or_default() += 1;
+            *all.entry(user(entry.flow.user.as_deref(), entry.flow.from)).or_default() += 1;
         }
         all
     }

@@ -43,7 +43,7 @@ use crate::descriptors::{Descriptors, Shortage};
 use crate::egress::{self, Connector};
 use crate::error::Error;
 use crate::event::{Door, Event, Reports, Stop};
-use crate::flows::{Flows, Timeouts};
+use crate::flows::{Flows, Timeouts, user};
 use crate::keys::ClientsError;
 use crate::leg::SECRET_BYTES;
 use crate::memory;
@@ -59,7 +59,7 @@ use crate::trunk_task::{TrunkHandle, start_in_share};
 pub use gate::Admission;
 use gate::{Gate, Pass};
 use legs::Legs;
-use origin::{Origins, user};
+use origin::Origins;
 use refusals::Refusals;
 
 /// How long the addresses of a name are believed, and of how many names.
@@ -376,7 +376,11 @@ impl Server {
         let key = (owner, number);
         let mut clients = self.clients();
         let has = clients.range((key.0.clone(), 0)..=(key.0.clone(), u64::MAX)).count();
-        let descriptor = self.origins.quotas.trunk(&key.0).ok().filter(|_| has < TRUNKS_OF_CLIENT_MAX)?;
+        // A trunk that is refused anyway takes no place from others.
+        if has >= TRUNKS_OF_CLIENT_MAX {
+            return None;
+        }
+        let descriptor = self.origins.quotas.trunk(&key.0).ok()?;
         clients.insert(key.clone(), trunk.clone());
         drop(clients);
         Some(Listed { server: Arc::clone(self), key, _descriptor: descriptor })

@@ -108,9 +108,10 @@ impl Flows {
     pub(super) fn insert(&mut self, now: Time, number: u32, to_flow: Datagrams) -> (FlowId, Option<u32>) {
         let granted = self.share.ask(now, (), Yields::Next);
         let (place, gives_way) = granted.expect("a place is free, or one of the same holder is given up");
-        let is_it = |(_, (place, _)): &(&u32, &(Place, Datagrams))| Some(*place) == gives_way;
-        let gone = self.open.iter().find(is_it);
-        let gone = gone.map(|(number, (place, _))| FlowId { number: *number, place: *place });
+        let gone = gives_way.and_then(|gone| {
+            let (number, _) = self.open.iter().find(|(_, (place, _))| *place == gone)?;
+            Some(FlowId { number: *number, place: gone })
+        });
         gone.into_iter().for_each(|gone| _ = self.remove(gone));
         self.open.insert(number, (place, to_flow));
         (FlowId { number, place }, gone.map(|gone| gone.number))

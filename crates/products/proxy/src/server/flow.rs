@@ -98,12 +98,25 @@ struct Peers {
 
 impl Peers {
     /// The address of a destination, if the policy allows it.
-    async fn address(&mut self, connector: &Connector, to: &Destination) -> Result<SocketAddr, Failed> {
+    ///
+    /// A name takes turns with the names of other clients than `owner`.
+    async fn address(
+        &mut self,
+        connector: &Connector,
+        owner: &str,
+        to: &Destination,
+    ) -> Result<SocketAddr, Failed> {
         if let Some(known) = self.names.get(to) {
             return Ok(*known);
         }
         let late = || Failed { reason: Reason::Name, why: "the name's address takes too long".to_owned() };
-        let found = timeout(NAME_TIMEOUT, connector.addresses(to)).await.map_err(|_| late())??;
+        let finding = async {
+            match to.host() {
+                Host::Name(_) => connector.of(owner).addresses(to).await,
+                _ => connector.addresses(to).await,
+            }
+        };
+        let found = timeout(NAME_TIMEOUT, finding).await.map_err(|_| late())??;
         let address = *found.first().ok_or_else(late)?;
         if matches!(to.host(), Host::Name(_)) || !self.hosts.contains(&address.ip()) {
             if self.names.len() >= NAMES_MAX {
@@ -144,8 +157,8 @@ pub(super) async fn serve_flow(
                     let finished = Finished::begin(association.from, association.client.clone(), to.clone());
                     Finished { protocol: Protocol::Udp, ..finished }
                 });
-                let connector = connector.get().of(&association.owner);
-                let sent = match peers.address(&connector, &to).await {
+                let connector = connector.get();
+                let sent = match peers.address(&connector, &association.owner, &to).await {
                     Ok(address) => {
                         finished.origin = finished.origin.or(Some(address));
                         let len = bytes.len() as u64;

@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use crate::descriptors::Shortage;
 use crate::egress::Connector;
 use crate::event::Reports;
+use crate::flows::user;
 use crate::leg::packet::{Header, VERSION};
 use crate::leg::{self, Leg, Protection, SECRET_BYTES, Settings};
 use crate::leg_socket::{LegSocket, transmit_all};
@@ -24,7 +25,6 @@ use crate::quota::{Pace, Quotas};
 use crate::role::Live;
 use crate::server::association::{Association, Flows, State};
 use crate::server::flow::serve_flow;
-use crate::server::origin::user;
 use crate::trunk::{Association as Answer, Side};
 
 /// Associations of one client; of more the one that was silent for the longest ends.

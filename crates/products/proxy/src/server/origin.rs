@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::descriptors::Shortage;
 use crate::egress::{Connector, Failed};
 use crate::event::{Event, Finished, Reports};
-use crate::flows::{Flow, Flows};
+use crate::flows::{Flow, Flows, user};
 use crate::ingress::Body;
 use crate::quota::{Quotas, TooMany};
 use crate::relay::{Broken, Ending, TcpLeg, relay};
@@ -27,11 +27,6 @@ pub(super) struct Origins {
     pub(super) flows: Flows,
     pub(super) quotas: Quotas,
     pub(super) shortage: Shortage,
-}
-
-/// Whose share something is at the server: a client's, or, without keys, that of its host.
-pub(super) fn user(client: Option<&str>, from: SocketAddr) -> String {
-    client.map_or_else(|| from.ip().to_canonical().to_string(), str::to_owned)
 }
 
 impl From<Failed> for Ending {

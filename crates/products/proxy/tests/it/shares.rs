@@ -12,7 +12,7 @@ use anabranch_proxy::trunk::Reason;
 
 use crate::bench::{Bench, LONG, connect, origin, pattern, socks, socks_at, socks_to};
 
-/// It gives all back that it gets.
+/// Starts an origin that sends back everything that it receives.
 fn echo() -> SocketAddr {
     origin(|mut stream| {
         let _ = stream.try_clone().map(|mut from| std::io::copy(&mut from, &mut stream));
@@ -20,7 +20,7 @@ fn echo() -> SocketAddr {
     })
 }
 
-/// It reads nothing.
+/// Starts an origin that reads nothing.
 fn deaf() -> SocketAddr {
     origin(|stream| {
         sleep(LONG);
