@@ -244,9 +244,14 @@ impl Connection {
         self.paths.iter().take(slots).position(Option::is_none)
     }
 
+    /// Whether both ends have finished, so that no data is missing in either direction.
+    fn is_finished(&self) -> bool {
+        self.send.is_finished() && self.receive.is_finished()
+    }
+
     /// Whether both ends have finished, so that no further subflows are of use.
     fn is_ending(&self) -> bool {
-        self.ending.is_over || (self.send.is_finished() && self.receive.is_finished())
+        self.ending.is_over || self.is_finished()
     }
 
     /// Whether it is over, and nothing is left to send, to report or to read.

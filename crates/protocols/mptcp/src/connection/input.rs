@@ -411,12 +411,12 @@ impl Connection {
                 self.addresses.retry(ids.0, ids.1);
             }
             if self.paths.iter().all(Option::is_none) {
-                let is_regular = error.is_none() || (self.send.is_finished() && self.receive.is_finished());
+                let is_regular = error.is_none() || self.is_finished();
                 self.over(if is_regular { None } else { error });
             }
         }
         // The data level decides: a subflow that does not answer any more is waited for without the program.
-        let is_done = self.is_multipath() && self.send.is_finished() && self.receive.is_finished();
+        let is_done = self.is_multipath() && self.is_finished();
         if is_done || self.paths.iter().flatten().all(|path| path.subflow.is_time_wait()) {
             self.over(None);
         }

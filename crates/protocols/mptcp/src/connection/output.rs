@@ -150,7 +150,7 @@ impl Connection {
     fn close_subflows(&mut self) {
         let is_done = match self.mode {
             Mode::Offered => false,
-            Mode::Multipath { .. } => self.send.is_finished() && self.receive.is_finished(),
+            Mode::Multipath { .. } => self.is_finished(),
             Mode::Plain => self.send.is_all_sent() && !self.ending.is_over,
         };
         if is_done {
