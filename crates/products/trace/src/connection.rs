@@ -274,7 +274,7 @@ impl Connection {
             match (why, half.first(), stream.first) {
                 (Fallback::NotAnswered, ..) => stream.first = None,
                 (Fallback::NoMapping, Some(seq), Some(data_seq)) => {
-                    half.map(Mapping { seq, data_seq, bytes: 1 << 62 });
+                    half.map(Mapping { seq, data_seq, bytes: options::INFINITE });
                 }
                 _ => {}
             }

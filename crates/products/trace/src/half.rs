@@ -176,17 +176,17 @@ impl Half {
         is_new
     }
 
-    /// The other end acknowledges everything below `ack`. Returns by how much that is more than before.
-    pub(crate) fn acknowledge(&mut self, now: u64, ack: u32) -> u64 {
-        let Some(seen) = &self.seen else { return 0 };
+    /// Records that the other end acknowledges everything below `ack`.
+    pub(crate) fn acknowledge(&mut self, now: u64, ack: u32) {
+        let Some(seen) = &self.seen else { return };
         let ack = expand(ack, seen.high());
         let Some(before) = self.acked else {
             self.acked = Some(ack);
-            return 0;
+            return;
         };
         // An acknowledgement of more than was sent belongs to segments that were not captured.
         if ack <= before || ack - before > 1 << 31 {
-            return 0;
+            return;
         }
         self.acked = Some(ack);
         self.ack_bytes.add(ack - before, ack - before);
@@ -201,7 +201,6 @@ impl Half {
         if let Some((_, sent)) = sample {
             self.rtt_us.add(now.saturating_sub(sent) / 1000, 1);
         }
-        ack - before
     }
 
     /// Whether it has ended by itself.

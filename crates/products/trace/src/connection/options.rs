@@ -11,7 +11,7 @@ use crate::segment::{Segment, flag};
 use crate::subflow::Side;
 
 /// Bytes of an infinite mapping: more than any connection carries.
-const INFINITE: u64 = 1 << 62;
+pub(super) const INFINITE: u64 = 1 << 62;
 
 impl Connection {
     /// Takes an option; returns whether it maps data or acknowledges it.
