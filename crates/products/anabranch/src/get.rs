@@ -355,8 +355,8 @@ impl Get {
         self.download(Output::Path(path.into()))
     }
 
-    /// Fetches into this directory, which must exist, under the content's own name: that of the URI, the
-    /// Metalink or the URL.
+    /// Fetches into this directory, which must exist. The URI, the Metalink or the URL gives the name of the
+    /// file.
     #[must_use]
     pub fn to_directory(&self, directory: impl Into<PathBuf>) -> Download {
         self.download(Output::Inside(directory.into()))

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 pub(super) struct NetworkName {
     pub(super) place: Place,
     pub(super) wanted: Wanted,
-    /// The way in which paths are chosen: that of a class, or the domain's default.
+    /// How the network chooses paths: as a class says, or by the domain's default.
     paths: PathChoice,
 }
 
