@@ -94,7 +94,7 @@ fn explain(args: &Trace) -> Outcome {
     let mut analysis = Analysis::new(|report: ConnectionReport| match &mut output {
         Output::Text => summary.add(report),
         Output::Json(out, result) => {
-            keep(result, out.write_all(json::text("connection", &report).as_bytes()))
+            keep(result, out.write_all(json::text("connection", &report).as_bytes()));
         }
         Output::Csv(out, result) => keep(result, out.write_all(csv::rows(&report).as_bytes())),
     });

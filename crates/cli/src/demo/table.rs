@@ -108,7 +108,7 @@ impl Row {
     }
 }
 
-/// Returns by how many percent a rate exceeds that of the fastest source.
+/// Returns the gain of a rate over the rate of the fastest source, in percent.
 fn gain_percent(rate_bytes: u64) -> f64 {
     let best = SOURCES.iter().map(|spec| spec.rate().as_bytes()).max().unwrap_or(1);
     (rate_bytes as f64 / best as f64 - 1.0) * 100.0

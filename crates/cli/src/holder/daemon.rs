@@ -180,7 +180,7 @@ fn listen_and_start<H: Held>(
     let mut text = String::new();
     let read = io::stdin().take(MESSAGE_BYTES_MAX).read_to_string(&mut text);
     read.map_err(|e| format!("standard input cannot be read: {e}"))?;
-    // Listen first, so that of two holders started at once, one is refused.
+    // Listen first: if two holders start at once, the second one finds the address in use.
     let listener = address(kind, name).and_then(|address| UnixListener::bind_addr(&address));
     let listener = listener.map_err(|e| match e.kind() {
         io::ErrorKind::AddrInUse => format!("{name} is up already: anabranch {} down {name}", kind.command()),

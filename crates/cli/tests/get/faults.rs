@@ -137,7 +137,7 @@ fn with_liars_only_it_ends_with_status_5_and_nothing_gets_the_name() {
         assert_eq!(done.banned(), [liar.address.to_string()]);
         assert!(done.err.contains(&liar.address.to_string()), "{}", done.err);
         assert!(!ground.target().exists());
-        // All bytes in the part are right, whoever sent them. Without right bytes there is no part.
+        // Every byte in the part is right. If no right byte arrived, there is no part.
         let Ok(part) = fs::File::open(ground.to().join("f.part")) else { return };
         for block in ground.recorded() {
             let (from, mut bytes) = (block as usize * BLOCK_BYTES, vec![0; BLOCK_BYTES]);

@@ -384,8 +384,8 @@ fn an_interrupted_transfer_says_who_vouches() {
     }
 }
 
-/// Pieces may be too long to be checked as they come. If the user's Metalink has nothing else, nothing is
-/// fetched. If there is only one piece, its hash is that of the whole file.
+/// Pieces may be too long to be checked as they come. If the user's Metalink has no other hash, nothing is
+/// fetched. The hash of a single piece counts as a hash of the whole file.
 #[test]
 fn pieces_that_cannot_be_checked_are_not_passed_over() {
     let ground = Ground::new(1_000_000);

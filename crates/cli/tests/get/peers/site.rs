@@ -113,8 +113,8 @@ impl Reply {
         self
     }
 
-    /// Sends only `bytes` bytes of the body, although `Content-Length` is that of the whole; then does
-    /// `then`.
+    /// Sends only the first `bytes` bytes of the body, and then does `then`. `Content-Length` is still the
+    /// length of the whole body.
     pub(crate) fn cut(mut self, bytes: usize, then: Then) -> Self {
         self.length = Some(self.body.len());
         self.body.truncate(bytes);
