@@ -43,8 +43,17 @@ impl Descriptors {
         Self { all: getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft) }
     }
 
+    fn kept(self) -> u64 {
+        KEPT.min(self.all / 2)
+    }
+
+    /// Of the descriptors that are kept, how many are for trunks.
+    pub(crate) fn kept_for_trunks(self) -> u64 {
+        self.kept() / 2
+    }
+
     fn without_kept(self) -> u64 {
-        self.all - KEPT.min(self.all / 2)
+        self.all - self.kept()
     }
 
     /// How many are for connections that have not shown yet whose they are.

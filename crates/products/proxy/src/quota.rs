@@ -125,6 +125,8 @@ struct State {
 pub(crate) struct Quotas {
     state: Arc<Mutex<State>>,
     places: Places<String>,
+    /// Descriptors for trunks of users whose connections have all others.
+    kept: Places<String>,
     clock: Clock,
 }
 
@@ -132,13 +134,19 @@ impl Quotas {
     /// With these limits for each user, and so many descriptors for all.
     pub(crate) fn new(limits: UserLimits, descriptors: u64) -> Self {
         let state = Arc::new(Mutex::new(State { limits, ..State::default() }));
-        Self { state, places: Places::new(descriptors), clock: Clock::start() }
+        Self { state, places: Places::new(descriptors), kept: Places::new(0), clock: Clock::start() }
+    }
+
+    /// Keeps so many descriptors besides for trunks.
+    pub(crate) fn with_kept(self, descriptors: u64) -> Self {
+        Self { kept: Places::new(descriptors), ..self }
     }
 
     /// The descriptors of a user's trunk, which are never taken back: its own, and a copy by which it is
     /// watched ([`Traffic`](crate::traffic::Traffic)).
     pub(crate) fn trunk(&self, user: &str) -> Result<HeldPlace<String>, TooMany> {
-        let place = self.place(user, Yields::Never)?;
+        let kept = || self.kept.take(user.to_owned(), Yields::Never).map_err(|_| TooMany::Descriptors);
+        let place = self.place(user, Yields::Never).or_else(|_| kept())?;
         place.resize(2);
         Ok(place)
     }
@@ -346,6 +354,15 @@ mod tests {
         let admitted = (0..100).filter(|_| quotas.admit("a").is_ok()).count();
         assert!((5..=7).contains(&admitted), "{admitted}");
         assert!(quotas.admit("b").is_ok());
+    }
+
+    #[test]
+    fn a_user_whose_connections_have_all_descriptors_still_gets_a_trunk() {
+        let quotas = Quotas::new(UserLimits::default(), 10).with_kept(8);
+        let all: Vec<_> = std::iter::from_fn(|| quotas.admit("a").ok()).collect();
+        let trunks: Vec<_> = std::iter::from_fn(|| quotas.trunk("a").ok()).collect();
+        assert_eq!((all.len(), trunks.len()), (10, 2), "and leaves some for others");
+        assert!(quotas.trunk("b").is_ok());
     }
 
     #[test]

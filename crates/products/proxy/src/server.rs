@@ -139,8 +139,10 @@ pub fn start(options: Options) -> Result<Running, Error> {
     let addresses = vec![(Door::Trunks, address)];
     let connector = Live::new(Connector::new(options.resolver, options.policy, options.egress));
     let descriptors = Descriptors::of(options.descriptors);
-    let (flows, quotas) =
-        (Flows::new(options.timeouts), Quotas::new(options.client_limits, descriptors.shared()));
+    let (flows, quotas) = (
+        Flows::new(options.timeouts),
+        Quotas::new(options.client_limits, descriptors.shared()).with_kept(descriptors.kept_for_trunks()),
+    );
     let memory = Places::new(options.trunk_memory_bytes);
     let reload = {
         let (connector, flows, quotas) = (connector.clone(), flows.clone(), quotas.clone());
