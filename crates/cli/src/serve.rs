@@ -241,8 +241,8 @@ impl View {
     }
 }
 
-/// Prints the URI of an offer. If people read the output, it also prints one URL for each --http. The URL of a
-/// directory leads to its Metalink, because the directory itself is a web page.
+/// Prints the URI of an offer. If people read the output, it also prints one URL for each --http. The URL of
+/// a directory leads to its Metalink, because the directory itself is a web page.
 fn say_offer(offer: &Offer) {
     stdout::line(&offer.uri);
     let urls = if offer.directory { &offer.metalinks } else { &offer.http };

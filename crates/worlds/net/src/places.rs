@@ -32,7 +32,8 @@ pub fn host_of(address: IpAddr) -> IpAddr {
 
 struct State<K> {
     share: FairShare<K>,
-    /// What each place is told. A place has its own lock, so that tasks which wait do not wait for each other.
+    /// What each place is told. A place has its own lock, so that tasks which wait do not wait for each
+    /// other.
     told: BTreeMap<Place, Arc<Mutex<Told>>>,
 }
 
