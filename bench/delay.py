@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import testbed
-from links import Bed, once, shown
+from links import CC, Bed, once, shown
 from mirrors import SHM
 from report import CHART_SHARED, OTHERS, OURS, UNCOUPLED
 from stack import ROOT, all_of, write
@@ -33,12 +33,18 @@ IDLE = [
     (100, Bed([50, 50], [50, 50], 25)),
     (100, Bed([50, 50], [50, 50], 100)),
     (40, Bed([50, 50], [50, 50], 50, loss=0.1)),
+    (40, Bed([50, 50], [50, 50], 50, loss=0.3)),
+    (40, Bed([50, 50], [50, 50], 50, loss=0.1, servers="bbr")),
+    (40, Bed([50, 50], [50, 50], 50, loss=0.3, servers="bbr")),
     (150, Bed([50, 50, 50], [50, 50, 50], 50)),
     (12, Bed([4, SAW], [30, 60], "60 pkt")),
     (40, Bed([20], [20], 20)),
     (40, Bed([50], [50], 50)),
     (40, Bed([30], [120], 60)),
     (40, Bed([100], [200], 100)),
+    # Several sources behind one uplink are never slower than one curl.
+    (40, Bed([50], [50], 50, loss=0.1, paths=2)),
+    (40, Bed([50], [50], 50, loss=0.1, paths=3)),
 ]
 #: One shared link, and how many sources behind it.
 SHARED = [Bed([20], [rtt], rtt, paths=paths) for rtt in (20, 50, 100) for paths in (1, 2, 3)]
@@ -50,6 +56,9 @@ def idle_rows(bed):
     count = bed.sources()
     if count == 1:
         return ["curl", UNCOUPLED, *OURS]
+    if bed.paths or bed.servers != CC:
+        # The rows of MPTCP name the TCP of their senders, and take a link for each path.
+        return ["curl", f"aria2 -s{count} -k1M", UNCOUPLED, *OURS]
     return ["curl", f"aria2 -s{count}", f"aria2 -s{count} -k1M", "MPTCP, CUBIC senders", "MPTCP, BBR senders",
             UNCOUPLED, *OURS]
 
@@ -87,7 +96,7 @@ def idle(options):
     """Table h."""
     size = lambda megabytes: (5 if options.quick else megabytes) * MEGA
     return [Part(bed.name(), idle_rows(bed), size(megabytes), partial(once, options.binary, bed),
-                 {"sources": bed.sources(), "seconds": None}) for megabytes, bed in IDLE]
+                 {"sources": len(bed.rates), "seconds": None}) for megabytes, bed in IDLE]
 
 
 def shared(options):

@@ -27,7 +27,8 @@ LOOK_S = 1
 class Bed:
     """Links: rates in Mbit/s (or traces), their round trips and queues in ms (or as written), random loss in percent.
 
-    A path over each; or, where `paths` says so, so many over the first, and a neighbour over it too.
+    A path over each; or, where `paths` says so, so many over the first, and a neighbour over it too. `servers` is the TCP
+    of every host, but where a row names another.
     """
 
     rates: list
@@ -35,6 +36,7 @@ class Bed:
     queue: int
     loss: float = 0
     paths: int = 0
+    servers: str = CC
 
     def text(self):
         links = {f"x{n}": (rate, self.queue, self.loss) for n, rate in enumerate(self.rates)}
@@ -51,7 +53,8 @@ class Bed:
         loss = f", loss {self.loss} %" if self.loss else ""
         queue = self.queue if isinstance(self.queue, str) else f"{self.queue} ms"
         sources = f", {self.paths} source{'s' * (self.paths > 1)}" if self.paths else ""
-        return f"{rates} Mbit/s, RTT {plain(self.rtts)} ms, queue {queue}{loss}{sources}"
+        servers = "" if self.servers == CC else f", {self.servers.upper()} servers"
+        return f"{rates} Mbit/s, RTT {plain(self.rtts)} ms, queue {queue}{loss}{sources}{servers}"
 
 
 class Run:
@@ -206,7 +209,7 @@ def attempt(kind, binary, bed, path, cc, work):
 def once(binary, bed, path, row, beside=None):
     """One run; `beside` is (warm_s, seconds) for one beside a curl."""
     work = lambda run: run.neighbour(row, *beside) if beside else run.download(row)
-    return attempt(Run, binary, bed, path, "bbr" if "BBR" in row else CC, work)
+    return attempt(Run, binary, bed, path, "bbr" if "BBR" in row else bed.servers, work)
 
 
 def shown(run):
