@@ -69,7 +69,7 @@ pub(crate) struct FileNames {
     pub(crate) guessed: Vec<Vec<u8>>,
 }
 
-/// The hashes that a whole file must have, as a list or the caller says.
+/// The hashes that a whole file must have. A list of checksums names them, or the caller does.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListedHash {
     pub(crate) digests: Digests,

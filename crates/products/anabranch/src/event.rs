@@ -56,7 +56,7 @@ pub enum Event {
     },
     /// The counters of a source so far, every second.
     Stats {
-        /// Counters since the start.
+        /// Counters since the source began to serve.
         stats: Box<Stats>,
         /// The rate of sending since the last of these events, in bytes a second.
         rate_bytes: u64,

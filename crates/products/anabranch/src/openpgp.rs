@@ -82,7 +82,7 @@ pub(crate) struct Signatures {
     came: Vec<Vec<u8>>,
     /// The signatures that can be good, for some bytes.
     useful: Vec<Vec<u8>>,
-    /// The reason why the first of the other signatures cannot be good for any bytes.
+    /// Why the first signature that is not in `useful` cannot be good for any bytes.
     useless: Option<String>,
     /// The first server that could not be asked for a signature, and why.
     unanswered: Option<String>,

@@ -186,7 +186,7 @@ impl FileScheduler {
         self.connections.iter().map(Connection::report)
     }
 
-    /// Returns the number of files that are neither done nor lost.
+    /// Returns the number of files that are neither complete nor given up for good.
     #[must_use]
     pub const fn remaining(&self) -> usize {
         self.left

@@ -195,10 +195,11 @@ impl Variants {
         self.queue.push_back(Variant { turn: variant.turn + 1, ..variant });
     }
 
-    /// Records that a whole variant arrived and was wrong. If every block came from its only mirror
-    /// (`is_pure`), that mirror is refuted. Otherwise each of its mirrors is queued to be tried alone: the
-    /// mirror with the greatest `rank` first and, among equals, the mirror that was named last. A mirror that
-    /// was tried alone twice is not queued again.
+    /// Records that a whole variant arrived and was wrong.
+    ///
+    /// If the variant has one mirror and every block came from it (`is_pure`), this refutes that mirror.
+    /// Otherwise this queues each mirror of the variant to be tried alone: the mirror with the greatest `rank`
+    /// first and, among equals, the mirror that was named last. A mirror is tried alone at most twice.
     pub fn wrong<K: Ord>(&mut self, variant: Variant, is_pure: bool, rank: impl Fn(MirrorId) -> K) {
         if let ([mirror], true) = (&variant.mirrors[..], is_pure) {
             self.refuted.insert(*mirror, variant.length);

@@ -32,8 +32,7 @@ pub(super) struct HashedFile<'a> {
     pub(super) identity: &'a FileIdentity,
 }
 
-/// The files whose state is another than the one in which they were hashed. Hashes them again, and reports
-/// those that have other bytes.
+/// Hashes the files again that were changed since they were hashed, and reports those that have other bytes.
 #[derive(Debug, Default)]
 pub(super) struct Rechecks {
     state: Mutex<State>,

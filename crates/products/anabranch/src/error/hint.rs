@@ -51,7 +51,7 @@ hints! {
     /// The file with the key of a member of a network:
     /// [`Place::with_key`](crate::network::Place::with_key).
     Key = "key",
-    /// [`Get::keyring`](crate::Get::keyring).
+    /// The keyring, by which signatures are checked: [`Get::keyring`](crate::Get::keyring).
     Keyring = "keyring",
     /// [`Get::limit`](crate::Get::limit).
     Limit = "limit",

@@ -81,7 +81,8 @@ pub(super) struct Findings {
 struct MirrorState {
     status: ServerStatus,
     mirror: Mirror,
-    /// The number of the mirror as a source of the subscriber, if mirrors reserve blocks with the subscriber.
+    /// The number under which the subscriber counts this mirror as a source; `None` unless mmTP sources have
+    /// the content too, so that mirrors reserve blocks with the subscriber.
     source: Option<SourceId>,
     /// Whether the user has been told what this mirror without ranges is used for.
     reserve: bool,

@@ -33,8 +33,9 @@ pub(super) struct Sockets {
     wake: WakeReceiver,
     /// Wakes the loop when a name has been looked up.
     resolved: std::task::Waker,
-    /// The options of the HTTP client, and the client itself once it is needed.
+    /// The options with which the HTTP client is made.
     options: Options,
+    /// The HTTP client; `None` until the first fetch.
     client: Option<Client>,
     /// The fetches that have not ended, by the client's numbers.
     fetches: BTreeSet<FetchId>,

@@ -20,7 +20,7 @@ struct State {
     left: Option<u64>,
     /// Whether a write found too few pages.
     ran_out: bool,
-    /// The pages that files have, as pairs of inode number and page number.
+    /// The pages of memory that files occupy already, as pairs of inode number and page number.
     given: BTreeSet<(u64, u64)>,
 }
 

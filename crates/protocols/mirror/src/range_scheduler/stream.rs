@@ -44,9 +44,9 @@ impl RangeScheduler {
         pool.take_from_end(self.connections.iter().any(Connection::may_stream));
     }
 
-    /// Whether the answer of a server without ranges is worth reading from `block` on up to the next block
-    /// that it can be assigned. It is, if the other connections, which take blocks from the end, leave it
-    /// enough blocks by the time it gets there.
+    /// Whether connection `p`, whose server has no ranges, is to read and discard its answer from `block` to
+    /// the next block that it can be assigned. It is, if the other connections, which take blocks from the
+    /// end, will have left enough blocks when connection `p` arrives there.
     fn is_worth_skipping(&self, p: ConnectionId, block: u64, pool: &dyn Pool) -> bool {
         let connection = &self.connections[p];
         let Some(next) = pool.next_idle(connection.mirror, block) else { return false };

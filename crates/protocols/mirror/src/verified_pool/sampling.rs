@@ -48,7 +48,7 @@ pub(super) enum Comparison {
     Inconclusive,
     /// These mirrors have other bytes than the majority.
     Outliers(Vec<MirrorId>),
-    /// These mirrors have different bytes, and their vote decides nothing.
+    /// These mirrors have different bytes, and no more than half of the votes are for any of them.
     Split(Vec<MirrorId>),
 }
 

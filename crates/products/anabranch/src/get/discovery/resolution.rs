@@ -30,8 +30,11 @@ use crate::{Error, Result, VouchedBy};
 const SIGNATURE_NAMES: usize = 2;
 
 impl Discovery<'_> {
-    /// Returns what the user says of the file, the signature that the file must also have, and the variants
-    /// of it.
+    /// Returns the hashes that the user gives for the file, the signature that the file must have beside them
+    /// (`None` if no keyring was given), and the variants of the file that the servers have.
+    ///
+    /// # Errors
+    /// If two URLs have different files, or if no server has an acceptable one.
     pub(super) fn resolve(&mut self) -> Result<(Told, Option<Signed>, Variants)> {
         self.refuse_different_files()?;
         if self.says.unasked > 0 {
