@@ -48,6 +48,8 @@ IDLE = [
 ]
 #: One shared link, and how many sources behind it.
 SHARED = [Bed([20], [rtt], rtt, paths=paths) for rtt in (20, 50, 100) for paths in (1, 2, 3)]
+#: Repetitions over links that lose packets by chance, each with other losses; every program meets the same ones.
+LOSSY_SEEDS = 5
 #: A run whose links were late is repeated, but not for ever.
 ATTEMPTS = 3
 
@@ -80,9 +82,10 @@ def shared_rows(bed):
 
 @dataclass
 class Part:
-    """Links of a table: their name, the programs over them, the file's length, one run of a program: `once(path, row)`.
+    """Links of a table: their name, the programs over them, the file's length, one run of a program: `once(path, row, seed)`.
 
-    `facts` are kept with its runs.
+    `facts` are kept with its runs. `seeds` is the least number of repetitions: where links lose packets by chance, one
+    pattern of losses says little.
     """
 
     name: str
@@ -90,13 +93,14 @@ class Part:
     bytes: int
     once: callable
     facts: dict
+    seeds: int = 1
 
 
 def idle(options):
     """Table h."""
     size = lambda megabytes: (5 if options.quick else megabytes) * MEGA
     return [Part(bed.name(), idle_rows(bed), size(megabytes), partial(once, options.binary, bed),
-                 {"sources": len(bed.rates), "seconds": None}) for megabytes, bed in IDLE]
+                 {"sources": len(bed.rates), "seconds": None}, LOSSY_SEEDS if bed.loss else 1) for megabytes, bed in IDLE]
 
 
 def shared(options):
@@ -114,14 +118,14 @@ def lasting(beside, bed):
     return int((sum(beside) + 12) * sum(bed.rates) * MEGA / 8)
 
 
-def one(options, part, path, row, runs):
+def one(options, part, path, row, seed, runs):
     """A run, again if its links were late; with what it belongs to."""
     for attempt in range(ATTEMPTS):
         began = time.strftime("%H:%M:%S")
-        run = part.once(path, row)
+        run = part.once(path, row, seed)
         if "failed" not in run and not run["faults"]:
             break
-    run |= {"at": began, "attempts": attempt + 1, "load": os.getloadavg()[0], "commit": options.commit}
+    run |= {"at": began, "seed": seed, "attempts": attempt + 1, "load": os.getloadavg()[0], "commit": options.commit}
     runs[row].append(run)
     print(f"  {part.name}: {row}: {shown(run)}", flush=True)
 
@@ -137,7 +141,8 @@ def measure(options, parts, before, save):
         with tempfile.TemporaryDirectory(prefix="anabranch-delay-", dir=SHM) as scratch:
             path = os.path.join(scratch, "f")
             write(path, part.bytes)
-            jobs = [partial(one, options, part, path, row, runs) for _ in range(options.reps) for row in rows]
+            seeds = range(1, 1 + (options.reps if options.quick else max(options.reps, part.seeds)))
+            jobs = [partial(one, options, part, path, row, seed, runs) for seed in seeds for row in rows]
             all_of(options.jobs, jobs)
         # Rows that were not asked for stay, if they were of the same file.
         old = kept.get(part.name, {})

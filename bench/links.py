@@ -65,13 +65,13 @@ class Run:
     #: CPU seconds of the links of runs that have ended: they are no children of ours, so os.times() has not got them.
     ended_s = 0
 
-    def __init__(self, binary, bed, path, cc=CC):
+    def __init__(self, binary, bed, path, cc=CC, seed=1):
         self.binary, self.bed, self.path, self.cc = os.path.abspath(binary), bed, path, cc
         self.hosts = [f"10.1.{p}.1" for p in range(bed.sources())]
         with Run.lock:
             Run.serial += 1
             name = f"links{os.getpid()}-{Run.serial}"
-        self.world = World(self.binary, name, bed.text(), cc)
+        self.world = World(self.binary, name, bed.text(), cc, seed)
         self.lab, self.out = self.world.lab, self.world.out
         self.got = os.path.join(self.out, "got")
         self.env = {**os.environ, "XDG_CACHE_HOME": os.path.join(self.out, "cache")}
@@ -193,11 +193,11 @@ class Run:
         return {"kept": sp / (mm + sp), "used": (mm + sp) * 8 / 1e6 / self.bed.rates[0]} | self.since(before)
 
 
-def attempt(kind, binary, bed, path, cc, work):
+def attempt(kind, binary, bed, path, cc, work, seed=1):
     """What `work` says of a new Run of this kind. A run that failed says why."""
     run = None
     try:
-        run = kind(binary, bed, path, cc)
+        run = kind(binary, bed, path, cc, seed)
         return work(run)
     except (Failed, OSError, StopIteration) as why:
         return {"failed": str(why)}
@@ -206,10 +206,10 @@ def attempt(kind, binary, bed, path, cc, work):
             run.close()
 
 
-def once(binary, bed, path, row, beside=None):
+def once(binary, bed, path, row, seed, beside=None):
     """One run; `beside` is (warm_s, seconds) for one beside a curl."""
     work = lambda run: run.neighbour(row, *beside) if beside else run.download(row)
-    return attempt(Run, binary, bed, path, "bbr" if "BBR" in row else bed.servers, work)
+    return attempt(Run, binary, bed, path, "bbr" if "BBR" in row else bed.servers, work, seed)
 
 
 def shown(run):

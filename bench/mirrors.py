@@ -99,8 +99,8 @@ class Files:
 class World:
     """A laboratory with nginx at the addresses of a flow."""
 
-    def __init__(self, binary, name, text, cc):
-        self.lab = Lab(binary, name, text)
+    def __init__(self, binary, name, text, cc, seed=1):
+        self.lab = Lab(binary, name, text, seed)
         # Where files come to, on no disk.
         self.out = tempfile.mkdtemp(prefix="anabranch-mirrors-", dir=SHM)
         hosts = [f"{flow}.{end}" for flow in ("mm", "sp") if f"flow.{flow}" in text for end in ("tx", "rx")]

@@ -135,11 +135,11 @@ def parts(options):
     """Table j, for delay.measure."""
     beside, limited = ((2, 4), (2, 3)) if options.quick else ((WARM_S, SECONDS), (4, 15))
 
-    def call(bed, path, row):
-        return attempt(Call, options.binary, bed, path, CC, lambda run: run.beside(row, *beside))
+    def call(bed, path, row, seed):
+        return attempt(Call, options.binary, bed, path, CC, lambda run: run.beside(row, *beside), seed)
 
-    def limit(bed, path, row):
-        return attempt(Limited, options.binary, bed, path, CC, lambda run: run.rate(row, *limited))
+    def limit(bed, path, row, seed):
+        return attempt(Limited, options.binary, bed, path, CC, lambda run: run.rate(row, *limited), seed)
 
     found = [Part(bed.name(), [NOBODY, *MANY, *OURS, *BACKGROUND], lasting(beside, bed), partial(call, bed),
                   {"curl": bed.curl, "mbit": bed.rates[0]}) for bed in BEDS]

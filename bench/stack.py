@@ -101,15 +101,15 @@ def all_of(limit, jobs):
 
 
 class Lab:
-    """One `lab up`, and programs on its hosts; all ended at the end."""
+    """One `lab up`, and programs on its hosts; all ended at the end. `seed` decides which packets a link loses."""
 
-    def __init__(self, binary, name, text):
+    def __init__(self, binary, name, text, seed=1):
         self.binary, self.name, self.running, self.servers = binary, name, [], []
         self.dir = tempfile.mkdtemp(prefix="anabranch-stack-")
         path = os.path.join(self.dir, f"{name}.toml")
         with open(path, "w") as f:
             f.write(text)
-        finish([binary, "lab", "up", path, "--name", name])
+        finish([binary, "lab", "up", path, "--name", name, "--seed", str(seed)])
 
     def command(self, host, *args):
         return [self.binary, "lab", "exec", f"{self.name}/{host}", "--", *map(str, args)]
