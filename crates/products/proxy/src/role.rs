@@ -24,7 +24,7 @@ pub struct Running {
     status: Status,
 }
 
-/// Applies new options. Returns whether they are options of this role.
+/// A function that applies new options, and returns whether they are options of this role.
 pub(crate) type Reload = Arc<dyn Fn(&dyn Any) -> bool + Send + Sync>;
 
 /// Gives a role new options, from any thread. Clones serve the same role.

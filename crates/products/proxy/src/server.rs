@@ -375,7 +375,8 @@ impl Server {
         trunk
     }
 
-    /// Adds a trunk to the list of its client. Returns `None` if the client has too many.
+    /// Adds a trunk to the list of its client. Returns `None` if the client has too many trunks, or if no
+    /// descriptor is left for it.
     fn list(self: &Arc<Self>, owner: String, number: u64, trunk: &TrunkHandle) -> Option<Listed> {
         let key = (owner, number);
         let mut clients = self.clients();

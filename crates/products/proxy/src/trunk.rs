@@ -47,7 +47,8 @@ pub const STREAM_QUEUE_MIN: usize = 16 * 1024;
 pub const TRUNK_QUEUE_MAX: usize = 4 * 1024 * 1024;
 /// The memory in bytes of a stream without waiting bytes in this module: its state, and its part of the map.
 pub const STREAM_STATE_BYTES: usize = 200;
-/// The most streams, as a multiple of the open ones, including those that have ended but are not released.
+/// The most streams that the other side may have, open or ended and not released, as a multiple of
+/// [`Settings::streams`].
 const LINGERING_FACTOR: u32 = 2;
 
 /// The end of a trunk. Only the client opens streams.

@@ -15,7 +15,7 @@ use anabranch_algo::{Span, Time};
 const SILENCE: Span = Span::from_millis(100);
 /// The number of round trips of silence that makes a link suspect.
 const SILENCE_RTTS: u64 = 4;
-/// The time, unless some round trips are longer, during which an answered probe clears a link of suspicion.
+/// The time during which an answered probe clears a link of suspicion, unless four round trips are longer.
 /// While a link is suspect, the others are probed too, unless they have shown life within this time.
 const ANSWER_AGE: Span = Span::from_millis(250);
 /// More bytes than this in one step are a flow, whose end is suspicious: 40 kB per second.
