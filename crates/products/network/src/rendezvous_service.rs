@@ -52,10 +52,11 @@ pub struct RendezvousStats {
 /// it.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the domain has another node for the rendezvous, or if
-/// the state is of another kind; [`ErrorKind::Target`](anabranch::ErrorKind::Target) if a file cannot be used
-/// or written; [`ErrorKind::Unreachable`](anabranch::ErrorKind::Unreachable) if a server does not answer at
-/// the start; [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen.
+/// [`ErrorKind::Usage`](anabranch::ErrorKind::Usage) if the domain has another node for the rendezvous, if
+/// the key is missing or wrong, or if the state is of another kind;
+/// [`ErrorKind::Target`](anabranch::ErrorKind::Target) if a file cannot be used or written;
+/// [`ErrorKind::Unreachable`](anabranch::ErrorKind::Unreachable) if a server does not answer at the start;
+/// [`ErrorKind::System`](anabranch::ErrorKind::System) if it cannot listen.
 pub fn rendezvous(
     place: &Place,
     state: Option<&StateAt>,
