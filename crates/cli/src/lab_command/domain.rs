@@ -24,8 +24,8 @@ use crate::signals::stop_signals;
 use crate::stdout::print;
 use crate::view::{note, printable};
 
-/// The first and the last second, after the start, in which the dissertation may have measured: all flows
-/// have started then and left slow start.
+/// The start and the end, in seconds, of the time in which the dissertation may have measured: all flows have
+/// started by then and left slow start.
 const SOON_S: (u64, u64) = (10, 13);
 /// The length of the page's longer queues, as a multiple of the study's.
 const LONG_QUEUES: u32 = 10;

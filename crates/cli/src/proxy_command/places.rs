@@ -30,7 +30,8 @@ pub(super) fn own_dir() -> Option<PathBuf> {
 
 fn explicit_dir() -> Option<PathBuf> {
     let all = |name| std::env::var_os(name).map(|dirs| std::env::split_paths(&dirs).collect::<Vec<_>>());
-    // A unit may have several directories, ordered by name. One of them holds the kernel's settings.
+    // A unit may have several directories, ordered by name. `PROGRAM_STATE_DIR` is skipped, because it is for
+    // the record of the kernel's endpoints.
     let is_ours = |dir: &PathBuf| dir.is_absolute() && dir != Path::new(PROGRAM_STATE_DIR);
     let first = |name| all(name).unwrap_or_default().into_iter().find(is_ours);
     first("RUNTIME_DIRECTORY").or_else(|| first("XDG_RUNTIME_DIR").map(|dir| dir.join("anabranch")))
